@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# What is built from the tree for a kernel, or for the guest's programs, outside the tree.
+
+# Per kernel; programs for user space go to $build_root/user and its neighbours.
+build_dir() { printf '%s/%s' "$build_root" "$kernel_key"; }
+
+build_main() {
+	kernel_option "$@"
+	root_setup
+	kernel_setup
+	[ ${#kernel_rest[@]} -gt 0 ] || kernel_rest=(module rxe rdma-core user tests vmlx4)
+	build "${kernel_rest[@]}"
+}
+
+build() {
+	local part
+	for part; do
+		case $part in
+		module | rxe | rdma-core | user | tests | vmlx4) "build_${part//-/_}" ;;
+		*) die "nothing called '$part' is built here" ;;
+		esac
+	done
+}
+
+# quiet NAME COMMAND… - run in the root; show the output only if it fails.
+quiet() {
+	local log=$logs/$1.log
+	shift
+	mkdir -p "$logs"
+	root_exec "$@" >"$log" 2>&1 </dev/null || {
+		cat "$log" >&2
+		die "the build failed: $* (its output is in $log)"
+	}
+}
+
+build_module() {
+	quiet module make --no-print-directory -C "$tree" KDIR="$kdir" KSRC="$ksrc" MO="$(build_dir)/module" modules
+}
+
+# stamped NAME KEY WHAT COMMAND… - run COMMAND as a step unless it was run for this KEY.
+stamped() {
+	local dir=$1 key=$2 what=$3
+	shift 3
+	[ "$(cat "$dir/.key" 2>/dev/null)" = "$key" ] && return
+	rm -rf "$dir"
+	mkdir -p "$dir"
+	step "$(basename "$dir")" "$what" root_exec "$@"
+	echo "$key" >"$dir/.key"
+}
+
+build_rxe() {
+	local key
+	key=$(key_of_tree "$tree/qemu/patches/rxe" "$tree/scripts/build-rxe")-$kernel_key
+	KSRC=$ksrc stamped "$(build_dir)/rxe" "$key" "building rxe with XRC for $kver" \
+		"$tree/scripts/build-rxe" "$kdir" "$(build_dir)/rxe"
+}
+
+build_rdma_core() {
+	local key
+	key=$(key_of_tree "$tree/qemu/patches/rdma-core" "$tree/scripts/build-rdma-core")-$root_key
+	stamped "$build_root/rdma-core" "$key" "building rdma-core with rxe's XRC (about 2 minutes)" \
+		"$tree/scripts/build-rdma-core" "$build_root/rdma-core"
+}
+
+build_user() {
+	build_rdma_core
+	quiet user env CARGO_TARGET_DIR="$build_root/user" CARGO_HOME="$cache/cargo" \
+		make --no-print-directory -C "$tree/user"
+}
+
+build_vmlx4() {
+	quiet vmlx4 env CARGO_TARGET_DIR="$build_root/vmlx4" CARGO_HOME="$cache/cargo" \
+		cargo build --locked --release --manifest-path "$tree/qemu/vmlx4/Cargo.toml"
+}
+
+build_tests() {
+	build_user
+	quiet tests make --no-print-directory -C "$tree/qemu/tests" \
+		OUT="$build_root/tests" RDMA_CORE="$build_root/rdma-core" USER="$build_root/user"
+}

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# Messages, the cache, and steps that are done once and say how they go.
+
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/ib_xrc_rcv
+logs=$cache/log
+export LAB_CACHE=$cache
+
+say() { printf 'lab: %s\n' "$*" >&2; }
+
+die() {
+	say "$*"
+	exit 125
+}
+
+# The key of files: what a cached thing was made from, in 12 digits.
+key_of() { cat "$@" | sha256sum | cut -c1-12; }
+
+# key_of_tree DIR… - the same for all files below DIRs, names included.
+key_of_tree() {
+	local path
+	for path; do
+		(cd "$(dirname "$path")" && find "$(basename "$path")" -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum)
+	done | sha256sum | cut -c1-12
+}
+
+# This checkout's own part of the cache.
+build_root=$cache/build/$(printf '%s' "$tree" | sha256sum | cut -c1-12)
+
+# step NAME "what, how long" COMMAND… - run COMMAND with its output in a log; show that time
+# passes; on failure name the log and its last lines.
+step() {
+	local name=$1 what=$2 log start pid status=0 last=0 now
+	shift 2
+	log=$logs/$name.log
+	mkdir -p "$logs"
+	start=$SECONDS
+	say "$what …"
+	background "$@" >"$log" 2>&1 </dev/null
+	pid=$!
+	while kill -0 "$pid" 2>/dev/null; do
+		sleep 0.2
+		now=$((SECONDS - start))
+		if [ -t 2 ]; then
+			printf '\r\033[K     %3d s  %.60s' "$now" "$(tail -n 1 "$log" | tr -cd '[:print:]')" >&2
+		elif ((now >= last + 30)); then
+			last=$now
+			say "  … $now s"
+		fi
+	done
+	[ -t 2 ] && printf '\r\033[K' >&2
+	wait "$pid" || status=$?
+	trap - INT TERM HUP
+	if [ "$status" -ne 0 ]; then
+		tail -n 15 "$log" | sed 's/^/     /' >&2
+		die "this step failed: $what. Its whole output is in $log; once the cause is mended, the same command goes on from here"
+	fi
+	say "  done in $((SECONDS - start)) s"
+}
+
+# background COMMAND… - start it in a process group of its own ($!) that does not outlive us:
+# unshare(1) ignores the signals that end us, but not the death of its group, and the namespaces
+# it made go with it.
+background() {
+	set -m
+	"$@" &
+	set +m
+	# shellcheck disable=SC2064
+	trap "kill -KILL -- -$! 2>/dev/null; wait $! 2>/dev/null; exit 130" INT TERM HUP
+}
+
+# Only one lab sets the cache up at a time.
+with_cache_lock() {
+	mkdir -p "$cache"
+	exec 9>"$cache/lock"
+	flock -n 9 || { say "waiting for another lab that is setting up" && flock 9; }
+	"$@" 9>&-
+	exec 9>&-
+}
+
+cache_clean() {
+	case "${1-}" in
+	'') rm -rf --one-file-system "$build_root" ;;
+	all) rm -rf --one-file-system "$cache" ;;
+	*) die "clean: 'all' or nothing" ;;
+	esac
+}
+
+lab_env() {
+	cat <<EOF
+LAB_ROOT=$root
+LAB_BUILD=$(build_dir)
+KDIR=$kdir
+KSRC=$ksrc
+EOF
+}

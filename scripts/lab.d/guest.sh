@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# Guests: QEMU on the lab root over 9p, a command, its status, and the kernel's log read for
+# anything that a checker said.
+
+device=rxe
+with_module=y
+leak_check=y
+keep_log=
+timeout=1800
+
+guest_options() {
+	kernel_option "$@"
+	set -- "${kernel_rest[@]}"
+	while [ $# -gt 0 ]; do
+		case $1 in
+		--device) device=${2-} && shift 2 ;;
+		--no-module) with_module= && shift ;;
+		--no-leak-check) leak_check= && shift ;;
+		--keep-log) keep_log=${2-} && shift 2 ;;
+		--timeout) timeout=${2-} && shift 2 ;;
+		--) shift && break ;;
+		-*) die "unknown option $1 (scripts/lab help lists them)" ;;
+		*) break ;;
+		esac
+	done
+	guest_command=("$@")
+	case $device in
+	rxe | vmlx4 | none) ;;
+	vfio=*) "$tree/qemu/passthrough/check" "${device#vfio=}" ;;
+	*) die "--device wants rxe, vmlx4, vfio=BDF or none, not '$device'" ;;
+	esac
+}
+
+# KVM only where it really works: some hosts offer /dev/kvm in a guest without vmx or svm.
+guest_accel() {
+	if [ -n "${LAB_ACCEL-}" ]; then
+		echo "$LAB_ACCEL"
+	elif grep -qE '^flags.*\<(vmx|svm)\>' /proc/cpuinfo && [ -w /dev/kvm ]; then
+		echo kvm
+	else
+		echo tcg
+	fi
+}
+
+guest_prepare() {
+	root_setup
+	kernel_setup
+	[ -z "$with_module" ] || build module
+	case $device in
+	rxe) build rxe rdma-core ;;
+	vmlx4) build vmlx4 ;;
+	esac
+	run=$(mktemp -d "$cache/run.XXXXXX")
+	trap guest_cleanup EXIT
+	{
+		printf 'LAB_TREE=%q\nLAB_CACHE=%q\nLAB_CWD=%q\n' "$tree" "$cache" "$PWD"
+		printf 'LAB_BUILD=%q\nLAB_BUILD_ROOT=%q\nLAB_MODULES=%q\n' "$(build_dir)" "$build_root" "$kmodules"
+		printf 'LAB_KERNEL=%q\nLAB_DEVICE=%q\n' "$kernel" "${device%%=*}"
+		printf 'LAB_MODULE=%q\n' "${with_module:+$(build_dir)/module/ib_xrc_rcv.ko}"
+		printf 'LAB_RXE=%q\n' "$([ "$device" != rxe ] || echo "$(build_dir)/rxe/rdma_rxe.ko")"
+		printf 'LAB_LEAK_CHECK=%q\nLAB_SHELL=%q\n' "$leak_check" "${shell-}"
+		printf 'LAB_ROWS=%q\nLAB_COLUMNS=%q\n' "${rows-}" "${columns-}"
+	} >"$run/env"
+	: >"$run/kernel.log"
+}
+
+guest_cleanup() {
+	[ -z "${keep_log-}" ] || cp "$run/kernel.log" "$keep_log" 2>/dev/null || :
+	rm -rf "$run"
+	if [ "${device%%=*}" = vfio ]; then "$tree/qemu/passthrough/restore" "${device#vfio=}"; fi
+}
+
+# The guest's console is our standard output; the kernel's log goes to a file.
+guest_qemu() {
+	local accel memory=${LAB_MEMORY:-2048} cpus=${LAB_CPUS:-2} qemu
+	accel=$(guest_accel)
+	qemu=(qemu-system-x86_64
+		-machine "q35,accel=$accel,memory-backend=mem" -smp "$cpus" -m "$memory"
+		-object "memory-backend-memfd,id=mem,size=${memory}M,share=on"
+		-nodefaults -no-user-config -display none -no-reboot
+		-kernel "$kimage" -initrd "$initramfs"
+		-append "console=ttyS0 loglevel=8 panic=-1 no_timer_check printk.time=1 ${LAB_APPEND-}"
+		-serial "file:$run/kernel.log"
+		-chardev "stdio,id=console,signal=$1" -device virtio-serial-pci -device virtconsole,chardev=console
+		-device virtio-rng-pci)
+	case $accel in
+	kvm) qemu+=(-cpu host) ;;
+	*) qemu+=(-cpu max) ;;
+	esac
+	share root / ,readonly=on
+	share run "$run"
+	share tree "$tree"
+	share cache "$cache"
+	guest_device
+	root_exec "$tree/qemu/guest/launch" "$run" "$device" "$build_root" -- \
+		timeout --foreground --kill-after=5 "$timeout" "${qemu[@]}"
+}
+
+# share TAG DIRECTORY [OPTIONS] - a 9p export
+share() {
+	qemu+=(-fsdev "local,id=$1,path=$2,security_model=none,multidevs=remap${3-}"
+		-device "virtio-9p-pci,fsdev=$1,mount_tag=$1")
+}
+
+guest_device() {
+	case $device in
+	vmlx4)
+		# shellcheck source=qemu/vmlx4/qemu-args
+		. "$tree/qemu/vmlx4/qemu-args"
+		vmlx4_qemu_args "$run"
+		qemu+=("${vmlx4_args[@]}")
+		;;
+	vfio=*) qemu+=(-device "vfio-pci,host=${device#vfio=},rombar=0") ;;
+	esac
+}
+
+guest_run() {
+	local status=0
+	guest_options "$@"
+	[ ${#guest_command[@]} -gt 0 ] || die "run needs a command: scripts/lab run -- COMMAND…"
+	guest_prepare
+	printf '%q ' "${guest_command[@]}" >"$run/command"
+	background guest_qemu on </dev/null
+	wait $! || status=$?
+	trap - INT TERM HUP
+	if [ "$status" -eq 124 ]; then
+		say "the guest did not end within $timeout s (--timeout) and was given up"
+	fi
+	if [ ! -s "$run/status" ]; then
+		tail -n 30 "$run/kernel.log" | sed 's/^/     /' >&2
+		die "the guest ended before its command did; above is the end of the kernel's log"
+	fi
+	status=$(cat "$run/status")
+	guest_log_check || status=$((status == 0 ? 1 : status))
+	exit "$status"
+}
+
+guest_shell() {
+	guest_options "$@"
+	shell=y
+	leak_check=
+	read -r rows columns < <(stty size 2>/dev/null || echo 24 80)
+	guest_prepare
+	say "a prompt in the guest; 'exit' ends it"
+	[ ! -t 0 ] || stty raw -echo
+	guest_qemu off || :
+	[ ! -t 0 ] || stty sane
+	guest_log_check
+}
+
+# What a checker says in the kernel's log. The lines that announce the checkers at boot are not it.
+guest_log_check() {
+	local splats
+	splats=$(grep -aE 'WARNING|BUG|INFO: (possible|task|rcu|suspicious|trying|lockdep)|KASAN|kmemleak|UBSAN|Oops|general protection|Call Trace|DEADLOCK|DEBUG_LOCKS|refcount_t|corruption|Kernel panic|rust_kernel: panicked|unregister_netdevice: waiting' "$run/kernel.log" |
+		grep -avE 'kmemleak: (Kernel memory leak detector|Automatic memory scanning)|[Kk]asan: KernelAddressSanitizer|LOCKDEP_|lockdep is|Lock dependency validator|Debug: |DEBUG_LOCKS_WARN_ON\(0\)|Kernel command line' || :)
+	[ -n "$splats" ] || return 0
+	say "the kernel's log has:"
+	# The context says more than the line.
+	awk -v first="$(printf '%s\n' "$splats" | head -n 1)" 'index($0, first) { on = 40 } on-- > 0' "$run/kernel.log" | head -n 80 | sed 's/^/     /' >&2
+	printf '%s\n' "$splats" | tail -n +2 | head -n 20 | sed 's/^/     /' >&2
+	return 1
+}

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# The kernels a guest can boot: Debian's own ("stock"), the same source with every checker on
+# ("debug"), or a build tree of one's own. Each has a build tree (kdir), a source (ksrc), a boot
+# image, modules and an initramfs of its own; all paths are as seen in the root.
+
+kernel=${KDIR:-stock}
+kernel_rest=()
+
+# kernel_option ARG… - take --kernel out of the arguments, leave the rest in kernel_rest.
+kernel_option() {
+	kernel_rest=()
+	while [ $# -gt 0 ]; do
+		case $1 in
+		--kernel)
+			kernel=${2-}
+			[ -n "$kernel" ] || die "--kernel wants stock, debug or a directory"
+			shift 2
+			;;
+		*)
+			kernel_rest+=("$1")
+			shift
+			;;
+		esac
+	done
+}
+
+kernel_setup() {
+	ksrc=${KSRC:-/usr/src/linux}
+	case $kernel in
+	stock) kernel_stock ;;
+	debug) kernel_debug ;;
+	/*) kernel_own ;;
+	*) die "--kernel wants stock, debug or an absolute directory, not '$kernel'" ;;
+	esac
+	initramfs=$cache/initramfs/$kernel_key-$(key_of "$tree/qemu/guest/initramfs-init" "$tree/scripts/lab.d/kernel.sh").cpio.gz
+	[ -e "$initramfs" ] || with_cache_lock kernel_initramfs
+	mkdir -p "$(build_dir)"
+}
+
+kernel_stock() {
+	kver=$(cat "$root/etc/lab-kernel")
+	kernel_key=stock-$root_key
+	kdir=/usr/src/linux-headers-$kver
+	kmodules=/
+	kimage=/usr/lib/modules/$kver/vmlinuz
+	[ -e "$root$kdir/rust/libkernel.rmeta" ] || with_cache_lock kernel_stock_prepare
+}
+
+kernel_stock_prepare() {
+	[ -e "$root$kdir/rust/libkernel.rmeta" ] && return
+	step stock "preparing Rust metadata for Debian's kernel $kver (about 1 minute)" \
+		root_exec "$tree/scripts/prepare-rust-headers" "$kdir" /usr/src/linux
+}
+
+kernel_debug() {
+	kernel_key=debug-$(cat "$tree/qemu/kernel/debug.config" "$tree/scripts/build-debug-kernel" "$root/etc/lab-toolchain" | sha256sum | cut -c1-12)
+	kdir=$cache/kernel/$kernel_key
+	[ -e "$kdir/.complete" ] || with_cache_lock kernel_debug_build
+	kmodules=$kdir/modules
+	kimage=$kdir/arch/x86/boot/bzImage
+	kver=$(cat "$kdir/include/config/kernel.release")
+}
+
+kernel_debug_build() {
+	[ -e "$kdir/.complete" ] && return
+	mkdir -p "$kdir"
+	step kernel-debug "building the debug kernel (about 8 minutes on 2 cores)" \
+		root_exec "$tree/scripts/build-debug-kernel" /usr/src/linux "$tree/qemu/kernel/debug.config" "$kdir"
+	touch "$kdir/.complete"
+}
+
+kernel_own() {
+	[ -d "$kernel" ] || die "no such kernel build tree: $kernel"
+	LAB_BIND="$kernel ${KSRC-}"
+	export LAB_BIND
+	"$tree/scripts/kernel-toolchain" "$kernel" >/dev/null || exit 125
+	kver=$(cat "$kernel/include/config/kernel.release")
+	kernel_key=own-$(printf '%s' "$kernel" | sha256sum | cut -c1-12)
+	kdir=$kernel
+	kimage=$kdir/arch/x86/boot/bzImage
+	kmodules=$cache/modules/$kernel_key
+	[ -e "$kimage" ] || die "$kernel has no arch/x86/boot/bzImage: build it first"
+	if ! [ "$kmodules/.complete" -nt "$kdir/modules.order" ]; then
+		mkdir -p "$kmodules"
+		step kernel-own "installing the modules of $kver" \
+			root_exec make -C "$kdir" INSTALL_MOD_PATH="$kmodules" modules_install
+		touch "$kmodules/.complete"
+		rm -f "$cache/initramfs/$kernel_key"-*
+	fi
+}
+
+kernel_initramfs() {
+	[ -e "$initramfs" ] && return
+	mkdir -p "$cache/initramfs"
+	root_exec "$tree/scripts/make-initramfs" "$kmodules" "$kver" \
+		"$tree/qemu/guest/initramfs-init" "$initramfs"
+}

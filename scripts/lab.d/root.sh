@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# The Debian 13 root: toolchains, QEMU and the guest's programs in one directory of the cache.
+# It is made once, by qemu/root/make from the mirror the host itself uses, and only read after.
+
+root_key=$(key_of_tree "$tree/qemu/root")
+root=$cache/root-$root_key
+
+# The host's own mirror of Debian's main archive. apt names only what it has lists of.
+root_mirror() {
+	local mirror try
+	for try in 1 2; do
+		mirror=$(apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT)' 'Created-By: Packages' |
+			awk '$3 == "main" && $2 !~ /-/ && $1 !~ /security/ && !seen { print $1; seen = 1 }')
+		[ -z "$mirror" ] || break
+		[ "$try" = 2 ] || apt-get update >&2
+	done
+	[ -n "$mirror" ] || die "apt knows no Debian mirror here: add one to /etc/apt/sources.list"
+	printf '%s\n' "$mirror"
+}
+
+root_requirements() {
+	local missing=()
+	[ "$(id -u)" -eq 0 ] || die "the lab mounts and boots things: run it as root"
+	command -v unshare >/dev/null || missing+=(util-linux)
+	command -v mmdebstrap >/dev/null || missing+=(mmdebstrap)
+	[ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing+=(debian-archive-keyring)
+	[ ${#missing[@]} -eq 0 ] && return
+	if grep -qs '^ID=debian' /etc/os-release && command -v apt-get >/dev/null; then
+		step requirements "installing ${missing[*]}" bash -c \
+			"apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends ${missing[*]}"
+	else
+		die "these packages are missing here: ${missing[*]}. The lab installs them itself on Debian 12 and 13 only"
+	fi
+}
+
+root_make() {
+	local mirror
+	[ ! -d "$root" ] || return 0
+	mirror=$(root_mirror)
+	rm -rf --one-file-system "$cache"/root-*.new
+	step root "making the Debian 13 root (about 2 minutes)" \
+		unshare --mount --fork --kill-child "$tree/qemu/root/make" "$mirror" "$root.new"
+	mv "$root.new" "$root"
+}
+
+root_setup() {
+	[ -n "${LAB_INSIDE-}" ] && return
+	root_requirements
+	[ -d "$root" ] || with_cache_lock root_make
+}
+
+# root_exec COMMAND… - run COMMAND in the root, with the tree, the cache and the working
+# directory where they are outside. All mounts and processes live in namespaces of their own and
+# end with the command, however it ends.
+root_exec() {
+	if [ -n "${LAB_INSIDE-}" ]; then
+		"$@"
+		return
+	fi
+	LAB_INSIDE=1 unshare --mount --pid --fork --kill-child --propagation private \
+		bash -c '
+		set -e
+		root=$1 tree=$2 cache=$3 cwd=$4
+		shift 4
+		mount -t proc proc "$root/proc"
+		mount --rbind /sys "$root/sys"
+		mount --rbind /dev "$root/dev"
+		mount -t tmpfs -o mode=1777 tmp "$root/tmp"
+		for dir in "$tree" "$cache" ${LAB_BIND-}; do
+			mkdir -p "$root$dir"
+			mount --bind "$dir" "$root$dir"
+		done
+		# The host reaches the registries; the root does it in the same way.
+		for file in /etc/resolv.conf /etc/ssl/certs/ca-certificates.crt; do
+			[ ! -e "$file" ] || cat "$file" >"$root$file"
+		done
+		[ -d "$root$cwd" ] || cwd=$tree
+		exec chroot "$root" /usr/bin/env -C "$cwd" "$@"
+		' lab "$root" "$tree" "$cache" "$PWD" \
+		HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 \
+		LAB_INSIDE=1 LAB_CACHE="$cache" "$@"
+}
