@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A user of receive QPs in the kernel: goes through the whole API on each device
+ * that ib_xrc_rcv is attached to, and says in the log what it found.
+ *
+ * Every line is "DEVICE: ok - WHAT" or "DEVICE: not ok - WHAT"; the last one of a
+ * device is "DEVICE: N failed".
+ */
+
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/module.h>
+#include <rdma/ib_xrc_rcv.h>
+
+/* What the notifier saw of one device. */
+struct notices {
+	struct notifier_block nb;
+	struct ib_device *device;
+	unsigned int count[XRC_RCV_DESTROY + 1];
+	u32 registrations;
+};
+
+/* What a handler saw. */
+struct witness {
+	atomic_t events;
+	u32 qpn;
+	u32 type;
+};
+
+static unsigned int failed;
+
+static void check(struct ib_device *device, bool ok, const char *what)
+{
+	pr_info("%s: %s - %s\n", dev_name(&device->dev), ok ? "ok" : "not ok", what);
+	failed += !ok;
+}
+
+static int notice(struct notifier_block *nb, unsigned long action, void *data)
+{
+	struct notices *notices = container_of(nb, struct notices, nb);
+	struct xrc_rcv_notice *notice = data;
+
+	if (notice->device == notices->device && action <= XRC_RCV_DESTROY) {
+		notices->count[action]++;
+		notices->registrations = notice->registrations;
+	}
+	return NOTIFY_OK;
+}
+
+static bool noticed(const struct notices *notices, unsigned int creates, unsigned int regs,
+		    unsigned int unregs, unsigned int destroys)
+{
+	return notices->count[XRC_RCV_CREATE] == creates &&
+	       notices->count[XRC_RCV_REG] == regs &&
+	       notices->count[XRC_RCV_UNREG] == unregs &&
+	       notices->count[XRC_RCV_DESTROY] == destroys;
+}
+
+static void handler(const struct xrc_rcv_event *event, void *context)
+{
+	struct witness *witness = context;
+
+	witness->qpn = event->qpn;
+	witness->type = event->type;
+	atomic_inc(&witness->events);
+}
+
+static bool saw_gone(const struct witness *witness, u32 qpn)
+{
+	return atomic_read(&witness->events) == 1 && witness->qpn == qpn &&
+	       witness->type == XRC_RCV_EVENT_QP_GONE;
+}
+
+static enum ib_qp_state state(struct ib_xrcd *xrcd, u32 qpn)
+{
+	struct ib_qp_attr attr = {};
+
+	return xrc_rcv_query_qp(xrcd, qpn, &attr) ? IB_QPS_ERR : attr.qp_state;
+}
+
+static bool is_gone(struct ib_xrcd *xrcd, u32 qpn)
+{
+	struct ib_qp_attr attr;
+
+	return xrc_rcv_query_qp(xrcd, qpn, &attr) == -EINVAL;
+}
+
+/* A QP that lives as long as its registrations. */
+static void use_registrations(struct ib_device *device, struct ib_xrcd *xrcd,
+			      struct notices *notices)
+{
+	const struct ib_qp_attr init = {
+		.qp_state = IB_QPS_INIT,
+		.port_num = 1,
+		.qp_access_flags = IB_ACCESS_REMOTE_WRITE,
+	};
+	const int init_mask = IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS;
+	const struct xrc_rcv_init_attr incomplete = {
+		.attr = &init,
+		.attr_mask = IB_QP_PORT,
+	};
+	const struct xrc_rcv_init_attr unknown_flag = { .flags = ~0U };
+	const struct xrc_rcv_init_attr nothing = {};
+	struct xrc_rcv_registration *first, *second;
+	u32 qpn;
+
+	check(device, PTR_ERR(xrc_rcv_create_qp(xrcd, &incomplete)) == -EINVAL,
+	      "incomplete attributes are refused");
+	check(device, PTR_ERR(xrc_rcv_create_qp(xrcd, &unknown_flag)) == -EINVAL,
+	      "unknown flags are refused");
+
+	first = xrc_rcv_create_qp(xrcd, &nothing);
+	check(device, !IS_ERR(first), "create");
+	if (IS_ERR(first))
+		return;
+	qpn = xrc_rcv_qpn(first);
+	check(device, state(xrcd, qpn) == IB_QPS_RESET, "new QP is in RESET");
+	check(device, noticed(notices, 1, 1, 0, 0), "creation is noticed");
+
+	check(device, PTR_ERR(xrc_rcv_reg_qp(xrcd, qpn ^ 0x400000, NULL, NULL)) == -EINVAL,
+	      "unknown QP number is refused");
+	second = xrc_rcv_reg_qp(xrcd, qpn, NULL, NULL);
+	check(device, !IS_ERR(second), "second registration of the kernel");
+	check(device, notices->registrations == 2, "two registrations are noticed");
+
+	check(device, !xrc_rcv_modify_qp(xrcd, qpn, &init, init_mask | IB_QP_STATE) &&
+		      state(xrcd, qpn) == IB_QPS_INIT, "modify to INIT");
+	check(device, xrc_rcv_destroy_qp(xrcd, qpn, first) == -EINVAL,
+	      "destroy is for the other lifetime");
+
+	xrc_rcv_unreg_qp(first);
+	check(device, state(xrcd, qpn) == IB_QPS_INIT, "QP outlives its creator");
+	if (!IS_ERR(second))
+		xrc_rcv_unreg_qp(second);
+	check(device, is_gone(xrcd, qpn), "QP goes with its last registration");
+	check(device, noticed(notices, 1, 2, 2, 1), "its end is noticed");
+}
+
+/* A QP that lives as long as its domain. Returns the registration of the last. */
+static struct xrc_rcv_registration *use_domain(struct ib_device *device,
+					       struct ib_xrcd *xrcd, struct witness *last)
+{
+	struct witness witness = {};
+	const struct xrc_rcv_init_attr init_attr = {
+		.flags = XRC_RCV_ALLOC_LIFETIME_DOMAIN,
+		.handler = handler,
+		.context = &witness,
+	};
+	struct xrc_rcv_registration *registration, *other;
+	u32 qpn;
+
+	registration = xrc_rcv_create_qp(xrcd, &init_attr);
+	check(device, !IS_ERR(registration), "create with the domain's lifetime");
+	if (IS_ERR(registration))
+		return registration;
+	qpn = xrc_rcv_qpn(registration);
+	xrc_rcv_unreg_qp(registration);
+	check(device, state(xrcd, qpn) == IB_QPS_RESET, "QP outlives its registrations");
+
+	registration = xrc_rcv_reg_qp(xrcd, qpn, handler, &witness);
+	other = xrc_rcv_reg_qp(xrcd, qpn, NULL, NULL);
+	check(device, !IS_ERR(registration) && !IS_ERR(other), "register again");
+	check(device, xrc_rcv_destroy_qp(xrcd, qpn, registration) == -EBUSY,
+	      "destroy is refused while others are registered");
+	if (!IS_ERR(other))
+		xrc_rcv_unreg_qp(other);
+	check(device, !xrc_rcv_destroy_qp(xrcd, qpn, registration), "destroy");
+	check(device, is_gone(xrcd, qpn), "QP is gone");
+	check(device, saw_gone(&witness, qpn), "handler is told that it is gone");
+	if (!IS_ERR(registration))
+		xrc_rcv_unreg_qp(registration);
+
+	return xrc_rcv_create_qp(xrcd, &(const struct xrc_rcv_init_attr) {
+		.flags = XRC_RCV_ALLOC_LIFETIME_DOMAIN,
+		.handler = handler,
+		.context = last,
+	});
+}
+
+static int consumer_add(struct ib_device *device)
+{
+	struct notices notices = {
+		.nb.notifier_call = notice,
+		.device = device,
+	};
+	struct xrc_rcv_registration *registration;
+	struct witness last = {};
+	struct ib_xrcd *xrcd;
+	u32 qpn;
+
+	xrcd = ib_alloc_xrcd_user(device, NULL, NULL);
+	if (IS_ERR(xrcd))
+		return PTR_ERR(xrcd);
+
+	failed = 0;
+	xrc_rcv_register_notifier(&notices.nb);
+	use_registrations(device, xrcd, &notices);
+	registration = use_domain(device, xrcd, &last);
+	check(device, !IS_ERR(registration), "create a QP to be left behind");
+	qpn = IS_ERR(registration) ? 0 : xrc_rcv_qpn(registration);
+
+	check(device, !ib_dealloc_xrcd_user(xrcd, NULL), "close the domain");
+	check(device, saw_gone(&last, qpn), "the QP left behind goes with the domain");
+	check(device, notices.count[XRC_RCV_CREATE] == notices.count[XRC_RCV_DESTROY],
+	      "all QPs are destroyed");
+	if (!IS_ERR(registration))
+		xrc_rcv_unreg_qp(registration);
+	check(device, notices.count[XRC_RCV_REG] == notices.count[XRC_RCV_UNREG],
+	      "all registrations are given up");
+	xrc_rcv_unregister_notifier(&notices.nb);
+	pr_info("%s: %u failed\n", dev_name(&device->dev), failed);
+	return -ENODEV;	/* Nothing to remember of the device. */
+}
+
+static struct ib_client client = {
+	.name = KBUILD_MODNAME,
+	.add = consumer_add,
+};
+
+static int __init consumer_init(void)
+{
+	return ib_register_client(&client);
+}
+module_init(consumer_init);
+
+static void __exit consumer_exit(void)
+{
+	ib_unregister_client(&client);
+}
+module_exit(consumer_exit);
+
+MODULE_DESCRIPTION("Goes through the API of ib_xrc_rcv for the kernel");
+MODULE_LICENSE("GPL");

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! An RDMA device that the module is attached to.
+//!
+//! One per `ib_device` with XRC domains that appears after the module and before ib_uverbs sees it.
+//! Made by ib_core's client callbacks, which own it; it goes with the device, last of all that this
+//! module keeps of it.
+
+use crate::{
+    commands,
+    debugfs::Files,
+    domain::Domains,
+    rdma::{
+        attachment::{
+            Attach,
+            Attachment, //
+        },
+        client::{
+            Client,
+            ClientOperations,
+            Registration, //
+        },
+        device::{
+            uverbs_is_loaded,
+            Device, //
+        },
+        pd::ProtectionDomain,
+        workqueue::UnboundQueue,
+        xrcd::Xrcd, //
+    },
+    THIS_MODULE, //
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        aref::ARef,
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc,
+        Mutex, //
+    }, //
+};
+
+/// See the [module's documentation](self).
+#[pin_data]
+pub(crate) struct AttachedDevice {
+    /// First, so that nobody reads of what goes.
+    #[pin]
+    files: Mutex<Option<Files>>,
+    attachment: Attachment<Self>,
+    /// The kernel's own protection domain, which all receive QPs of the device belong to.
+    pd: Arc<ProtectionDomain>,
+    domains: Arc<Domains>,
+    /// Where the QPs of a domain are destroyed at the same time: each takes a command or more of the
+    /// device, and a domain can have thousands.
+    destruction: UnboundQueue,
+    device: ARef<Device>,
+}
+
+impl AttachedDevice {
+    /// The kernel's own protection domain.
+    pub(crate) fn pd(&self) -> &Arc<ProtectionDomain> {
+        &self.pd
+    }
+
+    /// Makes the files for tools, under the name that the device has now.
+    fn show(&self) {
+        let mut files = self.files.lock();
+
+        // The old ones first: a device can get a name back.
+        *files = None;
+        match Files::new(&self.device, &self.domains) {
+            Ok(new) => *files = Some(new),
+            Err(e) => pr_warn!("{}: no files in debugfs: {e:?}\n", self.device.name()),
+        }
+    }
+
+    /// Its domains with receive QPs.
+    pub(crate) fn domains(&self) -> &Arc<Domains> {
+        &self.domains
+    }
+}
+
+/// The module, as ib_core knows it.
+pub(crate) static CLIENT: Client<AttachedDevice> = Client::new(crate::NAME);
+
+/// Whether ib_uverbs was there when the module was loaded. While it stays, it sees all devices first.
+static UVERBS_WAS_FIRST: Atomic<bool> = Atomic::new(false);
+
+/// Attaches to all devices there are and that will come.
+pub(crate) fn attach_all() -> Result<Registration<AttachedDevice>> {
+    UVERBS_WAS_FIRST.store(uverbs_is_loaded(), Relaxed);
+    CLIENT.register()
+}
+
+#[vtable]
+impl ClientOperations for AttachedDevice {
+    type Data = Pin<KBox<Self>>;
+
+    fn client() -> &'static Client<Self> {
+        &CLIENT
+    }
+
+    fn add(device: &Device) -> Result<Self::Data> {
+        if !device.has_xrc_domains() {
+            pr_info!("{}: not attached: it has no XRC domains\n", device.name());
+            return Err(crate::rdma::not_supported());
+        }
+        if UVERBS_WAS_FIRST.load(Relaxed) && uverbs_is_loaded() {
+            pr_warn!(
+                "{}: not attached: ib_uverbs was loaded before and exposes it already; \
+                 to attach it, unload ib_uverbs and ib_xrc_rcv, then load ib_xrc_rcv first\n",
+                device.name(),
+            );
+            return Err(EBUSY);
+        }
+        let device = KBox::try_pin_init(
+            try_pin_init!(Self {
+                files <- new_mutex!(None, "AttachedDevice::files"),
+                attachment: Attachment::new(device, &commands::OBJECTS, &THIS_MODULE)?,
+                pd: Arc::new(ProtectionDomain::new(device, crate::NAME)?, GFP_KERNEL)?,
+                domains: Domains::new()?,
+                destruction: UnboundQueue::new(crate::NAME)?,
+                device: device.into(),
+            }),
+            GFP_KERNEL,
+        )?;
+        Ok(device)
+    }
+
+    fn added(device: Pin<&Self>) {
+        device.attachment.install();
+        device.show();
+        pr_info!("{}: attached\n", device.device.name());
+    }
+
+    fn remove(device: Pin<&Self>) {
+        device.attachment.uninstall();
+        // No process has a domain any more. A part of the kernel that does should have closed it.
+        device.domains.close_all(&device.destruction);
+        pr_info!("{}: detached\n", device.device.name());
+    }
+
+    fn rename(device: Pin<&Self>) {
+        device.show();
+    }
+}
+
+impl Attach for AttachedDevice {
+    fn attachment<'a>(device: &'a Pin<&Self>) -> &'a Attachment<Self> {
+        &device.get_ref().attachment
+    }
+
+    fn domain_closed(device: Pin<&Self>, xrcd: &Xrcd) {
+        device.domains.close(xrcd, &device.destruction);
+    }
+}

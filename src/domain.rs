@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! An XRC domain with receive QPs.
+//!
+//! Made with the first receive QP of an open `ib_xrcd`, of which it knows no more than the identity;
+//! gone with that domain's last close. Owned by the device's [`Domains`]; memberships hold references.
+//!
+//! Its lock makes finding a QP and registering with it, and being the last to leave and taking the QP
+//! out, one step each. So nobody ever registers with a QP that is about to be destroyed. No verb is
+//! called with the lock held.
+
+use crate::{
+    announce,
+    attributes::Creation,
+    fan_out::FanOut,
+    limits::{
+        Population,
+        UserShare, //
+    },
+    rdma::{
+        cgroup::Charge,
+        pd::ProtectionDomain,
+        qp::TargetQp,
+        qp_attributes::Attributes,
+        uverbs::{
+            call::UserRequest,
+            Removal, //
+        },
+        workqueue::UnboundQueue,
+        xrcd::{
+            Xrcd,
+            XrcdId, //
+        }, //
+    },
+    receive_qp::{
+        Lifetime,
+        ReceiveQp,
+        Verbs, //
+    },
+    registration::{
+        Holder,
+        Registration, //
+    }, //
+};
+use core::mem::{
+    replace,
+    MaybeUninit, //
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNodeReservation, //
+    },
+    sync::{
+        Arc,
+        Mutex, //
+    }, //
+};
+
+/// See the [module's documentation](self).
+#[pin_data]
+pub(crate) struct Domain {
+    number: u32,
+    population: Arc<Population>,
+    #[pin]
+    qps: Mutex<RBTree<u32, Arc<ReceiveQp>>>,
+}
+
+/// Somebody's being registered with a QP: what a handle or a kernel user's pointer stands for.
+pub(crate) struct Membership {
+    domain: Arc<Domain>,
+    qp: Arc<ReceiveQp>,
+    registration: Arc<Registration>,
+}
+
+/// A QP that nobody can find yet. Dropping it undoes all.
+pub(crate) struct NewQp {
+    membership: KBox<Membership>,
+    node: RBTreeNodeReservation<u32, Arc<ReceiveQp>>,
+}
+
+/// What a new QP is to be.
+pub(crate) struct Wish<'a> {
+    pub(crate) lifetime: Lifetime,
+    pub(crate) creation: Creation,
+    pub(crate) attributes: Attributes,
+    /// The request of a process, if it comes from one.
+    pub(crate) request: Option<UserRequest<'a>>,
+}
+
+impl Domain {
+    fn new(number: u32) -> Result<Arc<Self>> {
+        let population = Population::new()?;
+
+        Arc::pin_init(
+            pin_init!(Self {
+                number,
+                population,
+                qps <- new_mutex!(RBTree::new(), "Domain::qps"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The number that the module gave it.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Creates a QP in the domain, takes it as far as is wished, and registers its creator.
+    pub(crate) fn create(
+        self: &Arc<Self>,
+        xrcd: &Xrcd,
+        pd: &Arc<ProtectionDomain>,
+        mut wish: Wish<'_>,
+        registration: Arc<Registration>,
+    ) -> Result<NewQp> {
+        let device = xrcd.device();
+        let inhabitant = self.population.add()?;
+        let user = UserShare::take()?;
+        let charge = Charge::hca_object(device)?;
+        let fan_out = FanOut::new(device.into(), self.number)?;
+        let qp = ReceiveQp::new(
+            Verbs {
+                qp: TargetQp::new(pd.clone(), xrcd, fan_out.clone(), crate::NAME)?,
+                _charge: charge,
+                _user: user,
+                _inhabitant: inhabitant,
+            },
+            wish.lifetime,
+            fan_out,
+        )?;
+
+        // The first event can come as soon as the QP can receive.
+        qp.fan_out().add(registration.clone())?;
+        qp.set_up(wish.creation, &mut wish.attributes, wish.request.as_ref())?;
+
+        Ok(NewQp {
+            membership: KBox::new(
+                Membership {
+                    domain: self.clone(),
+                    qp,
+                    registration,
+                },
+                GFP_KERNEL,
+            )?,
+            node: RBTreeNodeReservation::new(GFP_KERNEL)?,
+        })
+    }
+
+    /// Finds a QP of the domain.
+    pub(crate) fn find(&self, qpn: u32) -> Result<Arc<ReceiveQp>> {
+        self.qps.lock().get(&qpn).cloned().ok_or(EINVAL)
+    }
+
+    /// Registers with a QP of the domain.
+    pub(crate) fn register(
+        self: &Arc<Self>,
+        qpn: u32,
+        registration: Arc<Registration>,
+    ) -> Result<KBox<Membership>> {
+        let room: KBox<MaybeUninit<Membership>> = KBox::new_uninit(GFP_KERNEL)?;
+        let qps = self.qps.lock();
+        let qp = qps.get(&qpn).cloned().ok_or(EINVAL)?;
+
+        if let Holder::File(file, _) = registration.holder() {
+            if qp.fan_out().has(*file) {
+                return Err(EEXIST);
+            }
+        }
+        qp.fan_out().add(registration.clone())?;
+        announce::registered(&qp, &registration);
+        drop(qps);
+
+        Ok(KBox::write(
+            room,
+            Membership {
+                domain: self.clone(),
+                qp,
+                registration,
+            },
+        ))
+    }
+
+    /// Destroys a QP of lifetime [`Lifetime::Domain`]. `EBUSY` if a registration is not `own`.
+    pub(crate) fn destroy(&self, qpn: u32, own: impl Fn(&Registration) -> bool) -> Result {
+        let mut qps = self.qps.lock();
+        let qp = qps.get(&qpn).cloned().ok_or(EINVAL)?;
+
+        if qp.lifetime() != Lifetime::Domain {
+            return Err(EINVAL);
+        }
+        if qp.fan_out().any(|registration| !own(registration)) {
+            return Err(EBUSY);
+        }
+        qps.remove(&qpn);
+        announce::destroyed(&qp);
+        drop(qps);
+        qp.destroy();
+        Ok(())
+    }
+
+    /// How many QPs it has.
+    pub(crate) fn len(&self) -> usize {
+        self.qps.lock().iter().count()
+    }
+
+    /// Up to `max` QPs with numbers greater than `after`, in their order, and how many there are in all.
+    pub(crate) fn list(
+        &self,
+        after: Option<u32>,
+        max: usize,
+    ) -> Result<(KVVec<Arc<ReceiveQp>>, usize)> {
+        loop {
+            let wanted = max.min(self.len());
+            let mut list = KVVec::with_capacity(wanted, GFP_KERNEL)?;
+            let qps = self.qps.lock();
+            let total = qps.iter().count();
+
+            // More QPs appeared meanwhile than there is room for.
+            if max.min(total) > list.capacity() {
+                continue;
+            }
+
+            let is_after = |qpn: &u32| after.is_none_or(|after| *qpn > after);
+
+            for (_, qp) in qps.iter().filter(|(qpn, _)| is_after(qpn)).take(max) {
+                list.push_within_capacity(qp.clone())?;
+            }
+            return Ok((list, total));
+        }
+    }
+
+    /// Destroys all its QPs, at the same time. Nobody can be creating one.
+    fn close(&self, queue: &UnboundQueue) {
+        let mut qps = replace(&mut *self.qps.lock(), RBTree::new());
+
+        while let Some(cursor) = qps.cursor_front_mut() {
+            let (_, node) = cursor.remove_current();
+            let (_, qp) = node.to_key_value();
+
+            announce::destroyed(&qp);
+            // Enqueued nowhere else, so this does not fail.
+            let _ = queue.enqueue(qp);
+        }
+        // Also for those that their last holder is destroying: the domain must not go before its QPs.
+        self.population.wait_until_none();
+    }
+}
+
+impl NewQp {
+    /// The QP number.
+    pub(crate) fn number(&self) -> u32 {
+        self.membership.qp.number()
+    }
+
+    /// Lets the QP be found. Cannot fail.
+    pub(crate) fn publish(self) -> KBox<Membership> {
+        let Membership {
+            domain,
+            qp,
+            registration,
+        } = &*self.membership;
+        let node = self.node.into_node(qp.number(), qp.clone());
+        let mut qps = domain.qps.lock();
+
+        qps.insert(node);
+        announce::created(qp);
+        announce::registered(qp, registration);
+        drop(qps);
+        self.membership
+    }
+}
+
+impl Membership {
+    /// The QP number.
+    pub(crate) fn number(&self) -> u32 {
+        self.qp.number()
+    }
+
+    /// The registration.
+    pub(crate) fn registration(&self) -> &Arc<Registration> {
+        &self.registration
+    }
+
+    /// Gives the registration up. The last one out destroys the QP, if that is its lifetime.
+    pub(crate) fn leave(self: KBox<Self>, why: Removal) {
+        let number = self.qp.number();
+        let last = {
+            let mut qps = self.domain.qps.lock();
+            let fan_out = self.qp.fan_out();
+
+            fan_out.remove(&self.registration);
+            announce::unregistered(&self.qp, &self.registration);
+
+            let in_domain = qps.get(&number).is_some_and(|qp| Arc::ptr_eq(qp, &self.qp));
+            let unneeded =
+                self.qp.lifetime() == Lifetime::Registrations && fan_out.is_empty() && in_domain;
+
+            if unneeded {
+                qps.remove(&number);
+                announce::destroyed(&self.qp);
+            }
+            unneeded
+        };
+
+        self.registration.end(number, why);
+        if last {
+            self.qp.destroy();
+        }
+    }
+}
+
+/// The domains of a device that have or had receive QPs.
+///
+/// Its lock is held for no longer than to look one up.
+#[pin_data]
+pub(crate) struct Domains {
+    #[pin]
+    table: Mutex<Table>,
+}
+
+struct Table {
+    domains: RBTree<XrcdId, Arc<Domain>>,
+    last_number: u32,
+}
+
+impl Domains {
+    /// None.
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                table <- new_mutex!(
+                    Table {
+                        domains: RBTree::new(),
+                        last_number: 0,
+                    },
+                    "Domains::table"
+                ),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The domain of an open XRCD, if it has or had QPs.
+    pub(crate) fn get(&self, xrcd: &Xrcd) -> Option<Arc<Domain>> {
+        self.table.lock().domains.get(&xrcd.id()).cloned()
+    }
+
+    /// The domain of an open XRCD.
+    pub(crate) fn get_or_new(&self, xrcd: &Xrcd) -> Result<Arc<Domain>> {
+        if let Some(domain) = self.get(xrcd) {
+            return Ok(domain);
+        }
+
+        let mut table = self.table.lock();
+
+        if let Some(domain) = table.domains.get(&xrcd.id()) {
+            return Ok(domain.clone());
+        }
+
+        let number = table.last_number.wrapping_add(1);
+        let domain = Domain::new(number)?;
+
+        table
+            .domains
+            .try_create_and_insert(xrcd.id(), domain.clone(), GFP_KERNEL)?;
+        table.last_number = number;
+        Ok(domain)
+    }
+
+    /// All domains, in the order of their numbers.
+    pub(crate) fn list(&self) -> Result<KVVec<Arc<Domain>>> {
+        let table = self.table.lock();
+        let mut list = KVVec::with_capacity(table.domains.iter().count(), GFP_KERNEL)?;
+
+        for domain in table.domains.values() {
+            let place = list.partition_point(|other: &Arc<Domain>| other.number < domain.number);
+
+            if list.insert_within_capacity(place, domain.clone()).is_err() {
+                return Err(ENOMEM);
+            }
+        }
+        Ok(list)
+    }
+
+    /// The device goes: so do all QPs.
+    pub(crate) fn close_all(&self, queue: &UnboundQueue) {
+        let mut domains = replace(&mut self.table.lock().domains, RBTree::new());
+
+        while let Some(cursor) = domains.cursor_front_mut() {
+            let (_, node) = cursor.remove_current();
+            let (_, domain) = node.to_key_value();
+
+            domain.close(queue);
+        }
+    }
+
+    /// The XRCD is closed for the last time: its QPs go.
+    pub(crate) fn close(&self, xrcd: &Xrcd, queue: &UnboundQueue) {
+        let domain = self.table.lock().domains.remove(&xrcd.id());
+
+        if let Some(domain) = domain {
+            domain.close(queue);
+        }
+    }
+}

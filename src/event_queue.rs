@@ -1,0 +1,560 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The unread events of an event channel.
+//!
+//! For each registration on the channel there is one *slot* per kind of event, allocated with the
+//! registration. An event that happens again before it is read only counts up in its slot, so the
+//! queue needs memory for what is registered and not for what happens: [`post`](EventQueue::post)
+//! allocates nothing, takes constant time, and cannot fail. Slots with something in them form a list,
+//! oldest first.
+//!
+//! Owned by an [`EventChannel`](crate::event_channel::EventChannel), whose lock guards it. Nothing in
+//! here sleeps, and what frees memory hands it to the caller, who does so without the lock.
+
+use crate::event::{
+    Event,
+    EventType, //
+};
+use core::mem::replace;
+use kernel::prelude::*;
+
+/// Room for registrations.
+pub(crate) type Table = KVVec<Entry>;
+
+/// An entry of the [`Table`].
+pub(crate) enum Entry {
+    /// A registration's slots.
+    Used(KBox<Slots>),
+    /// Free, and so is the one it names.
+    Free(Option<u32>),
+}
+
+/// The slots of one registration.
+pub(crate) struct Slots {
+    cookie: u64,
+    generation: u32,
+    slots: [Slot; EventType::COUNT],
+}
+
+/// Unread events of one kind: in the list exactly if `count` is not 0.
+#[derive(Clone, Copy)]
+struct Slot {
+    qpn: u32,
+    count: u32,
+    first: u64,
+    previous: Option<Place>,
+    next: Option<Place>,
+}
+
+/// Where a slot is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Place {
+    entry: u32,
+    kind: EventType,
+}
+
+/// Names the slots of a registration, for as long as they are in the queue.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SlotsId {
+    entry: u32,
+    generation: u32,
+}
+
+/// Events of one kind for one registration, taken out of the queue.
+#[derive(Clone, Copy)]
+pub(crate) struct Record {
+    slots: SlotsId,
+    pub(crate) kind: EventType,
+    pub(crate) cookie: u64,
+    pub(crate) qpn: u32,
+    pub(crate) count: u32,
+    pub(crate) first: u64,
+}
+
+impl Slots {
+    /// Allocates the slots of a registration.
+    pub(crate) fn new(cookie: u64) -> Result<KBox<Self>> {
+        const EMPTY: Slot = Slot {
+            qpn: 0,
+            count: 0,
+            first: 0,
+            previous: None,
+            next: None,
+        };
+        let slots = Self {
+            cookie,
+            generation: 0,
+            slots: [EMPTY; EventType::COUNT],
+        };
+
+        Ok(KBox::new(slots, GFP_KERNEL)?)
+    }
+}
+
+/// See the [module's documentation](self).
+pub(crate) struct EventQueue {
+    table: Table,
+    free: Option<u32>,
+    generation: u32,
+    oldest: Option<Place>,
+    newest: Option<Place>,
+}
+
+impl EventQueue {
+    /// An empty queue without room.
+    pub(crate) fn new() -> Self {
+        Self {
+            table: Table::new(),
+            free: None,
+            generation: 0,
+            oldest: None,
+            newest: None,
+        }
+    }
+
+    /// Whether there is nothing to read.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.oldest.is_none()
+    }
+
+    /// How many registrations there is room for.
+    pub(crate) fn capacity(&self) -> usize {
+        self.table.capacity()
+    }
+
+    /// Moves to a bigger table, and returns the old one. Does nothing if `table` is not bigger.
+    pub(crate) fn grow(&mut self, mut table: Table) -> Table {
+        if table.capacity() <= self.table.capacity() {
+            return table;
+        }
+        for entry in self.table.drain_all() {
+            if table.push_within_capacity(entry).is_err() {
+                unreachable_entry();
+            }
+        }
+        replace(&mut self.table, table)
+    }
+
+    /// Adds the slots of a registration, or gives them back if there is no room.
+    pub(crate) fn insert(&mut self, mut slots: KBox<Slots>) -> Result<SlotsId, KBox<Slots>> {
+        self.generation = self.generation.wrapping_add(1);
+        slots.generation = self.generation;
+
+        let entry = match self.free {
+            Some(index) => {
+                let Some(entry) = self.table.get_mut(index as usize) else {
+                    return Err(slots);
+                };
+
+                if let Entry::Free(next) = replace(entry, Entry::Used(slots)) {
+                    self.free = next;
+                }
+                index
+            }
+            None => {
+                let index = self.table.len();
+
+                if index >= self.table.capacity() || index >= u32::MAX as usize {
+                    return Err(slots);
+                }
+                if self.table.push_within_capacity(Entry::Used(slots)).is_err() {
+                    unreachable_entry();
+                }
+                index as u32
+            }
+        };
+
+        Ok(SlotsId {
+            entry,
+            generation: self.generation,
+        })
+    }
+
+    /// Takes the slots of a registration out, with all that is unread in them.
+    pub(crate) fn remove(&mut self, id: SlotsId) -> Option<KBox<Slots>> {
+        self.slots(id)?;
+        for index in 0..EventType::COUNT {
+            if let Some(kind) = EventType::from_index(index) {
+                let place = Place {
+                    entry: id.entry,
+                    kind,
+                };
+
+                if self.slot(place).is_some_and(|slot| slot.count != 0) {
+                    self.unlink(place);
+                }
+            }
+        }
+
+        let free = self.free.replace(id.entry);
+        let entry = self.table.get_mut(id.entry as usize)?;
+
+        match replace(entry, Entry::Free(free)) {
+            Entry::Used(slots) => Some(slots),
+            Entry::Free(_) => None,
+        }
+    }
+
+    /// Adds an event for a registration. Returns whether it is a new record, and not only counted up.
+    pub(crate) fn post(&mut self, id: SlotsId, event: &Event) -> bool {
+        if self.slots(id).is_none() {
+            return false;
+        }
+
+        let place = Place {
+            entry: id.entry,
+            kind: event.kind,
+        };
+        let Some(slot) = self.slot(place) else {
+            return false;
+        };
+        let new = slot.count == 0;
+
+        slot.count = slot.count.saturating_add(1);
+        if new {
+            slot.qpn = event.qpn;
+            slot.first = event.time;
+            self.append(place);
+        }
+        new
+    }
+
+    /// Takes the oldest record out.
+    pub(crate) fn pop(&mut self) -> Option<Record> {
+        let place = self.oldest?;
+        let Some(Entry::Used(slots)) = self.table.get(place.entry as usize) else {
+            return None;
+        };
+        let slot = slots.slots.get(place.kind.index())?;
+        let record = Record {
+            slots: SlotsId {
+                entry: place.entry,
+                generation: slots.generation,
+            },
+            kind: place.kind,
+            cookie: slots.cookie,
+            qpn: slot.qpn,
+            count: slot.count,
+            first: slot.first,
+        };
+
+        self.unlink(place);
+        Some(record)
+    }
+
+    /// Puts a record back that could not be delivered, unless its registration is gone. It is the
+    /// oldest again.
+    pub(crate) fn restore(&mut self, record: &Record) {
+        if self.slots(record.slots).is_none() {
+            return;
+        }
+
+        let place = Place {
+            entry: record.slots.entry,
+            kind: record.kind,
+        };
+        let since = self.slot(place).map_or(0, |slot| slot.count);
+
+        if since != 0 {
+            self.unlink(place);
+        }
+        if let Some(slot) = self.slot(place) {
+            slot.qpn = record.qpn;
+            slot.count = record.count.saturating_add(since);
+            slot.first = record.first;
+        }
+        self.prepend(place);
+    }
+
+    /// How many records of a registration are unread.
+    pub(crate) fn unread(&self, id: SlotsId) -> usize {
+        match self.table.get(id.entry as usize) {
+            Some(Entry::Used(slots)) if slots.generation == id.generation => {
+                slots.slots.iter().filter(|slot| slot.count != 0).count()
+            }
+            _ => 0,
+        }
+    }
+
+    fn slots(&mut self, id: SlotsId) -> Option<&mut Slots> {
+        match self.table.get_mut(id.entry as usize) {
+            Some(Entry::Used(slots)) if slots.generation == id.generation => Some(slots),
+            _ => None,
+        }
+    }
+
+    fn slot(&mut self, place: Place) -> Option<&mut Slot> {
+        match self.table.get_mut(place.entry as usize) {
+            Some(Entry::Used(slots)) => slots.slots.get_mut(place.kind.index()),
+            _ => None,
+        }
+    }
+
+    fn set_next(&mut self, of: Option<Place>, next: Option<Place>) {
+        match of {
+            Some(place) => {
+                if let Some(slot) = self.slot(place) {
+                    slot.next = next;
+                }
+            }
+            None => self.oldest = next,
+        }
+    }
+
+    fn set_previous(&mut self, of: Option<Place>, previous: Option<Place>) {
+        match of {
+            Some(place) => {
+                if let Some(slot) = self.slot(place) {
+                    slot.previous = previous;
+                }
+            }
+            None => self.newest = previous,
+        }
+    }
+
+    fn link(&mut self, place: Place, previous: Option<Place>, next: Option<Place>) {
+        if let Some(slot) = self.slot(place) {
+            slot.previous = previous;
+            slot.next = next;
+        }
+        self.set_next(previous, Some(place));
+        self.set_previous(next, Some(place));
+    }
+
+    fn append(&mut self, place: Place) {
+        self.link(place, self.newest, None);
+    }
+
+    fn prepend(&mut self, place: Place) {
+        self.link(place, None, self.oldest);
+    }
+
+    /// Takes a slot out of the list and empties it.
+    fn unlink(&mut self, place: Place) {
+        let Some(slot) = self.slot(place) else {
+            return;
+        };
+        let (previous, next) = (slot.previous.take(), slot.next.take());
+
+        slot.count = 0;
+        self.set_next(previous, next);
+        self.set_previous(next, previous);
+    }
+}
+
+/// A table had no room though it said so.
+#[cold]
+fn unreachable_entry() {
+    pr_err!("event queue: entry without room\n");
+}
+
+#[kunit_tests(ib_xrc_rcv_event_queue)]
+mod tests {
+    use super::*;
+
+    const FIRST: EventType = match EventType::from_index(0) {
+        Some(kind) => kind,
+        None => EventType::QP_GONE,
+    };
+
+    fn event(kind: EventType, time: u64) -> Event {
+        Event {
+            qpn: 0x17,
+            kind,
+            time,
+        }
+    }
+
+    fn queue(room: usize) -> Result<EventQueue> {
+        let mut queue = EventQueue::new();
+
+        drop(queue.grow(Table::with_capacity(room, GFP_KERNEL)?));
+        Ok(queue)
+    }
+
+    fn add(queue: &mut EventQueue, cookie: u64) -> Result<SlotsId> {
+        queue.insert(Slots::new(cookie)?).map_err(|_| ENOSPC)
+    }
+
+    #[test]
+    fn empty() -> Result {
+        let mut queue = queue(1)?;
+        let id = add(&mut queue, 1)?;
+
+        assert!(queue.is_empty());
+        assert!(queue.pop().is_none());
+        assert_eq!(queue.unread(id), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn no_room() -> Result {
+        let mut queue = EventQueue::new();
+
+        assert!(add(&mut queue, 1).is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn repeated_events_are_one_record() -> Result {
+        let mut queue = queue(1)?;
+        let id = add(&mut queue, 42)?;
+
+        assert!(queue.post(id, &event(FIRST, 100)));
+        for time in 101..200 {
+            assert!(!queue.post(id, &event(FIRST, time)));
+        }
+        assert_eq!(queue.unread(id), 1);
+
+        let record = queue.pop().ok_or(EINVAL)?;
+
+        assert_eq!(
+            (record.count, record.first, record.cookie, record.qpn),
+            (100, 100, 42, 0x17)
+        );
+        assert!(queue.is_empty());
+        assert!(queue.post(id, &event(FIRST, 300)));
+        assert_eq!(
+            queue.pop().map(|record| (record.count, record.first)),
+            Some((1, 300))
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn count_stays_at_its_maximum() -> Result {
+        let mut queue = queue(1)?;
+        let id = add(&mut queue, 0)?;
+
+        queue.post(id, &event(FIRST, 1));
+
+        let mut record = queue.pop().ok_or(EINVAL)?;
+
+        record.count = u32::MAX - 1;
+        queue.restore(&record);
+        queue.post(id, &event(FIRST, 2));
+        queue.post(id, &event(FIRST, 3));
+        assert_eq!(queue.pop().map(|record| record.count), Some(u32::MAX));
+        Ok(())
+    }
+
+    #[test]
+    fn oldest_first_over_registrations_and_kinds() -> Result {
+        let mut queue = queue(3)?;
+        let ids = [
+            add(&mut queue, 0)?,
+            add(&mut queue, 1)?,
+            add(&mut queue, 2)?,
+        ];
+
+        queue.post(ids[2], &event(FIRST, 1));
+        queue.post(ids[0], &event(EventType::QP_GONE, 2));
+        queue.post(ids[1], &event(FIRST, 3));
+        queue.post(ids[0], &event(FIRST, 4));
+        queue.post(ids[2], &event(FIRST, 5));
+        for (cookie, time) in [(2, 1), (0, 2), (1, 3), (0, 4)] {
+            assert_eq!(
+                queue.pop().map(|record| (record.cookie, record.first)),
+                Some((cookie, time))
+            );
+        }
+        assert!(queue.pop().is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn removal_takes_only_its_own() -> Result {
+        let mut queue = queue(3)?;
+        let ids = [
+            add(&mut queue, 0)?,
+            add(&mut queue, 1)?,
+            add(&mut queue, 2)?,
+        ];
+
+        for (time, id) in ids.iter().enumerate() {
+            queue.post(*id, &event(FIRST, time as u64));
+            queue.post(*id, &event(EventType::QP_GONE, time as u64));
+        }
+        assert!(queue.remove(ids[1]).is_some());
+        assert!(queue.remove(ids[1]).is_none());
+        assert!(!queue.post(ids[1], &event(FIRST, 9)));
+        assert_eq!(queue.unread(ids[1]), 0);
+        for cookie in [0, 0, 2, 2] {
+            assert_eq!(queue.pop().map(|record| record.cookie), Some(cookie));
+        }
+        assert!(queue.is_empty());
+        Ok(())
+    }
+
+    #[test]
+    fn places_are_used_again_but_not_mixed_up() -> Result {
+        let mut queue = queue(1)?;
+        let old = add(&mut queue, 1)?;
+
+        queue.post(old, &event(FIRST, 1));
+
+        let record = queue.pop().ok_or(EINVAL)?;
+
+        drop(queue.remove(old));
+
+        let new = add(&mut queue, 2)?;
+
+        assert_eq!(new.entry, old.entry);
+        assert!(!queue.post(old, &event(FIRST, 2)));
+        queue.restore(&record);
+        assert!(queue.is_empty());
+        assert!(queue.remove(old).is_none());
+        queue.post(new, &event(FIRST, 3));
+        assert_eq!(queue.pop().map(|record| record.cookie), Some(2));
+        Ok(())
+    }
+
+    #[test]
+    fn restored_record_is_the_oldest_and_counts_what_came_since() -> Result {
+        let mut queue = queue(2)?;
+        let ids = [add(&mut queue, 0)?, add(&mut queue, 1)?];
+
+        queue.post(ids[0], &event(FIRST, 1));
+
+        let record = queue.pop().ok_or(EINVAL)?;
+
+        queue.post(ids[1], &event(FIRST, 2));
+        queue.post(ids[0], &event(FIRST, 3));
+        queue.post(ids[0], &event(FIRST, 4));
+        queue.restore(&record);
+        assert_eq!(
+            queue
+                .pop()
+                .map(|record| (record.cookie, record.count, record.first)),
+            Some((0, 3, 1))
+        );
+        assert_eq!(queue.pop().map(|record| record.cookie), Some(1));
+        assert!(queue.is_empty());
+        Ok(())
+    }
+
+    #[test]
+    fn growing_keeps_everything() -> Result {
+        let mut queue = queue(1)?;
+        let first = add(&mut queue, 1)?;
+
+        queue.post(first, &event(FIRST, 1));
+        drop(queue.grow(Table::with_capacity(queue.capacity() + 1, GFP_KERNEL)?));
+
+        let second = add(&mut queue, 2)?;
+
+        queue.post(second, &event(FIRST, 2));
+        queue.post(first, &event(FIRST, 3));
+        assert_eq!(
+            queue.pop().map(|record| (record.cookie, record.count)),
+            Some((1, 2))
+        );
+        assert_eq!(
+            queue.pop().map(|record| (record.cookie, record.count)),
+            Some((2, 1))
+        );
+        assert!(queue.remove(first).is_some());
+        assert!(queue.remove(second).is_some());
+        Ok(())
+    }
+}

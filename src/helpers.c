@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Inline functions and macros of C headers, made callable for src/rdma/.
+ *
+ * One line each where that is possible; what is longer says why it is C.
+ */
+
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/fs.h>
+#include <linux/kdev_t.h>
+#include <linux/sched/task.h>
+#include <linux/spinlock.h>
+#include <linux/uaccess.h>
+
+#include "helpers.h"
+
+unsigned long xrc_rcv_spin_lock_irqsave(spinlock_t *lock)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(lock, flags);
+	return flags;
+}
+
+void xrc_rcv_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags)
+{
+	spin_unlock_irqrestore(lock, flags);
+}
+
+bool xrc_rcv_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags)
+{
+	return spin_trylock_irqsave(lock, *flags);
+}
+
+void xrc_rcv_lockdep_assert_held(spinlock_t *lock)
+{
+	lockdep_assert_held(lock);
+}
+
+/*
+ * WQ_MEM_RECLAIM: a process that is killed for its memory must not wait for
+ * memory to give up its domains.
+ */
+struct workqueue_struct *xrc_rcv_alloc_workqueue(const char *name)
+{
+	return alloc_workqueue("%s", WQ_UNBOUND | WQ_MEM_RECLAIM, 0, name);
+}
+
+/* Copied, because renaming frees what dev_name() returns. */
+void xrc_rcv_ibdev_name(struct ib_device *ibdev, char name[IB_DEVICE_NAME_MAX])
+{
+	strscpy(name, ibdev->name, IB_DEVICE_NAME_MAX);
+}
+
+void xrc_rcv_ibdev_get(struct ib_device *ibdev)
+{
+	get_device(&ibdev->dev);
+}
+
+void xrc_rcv_ibdev_put(struct ib_device *ibdev)
+{
+	put_device(&ibdev->dev);
+}
+
+void *xrc_rcv_client_data(struct ib_device *ibdev, struct ib_client *client)
+{
+	return ib_get_client_data(ibdev, client);
+}
+
+bool xrc_rcv_port_is_valid(struct ib_device *ibdev, u32 port)
+{
+	return rdma_is_port_valid(ibdev, port);
+}
+
+void xrc_rcv_log_qp_event(struct ib_device *ibdev, u32 qpn, enum ib_event_type type)
+{
+	ibdev_notice_ratelimited(ibdev, "XRC receive QP 0x%06x: %s\n", qpn,
+				 ib_event_msg(type));
+}
+
+/*
+ * The conversions of address vectors use a dozen inline accessors each, which
+ * hide where a field of a RoCE or IB address lives. In C they are one function.
+ */
+void xrc_rcv_ah_from_user(struct ib_device *ibdev, struct rdma_ah_attr *to,
+			  const struct ib_uverbs_ah_attr *from)
+{
+	to->type = rdma_ah_find_type(ibdev, from->port_num);
+	rdma_ah_set_port_num(to, from->port_num);
+	rdma_ah_set_dlid(to, from->dlid);
+	rdma_ah_set_path_bits(to, from->src_path_bits);
+	rdma_ah_set_sl(to, from->sl);
+	rdma_ah_set_static_rate(to, from->static_rate);
+	rdma_ah_set_make_grd(to, false);
+	if (!from->is_global) {
+		rdma_ah_set_ah_flags(to, 0);
+		return;
+	}
+	rdma_ah_set_grh(to, NULL, from->grh.flow_label, from->grh.sgid_index,
+			from->grh.hop_limit, from->grh.traffic_class);
+	rdma_ah_set_dgid_raw(to, (void *)from->grh.dgid);
+}
+
+void xrc_rcv_ah_to_user(struct ib_uverbs_ah_attr *to, const struct rdma_ah_attr *from)
+{
+	const struct ib_global_route *grh = rdma_ah_read_grh(from);
+
+	*to = (struct ib_uverbs_ah_attr) {
+		.dlid = rdma_ah_get_dlid(from),
+		.sl = rdma_ah_get_sl(from),
+		.src_path_bits = rdma_ah_get_path_bits(from),
+		.static_rate = rdma_ah_get_static_rate(from),
+		.is_global = !!(rdma_ah_get_ah_flags(from) & IB_AH_GRH),
+		.port_num = rdma_ah_get_port_num(from),
+	};
+	if (!to->is_global)
+		return;
+	memcpy(to->grh.dgid, grh->dgid.raw, sizeof(to->grh.dgid));
+	to->grh.flow_label = grh->flow_label;
+	to->grh.sgid_index = grh->sgid_index;
+	to->grh.hop_limit = grh->hop_limit;
+	to->grh.traffic_class = grh->traffic_class;
+}
+
+bool xrc_rcv_attr_is_valid(const struct uverbs_attr_bundle *bundle, u16 id)
+{
+	return uverbs_attr_is_valid(bundle, id);
+}
+
+int xrc_rcv_attr_len(const struct uverbs_attr_bundle *bundle, u16 id)
+{
+	return uverbs_attr_get_len(bundle, id);
+}
+
+struct ib_uobject *xrc_rcv_attr_uobject(const struct uverbs_attr_bundle *bundle, u16 id)
+{
+	return uverbs_attr_get_uobject(bundle, id);
+}
+
+int xrc_rcv_copy_from_or_zero(void *to, const struct uverbs_attr_bundle *bundle,
+			      u16 id, size_t size)
+{
+	return _uverbs_copy_from_or_zero(to, bundle, id, size);
+}
+
+#ifdef CONFIG_CGROUP_RDMA
+int xrc_rcv_rdmacg_try_charge(struct rdma_cgroup **cg, struct ib_device *ibdev)
+{
+	return rdmacg_try_charge(cg, &ibdev->cg_device, RDMACG_RESOURCE_HCA_OBJECT);
+}
+
+void xrc_rcv_rdmacg_uncharge(struct rdma_cgroup *cg, struct ib_device *ibdev)
+{
+	rdmacg_uncharge(cg, &ibdev->cg_device, RDMACG_RESOURCE_HCA_OBJECT);
+}
+#else
+int xrc_rcv_rdmacg_try_charge(struct rdma_cgroup **cg, struct ib_device *ibdev)
+{
+	*cg = NULL;
+	return 0;
+}
+
+void xrc_rcv_rdmacg_uncharge(struct rdma_cgroup *cg, struct ib_device *ibdev)
+{
+}
+#endif
+
+void xrc_rcv_task_comm(char comm[TASK_COMM_LEN])
+{
+	strscpy_pad(comm, current->group_leader->comm, TASK_COMM_LEN);
+}
+
+/*
+ * No interface tells whether ib_uverbs has a client. But it owns the character
+ * devices 231:192 and up (Documentation/admin-guide/devices.txt) for as long as
+ * it is loaded, so they can be had exactly when it is not.
+ */
+#define UVERBS_FIRST_DEVICE MKDEV(231, 192)
+
+bool xrc_rcv_uverbs_is_loaded(void)
+{
+	if (register_chrdev_region(UVERBS_FIRST_DEVICE, 1, KBUILD_MODNAME))
+		return true;
+	unregister_chrdev_region(UVERBS_FIRST_DEVICE, 1);
+	return false;
+}

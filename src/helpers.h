@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What Rust cannot call: inline functions and macros of C headers, and what
+ * is written in C because only C can write it. bindgen reads this header.
+ */
+
+#ifndef _XRC_RCV_HELPERS_H
+#define _XRC_RCV_HELPERS_H
+
+#include <linux/cgroup_rdma.h>
+#include <linux/sched.h>
+#include <linux/spinlock_types.h>
+#include <linux/workqueue.h>
+#include <rdma/ib_user_verbs.h>
+#include <rdma/ib_verbs.h>
+#include <rdma/uverbs_ioctl.h>
+
+unsigned long xrc_rcv_spin_lock_irqsave(spinlock_t *lock);
+void xrc_rcv_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags);
+bool xrc_rcv_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags);
+void xrc_rcv_lockdep_assert_held(spinlock_t *lock);
+
+struct workqueue_struct *xrc_rcv_alloc_workqueue(const char *name);
+
+void xrc_rcv_ibdev_name(struct ib_device *ibdev, char name[IB_DEVICE_NAME_MAX]);
+void xrc_rcv_ibdev_get(struct ib_device *ibdev);
+void xrc_rcv_ibdev_put(struct ib_device *ibdev);
+void *xrc_rcv_client_data(struct ib_device *ibdev, struct ib_client *client);
+bool xrc_rcv_port_is_valid(struct ib_device *ibdev, u32 port);
+void xrc_rcv_log_qp_event(struct ib_device *ibdev, u32 qpn, enum ib_event_type type);
+
+void xrc_rcv_ah_from_user(struct ib_device *ibdev, struct rdma_ah_attr *to,
+			  const struct ib_uverbs_ah_attr *from);
+void xrc_rcv_ah_to_user(struct ib_uverbs_ah_attr *to, const struct rdma_ah_attr *from);
+
+bool xrc_rcv_attr_is_valid(const struct uverbs_attr_bundle *bundle, u16 id);
+int xrc_rcv_attr_len(const struct uverbs_attr_bundle *bundle, u16 id);
+struct ib_uobject *xrc_rcv_attr_uobject(const struct uverbs_attr_bundle *bundle, u16 id);
+int xrc_rcv_copy_from_or_zero(void *to, const struct uverbs_attr_bundle *bundle,
+			      u16 id, size_t size);
+
+int xrc_rcv_rdmacg_try_charge(struct rdma_cgroup **cg, struct ib_device *ibdev);
+void xrc_rcv_rdmacg_uncharge(struct rdma_cgroup *cg, struct ib_device *ibdev);
+
+void xrc_rcv_task_comm(char comm[TASK_COMM_LEN]);
+bool xrc_rcv_uverbs_is_loaded(void);
+
+#endif /* _XRC_RCV_HELPERS_H */

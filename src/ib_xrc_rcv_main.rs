@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! XRC receive QPs that the kernel owns.
+//!
+//! With XRC, one connection per remote node feeds the shared receive queues of all local processes.
+//! Its receiving end has to live somewhere; here it lives in the kernel, belongs to an XRC domain
+//! instead of a process, and goes when nobody needs it.
+//!
+//! From top to bottom; each part uses those below it only:
+
+// What processes and other parts of the kernel can ask for, and what people can see.
+mod commands;
+mod debugfs;
+mod kernel_api;
+
+// What there is: devices have domains, domains have QPs, QPs tell registrations of events.
+mod device;
+mod domain;
+mod receive_qp;
+
+mod fan_out;
+
+mod registration;
+
+mod event_channel;
+mod event_queue;
+
+// What all of these go by.
+mod announce;
+mod attributes;
+mod event;
+mod limits;
+
+// ib_core and uverbs, safely.
+mod rdma;
+mod uapi;
+
+use kernel::prelude::*;
+
+/// The name of the module, and of the owner that tools show for what it creates.
+const NAME: &CStr = c"ib_xrc_rcv";
+
+module! {
+    type: XrcReceive,
+    name: "ib_xrc_rcv",
+    authors: ["The ib_xrc_rcv authors"],
+    description: "XRC receive QPs owned by the kernel",
+    license: "GPL",
+}
+
+/// What exists while the module is loaded. Goes in this order: no device is left when the directory
+/// goes.
+struct XrcReceive {
+    _client: rdma::client::Registration<device::AttachedDevice>,
+    _debugfs: debugfs::Root,
+}
+
+impl kernel::Module for XrcReceive {
+    fn init(_module: &'static ThisModule) -> Result<Self> {
+        // SAFETY: The module is initialised once, and no device is attached yet.
+        unsafe { limits::init() };
+
+        // SAFETY: As above.
+        let debugfs = unsafe { debugfs::Root::new() };
+
+        Ok(Self {
+            _client: device::attach_all()?,
+            _debugfs: debugfs,
+        })
+    }
+}

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The functions for users in the kernel are defined in kernel_api.rs. Only C can
+ * export them.
+ */
+
+#include <linux/export.h>
+#include <rdma/ib_xrc_rcv.h>
+
+EXPORT_SYMBOL_GPL(xrc_rcv_create_qp);
+EXPORT_SYMBOL_GPL(xrc_rcv_reg_qp);
+EXPORT_SYMBOL_GPL(xrc_rcv_unreg_qp);
+EXPORT_SYMBOL_GPL(xrc_rcv_qpn);
+EXPORT_SYMBOL_GPL(xrc_rcv_modify_qp);
+EXPORT_SYMBOL_GPL(xrc_rcv_query_qp);
+EXPORT_SYMBOL_GPL(xrc_rcv_destroy_qp);

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What other parts of the kernel can ask for.
+//!
+//! The functions of the C header `src/include/rdma/ib_xrc_rcv.h`, with the semantics of the commands
+//! of processes. `kernel_api.c` exports them.
+
+use crate::{
+    attributes::{
+        modification,
+        Creation, //
+    },
+    device::{
+        AttachedDevice,
+        CLIENT, //
+    },
+    domain::{
+        Domain,
+        Membership,
+        Wish, //
+    },
+    event::Event,
+    rdma::{
+        not_supported,
+        qp_attributes::{
+            Attributes,
+            KernelAttributes,
+            Mask, //
+        },
+        uverbs::Removal,
+        xrcd::Xrcd, //
+    },
+    receive_qp::{
+        Lifetime,
+        ReceiveQp, //
+    },
+    registration::{
+        Callback,
+        Holder,
+        Registration,
+        Sink, //
+    },
+    uapi::{
+        xrc_rcv_event,
+        XRC_RCV_ALLOC_LIFETIME_DOMAIN, //
+    }, //
+};
+use kernel::{
+    error::from_result,
+    prelude::*,
+    sync::Arc, //
+};
+
+/// `xrc_rcv_handler`
+type Handler = unsafe extern "C" fn(event: &xrc_rcv_event, context: *mut c_void);
+
+/// A handler with its context.
+///
+/// # Invariants
+///
+/// The handler may be called with the context, in any context of execution.
+struct CHandler {
+    handler: Handler,
+    context: *mut c_void,
+}
+
+// SAFETY: By the type invariant.
+unsafe impl Send for CHandler {}
+
+// SAFETY: By the type invariant.
+unsafe impl Sync for CHandler {}
+
+impl Callback for CHandler {
+    fn event(&self, event: &Event) {
+        let event = xrc_rcv_event {
+            cookie: 0,
+            first_ns: event.time,
+            qpn: event.qpn,
+            type_: event.kind.number(),
+            count: 1,
+            reserved: 0,
+        };
+
+        // SAFETY: By the type invariant.
+        unsafe { (self.handler)(&event, self.context) }
+    }
+}
+
+/// `struct xrc_rcv_init_attr`
+#[repr(C)]
+pub(crate) struct InitAttributes<'a> {
+    flags: u32,
+    attr_mask: c_int,
+    attr: Option<&'a KernelAttributes>,
+    handler: Option<Handler>,
+    context: *mut c_void,
+}
+
+fn registration(handler: Option<Handler>, context: *mut c_void) -> Result<Arc<Registration>> {
+    let sink = match handler {
+        // INVARIANT: The caller gave them for this.
+        Some(handler) => Sink::Callback(KBox::new(CHandler { handler, context }, GFP_KERNEL)?),
+        None => Sink::Nowhere,
+    };
+
+    Registration::new(Holder::Kernel, sink)
+}
+
+fn device(xrcd: &Xrcd) -> Result<Pin<&AttachedDevice>> {
+    CLIENT.data(xrcd.device()).ok_or_else(not_supported)
+}
+
+fn domain(xrcd: &Xrcd) -> Result<Arc<Domain>> {
+    device(xrcd)?.domains().get(xrcd).ok_or(EINVAL)
+}
+
+fn qp(xrcd: &Xrcd, qpn: u32) -> Result<Arc<ReceiveQp>> {
+    domain(xrcd)?.find(qpn)
+}
+
+fn create(xrcd: &Xrcd, init: &InitAttributes<'_>) -> Result<KBox<Membership>> {
+    let device = device(xrcd)?;
+    let lifetime = match init.flags {
+        0 => Lifetime::Registrations,
+        XRC_RCV_ALLOC_LIFETIME_DOMAIN => Lifetime::Domain,
+        _ => return Err(EINVAL),
+    };
+    let (creation, attributes) = match init.attr {
+        Some(attr) => {
+            let mask = Mask::from_bits(init.attr_mask as u32);
+            let attributes = attr.to_attributes(mask);
+
+            (Creation::new(mask, attr.state(mask)?)?, attributes)
+        }
+        None => (Creation::Reset, Attributes::new()),
+    };
+    let wish = Wish {
+        lifetime,
+        creation,
+        attributes,
+        request: None,
+    };
+    let registration = registration(init.handler, init.context)?;
+
+    Ok(device
+        .domains()
+        .get_or_new(xrcd)?
+        .create(xrcd, device.pd(), wish, registration)?
+        .publish())
+}
+
+fn into_pointer(membership: Result<KBox<Membership>>) -> *mut Membership {
+    match membership {
+        Ok(membership) => KBox::into_raw(membership),
+        Err(e) => e.to_ptr(),
+    }
+}
+
+/// # Safety
+///
+/// See the header: the domain is kept open, and the handler may be called as it says.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn xrc_rcv_create_qp(
+    xrcd: &Xrcd,
+    init: &InitAttributes<'_>,
+) -> *mut Membership {
+    into_pointer(create(xrcd, init))
+}
+
+/// # Safety
+///
+/// See the header: the domain is kept open, and the handler may be called as it says.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn xrc_rcv_reg_qp(
+    xrcd: &Xrcd,
+    qpn: u32,
+    handler: Option<Handler>,
+    context: *mut c_void,
+) -> *mut Membership {
+    let register = || domain(xrcd)?.register(qpn, registration(handler, context)?);
+
+    into_pointer(register())
+}
+
+/// # Safety
+///
+/// `membership` comes from one of the above, and is not used again.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn xrc_rcv_unreg_qp(membership: *mut Membership) {
+    // SAFETY: The caller's promise.
+    unsafe { KBox::from_raw(membership) }.leave(Removal::ByUser);
+}
+
+#[no_mangle]
+pub(crate) extern "C" fn xrc_rcv_qpn(membership: &Membership) -> u32 {
+    membership.number()
+}
+
+#[no_mangle]
+pub(crate) extern "C" fn xrc_rcv_modify_qp(
+    xrcd: &Xrcd,
+    qpn: u32,
+    attr: &KernelAttributes,
+    attr_mask: c_int,
+) -> c_int {
+    let mask = modification(Mask::from_bits(attr_mask as u32));
+
+    from_result(|| {
+        qp(xrcd, qpn)?.modify_from_kernel(&mut attr.to_attributes(mask))?;
+        Ok(0)
+    })
+}
+
+#[no_mangle]
+pub(crate) extern "C" fn xrc_rcv_query_qp(
+    xrcd: &Xrcd,
+    qpn: u32,
+    attr: &mut KernelAttributes,
+) -> c_int {
+    from_result(|| {
+        attr.fill(qp(xrcd, qpn)?.query()?);
+        Ok(0)
+    })
+}
+
+#[no_mangle]
+pub(crate) extern "C" fn xrc_rcv_destroy_qp(
+    xrcd: &Xrcd,
+    qpn: u32,
+    own: Option<&Membership>,
+) -> c_int {
+    from_result(|| {
+        domain(xrcd)?.destroy(qpn, |registration| {
+            own.is_some_and(|own| core::ptr::eq(&**own.registration(), registration))
+        })?;
+        Ok(0)
+    })
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How many receive QPs there may be: in a domain, and of a user.
+//!
+//! Whoever creates a QP takes a share of both, and the QP keeps the shares until it is destroyed. The
+//! limits are module parameters, looked at when a share is taken; 0 means that there is none, and
+//! `CAP_SYS_RESOURCE` goes beyond them.
+
+use crate::rdma::over_limit;
+use kernel::{
+    new_condvar,
+    new_mutex,
+    prelude::*,
+    sync::{
+        global_lock,
+        Arc,
+        CondVar,
+        Mutex, //
+    },
+    task::Kuid, //
+};
+
+unsafe extern "C" {
+    safe fn xrc_rcv_max_qps_per_domain() -> c_uint;
+    safe fn xrc_rcv_max_qps_per_user() -> c_uint;
+    safe fn xrc_rcv_may_exceed_limits() -> bool;
+}
+
+/// The limit on the QPs of a domain.
+pub(crate) fn per_domain() -> u32 {
+    xrc_rcv_max_qps_per_domain()
+}
+
+/// The limit on the QPs that a user created, on all devices.
+pub(crate) fn per_user() -> u32 {
+    xrc_rcv_max_qps_per_user()
+}
+
+/// Whether the current process goes beyond limits.
+fn may_exceed() -> bool {
+    xrc_rcv_may_exceed_limits()
+}
+
+/// The number of shares after one more was taken.
+fn take_one(used: u32, limit: u32, may_exceed: impl FnOnce() -> bool) -> Result<u32> {
+    let taken = used.checked_add(1).ok_or_else(over_limit)?;
+
+    if limit != 0 && taken > limit && !may_exceed() {
+        return Err(over_limit());
+    }
+    Ok(taken)
+}
+
+/// Counts the QPs of a domain, from before they are created until after they are destroyed.
+#[pin_data]
+pub(crate) struct Population {
+    #[pin]
+    count: Mutex<u32>,
+    #[pin]
+    none: CondVar,
+}
+
+/// One of a [`Population`], until dropped.
+pub(crate) struct Inhabitant(Arc<Population>);
+
+impl Population {
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                count <- new_mutex!(0, "Population::count"),
+                none <- new_condvar!("Population::none"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Adds one, if the limit on a domain allows it.
+    pub(crate) fn add(self: &Arc<Self>) -> Result<Inhabitant> {
+        let mut count = self.count.lock();
+
+        *count = take_one(*count, per_domain(), may_exceed)?;
+        Ok(Inhabitant(self.clone()))
+    }
+
+    /// Waits until there is none left.
+    pub(crate) fn wait_until_none(&self) {
+        let mut count = self.count.lock();
+
+        while *count != 0 {
+            self.none.wait(&mut count);
+        }
+    }
+}
+
+impl Drop for Inhabitant {
+    fn drop(&mut self) {
+        let mut count = self.0.count.lock();
+
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            self.0.none.notify_all();
+        }
+    }
+}
+
+global_lock! {
+    // SAFETY: `init` is called before anything else of the module runs.
+    unsafe(uninit) static USERS: Mutex<KVec<User>> = KVec::new();
+}
+
+/// A user with QPs. Users without are not in the list, which is ordered by `uid`.
+struct User {
+    uid: u32,
+    qps: u32,
+}
+
+/// A QP that a user has created, until dropped.
+pub(crate) struct UserShare {
+    uid: u32,
+}
+
+/// Prepares to count users.
+///
+/// # Safety
+///
+/// To be called once, before anything else in here.
+pub(crate) unsafe fn init() {
+    // SAFETY: The caller's promise.
+    unsafe { USERS.init() };
+}
+
+impl UserShare {
+    /// Takes a share of the current user, if the limit on users allows it.
+    pub(crate) fn take() -> Result<Self> {
+        let uid = Kuid::current_euid().into_raw().val;
+        let mut users = USERS.lock();
+        let take = |used| take_one(used, per_user(), may_exceed);
+
+        match users.binary_search_by_key(&uid, |user| user.uid) {
+            Ok(index) => {
+                let qps = take(users[index].qps)?;
+
+                users[index].qps = qps;
+            }
+            Err(index) => {
+                let user = User { uid, qps: take(0)? };
+
+                users.reserve(1, GFP_KERNEL)?;
+                if users.insert_within_capacity(index, user).is_err() {
+                    return Err(ENOMEM);
+                }
+            }
+        }
+        Ok(Self { uid })
+    }
+}
+
+impl Drop for UserShare {
+    fn drop(&mut self) {
+        let mut users = USERS.lock();
+        let Ok(index) = users.binary_search_by_key(&self.uid, |user| user.uid) else {
+            return;
+        };
+
+        users[index].qps = users[index].qps.saturating_sub(1);
+        if users[index].qps == 0 {
+            let _ = users.remove(index);
+        }
+        if users.is_empty() {
+            *users = KVec::new();
+        }
+    }
+}
+
+#[kunit_tests(ib_xrc_rcv_limits)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_limit() -> Result {
+        assert_eq!(take_one(0, 0, || false)?, 1);
+        assert_eq!(take_one(1_000_000, 0, || false)?, 1_000_001);
+        Ok(())
+    }
+
+    #[test]
+    fn up_to_the_limit() -> Result {
+        assert_eq!(take_one(0, 2, || false)?, 1);
+        assert_eq!(take_one(1, 2, || false)?, 2);
+        assert_eq!(take_one(2, 2, || false).err(), Some(over_limit()));
+        Ok(())
+    }
+
+    #[test]
+    fn lowered_limit() {
+        assert_eq!(take_one(5, 2, || false).err(), Some(over_limit()));
+    }
+
+    #[test]
+    fn privileged_go_beyond() -> Result {
+        assert_eq!(take_one(2, 2, || true)?, 3);
+        Ok(())
+    }
+
+    #[test]
+    fn privilege_is_asked_for_only_when_needed() -> Result {
+        let mut asked = false;
+
+        take_one(0, 2, || {
+            asked = true;
+            true
+        })?;
+        assert!(!asked);
+        Ok(())
+    }
+
+    #[test]
+    fn counter_does_not_wrap() {
+        assert_eq!(take_one(u32::MAX, 0, || true).err(), Some(over_limit()));
+    }
+
+    #[test]
+    fn population_counts() -> Result {
+        let population = Population::new()?;
+        let first = population.add()?;
+        let second = population.add()?;
+
+        assert_eq!(*population.count.lock(), 2);
+        drop(first);
+        assert_eq!(*population.count.lock(), 1);
+        drop(second);
+        population.wait_until_none();
+        Ok(())
+    }
+}

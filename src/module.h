@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * C functions that parts of the crate outside of src/rdma/ declare for themselves,
+ * beside where they are used.
+ */
+
+#ifndef _XRC_RCV_MODULE_H
+#define _XRC_RCV_MODULE_H
+
+#include <rdma/ib_xrc_rcv.h>
+
+unsigned int xrc_rcv_max_qps_per_domain(void);
+unsigned int xrc_rcv_max_qps_per_user(void);
+bool xrc_rcv_may_exceed_limits(void);
+
+void xrc_rcv_announce(enum xrc_rcv_action action, struct ib_device *ibdev, u32 domain,
+		      u32 qpn, u32 registrations, int pid);
+void xrc_rcv_announce_event(struct ib_device *ibdev, u32 domain, u32 qpn, u32 type,
+			    u32 told);
+
+#endif /* _XRC_RCV_MODULE_H */

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How a client makes its own uverbs objects and methods part of a device.
+//!
+//! ib_uverbs merges the definitions in `ib_device.driver_def` into the interface of a device when it
+//! adds the device. A client that is there first ([`super::client`]) puts its objects in front of
+//! what the driver brings, and learns of the last close of an XRC domain by standing before the
+//! driver's `dealloc_xrcd`, which ib_core calls when nothing refers to the domain any more.
+//!
+//! Nothing in ib_uverbs holds the client's module while its handlers are in use, so the attachment
+//! does.
+
+use super::{
+    bindings,
+    client::ClientOperations,
+    device::Device,
+    uverbs::table::Object,
+    xrcd::Xrcd, //
+};
+use core::{
+    marker::PhantomData,
+    mem::{
+        ManuallyDrop,
+        MaybeUninit, //
+    }, //
+};
+use kernel::{
+    prelude::*,
+    sync::aref::ARef,
+    types::ForeignOwnable, //
+};
+
+/// A client that attaches to devices.
+pub(crate) trait Attach: ClientOperations {
+    /// The attachment that the client made in [`ClientOperations::add`] and keeps in its data.
+    fn attachment<'a>(
+        data: &'a <Self::Data as ForeignOwnable>::Borrowed<'_>,
+    ) -> &'a Attachment<Self>;
+
+    /// A domain is closed for the last time. What uses it must be gone when this returns.
+    fn domain_closed(data: <Self::Data as ForeignOwnable>::Borrowed<'_>, xrcd: &Xrcd);
+}
+
+type DeallocXrcd =
+    unsafe extern "C" fn(xrcd: *mut bindings::ib_xrcd, udata: *mut bindings::ib_udata) -> c_int;
+
+/// The module's hold on a device.
+///
+/// Made in the client's `add`, in effect between [`install`](Self::install) in its `added` and
+/// [`uninstall`](Self::uninstall) in its `remove`. No lock: uverbs reads the definitions after `add`
+/// and is done with the device before `remove`, and whoever has an XRC domain keeps the device.
+pub(crate) struct Attachment<T> {
+    device: ARef<Device>,
+    definitions: KVec<bindings::uapi_definition>,
+    driver_definitions: *const bindings::uapi_definition,
+    driver_dealloc_xrcd: DeallocXrcd,
+    _module: ModuleReference,
+    _client: PhantomData<fn() -> T>,
+}
+
+// SAFETY: The pointers are to constant tables; the rest is `Send`.
+unsafe impl<T> Send for Attachment<T> {}
+
+// SAFETY: As above.
+unsafe impl<T> Sync for Attachment<T> {}
+
+impl<T: Attach> Attachment<T> {
+    /// Prepares to attach `objects`. `EOPNOTSUPP` if the device has no XRC domains.
+    pub(crate) fn new(
+        device: &Device,
+        objects: &'static [&'static Object],
+        module: &'static ThisModule,
+    ) -> Result<Self> {
+        // SAFETY: The device is being added; these members are set before it is registered.
+        let (driver_definitions, dealloc_xrcd) = unsafe {
+            (
+                (*device.as_ptr()).driver_def,
+                (*device.as_ptr()).ops.dealloc_xrcd,
+            )
+        };
+        let mut definitions = KVec::with_capacity(objects.len() + 2, GFP_KERNEL)?;
+
+        if !driver_definitions.is_null() {
+            definitions.push(chain(driver_definitions), GFP_KERNEL)?;
+        }
+        for object in objects {
+            definitions.push(object.definition(), GFP_KERNEL)?;
+        }
+        definitions.push(END, GFP_KERNEL)?;
+
+        Ok(Self {
+            device: device.into(),
+            definitions,
+            driver_definitions,
+            driver_dealloc_xrcd: dealloc_xrcd.ok_or_else(super::not_supported)?,
+            _module: ModuleReference::new(module)?,
+            _client: PhantomData,
+        })
+    }
+
+    /// Lets the device have the objects, and the client hear of domains that are closed.
+    pub(crate) fn install(&self) {
+        let device = self.device.as_ptr();
+
+        // SAFETY: The device is valid. Nobody reads the members meanwhile, see the type.
+        unsafe {
+            (*device).driver_def = self.definitions.as_ptr();
+            (*device).ops.dealloc_xrcd = Some(dealloc_xrcd::<T>);
+        }
+    }
+
+    /// Leaves the device as it was.
+    pub(crate) fn uninstall(&self) {
+        let device = self.device.as_ptr();
+
+        // SAFETY: The device is valid. Nobody reads the members meanwhile, see the type.
+        unsafe {
+            (*device).driver_def = self.driver_definitions;
+            (*device).ops.dealloc_xrcd = Some(self.driver_dealloc_xrcd);
+        }
+    }
+}
+
+/// Stands before the driver's `dealloc_xrcd`.
+///
+/// # Safety
+///
+/// Called by ib_core only, as the operation of a device that `T` is attached to.
+unsafe extern "C" fn dealloc_xrcd<T: Attach>(
+    xrcd: *mut bindings::ib_xrcd,
+    udata: *mut bindings::ib_udata,
+) -> c_int {
+    // SAFETY: ib_core passes a valid domain, which keeps its device.
+    let domain = unsafe { Xrcd::from_ptr(xrcd) };
+    let Some(data) = T::client().data(domain.device()) else {
+        // The operation is installed while there is data only.
+        return ENODEV.to_errno();
+    };
+    let driver_dealloc_xrcd = T::attachment(&data).driver_dealloc_xrcd;
+
+    T::domain_closed(data, domain);
+    // SAFETY: What ib_core would have called.
+    unsafe { driver_dealloc_xrcd(xrcd, udata) }
+}
+
+/// The end of a table of definitions.
+const END: bindings::uapi_definition = bindings::uapi_definition {
+    kind: bindings::uapi_definition_kind_UAPI_DEF_END as u8,
+    // SAFETY: Zeroes are valid for all members, and mean the end.
+    ..unsafe { MaybeUninit::zeroed().assume_init() }
+};
+
+/// The entry that includes another table.
+fn chain(definitions: *const bindings::uapi_definition) -> bindings::uapi_definition {
+    bindings::uapi_definition {
+        kind: bindings::uapi_definition_kind_UAPI_DEF_CHAIN as u8,
+        __bindgen_anon_2: bindings::uapi_definition__bindgen_ty_2 {
+            chain: ManuallyDrop::new(definitions),
+        },
+        ..END
+    }
+}
+
+/// A reference that keeps a module loaded.
+struct ModuleReference(&'static ThisModule);
+
+impl ModuleReference {
+    fn new(module: &'static ThisModule) -> Result<Self> {
+        // SAFETY: The module is valid: it is the one that runs this.
+        if !unsafe { bindings::try_module_get(module.as_ptr()) } {
+            return Err(ENODEV);
+        }
+        Ok(Self(module))
+    }
+}
+
+impl Drop for ModuleReference {
+    fn drop(&mut self) {
+        // SAFETY: `new` took the reference. The client unregisters before its module goes, and waits
+        // for this to return.
+        unsafe { bindings::module_put(self.0.as_ptr()) }
+    }
+}

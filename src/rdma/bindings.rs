@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Bindings of the RDMA headers, generated at build time (see `src/Kbuild`).
+//!
+//! Types that other headers declare are those of [`kernel::bindings`], so nothing has to be cast
+//! where the two meet. Not to be used outside of [`super`], which wraps what it needs.
+
+#![allow(
+    clippy::all,
+    clippy::as_ptr_cast_mut,
+    clippy::as_underscore,
+    clippy::cast_lossless,
+    clippy::ptr_as_ptr,
+    clippy::ref_as_ptr,
+    clippy::undocumented_unsafe_blocks,
+    dead_code,
+    improper_ctypes,
+    missing_docs,
+    non_camel_case_types,
+    non_snake_case,
+    non_upper_case_globals,
+    unknown_lints,
+    unnecessary_transmutes,
+    unreachable_pub,
+    unsafe_op_in_unsafe_fn
+)]
+
+use kernel::ffi;
+use pin_init::MaybeZeroable;
+
+pub(super) use kernel::bindings::*;
+
+include!(concat!(env!("XRC_RCV_OUT"), "/rdma/bindings/generated.rs"));
+include!(concat!(env!("XRC_RCV_OUT"), "/rdma/bindings/leaves.rs"));

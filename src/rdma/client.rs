@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Clients of ib_core: who wants to know of every RDMA device.
+//!
+//! ib_core calls the clients' `add` for each device in the order in which the clients registered, and
+//! their `remove` in reverse. Hence, of two clients, the one that registered first sees a device before
+//! the other does, and sees it longer: when its `remove` runs, the other is done with the device. A
+//! client that registers before ib_uverbs may rely on it: its data is there whenever a uverbs method
+//! runs.
+//!
+//! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
+
+use super::{
+    bindings,
+    device::Device, //
+};
+use core::{
+    marker::PhantomData,
+    mem::MaybeUninit, //
+};
+use kernel::{
+    error::{
+        from_result,
+        to_result, //
+    },
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Full,
+        Release, //
+    },
+    types::{
+        ForeignOwnable,
+        Opaque, //
+    }, //
+};
+
+/// What a client does when devices come and go.
+#[vtable]
+pub(crate) trait ClientOperations: Sized + 'static {
+    /// What the client keeps for a device.
+    type Data: ForeignOwnable + Send + Sync;
+
+    /// The client that these operations belong to.
+    fn client() -> &'static Client<Self>;
+
+    /// A device appeared. An error means that the client does not want it.
+    fn add(device: &Device) -> Result<Self::Data>;
+
+    /// [`Client::data`] finds the data that [`Self::add`] returned from now on.
+    fn added(data: <Self::Data as ForeignOwnable>::Borrowed<'_>);
+
+    /// The device disappears. [`Client::data`] finds the data until this returns.
+    fn remove(data: <Self::Data as ForeignOwnable>::Borrowed<'_>);
+
+    /// The device got another name.
+    fn rename(_data: <Self::Data as ForeignOwnable>::Borrowed<'_>) {
+        kernel::build_error!(kernel::error::VTABLE_DEFAULT_ERROR)
+    }
+}
+
+/// A `struct ib_client`, to be put in a `static`.
+pub(crate) struct Client<T: ClientOperations> {
+    raw: Opaque<bindings::ib_client>,
+    registered: Atomic<bool>,
+    _operations: PhantomData<fn() -> T>,
+}
+
+// SAFETY: ib_core synchronises its accesses to the structure; nobody else writes to it.
+unsafe impl<T: ClientOperations> Sync for Client<T> {}
+
+impl<T: ClientOperations> Client<T> {
+    /// Describes a client.
+    pub(crate) const fn new(name: &'static CStr) -> Self {
+        Self {
+            raw: Opaque::new(bindings::ib_client {
+                name: name.as_ptr().cast(),
+                add: Some(Self::add_callback),
+                remove: Some(Self::remove_callback),
+                rename: if T::HAS_RENAME {
+                    Some(Self::rename_callback)
+                } else {
+                    None
+                },
+                // SAFETY: Zeroes are valid for every other member: callbacks that are not there, and
+                // what ib_core sets up itself.
+                ..unsafe { MaybeUninit::zeroed().assume_init() }
+            }),
+            registered: Atomic::new(false),
+            _operations: PhantomData,
+        }
+    }
+
+    /// Registers the client and adds all devices there are. `EBUSY` if it is registered.
+    pub(crate) fn register(&'static self) -> Result<Registration<T>> {
+        if self.registered.xchg(true, Full) {
+            return Err(EBUSY);
+        }
+
+        // SAFETY: The client is static and not registered; its callbacks match its data type.
+        to_result(unsafe { bindings::ib_register_client(self.raw.get()) })
+            .inspect_err(|_| self.registered.store(false, Release))?;
+        // INVARIANT: Just registered.
+        Ok(Registration(self))
+    }
+
+    /// The client's data of a device, or `None` if the client does not want the device.
+    ///
+    /// The device must not be past the client's `remove`; in all that runs on behalf of a client
+    /// that registered later it is not.
+    pub(crate) fn data<'a>(
+        &self,
+        device: &'a Device,
+    ) -> Option<<T::Data as ForeignOwnable>::Borrowed<'a>> {
+        // SAFETY: Both are valid.
+        let data = unsafe { bindings::xrc_rcv_client_data(device.as_ptr(), self.raw.get()) };
+
+        // SAFETY: Only `add_callback` sets the pointer, to that of an owned `T::Data`, which
+        // `remove_callback` takes back only when nobody can be here any more.
+        (!data.is_null()).then(|| unsafe { T::Data::borrow(data) })
+    }
+
+    unsafe extern "C" fn add_callback(device: *mut bindings::ib_device) -> c_int {
+        // SAFETY: ib_core passes a valid device.
+        let device = unsafe { Device::from_ptr(device) };
+
+        from_result(|| {
+            let data = T::add(device)?.into_foreign();
+
+            // SAFETY: The client is registered with this device, as it is being added.
+            unsafe { bindings::ib_set_client_data(device.as_ptr(), T::client().raw.get(), data) };
+            // SAFETY: `data` comes from `into_foreign` and is taken back in `remove_callback` only.
+            T::added(unsafe { T::Data::borrow(data) });
+            Ok(0)
+        })
+    }
+
+    unsafe extern "C" fn remove_callback(_device: *mut bindings::ib_device, data: *mut c_void) {
+        // SAFETY: `data` is what `add_callback` stored.
+        T::remove(unsafe { T::Data::borrow(data) });
+        // SAFETY: As above. `T::remove` returned, so nobody borrows it any more.
+        drop(unsafe { T::Data::from_foreign(data) });
+    }
+
+    unsafe extern "C" fn rename_callback(_device: *mut bindings::ib_device, data: *mut c_void) {
+        // SAFETY: `data` is what `add_callback` stored; ib_core does not run this with `remove`.
+        T::rename(unsafe { T::Data::borrow(data) });
+    }
+}
+
+/// A registered client. Dropping it removes all devices and unregisters.
+///
+/// # Invariants
+///
+/// The client is registered.
+pub(crate) struct Registration<T: ClientOperations>(&'static Client<T>);
+
+impl<T: ClientOperations> Drop for Registration<T> {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant. Waits for callbacks that run.
+        unsafe { bindings::ib_unregister_client(self.0.raw.get()) };
+        self.0.registered.store(false, Release);
+    }
+}

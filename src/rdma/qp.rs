@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! XRC target queue pairs of the kernel.
+//!
+//! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
+
+use super::{
+    bindings,
+    pd::ProtectionDomain,
+    qp_attributes::{
+        Attributes,
+        Mask, //
+    },
+    uverbs::call::UserRequest,
+    xrcd::Xrcd, //
+};
+use core::ptr::NonNull;
+use kernel::{
+    error::{
+        from_err_ptr,
+        to_result, //
+    },
+    prelude::*,
+    sync::Arc, //
+};
+
+/// The events that a queue pair of a provider can have: `enum ib_event_type`.
+pub(crate) const EVENTS: [u32; 8] = [
+    bindings::ib_event_type_IB_EVENT_QP_FATAL,
+    bindings::ib_event_type_IB_EVENT_QP_REQ_ERR,
+    bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR,
+    bindings::ib_event_type_IB_EVENT_COMM_EST,
+    bindings::ib_event_type_IB_EVENT_SQ_DRAINED,
+    bindings::ib_event_type_IB_EVENT_PATH_MIG,
+    bindings::ib_event_type_IB_EVENT_PATH_MIG_ERR,
+    bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED,
+];
+
+/// The time that events carry: `CLOCK_MONOTONIC`, in nanoseconds. Any context.
+pub(crate) fn monotonic_ns() -> u64 {
+    // SAFETY: Can be called in any context.
+    unsafe { bindings::ktime_get() as u64 }
+}
+
+/// Who hears of a queue pair's asynchronous events.
+pub(crate) trait EventHandler: Send + Sync {
+    /// Called in any context, with interrupts disabled and locks of the provider held: must not
+    /// sleep, allocate memory or call verbs.
+    fn event(&self, qpn: u32, event: u32);
+}
+
+/// A queue pair of type `XRC_TGT` which the kernel owns: no process has a handle to it.
+///
+/// It does not count as a user of its domain, which can therefore be closed; the owner must have
+/// dropped the queue pair by then ([`super::attachment::Attach::domain_closed`]).
+///
+/// # Invariants
+///
+/// `qp` is owned by `self`. `handler` is its context.
+pub(crate) struct TargetQp<H> {
+    qp: NonNull<bindings::ib_qp>,
+    handler: Arc<H>,
+    pd: Arc<ProtectionDomain>,
+}
+
+// SAFETY: Verbs may be called from any thread.
+unsafe impl<H: EventHandler> Send for TargetQp<H> {}
+
+// SAFETY: All that a shared reference gives access to is the number, which is constant.
+unsafe impl<H: EventHandler> Sync for TargetQp<H> {}
+
+impl<H: EventHandler> TargetQp<H> {
+    /// Creates a queue pair in a domain. `owner` is the name that `rdma resource` shows.
+    pub(crate) fn new(
+        pd: Arc<ProtectionDomain>,
+        xrcd: &Xrcd,
+        handler: Arc<H>,
+        owner: &'static CStr,
+    ) -> Result<Self> {
+        // SAFETY: Zeroes are valid for all members.
+        let mut init: bindings::ib_qp_init_attr = unsafe { core::mem::zeroed() };
+
+        init.qp_type = bindings::ib_qp_type_IB_QPT_XRC_TGT;
+        init.xrcd = xrcd.as_ptr();
+        init.cap.max_send_wr = 1;
+        init.cap.max_send_sge = 1;
+        init.event_handler = Some(Self::event_callback);
+        init.qp_context = Arc::as_ptr(&handler).cast_mut().cast();
+
+        // SAFETY: The protection domain and the XRC domain are valid and of the same device; ib_core
+        // keeps `owner`, which is static. Callbacks get the handler, which outlives the queue pair.
+        let qp = from_err_ptr(unsafe {
+            bindings::ib_create_qp_kernel(pd.as_ptr(), &mut init, owner.as_char_ptr())
+        })?;
+
+        // Providers look for the domain here when they modify or destroy. Only the way for
+        // processes, which would count it as a user of the domain, sets it.
+        // SAFETY: Newly created, so nobody else uses it; events do not look at the domain.
+        unsafe { (*qp).xrcd = xrcd.as_ptr() };
+        // INVARIANT: Newly created with that context.
+        Ok(Self {
+            qp: NonNull::new(qp).ok_or(ENOMEM)?,
+            handler,
+            pd,
+        })
+    }
+
+    /// The QP number.
+    pub(crate) fn number(&self) -> u32 {
+        // SAFETY: By the type invariant; constant after creation.
+        unsafe { self.qp.as_ref().qp_num }
+    }
+
+    /// The port; 0 before INIT.
+    pub(crate) fn port(&self) -> u32 {
+        // SAFETY: By the type invariant. ib_core writes it while the owner modifies, which takes
+        // `&mut self`.
+        unsafe { self.qp.as_ref().port }
+    }
+
+    /// Modifies it. With `request`, ib_core resolves the other side's link address, as it does for
+    /// processes; without, it has to be in the address vector.
+    pub(crate) fn modify(
+        &mut self,
+        attributes: &mut Attributes,
+        request: Option<&UserRequest<'_>>,
+    ) -> Result {
+        let udata = request.map_or(core::ptr::null_mut(), UserRequest::as_ptr);
+
+        // SAFETY: By the type invariant. `udata` is null or that of a running call.
+        to_result(unsafe {
+            bindings::ib_modify_qp_with_udata(
+                self.qp.as_ptr(),
+                &mut attributes.attr,
+                attributes.mask.bits() as c_int,
+                udata,
+            )
+        })
+    }
+
+    /// All attributes.
+    pub(crate) fn query(&mut self) -> Result<Attributes> {
+        let mut attributes = Attributes::new();
+        // SAFETY: Zeroes are valid for all members.
+        let mut init: bindings::ib_qp_init_attr = unsafe { core::mem::zeroed() };
+
+        // SAFETY: By the type invariant.
+        to_result(unsafe {
+            bindings::ib_query_qp(
+                self.qp.as_ptr(),
+                &mut attributes.attr,
+                Mask::STANDARD.bits() as c_int,
+                &mut init,
+            )
+        })?;
+        attributes.mask = Mask::STANDARD;
+        Ok(attributes)
+    }
+
+    unsafe extern "C" fn event_callback(event: *mut bindings::ib_event, handler: *mut c_void) {
+        // SAFETY: By the type invariant, `handler` is valid as long as the queue pair. ib_core passes
+        // a valid event of that queue pair.
+        let (handler, qpn, event) = unsafe {
+            (
+                &*handler.cast_const().cast::<H>(),
+                (**(*event).element.qp).qp_num,
+                (*event).event,
+            )
+        };
+
+        handler.event(qpn, event);
+    }
+}
+
+impl<H> Drop for TargetQp<H> {
+    /// After this, no event of the queue pair is reported any more.
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant. Providers wait for events that are being reported.
+        let result = to_result(unsafe {
+            bindings::ib_destroy_qp_user(self.qp.as_ptr(), core::ptr::null_mut())
+        });
+
+        if let Err(e) = result {
+            // The provider still has the queue pair, and with it our context.
+            pr_err!("queue pair was not destroyed: {e:?}\n");
+            core::mem::forget(self.handler.clone());
+            core::mem::forget(self.pd.clone());
+        }
+    }
+}

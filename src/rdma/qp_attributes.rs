@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Attributes of queue pairs: what a process passes, and what verbs take.
+
+use super::{
+    bindings,
+    device::Device, //
+};
+use core::ops::BitOr;
+use kernel::{
+    prelude::*,
+    transmute::{
+        AsBytes,
+        FromBytes, //
+    }, //
+};
+
+/// Says which attributes are given: `enum ib_qp_attr_mask`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mask(u32);
+
+macro_rules! mask_bits {
+    ($($name:ident = $c_name:ident,)*) => {
+        $(pub(crate) const $name: Self = Self(bindings::$c_name as u32);)*
+    };
+}
+
+impl Mask {
+    pub(crate) const NONE: Self = Self(0);
+
+    mask_bits! {
+        STATE = ib_qp_attr_mask_IB_QP_STATE,
+        CUR_STATE = ib_qp_attr_mask_IB_QP_CUR_STATE,
+        ACCESS_FLAGS = ib_qp_attr_mask_IB_QP_ACCESS_FLAGS,
+        PKEY_INDEX = ib_qp_attr_mask_IB_QP_PKEY_INDEX,
+        PORT = ib_qp_attr_mask_IB_QP_PORT,
+        QKEY = ib_qp_attr_mask_IB_QP_QKEY,
+        AV = ib_qp_attr_mask_IB_QP_AV,
+        PATH_MTU = ib_qp_attr_mask_IB_QP_PATH_MTU,
+        TIMEOUT = ib_qp_attr_mask_IB_QP_TIMEOUT,
+        RETRY_CNT = ib_qp_attr_mask_IB_QP_RETRY_CNT,
+        RNR_RETRY = ib_qp_attr_mask_IB_QP_RNR_RETRY,
+        RQ_PSN = ib_qp_attr_mask_IB_QP_RQ_PSN,
+        MAX_QP_RD_ATOMIC = ib_qp_attr_mask_IB_QP_MAX_QP_RD_ATOMIC,
+        ALT_PATH = ib_qp_attr_mask_IB_QP_ALT_PATH,
+        MIN_RNR_TIMER = ib_qp_attr_mask_IB_QP_MIN_RNR_TIMER,
+        SQ_PSN = ib_qp_attr_mask_IB_QP_SQ_PSN,
+        MAX_DEST_RD_ATOMIC = ib_qp_attr_mask_IB_QP_MAX_DEST_RD_ATOMIC,
+        PATH_MIG_STATE = ib_qp_attr_mask_IB_QP_PATH_MIG_STATE,
+        DEST_QPN = ib_qp_attr_mask_IB_QP_DEST_QPN,
+        EN_SQD_ASYNC_NOTIFY = ib_qp_attr_mask_IB_QP_EN_SQD_ASYNC_NOTIFY,
+    }
+
+    /// All bits that verbs of processes know.
+    pub(crate) const STANDARD: Self = Self((Self::DEST_QPN.0 << 1) - 1);
+
+    pub(crate) const fn from_bits(bits: u32) -> Self {
+        Self(bits)
+    }
+
+    pub(super) const fn bits(self) -> u32 {
+        self.0
+    }
+
+    pub(crate) const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(crate) const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    pub(crate) const fn has(self, all: Self) -> bool {
+        self.0 & all.0 == all.0
+    }
+
+    pub(crate) const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl BitOr for Mask {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        self.or(other)
+    }
+}
+
+/// The state of a queue pair: `enum ib_qp_state`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum State {
+    Reset = bindings::ib_qp_state_IB_QPS_RESET,
+    Init = bindings::ib_qp_state_IB_QPS_INIT,
+    ReadyToReceive = bindings::ib_qp_state_IB_QPS_RTR,
+    ReadyToSend = bindings::ib_qp_state_IB_QPS_RTS,
+    SendQueueDrained = bindings::ib_qp_state_IB_QPS_SQD,
+    SendQueueError = bindings::ib_qp_state_IB_QPS_SQE,
+    Error = bindings::ib_qp_state_IB_QPS_ERR,
+}
+
+impl State {
+    /// The abbreviation that specification and tools use.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Reset => "RESET",
+            Self::Init => "INIT",
+            Self::ReadyToReceive => "RTR",
+            Self::ReadyToSend => "RTS",
+            Self::SendQueueDrained => "SQD",
+            Self::SendQueueError => "SQE",
+            Self::Error => "ERR",
+        }
+    }
+}
+
+impl TryFrom<u32> for State {
+    type Error = Error;
+
+    fn try_from(state: u32) -> Result<Self> {
+        Ok(match state {
+            bindings::ib_qp_state_IB_QPS_RESET => Self::Reset,
+            bindings::ib_qp_state_IB_QPS_INIT => Self::Init,
+            bindings::ib_qp_state_IB_QPS_RTR => Self::ReadyToReceive,
+            bindings::ib_qp_state_IB_QPS_RTS => Self::ReadyToSend,
+            bindings::ib_qp_state_IB_QPS_SQD => Self::SendQueueDrained,
+            bindings::ib_qp_state_IB_QPS_SQE => Self::SendQueueError,
+            bindings::ib_qp_state_IB_QPS_ERR => Self::Error,
+            _ => return Err(EINVAL),
+        })
+    }
+}
+
+/// Attributes as processes pass and get them: `struct ib_uverbs_qp_attr`.
+#[repr(transparent)]
+pub(crate) struct UserAttributes(bindings::ib_uverbs_qp_attr);
+
+// SAFETY: Made of integers only, so any bytes will do.
+unsafe impl FromBytes for UserAttributes {}
+
+// SAFETY: Its padding is explicit; the assertion below would fail if there were any other.
+unsafe impl AsBytes for UserAttributes {}
+
+const _: () = assert!(size_of::<UserAttributes>() == 10 * 4 + 2 * 32 + 5 * 4 + 2 * 2 + 11 + 5);
+
+impl UserAttributes {
+    /// What is given.
+    pub(crate) fn mask(&self) -> Result<Mask> {
+        let mask = Mask(self.0.qp_attr_mask);
+
+        if !mask.without(Mask::STANDARD).is_empty() {
+            return Err(EINVAL);
+        }
+        Ok(mask)
+    }
+
+    /// The state to go to, if `mask` says that there is one.
+    pub(crate) fn state(&self, mask: Mask) -> Result<Option<State>> {
+        if !mask.has(Mask::STATE) {
+            return Ok(None);
+        }
+        self.0.qp_state.try_into().map(Some)
+    }
+
+    /// Takes what `mask` names over into attributes for verbs. `EINVAL` if a value makes no sense.
+    ///
+    /// Providers check what depends on the device; not all of them check everything, so this does
+    /// not let anything through that is out of the range that the specification gives it.
+    pub(crate) fn resolve(&self, device: &Device, mask: Mask) -> Result<Attributes> {
+        let user = &self.0;
+
+        if user.reserved != [0; 5] {
+            return Err(EINVAL);
+        }
+
+        let mut attributes = Attributes::new();
+        let attr = &mut attributes.attr;
+        let within = |value: u32, range: core::ops::RangeInclusive<u32>| {
+            if range.contains(&value) {
+                Ok(value)
+            } else {
+                Err(EINVAL)
+            }
+        };
+        let port = |port: u8| {
+            if device.has_port(port.into()) {
+                Ok(u32::from(port))
+            } else {
+                Err(EINVAL)
+            }
+        };
+
+        if mask.has(Mask::STATE) {
+            attr.qp_state = State::try_from(user.qp_state)? as u32;
+        }
+        if mask.has(Mask::CUR_STATE) {
+            attr.cur_qp_state = State::try_from(user.cur_qp_state)? as u32;
+        }
+        if mask.has(Mask::ACCESS_FLAGS) {
+            attr.qp_access_flags = within(user.qp_access_flags, 0..=MAX_ACCESS)? as c_int;
+        }
+        if mask.has(Mask::PKEY_INDEX) {
+            attr.pkey_index = user.pkey_index;
+        }
+        if mask.has(Mask::PORT) {
+            attr.port_num = port(user.port_num)?;
+        }
+        if mask.has(Mask::QKEY) {
+            attr.qkey = user.qkey;
+        }
+        if mask.has(Mask::PATH_MTU) {
+            attr.path_mtu = within(user.path_mtu, MTU)?;
+        }
+        if mask.has(Mask::TIMEOUT) {
+            attr.timeout = within(user.timeout.into(), 0..=31)? as u8;
+        }
+        if mask.has(Mask::RETRY_CNT) {
+            attr.retry_cnt = within(user.retry_cnt.into(), 0..=7)? as u8;
+        }
+        if mask.has(Mask::RNR_RETRY) {
+            attr.rnr_retry = within(user.rnr_retry.into(), 0..=7)? as u8;
+        }
+        if mask.has(Mask::MAX_QP_RD_ATOMIC) {
+            attr.max_rd_atomic = user.max_rd_atomic;
+        }
+        if mask.has(Mask::MAX_DEST_RD_ATOMIC) {
+            attr.max_dest_rd_atomic = user.max_dest_rd_atomic;
+        }
+        if mask.has(Mask::MIN_RNR_TIMER) {
+            attr.min_rnr_timer = within(user.min_rnr_timer.into(), 0..=31)? as u8;
+        }
+        // Packet sequence numbers have 24 bits. ib_core cuts off the rest, with a warning in the log
+        // for each; programs do pass random numbers of 32.
+        if mask.has(Mask::RQ_PSN) {
+            attr.rq_psn = user.rq_psn & BITS_24;
+        }
+        if mask.has(Mask::SQ_PSN) {
+            attr.sq_psn = user.sq_psn & BITS_24;
+        }
+        if mask.has(Mask::DEST_QPN) {
+            attr.dest_qp_num = within(user.dest_qp_num, 0..=BITS_24)?;
+        }
+        if mask.has(Mask::PATH_MIG_STATE) {
+            attr.path_mig_state = within(user.path_mig_state, MIGRATION)?;
+        }
+        if mask.has(Mask::EN_SQD_ASYNC_NOTIFY) {
+            attr.en_sqd_async_notify = user.en_sqd_async_notify;
+        }
+        if mask.has(Mask::AV) {
+            port(user.ah_attr.port_num)?;
+            // SAFETY: All three are valid.
+            unsafe {
+                bindings::xrc_rcv_ah_from_user(device.as_ptr(), &mut attr.ah_attr, &user.ah_attr)
+            };
+        }
+        if mask.has(Mask::ALT_PATH) {
+            if user.alt_port_num != user.alt_ah_attr.port_num {
+                return Err(EINVAL);
+            }
+            attr.alt_port_num = port(user.alt_port_num)?;
+            attr.alt_pkey_index = user.alt_pkey_index;
+            attr.alt_timeout = within(user.alt_timeout.into(), 0..=31)? as u8;
+            // SAFETY: All three are valid.
+            unsafe {
+                bindings::xrc_rcv_ah_from_user(
+                    device.as_ptr(),
+                    &mut attr.alt_ah_attr,
+                    &user.alt_ah_attr,
+                )
+            };
+        }
+        attributes.mask = mask;
+        Ok(attributes)
+    }
+}
+
+const BITS_24: u32 = 0xff_ffff;
+const MAX_ACCESS: u32 = bindings::ib_access_flags_IB_ACCESS_SUPPORTED;
+const MTU: core::ops::RangeInclusive<u32> =
+    bindings::ib_mtu_IB_MTU_256..=bindings::ib_mtu_IB_MTU_4096;
+const MIGRATION: core::ops::RangeInclusive<u32> =
+    bindings::ib_mig_state_IB_MIG_MIGRATED..=bindings::ib_mig_state_IB_MIG_ARMED;
+
+/// Attributes as kernel users pass and get them: `struct ib_qp_attr`.
+#[repr(transparent)]
+pub(crate) struct KernelAttributes(bindings::ib_qp_attr);
+
+impl KernelAttributes {
+    /// The state to go to, if `mask` says that there is one.
+    pub(crate) fn state(&self, mask: Mask) -> Result<Option<State>> {
+        if !mask.has(Mask::STATE) {
+            return Ok(None);
+        }
+        self.0.qp_state.try_into().map(Some)
+    }
+
+    /// Takes them over. Kernel users are trusted with the values.
+    pub(crate) fn to_attributes(&self, mask: Mask) -> Attributes {
+        Attributes {
+            // SAFETY: Plain data. The pointers in it are borrowed for one call of a verb.
+            attr: unsafe { core::ptr::read(&self.0) },
+            mask,
+        }
+    }
+
+    /// Answers with attributes.
+    pub(crate) fn fill(&mut self, attributes: Attributes) {
+        self.0 = attributes.attr;
+    }
+}
+
+/// Attributes for verbs: `struct ib_qp_attr`, with the mask that says which are set.
+pub(crate) struct Attributes {
+    pub(super) attr: bindings::ib_qp_attr,
+    pub(super) mask: Mask,
+}
+
+impl Attributes {
+    /// None.
+    pub(crate) fn new() -> Self {
+        Self {
+            // SAFETY: Zeroes are valid for all members.
+            attr: unsafe { core::mem::zeroed() },
+            mask: Mask::NONE,
+        }
+    }
+
+    /// The same values, of which only those that `mask` names count, on the way to `state`.
+    pub(crate) fn towards(&mut self, state: State, mask: Mask) -> &mut Self {
+        self.attr.qp_state = state as u32;
+        self.mask = mask | Mask::STATE;
+        self
+    }
+
+    /// The port of the address vector, where it is given.
+    pub(crate) fn path_port(&self) -> u32 {
+        self.attr.ah_attr.port_num
+    }
+
+    /// The port, where it is given.
+    pub(crate) fn port(&self) -> u32 {
+        self.attr.port_num
+    }
+
+    /// Adds the port.
+    pub(crate) fn set_port(&mut self, port: u32) {
+        self.attr.port_num = port;
+        self.mask = self.mask | Mask::PORT;
+    }
+
+    /// The QP number of the other side.
+    pub(crate) fn destination(&self) -> u32 {
+        self.attr.dest_qp_num
+    }
+
+    /// The state.
+    pub(crate) fn state(&self) -> Result<State> {
+        self.attr.qp_state.try_into()
+    }
+
+    /// All attributes, as processes get them. Capabilities are zero: nobody can post to these QPs.
+    pub(crate) fn to_user(&self) -> UserAttributes {
+        let attr = &self.attr;
+        let mut user = bindings::ib_uverbs_qp_attr {
+            qp_attr_mask: Mask::STANDARD.0,
+            qp_state: attr.qp_state,
+            cur_qp_state: attr.cur_qp_state,
+            path_mtu: attr.path_mtu,
+            path_mig_state: attr.path_mig_state,
+            qkey: attr.qkey,
+            rq_psn: attr.rq_psn,
+            sq_psn: attr.sq_psn,
+            dest_qp_num: attr.dest_qp_num,
+            qp_access_flags: attr.qp_access_flags as u32,
+            pkey_index: attr.pkey_index,
+            alt_pkey_index: attr.alt_pkey_index,
+            en_sqd_async_notify: attr.en_sqd_async_notify,
+            sq_draining: attr.sq_draining,
+            max_rd_atomic: attr.max_rd_atomic,
+            max_dest_rd_atomic: attr.max_dest_rd_atomic,
+            min_rnr_timer: attr.min_rnr_timer,
+            port_num: attr.port_num as u8,
+            timeout: attr.timeout,
+            retry_cnt: attr.retry_cnt,
+            rnr_retry: attr.rnr_retry,
+            alt_port_num: attr.alt_port_num as u8,
+            alt_timeout: attr.alt_timeout,
+            // SAFETY: Zeroes are valid for all members.
+            ..unsafe { core::mem::zeroed() }
+        };
+
+        // SAFETY: All are valid.
+        unsafe {
+            bindings::xrc_rcv_ah_to_user(&mut user.ah_attr, &attr.ah_attr);
+            bindings::xrc_rcv_ah_to_user(&mut user.alt_ah_attr, &attr.alt_ah_attr);
+        }
+        UserAttributes(user)
+    }
+}

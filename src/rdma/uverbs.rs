@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The ioctl interface that ib_uverbs offers to processes: own objects, and methods on them.
+//!
+//! [`table`] declares them, [`call`] is what a method sees while it runs, [`handle`] and
+//! [`event_file`] are the two kinds of objects.
+//!
+//! A uverbs *file* is one open of a device's `/dev/infiniband/uverbsN`. It owns objects; all of them
+//! go when it is closed, or when the device is removed.
+//!
+//! C headers: [`include/rdma/uverbs_ioctl.h`](srctree/include/rdma/uverbs_ioctl.h),
+//! [`include/rdma/uverbs_types.h`](srctree/include/rdma/uverbs_types.h)
+
+pub(crate) mod call;
+pub(crate) mod event_file;
+pub(crate) mod handle;
+pub(crate) mod table;
+
+use super::bindings;
+use kernel::{
+    current,
+    str::BStr, //
+};
+
+/// Core objects that attributes can name.
+pub(crate) mod object_id {
+    /// An XRC domain.
+    pub(crate) const XRCD: u16 = super::bindings::uverbs_default_objects_UVERBS_OBJECT_XRCD as u16;
+}
+
+/// Tells one uverbs file from another while both are open.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileId(usize);
+
+/// Why an object goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Removal {
+    /// Its handle was destroyed, its file was closed or never got it.
+    ByUser,
+    /// The device was removed under a file that is still open.
+    ByDevice,
+}
+
+impl From<bindings::rdma_remove_reason> for Removal {
+    fn from(why: bindings::rdma_remove_reason) -> Self {
+        if why == bindings::rdma_remove_reason_RDMA_REMOVE_DRIVER_REMOVE {
+            Self::ByDevice
+        } else {
+            Self::ByUser
+        }
+    }
+}
+
+/// A process as tools name it.
+#[derive(Clone, Copy)]
+pub(crate) struct Process {
+    pid: i32,
+    name: [u8; bindings::TASK_COMM_LEN as usize],
+}
+
+impl Process {
+    /// The calling process.
+    pub(crate) fn current() -> Self {
+        let mut name = [0; bindings::TASK_COMM_LEN as usize];
+
+        // SAFETY: `name` has room for a name.
+        unsafe { bindings::xrc_rcv_task_comm(name.as_mut_ptr().cast()) };
+        Self {
+            pid: current!().group_leader().pid(),
+            name,
+        }
+    }
+
+    /// Its number, in the initial namespace.
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> &BStr {
+        let end = self.name.iter().position(|byte| *byte == 0);
+
+        BStr::from_bytes(&self.name[..end.unwrap_or(self.name.len())])
+    }
+}

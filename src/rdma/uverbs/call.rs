@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A method call: the attributes that a process passed, and the places for answers.
+
+use super::{
+    event_file::{
+        self,
+        EventFile,
+        NewFile, //
+    },
+    handle::{
+        Handle,
+        NewHandle, //
+    },
+    FileId, //
+};
+use crate::rdma::{
+    bindings,
+    client::ClientOperations,
+    device::Device,
+    xrcd::Xrcd, //
+};
+use core::{
+    marker::PhantomData,
+    mem::MaybeUninit, //
+};
+use kernel::{
+    error::{
+        from_err_ptr,
+        to_result, //
+    },
+    prelude::*,
+    transmute::{
+        AsBytes,
+        FromBytes, //
+    },
+    types::ForeignOwnable, //
+};
+
+/// A running call of a method on a device of the client `C`.
+///
+/// # Invariants
+///
+/// `bundle` is valid for `'a`, and so is `device`, which the client `C` has data for.
+pub(crate) struct Call<'a, C: ClientOperations> {
+    bundle: *mut bindings::uverbs_attr_bundle,
+    device: &'a Device,
+    data: <C::Data as ForeignOwnable>::Borrowed<'a>,
+}
+
+/// What a driver gets to see of a process's request. Ours is always empty, but its being there tells
+/// ib_core that a process is behind the request.
+pub(crate) struct UserRequest<'a>(*mut bindings::ib_udata, PhantomData<&'a ()>);
+
+impl UserRequest<'_> {
+    pub(in crate::rdma) fn as_ptr(&self) -> *mut bindings::ib_udata {
+        self.0
+    }
+}
+
+impl<'a, C: ClientOperations> Call<'a, C> {
+    /// # Safety
+    ///
+    /// uverbs must be running a handler with `bundle` for the length of `'a`.
+    pub(super) unsafe fn new(bundle: *mut bindings::uverbs_attr_bundle) -> Result<Self> {
+        // SAFETY: The bundle is valid; its file is open.
+        let device = unsafe {
+            let header = &*(*bundle).__bindgen_anon_1.__bindgen_anon_1;
+            let context = from_err_ptr(bindings::ib_uverbs_get_ucontext_file(header.ufile))?;
+
+            Device::from_ptr((*context).device)
+        };
+
+        // INVARIANT: uverbs removes the device after all handlers have returned.
+        Ok(Self {
+            bundle,
+            device,
+            data: C::client()
+                .data(device)
+                .ok_or_else(crate::rdma::not_supported)?,
+        })
+    }
+
+    /// The device.
+    pub(crate) fn device(&self) -> &'a Device {
+        self.device
+    }
+
+    /// The client's data of the device.
+    pub(crate) fn data(&self) -> <C::Data as ForeignOwnable>::Borrowed<'a>
+    where
+        <C::Data as ForeignOwnable>::Borrowed<'a>: Copy,
+    {
+        self.data
+    }
+
+    /// The file through which the call came.
+    pub(crate) fn file(&self) -> FileId {
+        // SAFETY: By the type invariant.
+        let header = unsafe { &*(*self.bundle).__bindgen_anon_1.__bindgen_anon_1 };
+
+        FileId(header.ufile as usize)
+    }
+
+    /// The request, for verbs that treat those of processes differently.
+    pub(crate) fn request(&self) -> UserRequest<'_> {
+        // SAFETY: By the type invariant.
+        let header = unsafe { &mut *(*self.bundle).__bindgen_anon_1.__bindgen_anon_1 };
+
+        UserRequest(&mut header.driver_udata, PhantomData)
+    }
+
+    /// Whether the attribute is there.
+    pub(crate) fn has(&self, id: u32) -> bool {
+        // SAFETY: By the type invariant.
+        unsafe { bindings::xrc_rcv_attr_is_valid(self.bundle, id as u16) }
+    }
+
+    fn uobject(&self, id: u32) -> Result<*mut bindings::ib_uobject> {
+        // SAFETY: By the type invariant.
+        from_err_ptr(unsafe { bindings::xrc_rcv_attr_uobject(self.bundle, id as u16) })
+    }
+
+    /// The domain that an attribute for `object_id::XRCD` names.
+    pub(crate) fn xrcd(&self, id: u32) -> Result<&Xrcd> {
+        let uobject = self.uobject(id)?;
+
+        // SAFETY: The object of an XRCD handle is an `ib_xrcd`, and the attribute keeps the handle
+        // from being destroyed during the call.
+        Ok(unsafe { Xrcd::from_ptr((*uobject).object.cast()) })
+    }
+
+    /// A value, or `None` if the attribute is not there.
+    pub(crate) fn input<T: FromBytes>(&self, id: u32) -> Result<Option<T>> {
+        if !self.has(id) {
+            return Ok(None);
+        }
+
+        let mut value = MaybeUninit::<T>::uninit();
+
+        // SAFETY: By the type invariant, and `value` has room for as much as is asked for.
+        to_result(unsafe {
+            bindings::xrc_rcv_copy_from_or_zero(
+                value.as_mut_ptr().cast(),
+                self.bundle,
+                id as u16,
+                size_of::<T>(),
+            )
+        })?;
+        // SAFETY: All bytes were written, and all values of them are a `T`.
+        Ok(Some(unsafe { value.assume_init() }))
+    }
+
+    /// A value that has to be there.
+    pub(crate) fn mandatory<T: FromBytes>(&self, id: u32) -> Result<T> {
+        self.input(id)?.ok_or(EINVAL)
+    }
+
+    /// Bits of which only `known` may be set; 0 if the attribute is not there.
+    pub(crate) fn flags(&self, id: u32, known: u32) -> Result<u32> {
+        let mut flags = 0;
+
+        // SAFETY: By the type invariant.
+        to_result(unsafe {
+            bindings::uverbs_get_flags32(&mut flags, self.bundle, id as usize, known.into())
+        })?;
+        Ok(flags)
+    }
+
+    /// The length in bytes of the place for an answer; 0 if the attribute is not there.
+    pub(crate) fn output_len(&self, id: u32) -> usize {
+        // SAFETY: By the type invariant.
+        let len = unsafe { bindings::xrc_rcv_attr_len(self.bundle, id as u16) };
+
+        usize::try_from(len).unwrap_or(0)
+    }
+
+    /// Answers with a value, if the caller asked for it.
+    pub(crate) fn output<T: AsBytes + ?Sized>(&self, id: u32, value: &T) -> Result {
+        if !self.has(id) {
+            return Ok(());
+        }
+
+        // SAFETY: By the type invariant; `value` is as long as it says.
+        to_result(unsafe {
+            bindings::uverbs_copy_to(
+                self.bundle,
+                id as usize,
+                core::ptr::from_ref(value).cast(),
+                size_of_val(value),
+            )
+        })
+    }
+
+    /// Answers with as much of a structure as the caller knows; if it knows more, the rest is zero.
+    pub(crate) fn output_struct<T: AsBytes>(&self, id: u32, value: &T) -> Result {
+        if !self.has(id) {
+            return Ok(());
+        }
+
+        // SAFETY: By the type invariant; `value` is as long as it says.
+        to_result(unsafe {
+            bindings::uverbs_copy_to_struct_or_zero(
+                self.bundle,
+                id as usize,
+                core::ptr::from_ref(value).cast(),
+                size_of::<T>(),
+            )
+        })
+    }
+
+    /// The handle that the method creates. `EINVAL` if the attribute was not declared so.
+    pub(crate) fn new_handle<H: Handle>(&self, id: u32) -> Result<NewHandle<'_, H>> {
+        // SAFETY: The attribute's object stays for the length of the call.
+        unsafe { NewHandle::new(self.uobject(id)?) }
+    }
+
+    /// The file that the method creates. `EINVAL` if the attribute was not declared so.
+    pub(crate) fn new_file<F: EventFile>(&self, id: u32) -> Result<NewFile<'_, F>> {
+        // SAFETY: The attribute's object stays for the length of the call.
+        unsafe { NewFile::new(self.uobject(id)?) }
+    }
+
+    /// The data of the file that an attribute names, or `None` if the attribute is not there.
+    pub(crate) fn event_file<F: EventFile>(
+        &self,
+        id: u32,
+    ) -> Result<Option<<F::Data as ForeignOwnable>::Borrowed<'_>>> {
+        if !self.has(id) {
+            return Ok(None);
+        }
+        // SAFETY: The attribute's object stays for the length of the call.
+        unsafe { event_file::data::<F>(self.uobject(id)?) }.map(Some)
+    }
+}

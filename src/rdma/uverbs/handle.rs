@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Objects that processes know by a handle.
+//!
+//! uverbs destroys a handle when it is told to, when its file is closed, or when the device is
+//! removed.
+
+use super::Removal;
+use crate::rdma::bindings;
+use core::marker::PhantomData;
+use kernel::{
+    prelude::*,
+    types::ForeignOwnable, //
+};
+
+/// What is behind a handle.
+pub(crate) trait Handle: Sized + 'static {
+    /// Its number in the uverbs interface.
+    const OBJECT: u32;
+
+    /// Its type.
+    const TYPE: &'static HandleType<Self>;
+
+    /// Owned by the handle.
+    type Data: ForeignOwnable + Send;
+
+    /// The handle goes.
+    fn destroy(data: Self::Data, why: Removal);
+}
+
+/// The type of a handle, to be put in a `static`.
+#[repr(transparent)]
+pub(crate) struct HandleType<H>(bindings::uverbs_obj_idr_type, PhantomData<fn() -> H>);
+
+// SAFETY: Constant.
+unsafe impl<H> Sync for HandleType<H> {}
+
+impl<H: Handle> HandleType<H> {
+    /// Describes a handle.
+    pub(crate) const fn new() -> Self {
+        Self(
+            bindings::uverbs_obj_idr_type {
+                type_: bindings::uverbs_obj_type {
+                    type_class: &raw const bindings::uverbs_idr_class,
+                    obj_size: size_of::<bindings::ib_uobject>(),
+                },
+                destroy_object: Some(Self::destroy_callback),
+            },
+            PhantomData,
+        )
+    }
+
+    pub(super) const fn as_ptr(&'static self) -> *const bindings::uverbs_obj_type {
+        &self.0.type_
+    }
+
+    unsafe extern "C" fn destroy_callback(
+        uobject: *mut bindings::ib_uobject,
+        why: bindings::rdma_remove_reason,
+        _bundle: *mut bindings::uverbs_attr_bundle,
+    ) -> c_int {
+        // SAFETY: uverbs calls this once for an object of this type, and only if `object` is set,
+        // which only `NewHandle::set` does, with a pointer from `into_foreign`.
+        let data = unsafe { H::Data::from_foreign((*uobject).object) };
+
+        H::destroy(data, why.into());
+        0
+    }
+}
+
+/// A handle that the running method creates.
+///
+/// It becomes visible to its process if the method succeeds, and vanishes if it does not.
+///
+/// # Invariants
+///
+/// The object is of the type of `H` and valid for `'a`.
+pub(crate) struct NewHandle<'a, H: Handle> {
+    uobject: *mut bindings::ib_uobject,
+    _handle: PhantomData<(&'a (), H)>,
+}
+
+impl<'a, H: Handle> NewHandle<'a, H> {
+    /// # Safety
+    ///
+    /// `uobject` must be that of an attribute, and valid for `'a`.
+    pub(super) unsafe fn new(uobject: *mut bindings::ib_uobject) -> Result<Self> {
+        // SAFETY: Valid by the caller's promise; uverbs sets `uapi_object` when it allocates.
+        let type_attrs = unsafe { (*(*uobject).uapi_object).type_attrs };
+
+        // SAFETY: As above. What has no object yet is not visible to other methods.
+        if !core::ptr::eq(type_attrs, H::TYPE.as_ptr()) || !unsafe { (*uobject).object }.is_null() {
+            return Err(EINVAL);
+        }
+        // INVARIANT: Just checked.
+        Ok(Self {
+            uobject,
+            _handle: PhantomData,
+        })
+    }
+
+    /// Gives the handle its data. The method must succeed after that: uverbs does not destroy what
+    /// was never visible.
+    pub(crate) fn set(self, data: H::Data) {
+        // SAFETY: By the type invariant.
+        unsafe { (*self.uobject).object = data.into_foreign() };
+    }
+}

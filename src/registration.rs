@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A registration: somebody's interest in a receive QP.
+//!
+//! Held by the QP's fan-out, and by what the holder has of it: the handle of a process, or the pointer
+//! of a kernel user. It has no lock; what changes in it is atomic.
+
+use crate::{
+    event::{
+        Event,
+        EventType, //
+    },
+    event_channel::Subscription,
+    rdma::uverbs::{
+        FileId,
+        Process,
+        Removal, //
+    }, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    }, //
+};
+
+/// Who holds a registration.
+pub(crate) enum Holder {
+    /// A uverbs file, and the process that had it when it registered.
+    File(FileId, Process),
+    /// Another part of the kernel.
+    Kernel,
+}
+
+/// Where a registration's events go.
+pub(crate) enum Sink {
+    Nowhere,
+    Channel(Subscription),
+    Callback(KBox<dyn Callback>),
+}
+
+/// A kernel user's interest in events.
+pub(crate) trait Callback: Send + Sync {
+    /// Called in any context, with locks held: must not sleep, nor give the registration up.
+    fn event(&self, event: &Event);
+}
+
+/// See the [module's documentation](self).
+pub(crate) struct Registration {
+    holder: Holder,
+    sink: Sink,
+    delivered: Atomic<i64>,
+    /// [`EventType::QP_GONE`] was delivered.
+    gone: Atomic<bool>,
+}
+
+impl Registration {
+    pub(crate) fn new(holder: Holder, sink: Sink) -> Result<Arc<Self>> {
+        Ok(Arc::new(
+            Self {
+                holder,
+                sink,
+                delivered: Atomic::new(0),
+                gone: Atomic::new(false),
+            },
+            GFP_KERNEL,
+        )?)
+    }
+
+    pub(crate) fn holder(&self) -> &Holder {
+        &self.holder
+    }
+
+    /// Whether it is that of a uverbs file.
+    pub(crate) fn is_of(&self, file: FileId) -> bool {
+        matches!(self.holder, Holder::File(holder, _) if holder == file)
+    }
+
+    /// Whether events wait on a channel.
+    pub(crate) fn has_channel(&self) -> bool {
+        matches!(self.sink, Sink::Channel(_))
+    }
+
+    /// Tells the holder of an event. Returns whether it wants to know. Any context.
+    pub(crate) fn deliver(&self, event: &Event) -> bool {
+        if event.kind == EventType::QP_GONE && self.gone.xchg(true, Relaxed) {
+            return false;
+        }
+
+        let told = match &self.sink {
+            Sink::Nowhere => false,
+            Sink::Channel(subscription) => subscription.post(event),
+            Sink::Callback(callback) => {
+                callback.event(event);
+                true
+            }
+        };
+
+        if told {
+            self.delivered.add(1, Relaxed);
+        }
+        told
+    }
+
+    /// How many events went to the holder.
+    pub(crate) fn delivered(&self) -> i64 {
+        self.delivered.load(Relaxed)
+    }
+
+    /// How many records the holder has not read.
+    pub(crate) fn unread(&self) -> usize {
+        match &self.sink {
+            Sink::Channel(subscription) => subscription.unread(),
+            _ => 0,
+        }
+    }
+
+    /// The registration was given up, and is in no fan-out any more: unread events go. Unless the
+    /// device was taken away; then the holder can still read of it.
+    pub(crate) fn end(&self, qpn: u32, why: Removal) {
+        let Sink::Channel(subscription) = &self.sink else {
+            return;
+        };
+
+        match why {
+            Removal::ByUser => subscription.cancel(),
+            Removal::ByDevice => {
+                self.deliver(&Event::now(qpn, EventType::QP_GONE));
+                subscription.abandon();
+            }
+        }
+    }
+}

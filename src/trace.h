@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Tracepoints: what happens to receive QPs, and to whom.
+ */
+
+#undef TRACE_SYSTEM
+#define TRACE_SYSTEM ib_xrc_rcv
+
+#if !defined(_XRC_RCV_TRACE_H) || defined(TRACE_HEADER_MULTI_READ)
+#define _XRC_RCV_TRACE_H
+
+#include <linux/tracepoint.h>
+#include <rdma/ib_cm.h>
+#include <rdma/ib_verbs.h>
+#include <rdma/rdma_cm.h>
+#include <trace/misc/rdma.h>	/* needs all three */
+
+DECLARE_EVENT_CLASS(xrc_rcv_qp,
+	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u32 registrations),
+	TP_ARGS(ibdev, domain, qpn, registrations),
+	TP_STRUCT__entry(
+		__string(device, dev_name(&ibdev->dev))
+		__field(u32, domain)
+		__field(u32, qpn)
+		__field(u32, registrations)
+	),
+	TP_fast_assign(
+		__assign_str(device);
+		__entry->domain = domain;
+		__entry->qpn = qpn;
+		__entry->registrations = registrations;
+	),
+	TP_printk("device=%s domain=%u qpn=0x%x registrations=%u",
+		  __get_str(device), __entry->domain, __entry->qpn,
+		  __entry->registrations)
+);
+
+DEFINE_EVENT(xrc_rcv_qp, xrc_rcv_create,
+	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u32 registrations),
+	TP_ARGS(ibdev, domain, qpn, registrations)
+);
+
+DEFINE_EVENT(xrc_rcv_qp, xrc_rcv_destroy,
+	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u32 registrations),
+	TP_ARGS(ibdev, domain, qpn, registrations)
+);
+
+DECLARE_EVENT_CLASS(xrc_rcv_registration,
+	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u32 registrations,
+		 int holder),
+	TP_ARGS(ibdev, domain, qpn, registrations, holder),
+	TP_STRUCT__entry(
+		__string(device, dev_name(&ibdev->dev))
+		__field(u32, domain)
+		__field(u32, qpn)
+		__field(u32, registrations)
+		__field(int, holder)
+	),
+	TP_fast_assign(
+		__assign_str(device);
+		__entry->domain = domain;
+		__entry->qpn = qpn;
+		__entry->registrations = registrations;
+		__entry->holder = holder;
+	),
+	TP_printk("device=%s domain=%u qpn=0x%x registrations=%u pid=%d",
+		  __get_str(device), __entry->domain, __entry->qpn,
+		  __entry->registrations, __entry->holder)
+);
+
+DEFINE_EVENT(xrc_rcv_registration, xrc_rcv_reg,
+	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u32 registrations,
+		 int holder),
+	TP_ARGS(ibdev, domain, qpn, registrations, holder)
+);
+
+DEFINE_EVENT(xrc_rcv_registration, xrc_rcv_unreg,
+	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u32 registrations,
+		 int holder),
+	TP_ARGS(ibdev, domain, qpn, registrations, holder)
+);
+
+TRACE_EVENT(xrc_rcv_event,
+	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u32 type, u32 told),
+	TP_ARGS(ibdev, domain, qpn, type, told),
+	TP_STRUCT__entry(
+		__string(device, dev_name(&ibdev->dev))
+		__field(u32, domain)
+		__field(u32, qpn)
+		__field(u32, type)
+		__field(u32, told)
+	),
+	TP_fast_assign(
+		__assign_str(device);
+		__entry->domain = domain;
+		__entry->qpn = qpn;
+		__entry->type = type;
+		__entry->told = told;
+	),
+	TP_printk("device=%s domain=%u qpn=0x%x type=%s told=%u",
+		  __get_str(device), __entry->domain, __entry->qpn,
+		  rdma_show_ib_event(__entry->type), __entry->told)
+);
+
+#endif /* _XRC_RCV_TRACE_H */
+
+#undef TRACE_INCLUDE_PATH
+#define TRACE_INCLUDE_PATH .
+#undef TRACE_INCLUDE_FILE
+#define TRACE_INCLUDE_FILE trace
+#include <trace/define_trace.h>
