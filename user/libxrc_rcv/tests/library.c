@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Every call of libxrc_rcv against the kernel: what it does, what it refuses,
+ * and that what it refuses leaves nothing behind.
+ *
+ * usage: library DEVICE
+ *
+ * Two open devices of one process are two parties to the kernel, which counts
+ * by open file.
+ */
+#include <err.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <infiniband/xrc_rcv.h>
+
+#include "ktap.h"
+
+#define HOLDS(condition)						\
+	do {								\
+		if (!(condition)) {					\
+			ktap_note("%s:%d: %s (errno %s)", __func__,	\
+				  __LINE__, #condition, strerror(errno)); \
+			return false;					\
+		}							\
+	} while (0)
+
+static const char *device_name;
+static char file_name[] = "/tmp/library.XXXXXX";
+
+/* One party: an open device that holds the domain of the file. */
+struct party {
+	struct ibv_context *context;
+	struct ibv_xrcd *xrcd;
+	struct xrc_rcv_event_channel *channel;
+};
+
+static struct party a, b;
+static struct ibv_port_attr port;
+static union ibv_gid gid;
+
+static struct ibv_xrcd *open_domain(struct ibv_context *context, int fd)
+{
+	struct ibv_xrcd_init_attr attr = {
+		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
+		.fd = fd,
+		.oflags = O_CREAT,
+	};
+
+	return ibv_open_xrcd(context, &attr);
+}
+
+static void join(struct party *party)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL), **device = list;
+	int fd = open(file_name, O_RDONLY);
+
+	while (device && *device &&
+	       strcmp(ibv_get_device_name(*device), device_name))
+		device++;
+	if (!device || !*device)
+		errx(1, "no device %s", device_name);
+	party->context = ibv_open_device(*device);
+	ibv_free_device_list(list);
+	if (!party->context)
+		err(1, "%s", device_name);
+	party->xrcd = open_domain(party->context, fd);
+	close(fd);
+	if (!party->xrcd)
+		err(1, "domain");
+	party->channel = xrc_rcv_create_event_channel(party->context);
+	if (!party->channel)
+		err(1, "event channel");
+}
+
+static void leave(struct party *party)
+{
+	xrc_rcv_destroy_event_channel(party->channel);
+	if (ibv_close_xrcd(party->xrcd) || ibv_close_device(party->context))
+		err(1, "leaving");
+}
+
+#define INIT_MASK (IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
+#define RTR_MASK (IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN)
+
+static struct ibv_qp_attr attributes(enum ibv_qp_state state)
+{
+	return (struct ibv_qp_attr){
+		.qp_state = state,
+		.port_num = 1,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
+		.path_mtu = IBV_MTU_1024,
+		.dest_qp_num = 0x123,
+		.rq_psn = 0x456,
+		.max_dest_rd_atomic = 3,
+		.min_rnr_timer = 12,
+		.ah_attr = {
+			.dlid = port.lid,
+			.port_num = 1,
+			.is_global = port.link_layer == IBV_LINK_LAYER_ETHERNET,
+			.grh = { .dgid = gid, .hop_limit = 64 },
+		},
+	};
+}
+
+static struct xrc_rcv_qp *create(struct party *party, uint64_t cookie)
+{
+	struct xrc_rcv_init_attr init = {
+		.channel = party->channel,
+		.cookie = cookie,
+	};
+
+	return xrc_rcv_alloc_qp(party->xrcd, &init, NULL, 0);
+}
+
+static int go(struct party *party, uint32_t qpn, enum ibv_qp_state state)
+{
+	struct ibv_qp_attr attr = attributes(state);
+	int mask = IBV_QP_STATE;
+
+	if (state == IBV_QPS_INIT)
+		mask |= INIT_MASK;
+	if (state == IBV_QPS_RTR)
+		mask |= RTR_MASK | IBV_QP_MAX_DEST_RD_ATOMIC |
+			IBV_QP_MIN_RNR_TIMER;
+	return xrc_rcv_modify_qp(party->xrcd, qpn, &attr, mask);
+}
+
+static struct xrc_rcv_qp_info info(struct party *party, uint32_t qpn)
+{
+	struct xrc_rcv_qp_info info = { 0 };
+
+	errno = xrc_rcv_query_qp(party->xrcd, qpn, NULL, &info);
+	return info;
+}
+
+static bool capabilities(void)
+{
+	struct xrc_rcv_caps caps;
+
+	HOLDS(!xrc_rcv_query_caps(a.context, &caps));
+	HOLDS(caps.version >= XRC_RCV_VERSION);
+	HOLDS(caps.alloc_flags & XRC_RCV_ALLOC_LIFETIME_DOMAIN);
+	HOLDS(caps.event_size == sizeof(struct xrc_rcv_event));
+	HOLDS(caps.event_types & 1ULL << XRC_RCV_EVENT_QP_GONE);
+	HOLDS(caps.event_types & 1ULL << IBV_EVENT_QP_ACCESS_ERR);
+	return true;
+}
+
+static bool life(void)
+{
+	struct xrc_rcv_qp *qp = create(&a, 0);
+	struct ibv_qp_attr attr;
+	uint32_t qpn;
+
+	HOLDS(qp && qp->qp_num && qp->xrcd == a.xrcd);
+	qpn = qp->qp_num;
+	HOLDS(info(&a, qpn).state == IBV_QPS_RESET);
+	HOLDS(info(&a, qpn).lifetime == XRC_RCV_LIFETIME_REGISTRATIONS);
+	HOLDS(info(&a, qpn).registrations == 1);
+	/* Holding the domain is enough. */
+	HOLDS(!go(&b, qpn, IBV_QPS_INIT));
+	HOLDS(go(&b, qpn, IBV_QPS_RTS) == EINVAL);
+	HOLDS(info(&a, qpn).state == IBV_QPS_INIT);
+	HOLDS(!go(&b, qpn, IBV_QPS_RTR));
+	memset(&attr, 0xa5, sizeof(attr));
+	HOLDS(!xrc_rcv_query_qp(b.xrcd, qpn, &attr, NULL));
+	HOLDS(attr.qp_state == IBV_QPS_RTR && attr.dest_qp_num == 0x123);
+	HOLDS(attr.rq_psn == 0x456 && attr.path_mtu == IBV_MTU_1024);
+	HOLDS(attr.min_rnr_timer == 12 && attr.port_num == 1);
+	HOLDS(attr.cap.max_send_wr == 0 && attr.cap.max_recv_wr == 0);
+	HOLDS(!xrc_rcv_unreg_qp(qp));
+	HOLDS(xrc_rcv_query_qp(a.xrcd, qpn, &attr, NULL) == EINVAL);
+	return true;
+}
+
+static bool one_call(void)
+{
+	struct ibv_qp_attr attr = attributes(IBV_QPS_RTR);
+	struct xrc_rcv_qp *qp;
+
+	qp = xrc_rcv_alloc_qp(a.xrcd, NULL, &attr, INIT_MASK);
+	HOLDS(qp && info(&a, qp->qp_num).state == IBV_QPS_INIT);
+	HOLDS(!xrc_rcv_unreg_qp(qp));
+	qp = xrc_rcv_alloc_qp(a.xrcd, NULL, &attr, INIT_MASK | RTR_MASK);
+	HOLDS(qp && info(&a, qp->qp_num).state == IBV_QPS_RTR);
+	HOLDS(!xrc_rcv_unreg_qp(qp));
+	qp = xrc_rcv_alloc_qp(a.xrcd, NULL, &attr,
+			      INIT_MASK | RTR_MASK | IBV_QP_QKEY |
+			      IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+			      IBV_QP_RNR_RETRY);
+	HOLDS(qp && info(&a, qp->qp_num).state == IBV_QPS_RTR);
+	HOLDS(!xrc_rcv_unreg_qp(qp));
+	return true;
+}
+
+static bool count(struct party *party, uint32_t expected)
+{
+	size_t none = 0;
+	uint32_t total;
+
+	return !xrc_rcv_query_domain(party->xrcd, 0, NULL, &none, &total) &&
+	       total == expected;
+}
+
+static bool refused(void)
+{
+	struct xrc_rcv_init_attr init = { .flags = 1u << 31 };
+	struct ibv_qp_attr attr = attributes(IBV_QPS_RTR);
+	struct {
+		struct ibv_context *context;
+		uint32_t comp_mask, handle;
+	} foreign = { a.context, 0, 0xfffff };
+
+	HOLDS(!xrc_rcv_alloc_qp(a.xrcd, &init, NULL, 0) && errno == EINVAL);
+	init = (struct xrc_rcv_init_attr){ .comp_mask = 1 };
+	HOLDS(!xrc_rcv_alloc_qp(a.xrcd, &init, NULL, 0) && errno == EINVAL);
+	HOLDS(!xrc_rcv_alloc_qp(a.xrcd, NULL, &attr,
+				INIT_MASK & ~IBV_QP_PORT) && errno == EINVAL);
+	HOLDS(!xrc_rcv_alloc_qp(a.xrcd, NULL, &attr,
+				(INIT_MASK | RTR_MASK) & ~IBV_QP_AV) &&
+	      errno == EINVAL);
+	attr.port_num = 99;
+	HOLDS(!xrc_rcv_alloc_qp(a.xrcd, NULL, &attr, INIT_MASK) && errno);
+	HOLDS(!xrc_rcv_alloc_qp((struct ibv_xrcd *)&foreign, NULL, NULL, 0) &&
+	      errno == EBADF);
+	HOLDS(count(&a, 0));
+	return true;
+}
+
+static bool registering(void)
+{
+	struct ibv_xrcd *other = open_domain(b.context, -1);
+	struct xrc_rcv_qp *first = create(&a, 0), *second;
+
+	HOLDS(first && other);
+	HOLDS(!xrc_rcv_reg_qp(a.xrcd, first->qp_num, NULL, 0) &&
+	      errno == EEXIST);
+	HOLDS(!xrc_rcv_reg_qp(b.xrcd, 0xfffffe, NULL, 0) && errno == EINVAL);
+	HOLDS(!xrc_rcv_reg_qp(other, first->qp_num, NULL, 0) &&
+	      errno == EINVAL);
+	second = xrc_rcv_reg_qp(b.xrcd, first->qp_num, NULL, 0);
+	HOLDS(second && info(&a, first->qp_num).registrations == 2);
+	HOLDS(!xrc_rcv_unreg_qp(first));
+	HOLDS(info(&a, second->qp_num).registrations == 1);
+	HOLDS(!xrc_rcv_unreg_qp(second));
+	HOLDS(count(&a, 0) && !ibv_close_xrcd(other));
+	return true;
+}
+
+static bool domain_lifetime(void)
+{
+	struct xrc_rcv_init_attr init = {
+		.flags = XRC_RCV_ALLOC_LIFETIME_DOMAIN,
+		.channel = a.channel,
+		.cookie = 77,
+	};
+	struct xrc_rcv_qp *qp = xrc_rcv_alloc_qp(a.xrcd, &init, NULL, 0);
+	struct xrc_rcv_event event;
+	struct xrc_rcv_qp *other;
+	uint32_t qpn;
+
+	HOLDS(qp);
+	qpn = qp->qp_num;
+	HOLDS(info(&a, qpn).lifetime == XRC_RCV_LIFETIME_DOMAIN);
+	HOLDS(!xrc_rcv_unreg_qp(qp));
+	HOLDS(info(&a, qpn).qpn == qpn && info(&a, qpn).registrations == 0);
+	qp = xrc_rcv_reg_qp(a.xrcd, qpn, a.channel, 78);
+	other = xrc_rcv_reg_qp(b.xrcd, qpn, NULL, 0);
+	HOLDS(qp && other);
+	HOLDS(xrc_rcv_destroy_qp(a.xrcd, qpn) == EBUSY);
+	HOLDS(!xrc_rcv_unreg_qp(other));
+	HOLDS(!xrc_rcv_destroy_qp(a.xrcd, qpn));
+	HOLDS(xrc_rcv_destroy_qp(a.xrcd, qpn) == EINVAL);
+	HOLDS(!xrc_rcv_get_event(a.channel, &event));
+	HOLDS(event.type == XRC_RCV_EVENT_QP_GONE && event.cookie == 78);
+	/* The registration stays until it is given up. */
+	HOLDS(!xrc_rcv_unreg_qp(qp));
+	qp = create(&a, 0);
+	HOLDS(qp && xrc_rcv_destroy_qp(a.xrcd, qp->qp_num) == EINVAL);
+	HOLDS(!xrc_rcv_unreg_qp(qp));
+	return true;
+}
+
+static bool pages(void)
+{
+	struct xrc_rcv_qp_info page[7];
+	struct xrc_rcv_qp *qps[30];
+	uint32_t after = 0, total;
+	size_t filled, seen = 0, i;
+
+	for (i = 0; i < 30; i++)
+		HOLDS((qps[i] = create(&a, i)));
+	do {
+		filled = 7;
+		HOLDS(!xrc_rcv_query_domain(b.xrcd, after, page, &filled,
+					    &total));
+		HOLDS(filled <= 7 && total == 30);
+		for (i = 0; i < filled; i++) {
+			HOLDS(page[i].qpn > after);
+			after = page[i].qpn;
+		}
+		seen += filled;
+	} while (filled);
+	HOLDS(seen == 30);
+	for (i = 0; i < 30; i++)
+		HOLDS(!xrc_rcv_unreg_qp(qps[i]));
+	HOLDS(count(&b, 0));
+	return true;
+}
+
+static bool readable(struct party *party, int timeout)
+{
+	struct pollfd fd = { .fd = party->channel->fd, .events = POLLIN };
+
+	return poll(&fd, 1, timeout) == 1 && fd.revents == POLLIN;
+}
+
+static bool events(void)
+{
+	struct xrc_rcv_qp *first = create(&a, 0x1122334455667788), *second;
+	struct xrc_rcv_event records[8];
+	struct timespec now;
+	uint64_t start;
+	ssize_t n;
+
+	HOLDS(first);
+	second = xrc_rcv_reg_qp(b.xrcd, first->qp_num, b.channel, 2);
+	HOLDS(second);
+	HOLDS(!readable(&a, 0) && !readable(&b, 0));
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	start = now.tv_sec * 1000000000ULL + now.tv_nsec;
+	HOLDS(!go(&a, first->qp_num, IBV_QPS_INIT));
+	HOLDS(!go(&a, first->qp_num, IBV_QPS_RTR));
+	HOLDS(!go(&a, first->qp_num, IBV_QPS_ERR));
+
+	/* An SRQ's QP that is in error says that it takes no more receives. */
+	HOLDS(readable(&a, 5000) && readable(&b, 5000));
+	n = xrc_rcv_read_events(a.channel, records, 8);
+	HOLDS(n == 1 && records[0].type == IBV_EVENT_QP_LAST_WQE_REACHED);
+	HOLDS(records[0].cookie == 0x1122334455667788);
+	HOLDS(records[0].qpn == first->qp_num && records[0].count == 1);
+	HOLDS(records[0].first_ns >= start && !records[0].reserved);
+	HOLDS(!readable(&a, 0));
+	HOLDS(xrc_rcv_read_events(a.channel, records, 0) == -1 &&
+	      errno == EINVAL);
+	HOLDS(!fcntl(a.channel->fd, F_SETFL, O_NONBLOCK));
+	HOLDS(xrc_rcv_read_events(a.channel, records, 8) == -1 &&
+	      errno == EAGAIN);
+	HOLDS(xrc_rcv_get_event(a.channel, records) == EAGAIN);
+	HOLDS(!fcntl(a.channel->fd, F_SETFL, 0));
+
+	/* What was not read goes with the registration. */
+	HOLDS(readable(&b, 0) && !xrc_rcv_unreg_qp(second));
+	HOLDS(!readable(&b, 0));
+	HOLDS(!xrc_rcv_unreg_qp(first));
+	return true;
+}
+
+static bool names(void)
+{
+	HOLDS(!strcmp(xrc_rcv_event_type_str(IBV_EVENT_QP_ACCESS_ERR),
+		      ibv_event_type_str(IBV_EVENT_QP_ACCESS_ERR)));
+	HOLDS(!strcmp(xrc_rcv_event_type_str(IBV_EVENT_QP_LAST_WQE_REACHED),
+		      ibv_event_type_str(IBV_EVENT_QP_LAST_WQE_REACHED)));
+	HOLDS(!strcmp(xrc_rcv_event_type_str(XRC_RCV_EVENT_QP_GONE),
+		      "receive QP destroyed"));
+	HOLDS(!strcmp(xrc_rcv_event_type_str(1000), "unknown"));
+	return true;
+}
+
+static bool closing(void)
+{
+	struct xrc_rcv_qp *first, *second;
+	struct party c;
+
+	join(&c);
+	first = create(&c, 0);
+	HOLDS(first);
+	second = xrc_rcv_reg_qp(a.xrcd, first->qp_num, NULL, 0);
+	HOLDS(second && info(&a, second->qp_num).registrations == 2);
+	/* A receive QP keeps nobody from closing. */
+	leave(&c);
+	HOLDS(info(&a, second->qp_num).registrations == 1);
+	HOLDS(!xrc_rcv_unreg_qp(second) && count(&a, 0));
+	return true;
+}
+
+static bool killing(void)
+{
+	struct xrc_rcv_qp *second;
+	uint32_t qpn = 0;
+	int pipes[2], i;
+	pid_t pid;
+
+	HOLDS(!pipe(pipes));
+	pid = fork();
+	if (!pid) {
+		struct xrc_rcv_qp *first;
+		struct party c;
+
+		join(&c);
+		first = create(&c, 0);
+		if (first && write(pipes[1], &first->qp_num, 4) == 4)
+			pause();
+		_exit(1);
+	}
+	HOLDS(read(pipes[0], &qpn, 4) == 4);
+	second = xrc_rcv_reg_qp(a.xrcd, qpn, NULL, 0);
+	HOLDS(second && info(&a, qpn).registrations == 2);
+	HOLDS(!kill(pid, SIGKILL) && waitpid(pid, NULL, 0) == pid);
+	for (i = 0; i < 5000 && info(&a, qpn).registrations != 1; i++)
+		usleep(1000);
+	HOLDS(info(&a, qpn).registrations == 1);
+	HOLDS(!xrc_rcv_unreg_qp(second) && count(&a, 0));
+	close(pipes[0]);
+	close(pipes[1]);
+	return true;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc != 2)
+		errx(2, "usage: library DEVICE");
+	device_name = argv[1];
+	close(mkstemp(file_name));
+	join(&a);
+	join(&b);
+	if (ibv_query_port(a.context, 1, &port) ||
+	    ibv_query_gid(a.context, 1, 0, &gid))
+		err(1, "port 1");
+
+	ktap_start("libxrc_rcv", 11);
+	ktap_result(capabilities(), "query_caps");
+	ktap_result(life(), "alloc_qp, modify_qp, query_qp, unreg_qp");
+	ktap_result(one_call(), "alloc_qp goes to INIT or RTR in one call");
+	ktap_result(refused(), "what alloc_qp refuses leaves nothing behind");
+	ktap_result(registering(), "reg_qp: EEXIST, unknown number, other domain");
+	ktap_result(domain_lifetime(), "destroy_qp and a lifetime by domain");
+	ktap_result(pages(), "query_domain by pages");
+	ktap_result(events(), "events: cookie, time, non-blocking, gone with unreg_qp");
+	ktap_result(names(), "event_type_str");
+	ktap_result(closing(), "closing the device gives registrations up");
+	ktap_result(killing(), "killing the creator gives its registration up");
+	leave(&b);
+	leave(&a);
+	unlink(file_name);
+	return ktap_end();
+}

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * <infiniband/verbs.h> as programs for OFED 1.5 know it.
+ *
+ * OFED's header had more than today's: the XRC calls, and members in four
+ * structs. Those structs and the functions that take them are set aside under
+ * another name while today's header is read, and declared anew with what OFED
+ * adds. Layouts stay rdma-core's: objects pass to it and come from it as they
+ * are. Old sources find this through the infiniband/verbs.h that pkg-config
+ * ofa_xrc puts before rdma-core's.
+ *
+ * All XRC calls return 0 or a positive errno. ENOSYS means no XRC, or for the
+ * receive QPs no ib_xrc_rcv.
+ */
+
+#ifndef INFINIBAND_OFA_XRC_H
+#define INFINIBAND_OFA_XRC_H
+
+#ifdef INFINIBAND_VERBS_H
+#error "<infiniband/ofa_xrc.h> has to come before rdma-core's <infiniband/verbs.h>"
+#endif
+
+#if !defined(__LP64__)
+#error "<infiniband/ofa_xrc.h> needs 64-bit pointers, for the padding of struct ibv_srq"
+#endif
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * What OFED has differently, under its name in rdma-core's header. The
+ * functions keep their symbols, whichever name calls them.
+ */
+struct ibv_context;
+struct ibv_pd;
+struct ibv_qp;
+struct ibv_qp_attr;
+struct ibv_srq_attr;
+struct ibv_srq_init_attr;
+struct ofa_core_async_event;
+struct ofa_core_qp_init_attr;
+struct ofa_core_srq;
+
+int ofa_core_get_async_event(struct ibv_context *context,
+			     struct ofa_core_async_event *event)
+	__asm__("ibv_get_async_event");
+void ofa_core_ack_async_event(struct ofa_core_async_event *event)
+	__asm__("ibv_ack_async_event");
+struct ibv_qp *ofa_core_create_qp(struct ibv_pd *pd,
+				  struct ofa_core_qp_init_attr *qp_init_attr)
+	__asm__("ibv_create_qp");
+int ofa_core_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr,
+		      int attr_mask, struct ofa_core_qp_init_attr *init_attr)
+	__asm__("ibv_query_qp");
+struct ofa_core_srq *ofa_core_create_srq(struct ibv_pd *pd,
+					 struct ibv_srq_init_attr *init_attr)
+	__asm__("ibv_create_srq");
+int ofa_core_modify_srq(struct ofa_core_srq *srq, struct ibv_srq_attr *srq_attr,
+			int srq_attr_mask) __asm__("ibv_modify_srq");
+int ofa_core_query_srq(struct ofa_core_srq *srq, struct ibv_srq_attr *srq_attr)
+	__asm__("ibv_query_srq");
+int ofa_core_destroy_srq(struct ofa_core_srq *srq) __asm__("ibv_destroy_srq");
+
+#ifdef __cplusplus
+}
+#endif
+
+#define ibv_async_event		ofa_core_async_event
+#define ibv_get_async_event	ofa_core_get_async_event
+#define ibv_ack_async_event	ofa_core_ack_async_event
+#define ibv_qp_init_attr	ofa_core_qp_init_attr
+#define ibv_create_qp		ofa_core_create_qp
+#define ibv_query_qp		ofa_core_query_qp
+#define ibv_srq			ofa_core_srq
+#define ibv_create_srq		ofa_core_create_srq
+#define ibv_create_srq_ex	ofa_core_create_srq_ex
+#define ibv_modify_srq		ofa_core_modify_srq
+#define ibv_query_srq		ofa_core_query_srq
+#define ibv_get_srq_num		ofa_core_get_srq_num
+#define ibv_destroy_srq		ofa_core_destroy_srq
+#define ibv_post_srq_recv	ofa_core_post_srq_recv
+#define ibv_post_srq_ops	ofa_core_post_srq_ops
+
+#include <infiniband/verbs.h>
+
+#undef ibv_async_event
+#undef ibv_get_async_event
+#undef ibv_ack_async_event
+#undef ibv_qp_init_attr
+#undef ibv_create_qp
+#undef ibv_query_qp
+#undef ibv_srq
+#undef ibv_create_srq
+#undef ibv_create_srq_ex
+#undef ibv_modify_srq
+#undef ibv_query_srq
+#undef ibv_get_srq_num
+#undef ibv_destroy_srq
+#undef ibv_post_srq_recv
+#undef ibv_post_srq_ops
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The type of a QP that sends to XRC SRQs and receives for them. */
+#define IBV_QPT_XRC ((enum ibv_qp_type)5)
+
+/* The SRQ that a send is for; rdma-core has the same member elsewhere. */
+#define xrc_remote_srq_num qp_type.xrc.remote_srqn
+
+/**
+ * enum ibv_event_flags - set in the type of an event of a receive QP
+ */
+enum ibv_event_flags {
+	IBV_XRC_QP_EVENT_FLAG = 0x80000000,
+};
+
+struct ibv_srq;
+
+/**
+ * struct ibv_async_event - an asynchronous event
+ *
+ * element.xrc_qp_num is the one that counts if event_type has
+ * %IBV_XRC_QP_EVENT_FLAG.
+ */
+struct ibv_async_event {
+	union {
+		struct ibv_cq *cq;
+		struct ibv_qp *qp;
+		struct ibv_srq *srq;
+		struct ibv_wq *wq;
+		int port_num;
+		uint32_t xrc_qp_num;
+	} element;
+	enum ibv_event_type event_type;
+};
+
+/**
+ * struct ibv_xrc_domain - an XRC domain that is held open
+ */
+struct ibv_xrc_domain {
+	struct ibv_context *context;
+	uint32_t handle;
+};
+
+/**
+ * struct ibv_srq - a shared receive queue
+ *
+ * @xrc_srq_num: for the sender, in ibv_send_wr.xrc_remote_srq_num. It takes
+ *	what is padding in rdma-core's struct.
+ */
+struct ibv_srq {
+	struct ibv_context *context;
+	void *srq_context;
+	struct ibv_pd *pd;
+	uint32_t handle;
+	uint32_t xrc_srq_num;
+
+	pthread_mutex_t mutex;
+	pthread_cond_t cond;
+	uint32_t events_completed;
+};
+
+/**
+ * struct ibv_qp_init_attr - how to create a QP
+ *
+ * @xrc_domain: for %IBV_QPT_XRC and for ibv_create_xrc_rcv_qp()
+ */
+struct ibv_qp_init_attr {
+	void *qp_context;
+	struct ibv_cq *send_cq;
+	struct ibv_cq *recv_cq;
+	struct ibv_srq *srq;
+	struct ibv_qp_cap cap;
+	enum ibv_qp_type qp_type;
+	int sq_sig_all;
+	struct ibv_xrc_domain *xrc_domain;
+};
+
+#ifdef __cplusplus
+#define OFA_XRC_SAME(a, b) static_assert((a) == (b), #a " == " #b)
+#else
+#define OFA_XRC_SAME(a, b) _Static_assert((a) == (b), #a " == " #b)
+#endif
+OFA_XRC_SAME(sizeof(struct ibv_async_event),
+	     sizeof(struct ofa_core_async_event));
+OFA_XRC_SAME(offsetof(struct ibv_async_event, event_type),
+	     offsetof(struct ofa_core_async_event, event_type));
+OFA_XRC_SAME(sizeof(struct ibv_srq), sizeof(struct ofa_core_srq));
+OFA_XRC_SAME(offsetof(struct ibv_srq, handle),
+	     offsetof(struct ofa_core_srq, handle));
+OFA_XRC_SAME(offsetof(struct ibv_srq, mutex),
+	     offsetof(struct ofa_core_srq, mutex));
+OFA_XRC_SAME(offsetof(struct ibv_qp_init_attr, sq_sig_all),
+	     offsetof(struct ofa_core_qp_init_attr, sq_sig_all));
+OFA_XRC_SAME(offsetof(struct ibv_qp_init_attr, xrc_domain),
+	     sizeof(struct ofa_core_qp_init_attr));
+
+/* rdma-core's functions, with OFED's structs. */
+int ibv_get_async_event(struct ibv_context *context,
+			struct ibv_async_event *event);
+void ibv_ack_async_event(struct ibv_async_event *event);
+struct ibv_qp *ibv_create_qp(struct ibv_pd *pd,
+			     struct ibv_qp_init_attr *qp_init_attr);
+int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask,
+		 struct ibv_qp_init_attr *init_attr);
+struct ibv_srq *ibv_create_srq(struct ibv_pd *pd,
+			       struct ibv_srq_init_attr *srq_init_attr);
+int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *srq_attr,
+		   int srq_attr_mask);
+int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *srq_attr);
+int ibv_destroy_srq(struct ibv_srq *srq);
+
+static inline struct ibv_srq *
+ibv_create_srq_ex(struct ibv_context *context,
+		  struct ibv_srq_init_attr_ex *srq_init_attr_ex)
+{
+	return (struct ibv_srq *)ofa_core_create_srq_ex(context,
+							srq_init_attr_ex);
+}
+
+static inline int ibv_get_srq_num(struct ibv_srq *srq, uint32_t *srq_num)
+{
+	return ofa_core_get_srq_num((struct ofa_core_srq *)srq, srq_num);
+}
+
+static inline int ibv_post_srq_recv(struct ibv_srq *srq,
+				    struct ibv_recv_wr *recv_wr,
+				    struct ibv_recv_wr **bad_recv_wr)
+{
+	return ofa_core_post_srq_recv((struct ofa_core_srq *)srq, recv_wr,
+				      bad_recv_wr);
+}
+
+static inline int ibv_post_srq_ops(struct ibv_srq *srq, struct ibv_ops_wr *op,
+				   struct ibv_ops_wr **bad_op)
+{
+	return ofa_core_post_srq_ops((struct ofa_core_srq *)srq, op, bad_op);
+}
+
+/**
+ * ibv_open_xrc_domain - open the XRC domain of a file
+ *
+ * @fd: any open mode will do, and it may be closed or unlinked afterwards; -1
+ *	for a domain of one's own
+ * @oflag: O_CREAT, O_EXCL
+ *
+ * NULL with errno EBADF (bad descriptor), EAGAIN (no such domain and no
+ * O_CREAT), EINVAL (it exists and O_EXCL), ENOSYS.
+ */
+struct ibv_xrc_domain *ibv_open_xrc_domain(struct ibv_context *context, int fd,
+					   int oflag);
+
+/**
+ * ibv_close_xrc_domain - close an XRC domain
+ *
+ * EBUSY while this process has a QP, an SRQ or a registration in it. The last
+ * process to close it destroys what receive QPs there still are.
+ */
+int ibv_close_xrc_domain(struct ibv_xrc_domain *d);
+
+/**
+ * ibv_create_xrc_srq - create an SRQ in an XRC domain
+ */
+struct ibv_srq *ibv_create_xrc_srq(struct ibv_pd *pd,
+				   struct ibv_xrc_domain *xrc_domain,
+				   struct ibv_cq *xrc_cq,
+				   struct ibv_srq_init_attr *srq_init_attr);
+
+/**
+ * ibv_create_xrc_rcv_qp - create a receive QP and register with it
+ *
+ * @init_attr: only xrc_domain is read
+ * @xrc_qp_num: for the sender to connect to, and for the calls below
+ */
+int ibv_create_xrc_rcv_qp(struct ibv_qp_init_attr *init_attr,
+			  uint32_t *xrc_qp_num);
+
+/**
+ * ibv_modify_xrc_rcv_qp - modify a receive QP, registered or not
+ *
+ * EINVAL: unknown in this domain, or not possible in its state.
+ */
+int ibv_modify_xrc_rcv_qp(struct ibv_xrc_domain *xrc_domain,
+			  uint32_t xrc_qp_num, struct ibv_qp_attr *attr,
+			  int attr_mask);
+
+/**
+ * ibv_query_xrc_rcv_qp - query a receive QP, registered or not
+ *
+ * Fills everything, whatever @attr_mask is.
+ */
+int ibv_query_xrc_rcv_qp(struct ibv_xrc_domain *xrc_domain, uint32_t xrc_qp_num,
+			 struct ibv_qp_attr *attr, int attr_mask,
+			 struct ibv_qp_init_attr *init_attr);
+
+/**
+ * ibv_reg_xrc_rcv_qp - register with a receive QP
+ *
+ * Any number of times is as good as once.
+ */
+int ibv_reg_xrc_rcv_qp(struct ibv_xrc_domain *xrc_domain, uint32_t xrc_qp_num);
+
+/**
+ * ibv_unreg_xrc_rcv_qp - undo any number of registrations
+ *
+ * The last process to do so destroys the QP.
+ */
+int ibv_unreg_xrc_rcv_qp(struct ibv_xrc_domain *xrc_domain,
+			 uint32_t xrc_qp_num);
+
+/**
+ * ibv_alloc_xrc_rcv_qp - create a receive QP and take it to RTR
+ *
+ * @pd: not used, the QP has a PD of the kernel's
+ * @attr_mask: what INIT and RTR need
+ *
+ * As first proposed, before there were registrations: the QP lives until the
+ * domain is closed for the last time.
+ */
+int ibv_alloc_xrc_rcv_qp(struct ibv_pd *pd, struct ibv_xrc_domain *xrc_domain,
+			 struct ibv_qp_attr *attr,
+			 enum ibv_qp_attr_mask attr_mask,
+			 uint32_t *xrc_rcv_qpn);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* INFINIBAND_OFA_XRC_H */

@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What programs for OFED include. Twice is as good as once. */
+
+#ifdef INFINIBAND_OFA_XRC_H
+#include_next <infiniband/verbs.h>
+#else
+#include <infiniband/ofa_xrc.h>
+#endif

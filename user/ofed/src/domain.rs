@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+
+//! XRC domains and their shared receive queues, which rdma-core has under other names.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use xrc_rcv::ffi::{self, ibv_context, ibv_pd, ibv_xrcd_init_attr, verbs_context_xrc_ops};
+use xrc_rcv::{Domain, Error};
+
+use crate::context::Device;
+use crate::ffi::*;
+use crate::{errno, set_errno};
+
+impl ibv_xrc_domain {
+    /// The domain as the calls of `xrc-rcv` take it.
+    ///
+    /// # Safety
+    ///
+    /// The domain is open, and stays so for `'a`.
+    pub(crate) unsafe fn as_domain<'a>(&self) -> Result<Domain<'a>, Error> {
+        // SAFETY: An open domain has an open `ibv_xrcd`.
+        unsafe { Domain::from_ibv(self.xrcd) }
+    }
+}
+
+/// The provider's XRC functions.
+///
+/// # Safety
+///
+/// `context` is open, and stays so for `'a`.
+pub(crate) unsafe fn ops<'a>(context: *mut ibv_context) -> Option<&'a verbs_context_xrc_ops> {
+    // SAFETY: By the caller's word.
+    unsafe { verbs_context_xrc_ops::of(context) }
+}
+
+/// Opens the domain of a file, or a private one if `fd` is -1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_open_xrc_domain(
+    context: *mut ibv_context,
+    fd: c_int,
+    oflag: c_int,
+) -> *mut ibv_xrc_domain {
+    let mut init_attr = ibv_xrcd_init_attr {
+        comp_mask: ffi::IBV_XRCD_INIT_ATTR_FD | ffi::IBV_XRCD_INIT_ATTR_OFLAGS,
+        fd,
+        oflags: oflag,
+    };
+    // SAFETY: The caller's context is open.
+    let Some(open_xrcd) = unsafe { ops(context) }.and_then(|ops| ops.open_xrcd) else {
+        set_errno(libc::ENOSYS);
+        return ptr::null_mut();
+    };
+    // SAFETY: The provider's function is given its own context.
+    let xrcd = unsafe { open_xrcd(context, &mut init_attr) };
+    if xrcd.is_null() {
+        if errno() == libc::EOPNOTSUPP {
+            set_errno(libc::ENOSYS);
+        }
+        return ptr::null_mut();
+    }
+    // SAFETY: Providers allocate a `verbs_xrcd`. The handle is for the program's eyes only.
+    let handle = unsafe { (*xrcd.cast::<ffi::verbs_xrcd>()).handle };
+    Box::into_raw(Box::new(ibv_xrc_domain {
+        context,
+        handle,
+        xrcd,
+    }))
+}
+
+/// Closes a domain; `EBUSY` while this process has a QP, an SRQ or a registration in it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_close_xrc_domain(domain: *mut ibv_xrc_domain) -> c_int {
+    // SAFETY: The caller's domain is open.
+    let (context, xrcd) = unsafe { ((*domain).context, (*domain).xrcd) };
+    if Device::find(context).is_some_and(|device| device.uses(domain.addr())) {
+        return libc::EBUSY;
+    }
+    // SAFETY: As above, and so is its context.
+    let Some(close_xrcd) = unsafe { ops(context) }.and_then(|ops| ops.close_xrcd) else {
+        return libc::ENOSYS;
+    };
+    // SAFETY: The provider's function is given its own domain.
+    let result = unsafe { close_xrcd(xrcd) };
+    if result == 0 {
+        // SAFETY: `domain` was allocated by `ibv_open_xrc_domain()`, and is closed now.
+        drop(unsafe { Box::from_raw(domain) });
+    }
+    result
+}
+
+/// Creates an SRQ in a domain, with its number in `xrc_srq_num`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_create_xrc_srq(
+    pd: *mut ibv_pd,
+    domain: *mut ibv_xrc_domain,
+    cq: *mut ibv_cq,
+    init_attr: *mut ibv_srq_init_attr,
+) -> *mut ibv_srq {
+    // SAFETY: The caller's objects are open.
+    let (context, xrcd, init) = unsafe { ((*pd).context, (*domain).xrcd, &mut *init_attr) };
+    let mut attr = ibv_srq_init_attr_ex {
+        srq_context: init.srq_context,
+        attr: init.attr,
+        comp_mask: IBV_SRQ_INIT_ATTR_TYPE
+            | IBV_SRQ_INIT_ATTR_PD
+            | IBV_SRQ_INIT_ATTR_XRCD
+            | IBV_SRQ_INIT_ATTR_CQ,
+        srq_type: IBV_SRQT_XRC,
+        pd,
+        xrcd,
+        cq,
+        _rest: [0; 4],
+    };
+    // SAFETY: As above.
+    let ops = unsafe { ops(context) };
+    let (Some(create_srq_ex), Some(get_srq_num)) = (
+        ops.and_then(|ops| ops.create_srq_ex),
+        ops.and_then(|ops| ops.get_srq_num),
+    ) else {
+        set_errno(libc::ENOSYS);
+        return ptr::null_mut();
+    };
+    // SAFETY: The provider's function is given its own context, and an attribute with everything
+    // its mask names.
+    let srq = unsafe { create_srq_ex(context, ptr::from_mut(&mut attr).cast()) }.cast::<ibv_srq>();
+    if srq.is_null() {
+        return srq;
+    }
+    init.attr = attr.attr;
+    let mut number = 0;
+    // SAFETY: The provider's function is given its own SRQ, to which the number is padding.
+    unsafe {
+        get_srq_num(srq.cast::<c_void>(), &mut number);
+        (*srq).xrc_srq_num = number;
+    }
+    srq
+}

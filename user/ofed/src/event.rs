@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+
+//! Asynchronous events: those of libibverbs, and those of receive QPs among them.
+
+use std::ffi::c_int;
+use std::os::fd::{AsRawFd, RawFd};
+
+use xrc_rcv::ffi::ibv_context;
+use xrc_rcv::{Error, Event, EventType};
+
+use crate::context::Device;
+use crate::ffi::*;
+use crate::{qp, real, set_errno};
+
+/// What one look for an event found.
+enum Look {
+    Event,
+    Nothing,
+    Failed,
+}
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+}
+
+/// Keeps the thread from being cancelled, as programs do with one that waits for events, while it
+/// holds a lock or has taken an event.
+struct Uncancelled(c_int);
+
+impl Uncancelled {
+    const DISABLE: c_int = 1;
+
+    fn new() -> Uncancelled {
+        let mut old = 0;
+        // SAFETY: `old` is to be written.
+        unsafe { pthread_setcancelstate(Self::DISABLE, &mut old) };
+        Uncancelled(old)
+    }
+}
+
+impl Drop for Uncancelled {
+    fn drop(&mut self) {
+        // SAFETY: The state is the one from before; the other is not asked for.
+        unsafe { pthread_setcancelstate(self.0, std::ptr::null_mut()) };
+    }
+}
+
+/// Takes an event if there is one.
+///
+/// # Safety
+///
+/// As [`ibv_get_async_event`].
+unsafe fn look(device: &Device, context: *mut ibv_context, event: *mut ibv_async_event) -> Look {
+    let _whole = Uncancelled::new();
+    let _turn = device.reading.lock().unwrap();
+    // SAFETY: The caller's context is open.
+    let mut own = readable(unsafe { (*context).async_fd });
+    // SAFETY: `own` is one descriptor.
+    if unsafe { real::poll(&mut own, 1, 0) } > 0 {
+        // This does not block, as nobody else takes events of this process meanwhile.
+        // SAFETY: The caller's arguments.
+        if unsafe { real::get_async_event(context, event) } != 0 {
+            return Look::Failed;
+        }
+        // SAFETY: `event` was just filled.
+        unsafe { adopt(&mut *event) };
+        return Look::Event;
+    }
+    let mut records = [Event::default()];
+    match device.channel.read(&mut records) {
+        Ok(_) => {
+            // SAFETY: The caller's `event` is to be written.
+            unsafe { event.write(translate(&records[0])) };
+            Look::Event
+        }
+        Err(Error::Os(libc::EAGAIN | libc::EINTR)) => Look::Nothing,
+        Err(error) => {
+            set_errno(error.errno());
+            Look::Failed
+        }
+    }
+}
+
+/// `fd`, to be polled for input.
+fn readable(fd: RawFd) -> libc::pollfd {
+    libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    }
+}
+
+/// OFED's form of an event of a receive QP.
+///
+/// OFED had no QP that went away under a registration; to its programs that is the end of the
+/// connection like any other.
+fn translate(record: &Event) -> ibv_async_event {
+    let event_type = match record.event_type() {
+        EventType::QP_GONE => IBV_EVENT_QP_FATAL,
+        other => other.raw(),
+    };
+    ibv_async_event {
+        element: ibv_async_event_element {
+            xrc_qp_num: record.qp_num(),
+        },
+        event_type: event_type | IBV_XRC_QP_EVENT_FLAG,
+    }
+}
+
+/// Gives an event of a pair's target to the initiator.
+///
+/// # Safety
+///
+/// `event` came from libibverbs.
+unsafe fn adopt(event: &mut ibv_async_event) {
+    // CQ_ERR is 0, the QP's own are 1 to 7, and LAST_WQE_REACHED is 16.
+    if !matches!(event.event_type, 1..=7 | 16) {
+        return;
+    }
+    // SAFETY: It is of a QP.
+    let target = unsafe { event.element.qp };
+    if let Some(initiator) = qp::adopt_event(target) {
+        // The program cannot acknowledge a QP it does not know.
+        // SAFETY: `event` is as libibverbs filled it.
+        unsafe { real::ack_async_event(event) };
+        event.element.qp = initiator;
+    }
+}
+
+/// Takes the next event, of libibverbs or of a receive QP, and waits for one unless the context's
+/// `async_fd` is non-blocking.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_async_event(
+    context: *mut ibv_context,
+    event: *mut ibv_async_event,
+) -> c_int {
+    loop {
+        let Some(device) = Device::find(context) else {
+            // SAFETY: The caller's arguments.
+            let result = unsafe { real::get_async_event(context, event) };
+            if result == 0 {
+                // SAFETY: `event` was just filled.
+                unsafe { adopt(&mut *event) };
+            }
+            return result;
+        };
+        // SAFETY: The caller's arguments.
+        match unsafe { look(&device, context, event) } {
+            Look::Event => return 0,
+            Look::Failed => return -1,
+            Look::Nothing => {}
+        }
+        // SAFETY: The caller's context is open.
+        let async_fd = unsafe { (*context).async_fd };
+        // SAFETY: F_GETFL touches no memory.
+        if unsafe { libc::fcntl(async_fd, libc::F_GETFL) } & libc::O_NONBLOCK != 0 {
+            set_errno(libc::EAGAIN);
+            return -1;
+        }
+        let mut fds = [readable(async_fd), readable(device.channel.as_raw_fd())];
+        // A thread that is cancelled while it waits must leave nothing behind, or the channel
+        // would never be closed.
+        drop(device);
+        // SAFETY: `fds` are two descriptors.
+        if unsafe { real::poll(fds.as_mut_ptr(), 2, -1) } < 0 {
+            return -1;
+        }
+    }
+}
+
+/// Acknowledges an event. Those of receive QPs need none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
+    // SAFETY: The caller's event.
+    let ibv_async_event {
+        element,
+        event_type,
+    } = unsafe { *event };
+    // SAFETY: An event of these types is a QP's.
+    if matches!(event_type, 1..=7 | 16) && qp::acknowledge_adopted(unsafe { element.qp }) {
+        return;
+    }
+    if event_type & IBV_XRC_QP_EVENT_FLAG == 0 {
+        // SAFETY: The caller's event.
+        unsafe { real::ack_async_event(event) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use xrc_rcv::uapi::xrc_rcv_event;
+
+    fn event(event_type: u32) -> ibv_async_event {
+        let raw = xrc_rcv_event {
+            qpn: 0x1234,
+            r#type: event_type,
+            count: 1,
+            ..Default::default()
+        };
+        // SAFETY: `Event` is a transparent wrapper of the struct.
+        translate(&unsafe { std::mem::transmute::<xrc_rcv_event, Event>(raw) })
+    }
+
+    #[test]
+    fn events_are_flagged_and_carry_the_number() {
+        let access_error = event(3);
+        assert_eq!(access_error.event_type, 0x8000_0003);
+        // SAFETY: The event is flagged.
+        assert_eq!(unsafe { access_error.element.xrc_qp_num }, 0x1234);
+        assert_eq!(event(63).event_type, 0x8000_0001);
+    }
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+
+//! Structs of rdma-core and of OFED, declared as `<infiniband/ofa_xrc.h>` has them.
+
+#![allow(non_camel_case_types, missing_docs)]
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use xrc_rcv::ffi::{ibv_context, ibv_pd, ibv_qp_cap, ibv_xrcd};
+
+pub const IBV_QPT_XRC: c_uint = 5;
+pub const IBV_QPT_XRC_SEND: c_uint = 9;
+pub const IBV_QPT_XRC_RECV: c_uint = 10;
+pub const IBV_QP_INIT_ATTR_XRCD: u32 = 1 << 1;
+pub const IBV_SRQT_XRC: c_uint = 1;
+pub const IBV_SRQ_INIT_ATTR_TYPE: u32 = 1 << 0;
+pub const IBV_SRQ_INIT_ATTR_PD: u32 = 1 << 1;
+pub const IBV_SRQ_INIT_ATTR_XRCD: u32 = 1 << 2;
+pub const IBV_SRQ_INIT_ATTR_CQ: u32 = 1 << 3;
+pub const IBV_EVENT_QP_FATAL: c_uint = 1;
+pub const IBV_XRC_QP_EVENT_FLAG: c_uint = 0x8000_0000;
+
+#[repr(C)]
+pub struct ibv_cq {
+    _private: [u8; 0],
+}
+
+/// `struct ibv_srq` up to its lock. `xrc_srq_num` lies in what is padding to libibverbs.
+#[repr(C, align(8))]
+pub struct ibv_srq {
+    pub context: *mut ibv_context,
+    pub srq_context: *mut c_void,
+    pub pd: *mut ibv_pd,
+    pub handle: u32,
+    pub xrc_srq_num: u32,
+}
+
+/// `struct ibv_qp` up to its lock.
+#[repr(C)]
+pub struct ibv_qp {
+    pub context: *mut ibv_context,
+    pub qp_context: *mut c_void,
+    pub pd: *mut ibv_pd,
+    pub send_cq: *mut ibv_cq,
+    pub recv_cq: *mut ibv_cq,
+    pub srq: *mut ibv_srq,
+    pub handle: u32,
+    pub qp_num: u32,
+    pub state: c_uint,
+    pub qp_type: c_uint,
+}
+
+/// rdma-core's `struct ibv_qp_init_attr`, to which OFED adds `xrc_domain`.
+///
+/// The last member is there only where the contract says so: in calls that OFED has and rdma-core
+/// has not, and if `qp_type` is [`IBV_QPT_XRC`].
+#[repr(C)]
+pub struct ibv_qp_init_attr {
+    pub qp_context: *mut c_void,
+    pub send_cq: *mut ibv_cq,
+    pub recv_cq: *mut ibv_cq,
+    pub srq: *mut ibv_srq,
+    pub cap: ibv_qp_cap,
+    pub qp_type: c_uint,
+    pub sq_sig_all: c_int,
+    pub xrc_domain: *mut ibv_xrc_domain,
+}
+
+/// `struct ibv_qp_init_attr_ex` up to its XRC part, with room for what follows.
+#[repr(C)]
+pub struct ibv_qp_init_attr_ex {
+    pub qp_context: *mut c_void,
+    pub send_cq: *mut ibv_cq,
+    pub recv_cq: *mut ibv_cq,
+    pub srq: *mut ibv_srq,
+    pub cap: ibv_qp_cap,
+    pub qp_type: c_uint,
+    pub sq_sig_all: c_int,
+    pub comp_mask: u32,
+    pub pd: *mut ibv_pd,
+    pub xrcd: *mut ibv_xrcd,
+    pub _rest: [u64; 16],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ibv_srq_attr {
+    pub max_wr: u32,
+    pub max_sge: u32,
+    pub srq_limit: u32,
+}
+
+#[repr(C)]
+pub struct ibv_srq_init_attr {
+    pub srq_context: *mut c_void,
+    pub attr: ibv_srq_attr,
+}
+
+/// `struct ibv_srq_init_attr_ex` up to its XRC part, with room for what follows.
+#[repr(C)]
+pub struct ibv_srq_init_attr_ex {
+    pub srq_context: *mut c_void,
+    pub attr: ibv_srq_attr,
+    pub comp_mask: u32,
+    pub srq_type: c_uint,
+    pub pd: *mut ibv_pd,
+    pub xrcd: *mut ibv_xrcd,
+    pub cq: *mut ibv_cq,
+    pub _rest: [u64; 4],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub union ibv_async_event_element {
+    pub qp: *mut ibv_qp,
+    pub port_num: c_int,
+    pub xrc_qp_num: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ibv_async_event {
+    pub element: ibv_async_event_element,
+    pub event_type: c_uint,
+}
+
+/// OFED's domain; what follows its two public members is ours.
+#[repr(C)]
+pub struct ibv_xrc_domain {
+    pub context: *mut ibv_context,
+    pub handle: u32,
+    pub(crate) xrcd: *mut ibv_xrcd,
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+
+//! The XRC calls of OFED 1.5, for programs that were written for it.
+//!
+//! OFED had its own libibverbs; this library stands in front of today's. It adds the calls that are
+//! gone ([`domain`], [`receive_qp`]), and takes those whose meaning OFED widened ([`qp`], [`event`],
+//! [`poll`]) before they reach libibverbs, which does the rest. `<infiniband/ofa_xrc.h>` declares
+//! both. Programs link with it, or are started with it preloaded.
+//!
+//! The exported functions take the pointers that the C declarations name, alive as libibverbs wants
+//! them. A `SAFETY:` comment says "the caller's" for that.
+
+#![allow(clippy::missing_safety_doc)]
+
+pub mod context;
+pub mod domain;
+pub mod event;
+pub mod ffi;
+pub mod poll;
+pub mod qp;
+mod real;
+pub mod receive_qp;
+
+use std::ffi::c_int;
+
+use xrc_rcv::Error;
+
+/// Sets errno.
+fn set_errno(errno: c_int) {
+    // SAFETY: The C library gives every thread an errno of its own.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+fn errno() -> c_int {
+    // SAFETY: As above.
+    unsafe { *libc::__errno_location() }
+}
+
+/// 0 or a positive errno, which is how every OFED call answers.
+fn code(result: Result<(), Error>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        // A handle that is no longer one, as a forked child sharing the file may leave behind; OFED
+        // knows only bad arguments.
+        Err(Error::Os(libc::ENOENT | libc::EBADF) | Error::UnknownDomain) => libc::EINVAL,
+        Err(error) => error.errno(),
+    }
+}

@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+
+//! QPs of type `IBV_QPT_XRC`, which send and receive; rdma-core has one type for each.
+//!
+//! Such a QP is a pair: an initiator, which is the `ibv_qp` that the program holds, and a target
+//! beside it. They have two numbers where the program exchanges one with its peer, so that one
+//! carries both: see [`Number`]. Where the peer turns out to be a receive QP, which never sends, the
+//! target is destroyed again; MPI libraries, which connect to nothing else, so pay for it only until
+//! they connect.
+
+use std::collections::HashMap;
+use std::ffi::{c_int, c_uint};
+use std::ptr;
+use std::sync::RwLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use xrc_rcv::QpAttrMask;
+use xrc_rcv::ffi::{ibv_pd, ibv_qp_attr, ibv_qp_cap};
+
+use crate::domain::ops;
+use crate::ffi::*;
+use crate::{real, set_errno};
+
+/// A QP number as programs see it.
+///
+/// QP numbers have 24 bits and `qp_num` has 32. In the number of a pair, the upper eight are the way
+/// from the initiator to the target, and not zero: a distance of seven bits, and a bit that says
+/// that the two differ in the number's top bit, which mlx4 sets in those of targets. In every other
+/// number they are zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Number(u32);
+
+impl Number {
+    const BITS: u32 = 24;
+    const MASK: u32 = (1 << Self::BITS) - 1;
+    const TOP: u32 = 1 << (Self::BITS - 1);
+    const DISTANCE_BITS: u32 = 7;
+    const OTHER_HALF: u32 = 1 << Self::DISTANCE_BITS;
+
+    /// A number that a program has stored or got from a peer.
+    pub(crate) fn from_public(number: u32) -> Number {
+        Number(number)
+    }
+
+    /// The number of a pair, if the two are near enough to each other.
+    fn of_pair(initiator: u32, target: u32) -> Option<Number> {
+        let way = [(target, 0), (target ^ Self::TOP, Self::OTHER_HALF)]
+            .into_iter()
+            .map(|(target, half)| (target.wrapping_sub(initiator) as i32, half))
+            .find(|(distance, half)| (-64..64).contains(distance) && (*distance, *half) != (0, 0))
+            .map(|(distance, half)| half | (distance as u32 & (Self::OTHER_HALF - 1)))?;
+        Some(Number((way << Self::BITS) | initiator))
+    }
+
+    /// The number of the QP that sends.
+    pub(crate) fn initiator(self) -> u32 {
+        self.0 & Self::MASK
+    }
+
+    /// The number of the QP that receives: the pair's target, or the receive QP itself.
+    fn target(self) -> u32 {
+        let way = self.0 >> Self::BITS;
+        // Its sign is the highest of its bits.
+        let unused = u32::BITS - Self::DISTANCE_BITS;
+        let distance = ((way << unused) as i32) >> unused;
+        let target = self.initiator().wrapping_add_signed(distance) & Self::MASK;
+        if way & Self::OTHER_HALF != 0 {
+            target ^ Self::TOP
+        } else {
+            target
+        }
+    }
+
+    fn is_pair(self) -> bool {
+        self.0 > Self::MASK
+    }
+}
+
+/// What belongs to the `ibv_qp` of an initiator.
+struct Pair {
+    number: Number,
+    /// The target until it turns out to be of no use, then null.
+    target: *mut ibv_qp,
+    domain: *mut ibv_xrc_domain,
+    /// Events of the target that the program got as the initiator's and has not acknowledged.
+    unacknowledged: u32,
+}
+
+// SAFETY: libibverbs' objects may be used from any thread.
+unsafe impl Send for Pair {}
+// SAFETY: As above.
+unsafe impl Sync for Pair {}
+
+/// The pairs by the address of their initiator.
+static PAIRS: RwLock<Option<HashMap<usize, Pair>>> = RwLock::new(None);
+
+/// How many there are, so that other QPs do not wait for [`PAIRS`].
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+fn with_pair<T>(qp: *const ibv_qp, read: impl FnOnce(&Pair) -> T) -> Option<T> {
+    if COUNT.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
+    PAIRS.read().unwrap().as_ref()?.get(&qp.addr()).map(read)
+}
+
+fn with_pairs_mut<T>(change: impl FnOnce(&mut HashMap<usize, Pair>) -> T) -> T {
+    let mut pairs = PAIRS.write().unwrap();
+    let pairs = pairs.get_or_insert_default();
+    let result = change(pairs);
+    COUNT.store(pairs.len(), Ordering::Relaxed);
+    result
+}
+
+/// Calls `function` while `qp` has the number that its provider gave it.
+///
+/// # Safety
+///
+/// `qp` is a live initiator.
+unsafe fn with_own_number<T>(qp: *mut ibv_qp, number: Number, function: impl FnOnce() -> T) -> T {
+    // SAFETY: By the caller's word. Providers read the number when they modify or destroy.
+    unsafe { (*qp).qp_num = number.initiator() };
+    function()
+}
+
+/// Creates a QP; of type `IBV_QPT_XRC`, a pair.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_create_qp(
+    pd: *mut ibv_pd,
+    init_attr: *mut ibv_qp_init_attr,
+) -> *mut ibv_qp {
+    // SAFETY: The caller's attribute.
+    if unsafe { (*init_attr).qp_type } != IBV_QPT_XRC {
+        // SAFETY: The caller's arguments.
+        return unsafe { real::create_qp(pd, init_attr) };
+    }
+    // SAFETY: The caller's attribute, which has OFED's length if it names OFED's type.
+    let init = unsafe { &mut *init_attr };
+    if init.xrc_domain.is_null() {
+        set_errno(libc::EINVAL);
+        return ptr::null_mut();
+    }
+    let mut attr = ibv_qp_init_attr {
+        recv_cq: ptr::null_mut(),
+        srq: ptr::null_mut(),
+        cap: ibv_qp_cap {
+            max_recv_wr: 0,
+            max_recv_sge: 0,
+            ..init.cap
+        },
+        qp_type: IBV_QPT_XRC_SEND,
+        xrc_domain: ptr::null_mut(),
+        ..*init
+    };
+    // SAFETY: The caller's arguments, with another type.
+    let qp = unsafe { real::create_qp(pd, &mut attr) };
+    if qp.is_null() {
+        return qp;
+    }
+    // SAFETY: `qp` was just created, and the domain is the caller's.
+    match unsafe { create_target(qp, init.xrc_domain) } {
+        Ok((target, number)) => {
+            init.cap = attr.cap;
+            let pair = Pair {
+                number,
+                target,
+                domain: init.xrc_domain,
+                unacknowledged: 0,
+            };
+            with_pairs_mut(|pairs| pairs.insert(qp.expose_provenance(), pair));
+            // SAFETY: As above.
+            unsafe { (*qp).qp_num = number.0 };
+            qp
+        }
+        Err(errno) => {
+            // SAFETY: As above, and nobody has seen it.
+            unsafe { real::destroy_qp(qp) };
+            set_errno(errno);
+            ptr::null_mut()
+        }
+    }
+}
+
+/// Creates a target whose number is near that of `initiator`.
+///
+/// Providers number QPs in sequence, so the first will do unless others create QPs meanwhile.
+///
+/// # Safety
+///
+/// Both are live.
+unsafe fn create_target(
+    initiator: *mut ibv_qp,
+    domain: *mut ibv_xrc_domain,
+) -> Result<(*mut ibv_qp, Number), c_int> {
+    const ATTEMPTS: usize = 16;
+
+    // SAFETY: By the caller's word.
+    let (context, xrcd, initiator) = unsafe { ((*initiator).context, (*domain).xrcd, &*initiator) };
+    let mut attr = ibv_qp_init_attr_ex {
+        qp_context: initiator.qp_context,
+        send_cq: ptr::null_mut(),
+        recv_cq: ptr::null_mut(),
+        srq: ptr::null_mut(),
+        cap: ibv_qp_cap::default(),
+        qp_type: IBV_QPT_XRC_RECV,
+        sq_sig_all: 0,
+        comp_mask: IBV_QP_INIT_ATTR_XRCD,
+        pd: ptr::null_mut(),
+        xrcd,
+        _rest: [0; 16],
+    };
+    // SAFETY: The context is open.
+    let create_qp_ex = unsafe { ops(context) }
+        .and_then(|ops| ops.create_qp_ex)
+        .ok_or(libc::ENOSYS)?;
+    let mut far = Vec::new();
+    let mut result = Err(libc::EAGAIN);
+    for _ in 0..ATTEMPTS {
+        let attr = ptr::from_mut(&mut attr);
+        // SAFETY: The provider's function is given its own context, and an attribute with all that
+        // its mask names.
+        let target = unsafe { create_qp_ex(context, attr.cast()) }.cast::<ibv_qp>();
+        if target.is_null() {
+            result = Err(crate::errno());
+            break;
+        }
+        // SAFETY: Just created.
+        if let Some(number) = Number::of_pair(initiator.qp_num, unsafe { (*target).qp_num }) {
+            result = Ok((target, number));
+            break;
+        }
+        far.push(target);
+    }
+    for target in far {
+        // SAFETY: Just created, and nobody has seen it.
+        unsafe { real::destroy_qp(target) };
+    }
+    result
+}
+
+/// The attributes that an initiator has no use for and refuses.
+const NOT_INITIATOR: QpAttrMask = QpAttrMask::MAX_DEST_RD_ATOMIC.union(QpAttrMask::MIN_RNR_TIMER);
+
+/// `IBV_QP_MAX_QP_RD_ATOMIC` and `IBV_QP_EN_SQD_ASYNC_NOTIFY`.
+const SENDING: u32 = (1 << 13) | (1 << 2);
+
+/// The attributes that a target has no use for and refuses.
+const NOT_TARGET: u32 = QpAttrMask::RETRY_CNT.bits() | QpAttrMask::RNR_RETRY.bits() | SENDING;
+
+/// States that only the sending half goes through.
+const QPS_SQD: c_uint = 4;
+const QPS_SQE: c_uint = 5;
+
+/// Modifies a QP; of a pair, both.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_modify_qp(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    mask: c_int,
+) -> c_int {
+    let Some((number, target)) = with_pair(qp, |pair| (pair.number, pair.target)) else {
+        // SAFETY: The caller's arguments.
+        return unsafe { real::modify_qp(qp, attr, mask) };
+    };
+    // SAFETY: The caller's attribute. `rate_limit`, beyond what is copied, is for raw packet QPs.
+    let given = unsafe { *attr };
+    let peer = Number::from_public(given.dest_qp_num);
+    let has = |bits: QpAttrMask| mask as u32 & bits.bits() != 0;
+
+    let mut own = [
+        ibv_qp_attr {
+            dest_qp_num: peer.target(),
+            ..given
+        },
+        Default::default(),
+    ];
+    // SAFETY: `qp` is live; `own` is longer than rdma-core's struct, `rate_limit` included.
+    let result = unsafe {
+        let result = with_own_number(qp, number, || {
+            real::modify_qp(
+                qp,
+                own.as_mut_ptr(),
+                mask & !(NOT_INITIATOR.bits() as c_int),
+            )
+        });
+        (*qp).qp_num = number.0;
+        result
+    };
+    if result != 0 || target.is_null() {
+        return result;
+    }
+    if has(QpAttrMask::DEST_QPN) && !peer.is_pair() {
+        with_pairs_mut(|pairs| {
+            if let Some(pair) = pairs.get_mut(&qp.addr()) {
+                pair.target = ptr::null_mut();
+            }
+        });
+        // SAFETY: Only the pair knew the target. None of its events is left unacknowledged, as it
+        // was never connected.
+        return unsafe { real::destroy_qp(target) };
+    }
+    if has(QpAttrMask::STATE) && matches!(given.qp_state, QPS_SQD | QPS_SQE) {
+        return 0;
+    }
+    own[0].dest_qp_num = peer.initiator();
+    let mask = mask as u32 & !NOT_TARGET;
+    if mask == 0 {
+        return 0;
+    }
+    // SAFETY: The target lives as long as its pair; `own` as above.
+    unsafe { real::modify_qp(target, own.as_mut_ptr(), mask as c_int) }
+}
+
+/// Queries a QP; of a pair, the initiator.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_qp(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    mask: c_int,
+    init_attr: *mut ibv_qp_init_attr,
+) -> c_int {
+    // SAFETY: The caller's arguments.
+    let result = unsafe { real::query_qp(qp, attr, mask, init_attr) };
+    if let (0, Some(domain)) = (result, with_pair(qp, |pair| pair.domain)) {
+        // SAFETY: Whoever created an XRC QP the way of OFED has OFED's attribute.
+        unsafe {
+            (*init_attr).qp_type = IBV_QPT_XRC;
+            (*init_attr).xrc_domain = domain;
+        }
+    }
+    result
+}
+
+/// Destroys a QP; of a pair, both.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
+    let Some(target) = with_pair(qp, |pair| pair.target) else {
+        // SAFETY: The caller's QP.
+        return unsafe { real::destroy_qp(qp) };
+    };
+    if !target.is_null() {
+        // SAFETY: The target lives as long as its pair.
+        let result = unsafe { real::destroy_qp(target) };
+        if result != 0 {
+            return result;
+        }
+    }
+    // Before the QP goes: its address may be another's right after.
+    let Some(mut pair) = with_pairs_mut(|pairs| pairs.remove(&qp.addr())) else {
+        return libc::EINVAL;
+    };
+    // SAFETY: The caller's QP, which is still one if it was not destroyed.
+    unsafe {
+        let result = with_own_number(qp, pair.number, || real::destroy_qp(qp));
+        if result != 0 {
+            (*qp).qp_num = pair.number.0;
+            pair.target = ptr::null_mut();
+            with_pairs_mut(|pairs| pairs.insert(qp.addr(), pair));
+        }
+        result
+    }
+}
+
+/// If `qp` is the target of a pair, the initiator that the program knows, with one more event to be
+/// acknowledged.
+pub(crate) fn adopt_event(qp: *mut ibv_qp) -> Option<*mut ibv_qp> {
+    if COUNT.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
+    with_pairs_mut(|pairs| {
+        let (initiator, pair) = pairs
+            .iter_mut()
+            .find(|(_, pair)| ptr::eq(pair.target, qp))?;
+        pair.unacknowledged += 1;
+        Some(ptr::with_exposed_provenance_mut(*initiator))
+    })
+}
+
+/// Acknowledges an event that [`adopt_event`] gave to `qp`, if there is one.
+pub(crate) fn acknowledge_adopted(qp: *mut ibv_qp) -> bool {
+    if COUNT.load(Ordering::Relaxed) == 0 {
+        return false;
+    }
+    with_pairs_mut(|pairs| match pairs.get_mut(&qp.addr()) {
+        Some(pair) if pair.unacknowledged != 0 => {
+            pair.unacknowledged -= 1;
+            true
+        }
+        _ => false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_carries_both_of_a_pair() {
+        for (initiator, target) in [
+            (0x11, 0x12),
+            (0x12, 0x11),
+            (0xffff40, 0xffff00),
+            (0x200, 0x23f),
+            (0x208, 0x800209),
+            (0x208, 0x800208),
+            (0x240, 0x800200),
+        ] {
+            let number = Number::of_pair(initiator, target).unwrap();
+            let seen = Number::from_public(number.0);
+            assert!(seen.is_pair());
+            assert_eq!((seen.initiator(), seen.target()), (initiator, target));
+        }
+    }
+
+    #[test]
+    fn a_plain_number_is_its_own_target() {
+        let number = Number::from_public(0xabcdef);
+        assert!(!number.is_pair());
+        assert_eq!((number.initiator(), number.target()), (0xabcdef, 0xabcdef));
+    }
+
+    #[test]
+    fn numbers_too_far_apart_are_no_pair() {
+        assert_eq!(Number::of_pair(1, 65), None);
+        assert_eq!(Number::of_pair(0xffffff, 0), None);
+        assert_eq!(Number::of_pair(7, 7), None);
+    }
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+
+//! The functions behind ours: what programs would call if this library were not there.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use xrc_rcv::ffi::{ibv_context, ibv_device, ibv_pd, ibv_qp_attr};
+
+use crate::ffi::{ibv_async_event, ibv_qp, ibv_qp_init_attr};
+
+/// A function of the next library that has it, looked up once.
+struct Symbol {
+    name: &'static CStr,
+    address: AtomicPtr<c_void>,
+}
+
+impl Symbol {
+    const fn new(name: &'static CStr) -> Symbol {
+        Symbol {
+            name,
+            address: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    fn get(&self) -> *mut c_void {
+        let mut address = self.address.load(Ordering::Relaxed);
+        if address.is_null() {
+            // SAFETY: The name is a C string.
+            address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+            // This library needs libibverbs and the C library, so they are loaded.
+            assert!(!address.is_null(), "{:?} not found", self.name);
+            self.address.store(address, Ordering::Relaxed);
+        }
+        address
+    }
+}
+
+macro_rules! real {
+    ($($name:ident, $symbol:literal, ($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {$(
+        #[doc = concat!("`", stringify!($name), "()` of the library behind this one.")]
+        ///
+        /// # Safety
+        ///
+        /// As the C function's.
+        pub(crate) unsafe fn $name($($arg: $type),*) -> $ret {
+            static SYMBOL: Symbol = Symbol::new($symbol);
+            type Function = unsafe extern "C" fn($($type),*) -> $ret;
+            // SAFETY: This is the C function's type.
+            let function = unsafe { std::mem::transmute::<*mut c_void, Function>(SYMBOL.get()) };
+            // SAFETY: By the caller's word.
+            unsafe { function($($arg),*) }
+        }
+    )*};
+}
+
+real! {
+    open_device, c"ibv_open_device", (device: *mut ibv_device) -> *mut ibv_context;
+    close_device, c"ibv_close_device", (context: *mut ibv_context) -> c_int;
+    create_qp, c"ibv_create_qp", (pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp;
+    modify_qp, c"ibv_modify_qp", (qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int;
+    query_qp, c"ibv_query_qp",
+        (qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int, init: *mut ibv_qp_init_attr) -> c_int;
+    destroy_qp, c"ibv_destroy_qp", (qp: *mut ibv_qp) -> c_int;
+    get_async_event, c"ibv_get_async_event",
+        (context: *mut ibv_context, event: *mut ibv_async_event) -> c_int;
+    ack_async_event, c"ibv_ack_async_event", (event: *mut ibv_async_event) -> ();
+    poll, c"poll", (fds: *mut libc::pollfd, count: libc::nfds_t, timeout: c_int) -> c_int;
+    ppoll, c"ppoll",
+        (fds: *mut libc::pollfd, count: libc::nfds_t, timeout: *const libc::timespec,
+         mask: *const libc::sigset_t) -> c_int;
+    select, c"select",
+        (count: c_int, read: *mut libc::fd_set, write: *mut libc::fd_set,
+         except: *mut libc::fd_set, timeout: *mut libc::timeval) -> c_int;
+    pselect, c"pselect",
+        (count: c_int, read: *mut libc::fd_set, write: *mut libc::fd_set,
+         except: *mut libc::fd_set, timeout: *const libc::timespec,
+         mask: *const libc::sigset_t) -> c_int;
+    epoll_ctl, c"epoll_ctl",
+        (epoll: c_int, op: c_int, fd: c_int, event: *mut libc::epoll_event) -> c_int;
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+
+//! Receive QPs: the calls of OFED and the first of them all, `ibv_alloc_xrc_rcv_qp()`.
+//!
+//! A program knows a receive QP by its number alone, and may register as often as it likes.
+
+use std::ffi::c_int;
+
+use xrc_rcv::ffi::{ibv_pd, ibv_qp_attr};
+use xrc_rcv::{AllocOptions, Domain, Error, Lifetime, QpAttr, RegisterOptions, Result};
+
+use crate::code;
+use crate::context::Device;
+use crate::ffi::*;
+use crate::qp::Number;
+
+/// The attributes of `attr` with the number that the peer's sending QP really has.
+///
+/// # Safety
+///
+/// `attr` points to a `struct ibv_qp_attr`.
+unsafe fn attributes(attr: *const ibv_qp_attr, mask: c_int) -> QpAttr {
+    // SAFETY: By the caller's word.
+    let mut attr = unsafe { *attr };
+    attr.dest_qp_num = Number::from_public(attr.dest_qp_num).initiator();
+    QpAttr::from_ibv(&attr, mask as u32)
+}
+
+/// Creates a receive QP in RESET and registers with it. Only the domain of `init_attr` is read.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_create_xrc_rcv_qp(
+    init_attr: *mut ibv_qp_init_attr,
+    qp_num: *mut u32,
+) -> c_int {
+    // SAFETY: The caller's attribute has OFED's length.
+    let domain = unsafe { (*init_attr).xrc_domain };
+    if domain.is_null() {
+        return libc::EINVAL;
+    }
+    let create = || -> Result<u32> {
+        // SAFETY: The caller's domain is open.
+        let (device, rcv) = unsafe { (Device::of((*domain).context)?, (*domain).as_domain()?) };
+        let registration = rcv.alloc(&AllocOptions::new().channel(&device.channel))?;
+        let number = registration.qp_num();
+        device.remember(registration, domain.addr());
+        Ok(number)
+    };
+    // SAFETY: The caller's `qp_num` is to be written.
+    code(create().map(|number| unsafe { qp_num.write(number) }))
+}
+
+/// Creates a receive QP and takes it to RTR. It lives as long as the domain.
+///
+/// That is the call as it was first proposed: nobody is registered, so its events go to the kernel
+/// log until somebody is.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_alloc_xrc_rcv_qp(
+    _pd: *mut ibv_pd,
+    domain: *mut ibv_xrc_domain,
+    attr: *mut ibv_qp_attr,
+    mask: c_int,
+    qp_num: *mut u32,
+) -> c_int {
+    // SAFETY: The caller's attribute.
+    let attr = unsafe { attributes(attr, mask) };
+    // SAFETY: The caller's domain is open.
+    let rcv = unsafe { (*domain).as_domain() };
+    let options = AllocOptions::new().lifetime(Lifetime::Domain).attr(attr);
+    code(
+        rcv.and_then(|rcv| rcv.alloc(&options))
+            .and_then(|registration| {
+                // SAFETY: The caller's `qp_num` is to be written.
+                unsafe { qp_num.write(registration.qp_num()) };
+                registration.unregister()
+            }),
+    )
+}
+
+/// Modifies a receive QP of the domain, registered or not.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_modify_xrc_rcv_qp(
+    domain: *mut ibv_xrc_domain,
+    qp_num: u32,
+    attr: *mut ibv_qp_attr,
+    mask: c_int,
+) -> c_int {
+    // SAFETY: The caller's attribute.
+    let attr = unsafe { attributes(attr, mask) };
+    // SAFETY: The caller's domain is open.
+    code(unsafe { (*domain).as_domain() }.and_then(|rcv| rcv.modify(qp_num, &attr)))
+}
+
+/// Queries a receive QP of the domain, registered or not. Everything is filled, whatever the mask.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_xrc_rcv_qp(
+    domain: *mut ibv_xrc_domain,
+    qp_num: u32,
+    attr: *mut ibv_qp_attr,
+    _mask: c_int,
+    init_attr: *mut ibv_qp_init_attr,
+) -> c_int {
+    // SAFETY: The caller's domain is open.
+    let answer = unsafe { (*domain).as_domain() }.and_then(|rcv| rcv.query(qp_num));
+    code(answer.map(|(answer, _)| {
+        // SAFETY: The caller's structs are to be written, and the second has OFED's length.
+        unsafe {
+            attr.write(answer.to_ibv());
+            init_attr.write_bytes(0, 1);
+            (*init_attr).qp_type = IBV_QPT_XRC;
+            (*init_attr).xrc_domain = domain;
+        }
+    }))
+}
+
+/// Registers with a receive QP; doing so again changes nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_reg_xrc_rcv_qp(domain: *mut ibv_xrc_domain, qp_num: u32) -> c_int {
+    let register = |device: &Device, rcv: Domain<'_>| {
+        let options = RegisterOptions::new().channel(&device.channel);
+        match rcv.register(qp_num, &options) {
+            Ok(registration) => device.remember(registration, domain.addr()),
+            Err(Error::Os(libc::EEXIST)) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    };
+    // SAFETY: The caller's domain is open.
+    let device = unsafe { Device::of((*domain).context) };
+    // SAFETY: As above.
+    let rcv = unsafe { (*domain).as_domain() };
+    code(device.and_then(|device| register(&device, rcv?)))
+}
+
+/// Undoes any number of registrations. The last process to do so destroys the QP.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_unreg_xrc_rcv_qp(domain: *mut ibv_xrc_domain, qp_num: u32) -> c_int {
+    // SAFETY: The caller's domain is open.
+    let device = unsafe { Device::of((*domain).context) };
+    code(device.and_then(|device| device.forget(qp_num, domain.addr())))
+}

@@ -1,0 +1,654 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The XRC calls of OFED 1.5 in the order in which GASNet, Open MPI and
+ * MVAPICH2 make them, with real processes, their races, and a real sender.
+ *
+ * usage: clients DEVICE
+ *
+ * Every scenario is a node: a few receiving processes that share a domain by a
+ * file, and one that sends to them, on the same device. What a process finds
+ * wrong it writes as a diagnostic and exits with failure, and so does the
+ * scenario.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <err.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/select.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ktap.h"
+#include "node.h"
+
+#define RECEIVERS 4
+
+static const char *device;
+static char domain_file[] = "/tmp/ofed-clients.XXXXXX";
+
+/* What the processes of a scenario tell each other. */
+static struct shared {
+	pthread_barrier_t all;
+	_Atomic uint32_t rcv_qpn;
+	_Atomic uint32_t sender_qpn;
+	_Atomic uint32_t srq_num[RECEIVERS];
+	_Atomic int received[RECEIVERS];
+	_Atomic int step;
+} *shared;
+
+#define CHECK(condition, ...)						\
+	do {								\
+		if (!(condition)) {					\
+			printf("# %s:%d: %s:", __func__, __LINE__,	\
+			       #condition);				\
+			printf(" " __VA_ARGS__);				\
+			printf("\n");					\
+			exit(1);					\
+		}							\
+	} while (0)
+
+static void barrier(void)
+{
+	pthread_barrier_wait(&shared->all);
+}
+
+static void reach(int step)
+{
+	atomic_store(&shared->step, step);
+}
+
+static void await(int step)
+{
+	int i;
+
+	for (i = 0; atomic_load(&shared->step) < step; i++) {
+		CHECK(i < 30000, "waited for step %d", step);
+		usleep(1000);
+	}
+}
+
+static struct ibv_xrc_domain *open_domain(struct node *node, int flags)
+{
+	struct ibv_xrc_domain *domain;
+	int fd = open(domain_file, flags, 0600);
+
+	CHECK(fd >= 0, "%s", strerror(errno));
+	domain = ibv_open_xrc_domain(node->context, fd, O_CREAT);
+	CHECK(domain, "%s", strerror(errno));
+	close(fd);
+	return domain;
+}
+
+static uint32_t create(struct ibv_xrc_domain *domain)
+{
+	struct ibv_qp_init_attr attr;
+	uint32_t qpn;
+	int ret;
+
+	/* Programs set nothing else. */
+	memset(&attr, 0xa5, sizeof(attr));
+	attr.xrc_domain = domain;
+	ret = ibv_create_xrc_rcv_qp(&attr, &qpn);
+	CHECK(!ret, "%s", strerror(ret));
+	return qpn;
+}
+
+static enum ibv_qp_state state(struct ibv_xrc_domain *domain, uint32_t qpn)
+{
+	struct ibv_qp_init_attr init_attr;
+	struct ibv_qp_attr attr;
+	int ret = ibv_query_xrc_rcv_qp(domain, qpn, &attr, IBV_QP_STATE,
+				       &init_attr);
+
+	CHECK(!ret, "%s", strerror(ret));
+	return attr.qp_state;
+}
+
+/* The sending process: connects to the receive QP, then does as it is told. */
+static struct ibv_qp *connect_sender(struct node *node,
+				     struct ibv_xrc_domain *domain)
+{
+	struct connection c = { .qp = node_sender(node, domain) };
+
+	CHECK(c.qp, "%s", strerror(errno));
+	atomic_store(&shared->sender_qpn, c.qp->qp_num);
+	barrier();	/* its number is known */
+	barrier();	/* the receive QP is in RTR */
+	c.peer = shared->rcv_qpn;
+	CHECK(!to_init(node, &c));
+	CHECK(!to_rtr(node, &c));
+	CHECK(!to_rts(node, &c));
+	return c.qp;
+}
+
+static void expect_message(struct node *node, struct ibv_srq *srq, int me)
+{
+	struct ibv_wc wc;
+
+	CHECK(completion(node, &wc));
+	CHECK(wc.status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(wc.status));
+	CHECK(!post_receive(node, srq));
+	shared->received[me]++;
+}
+
+/* Everything is there, but late processes do not know it: that is no error. */
+static void modify_together(struct node *node, struct connection *c,
+			    int (*to)(struct node *, struct connection *),
+			    enum ibv_qp_state goal)
+{
+	int ret = to(node, c);
+
+	if (ret) {
+		CHECK(ret == EINVAL, "%s", strerror(ret));
+		CHECK(state(c->domain, c->rcv_qpn) >= goal);
+	}
+}
+
+/* ---- GASNet: the winner creates, the others register, all modify ---- */
+
+static void gasnet(int me)
+{
+	struct ibv_xrc_domain *domain;
+	struct connection c = { 0 };
+	struct node node;
+	struct ibv_srq *srq;
+	uint32_t none = 0;
+
+	node_open(&node, device);
+	domain = open_domain(&node, O_CREAT | O_RDONLY);
+	c.domain = domain;
+	srq = node_srq(&node, domain);
+	CHECK(srq, "%s", strerror(errno));
+	shared->srq_num[me] = srq->xrc_srq_num;
+	barrier();
+	if (me == 0)
+		unlink(domain_file);
+
+	/* 1 is no QP: it says that somebody is at it. */
+	if (atomic_compare_exchange_strong(&shared->rcv_qpn, &none, 1)) {
+		atomic_store(&shared->rcv_qpn, create(domain));
+	} else {
+		int ret;
+
+		while (atomic_load(&shared->rcv_qpn) == 1)
+			usleep(100);
+		ret = ibv_reg_xrc_rcv_qp(domain, shared->rcv_qpn);
+		CHECK(!ret, "%s", strerror(ret));
+	}
+	c.rcv_qpn = shared->rcv_qpn;
+	c.peer = shared->sender_qpn;
+	modify_together(&node, &c, to_init, IBV_QPS_INIT);
+	modify_together(&node, &c, to_rtr, IBV_QPS_RTR);
+	barrier();
+
+	expect_message(&node, srq, me);
+	await(1);	/* one of us was killed */
+	expect_message(&node, srq, me);
+	/* No unregistering, no closing: that is how it ends. */
+	exit(0);
+}
+
+static void gasnet_sender(pid_t *pids)
+{
+	struct ibv_xrc_domain *domain;
+	struct node node;
+	struct ibv_qp *qp;
+	int i, status;
+
+	node_open(&node, device);
+	domain = open_domain(&node, O_CREAT | O_RDONLY);
+	qp = connect_sender(&node, domain);
+	for (i = 0; i < RECEIVERS; i++)
+		CHECK(!send_to(&node, qp, shared->srq_num[i]), "to %d", i);
+	while (!shared->received[0])
+		usleep(1000);
+	kill(pids[0], SIGKILL);
+	waitpid(pids[0], &status, 0);
+	reach(1);
+	for (i = 1; i < RECEIVERS; i++) {
+		CHECK(!send_to(&node, qp, shared->srq_num[i]), "to %d", i);
+		waitpid(pids[i], &status, 0);
+		CHECK(status == 0, "receiver %d", i);
+	}
+	/* The last one took the QP with it. */
+	CHECK(ibv_reg_xrc_rcv_qp(domain, shared->rcv_qpn) == EINVAL);
+	CHECK(!ibv_destroy_qp(qp));
+	CHECK(!ibv_close_xrc_domain(domain));
+}
+
+/* ---- Open MPI: one creates, an event thread polls async_fd ---- */
+
+/* A receive QP that stays in RTR says so when the first message arrives. */
+#define ESTABLISHED (IBV_EVENT_COMM_EST | IBV_XRC_QP_EVENT_FLAG)
+
+enum waiting { POLL, SELECT, EPOLL, BLOCK };
+
+static void wait_readable(struct node *node, enum waiting how)
+{
+	struct pollfd fd = { .fd = node->context->async_fd, .events = POLLIN };
+	struct epoll_event event = { .events = EPOLLIN, .data.u32 = 7 };
+	struct timeval timeout = { .tv_sec = 20 };
+	fd_set set;
+	int epoll;
+
+	switch (how) {
+	case POLL:
+		CHECK(poll(&fd, 1, 20000) == 1 && fd.revents == POLLIN);
+		break;
+	case SELECT:
+		FD_ZERO(&set);
+		FD_SET(fd.fd, &set);
+		CHECK(select(fd.fd + 1, &set, NULL, NULL, &timeout) == 1);
+		CHECK(FD_ISSET(fd.fd, &set));
+		break;
+	case EPOLL:
+		epoll = epoll_create1(0);
+		CHECK(!epoll_ctl(epoll, EPOLL_CTL_ADD, fd.fd, &event));
+		event.data.u32 = 0;
+		CHECK(epoll_wait(epoll, &event, 1, 20000) == 1);
+		CHECK(event.data.u32 == 7);
+		CHECK(!epoll_ctl(epoll, EPOLL_CTL_DEL, fd.fd, NULL));
+		close(epoll);
+		break;
+	case BLOCK:
+		break;
+	}
+}
+
+static void expect_event(struct node *node, enum waiting how,
+			 enum ibv_event_type type)
+{
+	struct ibv_async_event event;
+
+	do {
+		wait_readable(node, how);
+		CHECK(!ibv_get_async_event(node->context, &event), "%s",
+		      strerror(errno));
+		CHECK(event.event_type & IBV_XRC_QP_EVENT_FLAG);
+		CHECK(event.element.xrc_qp_num == shared->rcv_qpn);
+		ibv_ack_async_event(&event);
+	} while (event.event_type == ESTABLISHED);
+	CHECK(event.event_type == (type | IBV_XRC_QP_EVENT_FLAG), "%#x",
+	      event.event_type);
+}
+
+/* As in the migration of a path: the answer to an empty mask is used. */
+static void use_query(struct node *node, struct ibv_xrc_domain *domain)
+{
+	struct ibv_qp_init_attr init_attr;
+	struct ibv_qp_attr attr;
+
+	memset(&attr, 0xa5, sizeof(attr));
+	CHECK(!ibv_query_xrc_rcv_qp(domain, shared->rcv_qpn, &attr, 0,
+				    &init_attr));
+	CHECK(attr.qp_state == IBV_QPS_RTR);
+	CHECK(attr.port_num == 1 && attr.pkey_index == 0);
+	CHECK(attr.ah_attr.port_num == 1);
+	CHECK(attr.ah_attr.is_global == node->by_gid);
+	CHECK(!node->by_gid || !memcmp(&attr.ah_attr.grh.dgid, &node->gid, 16));
+	CHECK(attr.cap.max_recv_wr == 0 && attr.cap.max_send_wr == 0);
+	CHECK(init_attr.xrc_domain == domain);
+}
+
+static void openmpi(int me)
+{
+	struct ibv_xrc_domain *domain, *other;
+	struct connection c = { 0 };
+	struct ibv_async_event event;
+	struct node node;
+	struct ibv_srq *srq;
+	int ret, i;
+
+	node_open(&node, device);
+	domain = open_domain(&node, O_CREAT);
+	other = ibv_open_xrc_domain(node.context, -1, O_CREAT);
+	CHECK(other, "%s", strerror(errno));
+	srq = node_srq(&node, domain);
+	CHECK(srq, "%s", strerror(errno));
+	shared->srq_num[me] = srq->xrc_srq_num;
+	barrier();
+	if (me == 0) {
+		c.domain = domain;
+		c.peer = shared->sender_qpn;
+		c.rcv_qpn = create(domain);
+		CHECK(!to_init(&node, &c));
+		CHECK(!to_rtr(&node, &c));
+		atomic_store(&shared->rcv_qpn, c.rcv_qpn);
+		reach(1);
+	}
+	await(1);
+	/* A number that is dead or foreign has to fail, for a new QP to be made. */
+	CHECK(ibv_reg_xrc_rcv_qp(domain, 0xfffffe) == EINVAL);
+	CHECK(ibv_reg_xrc_rcv_qp(other, shared->rcv_qpn) == EINVAL);
+	for (i = 0; i < 3; i++) {
+		ret = ibv_reg_xrc_rcv_qp(domain, shared->rcv_qpn);
+		CHECK(!ret, "%s", strerror(ret));
+	}
+	use_query(&node, domain);
+	barrier();
+
+	expect_message(&node, srq, me);
+	reach(2);
+	/* The sender errs, and everybody hears of it, each in its own way. */
+	expect_event(&node, me % 4, IBV_EVENT_QP_ACCESS_ERR);
+	expect_event(&node, (me + 1) % 4, IBV_EVENT_QP_LAST_WQE_REACHED);
+	fcntl(node.context->async_fd, F_SETFL, O_NONBLOCK);
+	CHECK(ibv_get_async_event(node.context, &event) && errno == EAGAIN);
+
+	CHECK(!ibv_close_xrc_domain(other));
+	CHECK(!ibv_destroy_srq(srq));
+	CHECK(ibv_close_xrc_domain(domain) == EBUSY);
+	CHECK(ibv_unreg_xrc_rcv_qp(domain, shared->rcv_qpn) == 0);
+	CHECK(ibv_unreg_xrc_rcv_qp(domain, shared->rcv_qpn) == EINVAL);
+	CHECK(!ibv_close_xrc_domain(domain));
+	CHECK(!ibv_dereg_mr(node.mr) && !ibv_destroy_cq(node.cq) &&
+	      !ibv_dealloc_pd(node.pd));
+	CHECK(!ibv_close_device(node.context));
+	exit(0);
+}
+
+static void openmpi_sender(pid_t *pids)
+{
+	struct ibv_xrc_domain *domain;
+	struct node node;
+	struct ibv_qp *qp;
+	int i, status;
+
+	node_open(&node, device);
+	domain = open_domain(&node, O_CREAT);
+	qp = connect_sender(&node, domain);
+	for (i = 0; i < RECEIVERS; i++)
+		CHECK(!send_to(&node, qp, shared->srq_num[i]), "to %d", i);
+	for (i = 0; i < RECEIVERS; i++)
+		while (!shared->received[i])
+			usleep(1000);
+	CHECK(write_wildly(&node, qp, shared->srq_num[0]) ==
+	      IBV_WC_REM_ACCESS_ERR);
+	for (i = 0; i < RECEIVERS; i++) {
+		waitpid(pids[i], &status, 0);
+		CHECK(status == 0, "receiver %d", i);
+	}
+	CHECK(ibv_reg_xrc_rcv_qp(domain, shared->rcv_qpn) == EINVAL);
+	CHECK(!ibv_destroy_qp(qp));
+	CHECK(!ibv_close_xrc_domain(domain));
+	unlink(domain_file);
+}
+
+/* ---- MVAPICH2: functions from dlsym(), a blocked thread that is cancelled ---- */
+
+static struct {
+	int (*reg)(struct ibv_xrc_domain *domain, uint32_t qpn);
+	int (*unreg)(struct ibv_xrc_domain *domain, uint32_t qpn);
+	int (*get)(struct ibv_context *context, struct ibv_async_event *event);
+	int (*close)(struct ibv_xrc_domain *domain);
+} verbs;
+
+static void look_up(void)
+{
+	const char *library = getenv("OFED_DLOPEN");
+	void *handle = dlopen(library, RTLD_NOW);
+
+	CHECK(handle, "%s", dlerror());
+	verbs.reg = dlsym(handle, "ibv_reg_xrc_rcv_qp");
+	verbs.unreg = dlsym(handle, "ibv_unreg_xrc_rcv_qp");
+	verbs.get = dlsym(handle, "ibv_get_async_event");
+	verbs.close = dlsym(handle, "ibv_close_xrc_domain");
+	CHECK(verbs.reg && verbs.unreg && verbs.get && verbs.close);
+	/* The very ones that a plain call reaches. */
+	CHECK(verbs.reg == ibv_reg_xrc_rcv_qp);
+	CHECK(verbs.get == ibv_get_async_event);
+}
+
+static _Atomic int thread_events;
+
+static void *event_thread(void *context)
+{
+	struct ibv_async_event event;
+
+	for (;;) {
+		CHECK(!verbs.get(context, &event));
+		CHECK(event.event_type & IBV_XRC_QP_EVENT_FLAG);
+		CHECK(event.element.xrc_qp_num == shared->rcv_qpn);
+		ibv_ack_async_event(&event);
+		if (event.event_type != ESTABLISHED)
+			thread_events++;
+	}
+	return NULL;
+}
+
+static void mvapich2(int me)
+{
+	struct ibv_xrc_domain *domain;
+	struct connection c = { 0 };
+	struct node node;
+	struct ibv_srq *srq;
+	pthread_t thread;
+	void *result;
+	int i;
+
+	look_up();
+	node_open(&node, device);
+	CHECK(!pthread_create(&thread, NULL, event_thread, node.context));
+	domain = open_domain(&node, O_CREAT | O_RDWR);
+	srq = node_srq(&node, domain);
+	CHECK(srq, "%s", strerror(errno));
+	shared->srq_num[me] = srq->xrc_srq_num;
+	barrier();
+	if (me == 0) {
+		unlink(domain_file);
+		c.domain = domain;
+		c.peer = shared->sender_qpn;
+		c.rcv_qpn = create(domain);
+		CHECK(!to_init(&node, &c));
+		CHECK(!to_rtr(&node, &c));
+		atomic_store(&shared->rcv_qpn, c.rcv_qpn);
+		reach(1);
+	} else {
+		await(1);
+		CHECK(!verbs.reg(domain, shared->rcv_qpn));
+	}
+	barrier();
+
+	expect_message(&node, srq, me);
+	for (i = 0; thread_events < 2; i++) {
+		CHECK(i < 20000, "%d events", thread_events);
+		usleep(1000);
+	}
+	CHECK(!pthread_cancel(thread));
+	CHECK(!pthread_join(thread, &result) && result == PTHREAD_CANCELED);
+	/* A failure here would abort the whole job. */
+	CHECK(!verbs.unreg(domain, shared->rcv_qpn));
+	CHECK(!ibv_destroy_srq(srq));
+	CHECK(!verbs.close(domain));
+	CHECK(!ibv_dereg_mr(node.mr) && !ibv_destroy_cq(node.cq) &&
+	      !ibv_dealloc_pd(node.pd));
+	CHECK(!ibv_close_device(node.context));
+	exit(0);
+}
+
+/* ---- The first proposal: one call, a QP as long-lived as its domain ---- */
+
+static void first_proposal(void)
+{
+	struct ibv_xrc_domain *domain;
+	struct ibv_qp_attr attr = {
+		.path_mtu = IBV_MTU_1024,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
+		.port_num = 1,
+	};
+	int mask = IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+		   IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+		   IBV_QP_RQ_PSN | IBV_QP_MIN_RNR_TIMER;
+	struct node node;
+	uint32_t qpn;
+	int ret;
+
+	node_open(&node, device);
+	domain = ibv_open_xrc_domain(node.context, -1, O_CREAT);
+	CHECK(domain, "%s", strerror(errno));
+	attr.ah_attr = (struct ibv_ah_attr){
+		.dlid = node.lid,
+		.port_num = 1,
+		.is_global = node.by_gid,
+		.grh = {
+			.dgid = node.gid,
+			.sgid_index = node.gid_index,
+			.hop_limit = 64,
+		},
+	};
+	attr.dest_qp_num = 0x123;
+	CHECK(ibv_alloc_xrc_rcv_qp(node.pd, domain, &attr,
+				   mask & ~IBV_QP_AV, &qpn) == EINVAL);
+	ret = ibv_alloc_xrc_rcv_qp(node.pd, domain, &attr, mask, &qpn);
+	CHECK(!ret, "%s", strerror(ret));
+	CHECK(state(domain, qpn) == IBV_QPS_RTR);
+	/* It outlives registrations, and does not keep the domain open. */
+	CHECK(!ibv_reg_xrc_rcv_qp(domain, qpn));
+	CHECK(!ibv_unreg_xrc_rcv_qp(domain, qpn));
+	CHECK(state(domain, qpn) == IBV_QPS_RTR);
+	CHECK(!ibv_close_xrc_domain(domain));
+}
+
+/* ---- Two QPs that both send and receive ---- */
+
+static void both_ways(void)
+{
+	struct ibv_xrc_domain *domain;
+	struct connection c[2] = { 0 };
+	struct node node[2];
+	struct ibv_qp_init_attr init_attr;
+	struct ibv_qp_attr attr;
+	struct ibv_srq *srq[2];
+	struct ibv_wc wc;
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		node_open(&node[i], device);
+		domain = ibv_open_xrc_domain(node[i].context, -1, O_CREAT);
+		CHECK(domain, "%s", strerror(errno));
+		srq[i] = node_srq(&node[i], domain);
+		c[i].qp = node_sender(&node[i], domain);
+		CHECK(srq[i] && c[i].qp, "%s", strerror(errno));
+		c[i].domain = domain;
+		CHECK(!to_init(&node[i], &c[i]));
+	}
+	for (i = 0; i < 2; i++) {
+		c[i].peer = c[!i].qp->qp_num;
+		CHECK(!to_rtr(&node[i], &c[i]));
+		CHECK(!to_rts(&node[i], &c[i]));
+		CHECK(!ibv_query_qp(c[i].qp, &attr, IBV_QP_STATE, &init_attr));
+		CHECK(attr.qp_state == IBV_QPS_RTS);
+		CHECK(init_attr.qp_type == IBV_QPT_XRC);
+		CHECK(init_attr.xrc_domain == c[i].domain);
+	}
+	for (i = 0; i < 2; i++) {
+		CHECK(!send_to(&node[i], c[i].qp, srq[!i]->xrc_srq_num));
+		CHECK(completion(&node[!i], &wc) && !wc.status);
+	}
+	for (i = 0; i < 2; i++) {
+		CHECK(ibv_close_xrc_domain(c[i].domain) == EBUSY);
+		CHECK(!ibv_destroy_qp(c[i].qp));
+		CHECK(!ibv_destroy_srq(srq[i]));
+		CHECK(!ibv_close_xrc_domain(c[i].domain));
+	}
+}
+
+/* ---- Errors of opening ---- */
+
+static void open_errors(void)
+{
+	struct ibv_xrc_domain *domain;
+	struct node node;
+	int fd;
+
+	node_open(&node, device);
+	errno = 0;
+	CHECK(!ibv_open_xrc_domain(node.context, 12345, O_CREAT));
+	CHECK(errno == EBADF, "%s", strerror(errno));
+	fd = open(domain_file, O_CREAT | O_RDONLY, 0600);
+	CHECK(!ibv_open_xrc_domain(node.context, fd, 0));
+	CHECK(errno == EAGAIN, "%s", strerror(errno));
+	domain = ibv_open_xrc_domain(node.context, fd, O_CREAT);
+	CHECK(domain, "%s", strerror(errno));
+	CHECK(!ibv_open_xrc_domain(node.context, fd, O_CREAT | O_EXCL));
+	CHECK(errno == EINVAL, "%s", strerror(errno));
+	CHECK(!ibv_close_xrc_domain(domain));
+	close(fd);
+	unlink(domain_file);
+}
+
+/* Runs a scenario of several processes, or of one if there is no receiver. */
+static bool scenario(void (*receiver)(int me), void (*sender)(pid_t *pids),
+		     void (*alone)(void))
+{
+	pthread_barrierattr_t attr;
+	pid_t pids[RECEIVERS] = { 0 }, pid;
+	int i, status;
+
+	memset(shared, 0, sizeof(*shared));
+	pthread_barrierattr_init(&attr);
+	pthread_barrierattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
+	pthread_barrier_init(&shared->all, &attr, RECEIVERS + 1);
+	strcpy(domain_file + sizeof(domain_file) - 7, "XXXXXX");
+	close(mkstemp(domain_file));
+
+	fflush(stdout);
+	pid = fork();
+	if (pid) {
+		waitpid(pid, &status, 0);
+		unlink(domain_file);
+		return status == 0;
+	}
+	/* A scenario that hangs is one that fails, with all its processes. */
+	setpgid(0, 0);
+	alarm(120);
+	if (alone) {
+		alone();
+		exit(0);
+	}
+	for (i = 0; i < RECEIVERS; i++) {
+		pids[i] = fork();
+		if (!pids[i]) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			receiver(i);
+		}
+	}
+	sender(pids);
+	exit(0);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc != 2)
+		errx(2, "usage: clients DEVICE");
+	device = argv[1];
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
+		      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (shared == MAP_FAILED)
+		err(1, "mmap");
+
+	ktap_start("programs for OFED 1.5", 6);
+	ktap_result(scenario(NULL, NULL, open_errors),
+		    "opening a domain fails as in OFED");
+	ktap_result(scenario(NULL, NULL, both_ways),
+		    "QPs of type IBV_QPT_XRC send and receive");
+	ktap_result(scenario(gasnet, gasnet_sender, NULL),
+		    "GASNet: a race to create, all modify, one is killed");
+	ktap_result(scenario(openmpi, openmpi_sender, NULL),
+		    "Open MPI: poll, select, epoll and read of async_fd; EBUSY");
+	ktap_result(scenario(mvapich2, openmpi_sender, NULL),
+		    "MVAPICH2: dlsym, a cancelled event thread");
+	ktap_result(scenario(NULL, NULL, first_proposal),
+		    "ibv_alloc_xrc_rcv_qp: a QP as long-lived as its domain");
+	return ktap_end();
+}

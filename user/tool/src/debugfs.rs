@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+
+//! The module's directory in debugfs: `ib_xrc_rcv/<device>/{domains,qps,registrations}`.
+//!
+//! Each file has one object a line, as `key=value` words. Words that are not known are left alone,
+//! so that the module may add some; a line without what is needed is an error.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::{fs, io};
+
+use anyhow::{Context, Result};
+
+use crate::snapshot::{Domain, Qp, Registration};
+
+/// Where debugfs is mounted.
+pub(crate) const ROOT: &str = "/sys/kernel/debug";
+
+/// The domains of a device, or `None` if this user may not see them or the device has no directory.
+pub(crate) fn domains(root: &Path, device: &str) -> Result<Option<Vec<Domain>>> {
+    let directory = root.join("ib_xrc_rcv").join(device);
+    let mut texts = Vec::new();
+    for name in ["domains", "qps", "registrations"] {
+        let path = directory.join(name);
+        match fs::read_to_string(&path) {
+            Ok(text) => texts.push(text),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
+                ) =>
+            {
+                return Ok(None);
+            }
+            Err(error) => return Err(error).context(path.display().to_string()),
+        }
+    }
+    join(&texts[0], &texts[1], &texts[2])
+        .with_context(|| directory.display().to_string())
+        .map(Some)
+}
+
+/// Puts the three lists together. They are not read at one instant: what one has and another lacks
+/// has just come or gone, and is left out.
+fn join(domains: &str, qps: &str, registrations: &str) -> Result<Vec<Domain>> {
+    let mut result = BTreeMap::new();
+    for line in lines(domains) {
+        let number = line.number("domain")?;
+        result.insert(
+            number,
+            Domain {
+                domain: Some(number),
+                qps: Vec::new(),
+            },
+        );
+    }
+    for line in lines(qps) {
+        if let Some(domain) = result.get_mut(&line.number("domain")?) {
+            domain.qps.push(qp(&line)?);
+        }
+    }
+    for line in lines(registrations) {
+        let (domain, qpn) = (line.number("domain")?, line.number("qpn")?);
+        let qp = result
+            .get_mut(&domain)
+            .and_then(|domain| domain.qps.iter_mut().find(|qp| u64::from(qp.qpn) == qpn));
+        if let Some(registered) = qp.and_then(|qp| qp.registered.as_mut()) {
+            registered.push(registration(&line)?);
+        }
+    }
+    let mut result: Vec<Domain> = result.into_values().collect();
+    for domain in &mut result {
+        domain.qps.sort_by_key(|qp| qp.qpn);
+    }
+    Ok(result)
+}
+
+fn qp(line: &Line<'_>) -> Result<Qp> {
+    let dest_qpn = line.number32("dest_qpn")?;
+    Ok(Qp {
+        qpn: line.number32("qpn")?,
+        state: line.word("state")?.into(),
+        lifetime: line.word("lifetime")?.into(),
+        dest_qpn: (dest_qpn != 0).then_some(dest_qpn),
+        events: Some(line.number("events")?),
+        registrations: line.number("registrations")?,
+        registered: Some(Vec::new()),
+    })
+}
+
+fn registration(line: &Line<'_>) -> Result<Registration> {
+    let pid = line.number32("pid")?;
+    Ok(Registration {
+        kind: line.word("kind")?.into(),
+        pid: (pid != 0).then_some(pid),
+        program: line.word("comm")?.into(),
+        channel: line.number("channel")? != 0,
+        events: line.number("events")?,
+        pending: line.number("pending")?,
+    })
+}
+
+/// One line of `key=value` words; the value of `comm`, the last, goes to the line's end.
+struct Line<'a>(&'a str);
+
+fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
+    text.lines().filter(|line| !line.is_empty()).map(Line)
+}
+
+impl<'a> Line<'a> {
+    fn word(&self, key: &str) -> Result<&'a str> {
+        let (words, comm) = match self.0.find("comm=") {
+            Some(at) => (&self.0[..at], Some(&self.0[at + "comm=".len()..])),
+            None => (self.0, None),
+        };
+        if key == "comm" {
+            return comm.with_context(|| format!("no comm in '{}'", self.0));
+        }
+        words
+            .split_ascii_whitespace()
+            .filter_map(|word| word.split_once('='))
+            .find(|(name, _)| *name == key)
+            .map(|(_, value)| value)
+            .with_context(|| format!("no {key} in '{}'", self.0))
+    }
+
+    fn number(&self, key: &str) -> Result<u64> {
+        let word = self.word(key)?;
+        let parsed = match word.strip_prefix("0x") {
+            Some(hex) => u64::from_str_radix(hex, 16),
+            None => word.parse(),
+        };
+        parsed.with_context(|| format!("{key}={word}"))
+    }
+
+    fn number32(&self, key: &str) -> Result<u32> {
+        u32::try_from(self.number(key)?).with_context(|| key.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DOMAINS: &str = "domain=1 qps=2\ndomain=4 qps=0\n";
+    const QPS: &str = "\
+domain=1 qpn=0x20 state=RTR lifetime=registrations registrations=2 dest_qpn=0x1f events=3
+domain=1 qpn=0x12 state=RESET lifetime=domain registrations=0 dest_qpn=0x0 events=0
+domain=9 qpn=0x99 state=ERR lifetime=domain registrations=0 dest_qpn=0x0 events=0
+";
+    const REGISTRATIONS: &str = "\
+kind=file channel=1 events=3 pending=1 domain=1 qpn=0x20 pid=77 comm=my prog=x
+kind=kernel channel=0 events=0 pending=0 domain=1 qpn=0x20 pid=0 comm=
+kind=file channel=0 events=0 pending=0 domain=1 qpn=0x21 pid=78 comm=late
+";
+
+    #[test]
+    fn the_lists_are_put_together() {
+        let domains = join(DOMAINS, QPS, REGISTRATIONS).unwrap();
+        assert_eq!(domains.len(), 2);
+        assert_eq!((domains[0].domain, domains[1].domain), (Some(1), Some(4)));
+        assert!(domains[1].qps.is_empty());
+        let [first, second] = &domains[0].qps[..] else {
+            panic!("{:?}", domains[0])
+        };
+        assert_eq!(
+            (first.qpn, first.dest_qpn, &*first.lifetime),
+            (0x12, None, "domain")
+        );
+        assert_eq!(
+            (second.qpn, second.dest_qpn, second.events),
+            (0x20, Some(0x1f), Some(3))
+        );
+        let registered = second.registered.as_ref().unwrap();
+        assert_eq!(registered.len(), 2);
+        assert_eq!(
+            registered[0],
+            Registration {
+                kind: "file".into(),
+                pid: Some(77),
+                program: "my prog=x".into(),
+                channel: true,
+                events: 3,
+                pending: 1,
+            }
+        );
+        assert_eq!((&*registered[1].kind, registered[1].pid), ("kernel", None));
+    }
+
+    #[test]
+    fn a_line_without_what_is_needed_is_an_error() {
+        let error = join("domain=1\n", "domain=1 qpn=0x1\n", "").unwrap_err();
+        assert!(error.to_string().contains("no dest_qpn"), "{error}");
+        assert!(join("domain=one\n", "", "").is_err());
+        assert!(join("domain=1\n", &QPS.replace("0x20", "0x100000000"), "").is_err());
+    }
+
+    #[test]
+    fn a_device_without_a_directory_has_no_visible_domains() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(domains(root.path(), "rxe0").unwrap(), None);
+        let directory = root.path().join("ib_xrc_rcv/rxe0");
+        fs::create_dir_all(&directory).unwrap();
+        for (name, text) in [
+            ("domains", DOMAINS),
+            ("qps", QPS),
+            ("registrations", REGISTRATIONS),
+        ] {
+            fs::write(directory.join(name), text).unwrap();
+        }
+        assert_eq!(domains(root.path(), "rxe0").unwrap().unwrap().len(), 2);
+    }
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+
+//! `xrc-rcv`: shows XRC receive queue pairs that the kernel owns, and who holds them.
+
+mod cli;
+mod debugfs;
+mod show;
+mod snapshot;
+mod sysfs;
+mod trace;
+mod watch;
+
+use std::io::{self, ErrorKind};
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use cli::{Cli, Command};
+
+fn run(cli: Cli) -> anyhow::Result<()> {
+    match cli.command {
+        Command::Show(args) => show::run(&args, &mut io::stdout().lock()),
+        Command::Watch(args) => watch::run(&args, &mut io::stdout().lock()),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "xrc-rcv", &mut io::stdout());
+            Ok(())
+        }
+        Command::Man { directory } => {
+            clap_mangen::generate_to(Cli::command(), directory)?;
+            Ok(())
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever reads our output has seen enough.
+        Err(error)
+            if error
+                .downcast_ref::<io::Error>()
+                .is_some_and(|error| error.kind() == ErrorKind::BrokenPipe) =>
+        {
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("xrc-rcv: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+
+//! What the kernel and a device offer.
+
+use crate::channel::EventType;
+use crate::uapi::{XRC_RCV_ALLOC_LIFETIME_DOMAIN, xrc_rcv_caps};
+
+/// What the kernel and a device offer; see [`Context::query_caps`](crate::Context::query_caps).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caps(pub(crate) xrc_rcv_caps);
+
+impl Caps {
+    /// The version of the interface. Nothing is ever removed from it.
+    pub fn version(&self) -> u32 {
+        self.0.version
+    }
+
+    /// Whether receive QPs can outlive all registrations
+    /// ([`Lifetime::Domain`](crate::Lifetime::Domain)).
+    pub fn has_lifetime_domain(&self) -> bool {
+        self.0.alloc_flags & XRC_RCV_ALLOC_LIFETIME_DOMAIN != 0
+    }
+
+    /// Whether events of this type can be reported.
+    pub fn reports(&self, event: EventType) -> bool {
+        event.raw() < u64::BITS && self.0.event_types & (1 << event.raw()) != 0
+    }
+
+    /// How many receive QPs a domain can hold, if that is limited.
+    pub fn max_qps_per_domain(&self) -> Option<u32> {
+        (self.0.max_qps_per_domain != 0).then_some(self.0.max_qps_per_domain)
+    }
+
+    /// How many receive QPs of one user can exist on all devices, if that is limited.
+    pub fn max_qps_per_user(&self) -> Option<u32> {
+        (self.0.max_qps_per_user != 0).then_some(self.0.max_qps_per_user)
+    }
+
+    /// The kernel's own struct.
+    pub fn as_raw(&self) -> &xrc_rcv_caps {
+        &self.0
+    }
+}

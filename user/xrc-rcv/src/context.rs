@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+
+//! An open uverbs file: where method calls go.
+//!
+//! The file belongs to whoever opened it, usually an `ibv_context`; a [`Context`] only borrows it.
+
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use crate::caps::Caps;
+use crate::channel::EventChannel;
+use crate::error::{Error, Result};
+use crate::ffi;
+use crate::uapi::*;
+use crate::uverbs::Command;
+
+/// An open uverbs file.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'file> {
+    fd: BorrowedFd<'file>,
+}
+
+impl<'file> Context<'file> {
+    /// The file of an open device of libibverbs.
+    ///
+    /// # Safety
+    ///
+    /// `context` came from `ibv_open_device()` or its like, and stays open for `'file`.
+    pub unsafe fn from_ibv(context: *const ffi::ibv_context) -> Result<Context<'file>> {
+        // SAFETY: `context` is a live `ibv_context` by the caller's word.
+        let fd = unsafe { (*context).cmd_fd };
+        if fd < 0 {
+            // A provider that talks to its device without the kernel (mlx5 over VFIO).
+            return Err(Error::Unavailable);
+        }
+        // SAFETY: The context keeps its command file open as long as it lives.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        Ok(Context { fd })
+    }
+
+    /// The uverbs file `fd`, on which a context has been allocated.
+    pub fn from_fd(fd: BorrowedFd<'file>) -> Context<'file> {
+        Context { fd }
+    }
+
+    /// Asks what the kernel and this device offer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] if that is nothing at all.
+    pub fn query_caps(&self) -> Result<Caps> {
+        let mut caps = xrc_rcv_caps::default();
+        Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QUERY_CAPS)
+            .output(XRC_RCV_ATTR_QUERY_CAPS_RESP, &mut caps)
+            .execute(self.fd)?;
+        Ok(Caps(caps))
+    }
+
+    /// Creates a channel from which the events of registrations are read.
+    pub fn create_event_channel(&self) -> Result<EventChannel> {
+        let fd = Command::new(
+            XRC_RCV_OBJECT_EVENT_CHANNEL,
+            XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC,
+        )
+        .new_object(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD)
+        .execute_new(self.fd)?;
+        // SAFETY: The kernel has just made this descriptor for us.
+        Ok(EventChannel::from(unsafe {
+            OwnedFd::from_raw_fd(fd as i32)
+        }))
+    }
+}
+
+impl AsFd for Context<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd
+    }
+}

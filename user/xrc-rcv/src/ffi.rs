@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+
+//! The few structs of rdma-core that this crate reads, declared as `<infiniband/verbs.h>` has them.
+//!
+//! All are part of libibverbs' stable ABI except [`verbs_xrcd`], which is private to it; see
+//! [`Domain::from_ibv`](crate::Domain::from_ibv) for how that is made sure of. The test `layout`
+//! compares sizes and offsets with the installed headers. Pointers of other bindings of the same C
+//! structs are cast to these.
+
+#![allow(non_camel_case_types, missing_docs)]
+
+use std::ffi::{c_int, c_uint, c_void};
+
+#[repr(C)]
+pub struct ibv_device {
+    _private: [u8; 0],
+}
+
+/// `struct ibv_context` up to the descriptors; the lock that follows is libibverbs' own.
+#[repr(C)]
+pub struct ibv_context {
+    pub device: *mut ibv_device,
+    pub ops: [*mut c_void; 32],
+    pub cmd_fd: c_int,
+    pub async_fd: c_int,
+    pub num_comp_vectors: c_int,
+}
+
+#[repr(C)]
+pub struct ibv_pd {
+    pub context: *mut ibv_context,
+    pub handle: u32,
+}
+
+#[repr(C)]
+pub struct ibv_xrcd {
+    pub context: *mut ibv_context,
+}
+
+/// rdma-core's private extension of [`ibv_xrcd`], the only place where the handle is.
+#[repr(C)]
+pub struct verbs_xrcd {
+    pub xrcd: ibv_xrcd,
+    pub comp_mask: u32,
+    pub handle: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct ibv_gid {
+    pub raw: ibv_gid_raw,
+}
+
+/// The union of 16 bytes and two big-endian words: as aligned as the latter.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Default)]
+pub struct ibv_gid_raw(pub [u8; 16]);
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct ibv_global_route {
+    pub dgid: ibv_gid,
+    pub flow_label: u32,
+    pub sgid_index: u8,
+    pub hop_limit: u8,
+    pub traffic_class: u8,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct ibv_ah_attr {
+    pub grh: ibv_global_route,
+    pub dlid: u16,
+    pub sl: u8,
+    pub src_path_bits: u8,
+    pub static_rate: u8,
+    pub is_global: u8,
+    pub port_num: u8,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct ibv_qp_cap {
+    pub max_send_wr: u32,
+    pub max_recv_wr: u32,
+    pub max_send_sge: u32,
+    pub max_recv_sge: u32,
+    pub max_inline_data: u32,
+}
+
+/// `struct ibv_qp_attr` without its last member `rate_limit`, which XRC target QPs do not have and
+/// programs built before it existed have no room for.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct ibv_qp_attr {
+    pub qp_state: c_uint,
+    pub cur_qp_state: c_uint,
+    pub path_mtu: c_uint,
+    pub path_mig_state: c_uint,
+    pub qkey: u32,
+    pub rq_psn: u32,
+    pub sq_psn: u32,
+    pub dest_qp_num: u32,
+    pub qp_access_flags: c_uint,
+    pub cap: ibv_qp_cap,
+    pub ah_attr: ibv_ah_attr,
+    pub alt_ah_attr: ibv_ah_attr,
+    pub pkey_index: u16,
+    pub alt_pkey_index: u16,
+    pub en_sqd_async_notify: u8,
+    pub sq_draining: u8,
+    pub max_rd_atomic: u8,
+    pub max_dest_rd_atomic: u8,
+    pub min_rnr_timer: u8,
+    pub port_num: u8,
+    pub timeout: u8,
+    pub retry_cnt: u8,
+    pub rnr_retry: u8,
+    pub alt_port_num: u8,
+    pub alt_timeout: u8,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ibv_xrcd_init_attr {
+    pub comp_mask: u32,
+    pub fd: c_int,
+    pub oflags: c_int,
+}
+
+pub const IBV_XRCD_INIT_ATTR_FD: u32 = 1 << 0;
+pub const IBV_XRCD_INIT_ATTR_OFLAGS: u32 = 1 << 1;
+
+/// The XRC part of `struct verbs_context`, which ends where the `ibv_context` it extends begins.
+///
+/// Libraries call these through inline functions of `<infiniband/verbs.h>`, so there are no symbols
+/// for them.
+#[repr(C)]
+pub struct verbs_context_xrc_ops {
+    pub create_qp_ex: Option<unsafe extern "C" fn(*mut ibv_context, *mut c_void) -> *mut c_void>,
+    pub get_srq_num: Option<unsafe extern "C" fn(*mut c_void, *mut u32) -> c_int>,
+    pub create_srq_ex: Option<unsafe extern "C" fn(*mut ibv_context, *mut c_void) -> *mut c_void>,
+    pub open_xrcd:
+        Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd>,
+    pub close_xrcd: Option<unsafe extern "C" fn(*mut ibv_xrcd) -> c_int>,
+    pub _abi_placeholder3: u64,
+    /// The size of the whole `verbs_context` as libibverbs was built.
+    pub sz: usize,
+}
+
+impl verbs_context_xrc_ops {
+    /// The provider's XRC functions, if libibverbs is new enough to have them.
+    ///
+    /// # Safety
+    ///
+    /// `context` is an open context of libibverbs, and stays open for `'a`.
+    pub unsafe fn of<'a>(context: *mut ibv_context) -> Option<&'a verbs_context_xrc_ops> {
+        // SAFETY: Every libibverbs since 1.1.7 (2013), the only ABI of libibverbs.so.1 that programs
+        // of today can load, embeds the context at the end of a larger struct that grows at its
+        // front; `sz` before the context is that struct's size.
+        let ops = unsafe { &*context.cast::<verbs_context_xrc_ops>().sub(1) };
+        (ops.sz >= size_of::<verbs_context_xrc_ops>() + size_of::<ibv_context>()).then_some(ops)
+    }
+}

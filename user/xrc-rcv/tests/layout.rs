@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+
+//! Compares every constant, size and offset that the crate declares with what the C compiler makes
+//! of the real headers: the module's, the kernel's and rdma-core's.
+//!
+//! `verbs_xrcd` is private to rdma-core and in no installed header: `Domain::from_ibv` checks it
+//! with the kernel instead.
+
+mod c;
+
+use std::mem::offset_of;
+use xrc_rcv::ffi::*;
+use xrc_rcv::uapi::*;
+
+use c::{Facts, constants, structs};
+
+const WHOLE: Option<&str> = None;
+
+#[test]
+fn layout() {
+    let mut facts = Facts::default();
+
+    constants!(facts:
+        UVERBS_ID_NS_SHIFT RDMA_VERBS_IOCTL UVERBS_ATTR_F_MANDATORY
+        XRC_RCV_VERSION XRC_RCV_OBJECT_QP XRC_RCV_OBJECT_EVENT_CHANNEL
+        XRC_RCV_METHOD_QP_ALLOC XRC_RCV_METHOD_QP_REG XRC_RCV_METHOD_QP_UNREG
+        XRC_RCV_METHOD_QP_MODIFY XRC_RCV_METHOD_QP_QUERY XRC_RCV_METHOD_QP_DESTROY
+        XRC_RCV_METHOD_QUERY_DOMAIN XRC_RCV_METHOD_QUERY_CAPS XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC
+        XRC_RCV_LIFETIME_REGISTRATIONS XRC_RCV_LIFETIME_DOMAIN XRC_RCV_ALLOC_LIFETIME_DOMAIN
+        XRC_RCV_ATTR_QP_ALLOC_HANDLE XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE XRC_RCV_ATTR_QP_ALLOC_FLAGS
+        XRC_RCV_ATTR_QP_ALLOC_ATTR XRC_RCV_ATTR_QP_ALLOC_CHANNEL XRC_RCV_ATTR_QP_ALLOC_COOKIE
+        XRC_RCV_ATTR_QP_ALLOC_RESP_QPN
+        XRC_RCV_ATTR_QP_REG_HANDLE XRC_RCV_ATTR_QP_REG_XRCD_HANDLE XRC_RCV_ATTR_QP_REG_QPN
+        XRC_RCV_ATTR_QP_REG_CHANNEL XRC_RCV_ATTR_QP_REG_COOKIE
+        XRC_RCV_ATTR_QP_UNREG_HANDLE
+        XRC_RCV_ATTR_QP_MODIFY_XRCD_HANDLE XRC_RCV_ATTR_QP_MODIFY_QPN XRC_RCV_ATTR_QP_MODIFY_ATTR
+        XRC_RCV_ATTR_QP_QUERY_XRCD_HANDLE XRC_RCV_ATTR_QP_QUERY_QPN
+        XRC_RCV_ATTR_QP_QUERY_RESP_ATTR XRC_RCV_ATTR_QP_QUERY_RESP_INFO
+        XRC_RCV_ATTR_QP_DESTROY_XRCD_HANDLE XRC_RCV_ATTR_QP_DESTROY_QPN
+        XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE XRC_RCV_ATTR_QUERY_DOMAIN_AFTER_QPN
+        XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT
+        XRC_RCV_ATTR_QUERY_DOMAIN_RESP_TOTAL
+        XRC_RCV_ATTR_QUERY_CAPS_RESP XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD XRC_RCV_EVENT_QP_GONE
+        IBV_XRCD_INIT_ATTR_FD IBV_XRCD_INIT_ATTR_OFLAGS
+    );
+
+    structs!(facts:
+        xrc_rcv_qp_info [WHOLE] { qpn state lifetime registrations }
+        xrc_rcv_caps [WHOLE] {
+            version alloc_flags event_types max_qps_per_domain max_qps_per_user event_size reserved
+        }
+        xrc_rcv_event [WHOLE] { cookie first_ns qpn r#type count reserved }
+        ib_uverbs_ioctl_hdr [WHOLE] {
+            length object_id method_id num_attrs reserved1 driver_id reserved2
+        }
+        ib_uverbs_global_route [WHOLE] { dgid flow_label sgid_index hop_limit traffic_class }
+        ib_uverbs_ah_attr [WHOLE] { grh dlid sl src_path_bits static_rate is_global port_num }
+        ib_uverbs_qp_attr [WHOLE] {
+            qp_attr_mask qp_state cur_qp_state path_mtu path_mig_state qkey rq_psn sq_psn
+            dest_qp_num qp_access_flags ah_attr alt_ah_attr max_send_wr max_recv_wr max_send_sge
+            max_recv_sge max_inline_data pkey_index alt_pkey_index en_sqd_async_notify sq_draining
+            max_rd_atomic max_dest_rd_atomic min_rnr_timer port_num timeout retry_cnt rnr_retry
+            alt_port_num alt_timeout reserved
+        }
+        ibv_context [Some("offsetof(struct ibv_context, mutex)")] {
+            device ops cmd_fd async_fd num_comp_vectors
+        }
+        ibv_pd [WHOLE] { context handle }
+        ibv_xrcd [WHOLE] { context }
+        ibv_global_route [WHOLE] { dgid flow_label sgid_index hop_limit traffic_class }
+        ibv_ah_attr [WHOLE] { grh dlid sl src_path_bits static_rate is_global port_num }
+        ibv_qp_cap [WHOLE] {
+            max_send_wr max_recv_wr max_send_sge max_recv_sge max_inline_data
+        }
+        ibv_qp_attr [Some("offsetof(struct ibv_qp_attr, rate_limit)")] {
+            qp_state cur_qp_state path_mtu path_mig_state qkey rq_psn sq_psn dest_qp_num
+            qp_access_flags cap ah_attr alt_ah_attr pkey_index alt_pkey_index en_sqd_async_notify
+            sq_draining max_rd_atomic max_dest_rd_atomic min_rnr_timer port_num timeout retry_cnt
+            rnr_retry alt_port_num alt_timeout
+        }
+        ibv_xrcd_init_attr [WHOLE] { comp_mask fd oflags }
+    );
+
+    facts
+        .0
+        .push((size_of::<ibv_gid>() as u64, "sizeof(union ibv_gid)".into()));
+    facts.0.push((
+        align_of::<ibv_gid>() as u64,
+        "_Alignof(union ibv_gid)".into(),
+    ));
+    facts.0.push((
+        size_of::<ib_uverbs_attr>() as u64,
+        "sizeof(struct ib_uverbs_attr)".into(),
+    ));
+
+    // The XRC functions are counted from the end of `verbs_context`, where its context begins.
+    let ops = size_of::<verbs_context_xrc_ops>() as u64;
+    for (offset, name) in [
+        (
+            offset_of!(verbs_context_xrc_ops, create_qp_ex),
+            "create_qp_ex",
+        ),
+        (
+            offset_of!(verbs_context_xrc_ops, get_srq_num),
+            "get_srq_num",
+        ),
+        (
+            offset_of!(verbs_context_xrc_ops, create_srq_ex),
+            "create_srq_ex",
+        ),
+        (offset_of!(verbs_context_xrc_ops, open_xrcd), "open_xrcd"),
+        (offset_of!(verbs_context_xrc_ops, close_xrcd), "close_xrcd"),
+        (offset_of!(verbs_context_xrc_ops, sz), "sz"),
+    ] {
+        facts.0.push((
+            ops - offset as u64,
+            format!(
+                "offsetof(struct verbs_context, context) - offsetof(struct verbs_context, {name})"
+            ),
+        ));
+    }
+
+    facts.check(
+        &["../src/include/uapi"],
+        &[
+            "infiniband/verbs.h",
+            "rdma/rdma_user_ioctl_cmds.h",
+            "rdma/ib_user_verbs.h",
+            "rdma/ib_xrc_rcv.h",
+        ],
+    );
+}
