@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Firmware commands: their opcodes and statuses, their time in flight, and the table that sends
+//! each to the file of its object.
+//!
+//! A command takes effect when it ends. Without injected latency that is inside the register write
+//! that posts it; with latency it waits on the [`crate::schedule`], and in event mode several wait
+//! at once.
+
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+use crate::hca::Hca;
+use crate::memory::DmaError;
+
+/// Size of a command mailbox (MLX4_MAILBOX_SIZE).
+pub const MAILBOX_SIZE: usize = 4096;
+/// log2 of the commands the driver may have outstanding, as QUERY_FW tells it.
+pub const LOG_MAX_COMMANDS: u8 = 4;
+
+/// A command as posted in the HCR.
+#[derive(Clone, Debug)]
+pub struct Command {
+    /// Its opcode.
+    pub opcode: u16,
+    /// The opcode modifier.
+    pub opmod: u8,
+    /// An address or an immediate value.
+    pub in_param: u64,
+    /// Usually an object's number.
+    pub in_modifier: u32,
+    /// Where the output mailbox is.
+    pub out_param: u64,
+    /// Returned in the completion EQE.
+    pub token: u16,
+    /// Ends with an EQE instead of the HCR.
+    pub event: bool,
+}
+
+/// What a successful command returns.
+pub enum Output {
+    /// Nothing.
+    None,
+    /// A value in the HCR or the completion EQE.
+    Immediate(u64),
+    /// The first bytes of the output mailbox.
+    Mailbox(Vec<u8>),
+}
+
+/// How a command ends.
+pub type Outcome = Result<Output, Status>;
+
+macro_rules! statuses {
+    ($($(#[$doc:meta])* $name:ident = $value:literal,)*) => {
+        /// Command statuses (CMD_STAT_*).
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        #[repr(u8)]
+        pub enum Status {
+            $($(#[$doc])* $name = $value,)*
+        }
+
+        impl Status {
+            /// The status of this number.
+            pub fn from_number(number: u8) -> Option<Self> {
+                match number {
+                    $($value => Some(Self::$name),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+statuses! {
+    /// Success.
+    Ok = 0x00,
+    /// Internal error, such as a bus error on a mailbox.
+    InternalErr = 0x01,
+    /// Opcode or modifier not supported.
+    BadOp = 0x02,
+    /// A parameter or modifier out of range.
+    BadParam = 0x03,
+    /// Not possible before or after INIT_HCA, or with the system as it is.
+    BadSysState = 0x04,
+    /// The resource is reserved.
+    BadResource = 0x05,
+    /// The resource is in use, or too many commands are.
+    ResourceBusy = 0x06,
+    /// A required capability is exceeded.
+    ExceedLim = 0x08,
+    /// The resource is not in the right state or owner.
+    BadResState = 0x09,
+    /// No such index.
+    BadIndex = 0x0a,
+    /// The non-volatile memory is corrupt.
+    BadNvmem = 0x0b,
+    /// An ICM page is not mapped.
+    IcmError = 0x0c,
+    /// Transition not possible from the QP's state.
+    BadQpState = 0x10,
+    /// A segment table parameter is bad.
+    BadSegParam = 0x20,
+    /// The memory region still has windows bound.
+    RegBound = 0x21,
+    /// Local attached memory is not present.
+    LamNotPre = 0x22,
+    /// A bad management packet.
+    BadPkt = 0x30,
+    /// More CQEs outstanding than the new CQ can hold.
+    BadSize = 0x40,
+    /// A multi-function device is required.
+    MultiFuncReq = 0x50,
+}
+
+impl From<DmaError> for Status {
+    fn from(error: DmaError) -> Self {
+        match error {
+            DmaError::Icm(_) | DmaError::Mtt(_) => Self::IcmError,
+            DmaError::NoHca => Self::BadSysState,
+            DmaError::Unmapped(_) | DmaError::ReadOnly(_) | DmaError::Overflow => Self::InternalErr,
+        }
+    }
+}
+
+macro_rules! opcodes {
+    ($($name:ident = $value:literal,)*) => {
+        /// The opcodes the model answers, named as `include/linux/mlx4/cmd.h` does.
+        #[allow(non_camel_case_types, missing_docs, clippy::upper_case_acronyms)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Opcode {
+            $($name = $value,)*
+        }
+
+        impl Opcode {
+            /// The opcode of this number, if the model knows it.
+            pub fn from_number(number: u16) -> Option<Self> {
+                match number {
+                    $($value => Some(Self::$name),)*
+                    _ => None,
+                }
+            }
+
+            /// Its name without the MLX4_CMD_ prefix.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name).trim_start_matches('_'),)*
+                }
+            }
+
+            /// Every opcode.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+        }
+    };
+}
+
+opcodes! {
+    QUERY_DEV_CAP = 0x003,
+    QUERY_FW = 0x004,
+    QUERY_ADAPTER = 0x006,
+    INIT_HCA = 0x007,
+    CLOSE_HCA = 0x008,
+    INIT_PORT = 0x009,
+    CLOSE_PORT = 0x00a,
+    QUERY_HCA = 0x00b,
+    SET_PORT = 0x00c,
+    SW2HW_MPT = 0x00d,
+    QUERY_MPT = 0x00e,
+    HW2SW_MPT = 0x00f,
+    MAP_EQ = 0x012,
+    SW2HW_EQ = 0x013,
+    HW2SW_EQ = 0x014,
+    SW2HW_CQ = 0x016,
+    HW2SW_CQ = 0x017,
+    QUERY_CQ = 0x018,
+    RST2INIT_QP = 0x019,
+    INIT2RTR_QP = 0x01a,
+    RTR2RTS_QP = 0x01b,
+    RTS2RTS_QP = 0x01c,
+    SQERR2RTS_QP = 0x01d,
+    _2ERR_QP = 0x01e,
+    RTS2SQD_QP = 0x01f,
+    SQD2RTS_QP = 0x020,
+    _2RST_QP = 0x021,
+    QUERY_QP = 0x022,
+    CONF_SPECIAL_QP = 0x023,
+    MAD_IFC = 0x024,
+    READ_MCG = 0x025,
+    WRITE_MCG = 0x026,
+    MGID_HASH = 0x027,
+    MODIFY_CQ = 0x02c,
+    INIT2INIT_QP = 0x02d,
+    SYNC_TPT = 0x02f,
+    DIAG_RPRT = 0x030,
+    NOP = 0x031,
+    MOD_STAT_CFG = 0x034,
+    SW2HW_SRQ = 0x035,
+    HW2SW_SRQ = 0x036,
+    QUERY_SRQ = 0x037,
+    SQD2SQD_QP = 0x038,
+    ARM_SRQ = 0x040,
+    QUERY_PORT = 0x043,
+    SET_NODE = 0x05a,
+    RUN_FW = 0xff6,
+    UNMAP_ICM = 0xff9,
+    MAP_ICM = 0xffa,
+    UNMAP_ICM_AUX = 0xffb,
+    MAP_ICM_AUX = 0xffc,
+    SET_ICM_SIZE = 0xffd,
+    UNMAP_FA = 0xffe,
+    MAP_FA = 0xfff,
+}
+
+/// The name of an opcode, or its number where the model has no name for it.
+pub fn opcode_name(number: u16) -> String {
+    match Opcode::from_number(number) {
+        Some(opcode) => opcode.name().to_string(),
+        None => format!("{number:#05x}"),
+    }
+}
+
+/// The opcode a person means by `text`: the driver's name, with or without MLX4_CMD_, or a number.
+pub fn parse_opcode(text: &str) -> Result<u16, String> {
+    let name = text.strip_prefix("MLX4_CMD_").unwrap_or(text);
+    if let Some(opcode) = Opcode::ALL
+        .iter()
+        .find(|opcode| opcode.name().eq_ignore_ascii_case(name))
+    {
+        return Ok(*opcode as u16);
+    }
+    let number = match name.strip_prefix("0x") {
+        Some(digits) => u16::from_str_radix(digits, 16),
+        None => name.parse(),
+    };
+    number
+        .ok()
+        .filter(|number| *number <= 0xfff)
+        .ok_or_else(|| format!("no such command: {text}"))
+}
+
+impl Hca {
+    /// Takes a command from the HCR: executes it, or lets it wait for its injected latency.
+    pub fn post_command(&mut self, command: Command, now: Instant) {
+        if self.faults.is_dead() {
+            return;
+        }
+        let running = self.commands.len();
+        if running >> LOG_MAX_COMMANDS != 0 {
+            log::warn!("{running} commands in flight, refusing another");
+            self.complete_command(&command, Err(Status::ResourceBusy));
+            return;
+        }
+        match self.faults.command_deadline(command.opcode, now) {
+            Some(deadline) => {
+                let id = self.schedule.command_at(deadline);
+                self.commands.insert(id, command);
+                let running = self.commands.len() as u64;
+                self.counters.max_commands_in_flight =
+                    self.counters.max_commands_in_flight.max(running);
+            }
+            None => self.finish_command(&command, now),
+        }
+    }
+
+    /// The latency of a waiting command has passed.
+    pub fn command_due(&mut self, id: u64, now: Instant) {
+        // A reset takes the commands in flight with it.
+        if let Some(command) = self.commands.remove(&id) {
+            self.finish_command(&command, now);
+        }
+    }
+
+    fn finish_command(&mut self, command: &Command, now: Instant) {
+        let outcome = match self.faults.command_status(command.opcode) {
+            Some(status) => Err(status),
+            None => self.execute(command, now),
+        };
+        self.complete_command(command, outcome);
+    }
+
+    fn complete_command(&mut self, command: &Command, outcome: Outcome) {
+        let outcome = outcome.and_then(|output| match output {
+            Output::Mailbox(data) => {
+                self.dma.memory.write(command.out_param, &data)?;
+                Ok(None)
+            }
+            Output::Immediate(value) => Ok(Some(value)),
+            Output::None => Ok(None),
+        });
+        let status = outcome.err().unwrap_or(Status::Ok);
+        let immediate = outcome.ok().flatten();
+        let name = opcode_name(command.opcode);
+        log::debug!(
+            "{name} mod {:#x}/{} param {:#x}: {status:?}",
+            command.in_modifier,
+            command.opmod,
+            command.in_param
+        );
+        self.counters.count_command(name, status);
+        if command.event {
+            self.events
+                .command(&self.dma, command.token, status, immediate);
+        } else {
+            self.hcr.finish(status, immediate);
+        }
+    }
+
+    /// The input mailbox, as much of it as the command defines.
+    pub fn mailbox<const N: usize>(&self, command: &Command) -> Result<[u8; N], Status> {
+        Ok(self.dma.memory.block(command.in_param)?)
+    }
+
+    fn execute(&mut self, command: &Command, now: Instant) -> Outcome {
+        use Opcode::*;
+        let opcode = Opcode::from_number(command.opcode).ok_or(Status::BadOp)?;
+        match opcode {
+            QUERY_FW => self.query_fw(),
+            QUERY_DEV_CAP => self.query_dev_cap(),
+            QUERY_ADAPTER => self.query_adapter(),
+            QUERY_PORT => self.query_port(command),
+            MOD_STAT_CFG => self.mod_stat_cfg(command),
+            SET_ICM_SIZE => self.set_icm_size(command),
+            INIT_HCA => self.init_hca(command),
+            CLOSE_HCA => self.close_hca(),
+            QUERY_HCA => self.query_hca(),
+            MAP_ICM => self.map_icm(command),
+            UNMAP_ICM => self.unmap_icm(command),
+            MAP_FA | UNMAP_FA | RUN_FW | MAP_ICM_AUX | UNMAP_ICM_AUX => Ok(Output::None),
+            INIT_PORT | CLOSE_PORT | SET_PORT | NOP => Ok(Output::None),
+            SET_NODE => self.set_node(command),
+            CONF_SPECIAL_QP => self.conf_special_qp(command),
+            DIAG_RPRT => self.diag_rprt(),
+            MAD_IFC => self.mad_ifc(command),
+            MAP_EQ => self.map_eq(command),
+            SW2HW_EQ => self.sw2hw_eq(command),
+            HW2SW_EQ => self.hw2sw_eq(command),
+            SW2HW_CQ => self.sw2hw_cq(command),
+            HW2SW_CQ => self.hw2sw_cq(command),
+            QUERY_CQ => self.query_cq(command),
+            MODIFY_CQ => self.modify_cq(command),
+            SW2HW_SRQ => self.sw2hw_srq(command),
+            HW2SW_SRQ => self.hw2sw_srq(command),
+            QUERY_SRQ => self.query_srq(command),
+            ARM_SRQ => self.arm_srq(command),
+            SW2HW_MPT => self.sw2hw_mpt(command),
+            HW2SW_MPT => self.hw2sw_mpt(command),
+            QUERY_MPT => self.query_mpt(command),
+            SYNC_TPT => self.sync_tpt(),
+            READ_MCG => self.read_mcg(command),
+            WRITE_MCG => self.write_mcg(command),
+            MGID_HASH => self.mgid_hash(command),
+            QUERY_QP => self.query_qp(command),
+            RST2INIT_QP | INIT2INIT_QP | INIT2RTR_QP | RTR2RTS_QP | RTS2RTS_QP | SQERR2RTS_QP
+            | RTS2SQD_QP | SQD2SQD_QP | SQD2RTS_QP | _2ERR_QP | _2RST_QP => {
+                self.modify_qp(opcode, command, now)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn opcodes_go_by_name_or_number() {
+        assert_eq!(parse_opcode("MLX4_CMD_2RST_QP"), Ok(0x21));
+        assert_eq!(parse_opcode("rst2init_qp"), Ok(0x19));
+        assert_eq!(parse_opcode("0xff9"), Ok(0xff9));
+        assert_eq!(parse_opcode("49"), Ok(0x31));
+        assert!(parse_opcode("0x1000").is_err());
+        assert!(parse_opcode("MAKE_COFFEE").is_err());
+        assert_eq!(opcode_name(0x21), "2RST_QP");
+        assert_eq!(opcode_name(0x61), "0x061");
+    }
+}

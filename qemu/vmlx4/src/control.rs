@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The control protocol: one JSON object per line, one answer per line, over a UNIX socket on the
+//! host or, through QEMU, a virtio-serial port in the guest.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{json, Value};
+
+use crate::command::{parse_opcode, Status};
+use crate::eq::EventType;
+use crate::fault::CommandFailure;
+use crate::hca::Hca;
+use crate::server::Model;
+
+/// The name of the virtio-serial port that leads here.
+pub const PORT_NAME: &str = "org.ib_xrc_rcv.vmlx4";
+/// Longest request.
+const MAX_LINE: u64 = 1 << 16;
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// Returned with the answer, so that an old answer is not taken for a new one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
+    /// Which adapter, from 0.
+    #[serde(default)]
+    pub hca: usize,
+    /// To do what.
+    #[serde(flatten)]
+    pub operation: Operation,
+}
+
+/// What can be asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub enum Operation {
+    /// Counters, objects by kind, QPs by state.
+    Status,
+    /// Every QP.
+    Qps,
+    /// Counters start from zero again.
+    ResetCounters,
+    /// Commands of one opcode fail.
+    FailCommand {
+        /// The driver's name or a number.
+        opcode: String,
+        /// How they fail.
+        status: Status,
+        /// How many pass before.
+        #[serde(default)]
+        skip: u64,
+        /// How many fail; without it, all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        count: Option<u64>,
+    },
+    /// Commands take time.
+    Latency {
+        /// The driver's name or a number; without it, all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        opcode: Option<String>,
+        /// How long.
+        micros: u64,
+        /// How many commands the firmware works on at once; without it, as many as it accepts.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        parallel: Option<usize>,
+    },
+    /// An event that nothing caused.
+    Event {
+        /// Which.
+        kind: EventType,
+        /// About which QP, SRQ or CQ; a port for a port change, which then is an active one.
+        number: u32,
+        /// How often.
+        #[serde(default = "once")]
+        repeat: u32,
+    },
+    /// The device fails until the driver resets it.
+    Catastrophe {
+        /// First dword of the error buffer; not 0.
+        #[serde(default = "some_code")]
+        code: u32,
+    },
+    /// A cable is pulled or plugged.
+    Port {
+        /// From 1.
+        port: u8,
+        /// Plugged.
+        up: bool,
+    },
+    /// The device is pulled from its slot: all ones on every read.
+    Remove,
+    /// And put back, reset.
+    Restore,
+    /// Failures and latencies end.
+    Clear,
+}
+
+fn once() -> u32 {
+    1
+}
+
+fn some_code() -> u32 {
+    0xbad0_0001
+}
+
+/// The answer.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Response {
+    /// The request's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
+    /// What was asked for, or nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Value>,
+    /// Why it was not done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+impl Operation {
+    /// Does it.
+    fn perform(self, hca: &mut Hca) -> Result<Value, String> {
+        match self {
+            Self::Status => return Ok(status(hca)),
+            Self::Qps => return serde_json::to_value(hca.qps.report()).map_err(|e| e.to_string()),
+            Self::ResetCounters => {
+                hca.counters = Default::default();
+                hca.events.raised.clear();
+                hca.events.lost = 0;
+                hca.cqs.completions = 0;
+            }
+            Self::FailCommand {
+                opcode,
+                status,
+                skip,
+                count,
+            } => hca.faults.fail_command(CommandFailure {
+                opcode: parse_opcode(&opcode)?,
+                status,
+                skip,
+                count,
+            }),
+            Self::Latency {
+                opcode,
+                micros,
+                parallel,
+            } => {
+                let opcode = opcode.as_deref().map(parse_opcode).transpose()?;
+                let latency = Duration::from_micros(micros);
+                hca.faults.set_latency(opcode, latency, parallel);
+            }
+            Self::Event {
+                kind,
+                number,
+                repeat,
+            } => {
+                for _ in 0..repeat {
+                    hca.inject_event(kind, number)?;
+                }
+            }
+            Self::Catastrophe { code: 0 } => return Err("code 0 means all is well".into()),
+            Self::Catastrophe { code } => hca.faults.set_catastrophe(code),
+            Self::Port { port, up } => {
+                if !hca.set_port(port, up) {
+                    return Err(format!("no port {port}"));
+                }
+            }
+            Self::Remove => hca.faults.set_removed(true),
+            Self::Restore => {
+                hca.faults.set_removed(false);
+                hca.reset();
+            }
+            Self::Clear => hca.faults.clear(),
+        }
+        Ok(json!({}))
+    }
+}
+
+/// What a test can ask about from the outside.
+fn status(hca: &Hca) -> Value {
+    let mut qps: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
+    for qp in hca.qps.iter() {
+        let service = match qp.is_xrc_target() {
+            true => "xrc_target".to_string(),
+            false => text(&qp.service),
+        };
+        let count = qps
+            .entry(service)
+            .or_default()
+            .entry(text(&qp.state))
+            .or_default();
+        *count = count.saturating_add(1);
+    }
+    json!({
+        "counters": hca.counters,
+        "events": hca.events.raised,
+        "events_lost": hca.events.lost,
+        "completions": hca.cqs.completions,
+        "commands_in_flight": hca.commands.len(),
+        "initialised": hca.dma.icm.layout.is_some(),
+        "icm_pages": hca.dma.icm.pages(),
+        "ports": hca.ports.iter().map(|port| json!({"lid": port.lid, "up": port.up})).collect::<Vec<_>>(),
+        "objects": {
+            "eqs": hca.events.len(),
+            "cqs": hca.cqs.len(),
+            "srqs": hca.srqs.len(),
+            "mpts": hca.keys.len(),
+            "qps": hca.qps.iter().count(),
+        },
+        "qps": qps,
+    })
+}
+
+fn text(value: &impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(Value::String(text)) => text,
+        _ => String::new(),
+    }
+}
+
+/// Answers one line.
+pub fn answer(model: &Model, line: &str) -> Response {
+    let request: Request = match serde_json::from_str(line) {
+        Ok(request) => request,
+        Err(error) => {
+            return Response {
+                id: None,
+                result: None,
+                error: Some(error.to_string()),
+            }
+        }
+    };
+    log::info!("control: {line}");
+    let id = request.id;
+    let result = model.with(|fabric| match fabric.hca(request.hca) {
+        Some(hca) => request.operation.perform(hca),
+        None => Err(format!("no HCA {}", request.hca)),
+    });
+    let (result, error) = match result {
+        Ok(result) => (Some(result), None),
+        Err(error) => (None, Some(error)),
+    };
+    Response { id, result, error }
+}
+
+/// Answers whoever connects to `path`.
+pub fn listen(path: &Path, model: &Arc<Model>) -> std::io::Result<()> {
+    let listener = UnixListener::bind(path)?;
+    let model = Arc::clone(model);
+    std::thread::Builder::new()
+        .name("control".into())
+        .spawn(move || {
+            for stream in listener.incoming() {
+                let model = Arc::clone(&model);
+                let served = stream.and_then(|stream| {
+                    std::thread::Builder::new()
+                        .name("client".into())
+                        .spawn(move || match serve(&stream, &model) {
+                            Ok(()) => {}
+                            Err(error) => log::warn!("control client: {error}"),
+                        })
+                });
+                if let Err(error) = served {
+                    log::warn!("control socket: {error}");
+                }
+            }
+        })?;
+    Ok(())
+}
+
+fn serve(mut stream: &UnixStream, model: &Model) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut line = String::new();
+        if reader.by_ref().take(MAX_LINE).read_line(&mut line)? == 0 {
+            return Ok(());
+        }
+        if line.trim().is_empty() {
+            continue;
+        }
+        let mut answer = serde_json::to_string(&answer(model, line.trim()))?;
+        answer.push('\n');
+        stream.write_all(answer.as_bytes())?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_asks_and_a_line_answers() {
+        let model = Model::new(1);
+        let answer = answer(&model, r#"{"id":7,"op":"status"}"#);
+        assert_eq!(answer.id, Some(7));
+        let result = answer.result.unwrap();
+        assert_eq!(result["objects"]["qps"], 0);
+        assert_eq!(result["ports"][1]["up"], true);
+    }
+
+    #[test]
+    fn mistakes_are_explained() {
+        let model = Model::new(1);
+        for line in [
+            "nonsense",
+            r#"{"op":"coffee"}"#,
+            r#"{"op":"status","hca":1}"#,
+            r#"{"op":"port","port":3,"up":true}"#,
+            r#"{"op":"fail_command","opcode":"COFFEE","status":"bad_op"}"#,
+            r#"{"op":"catastrophe","code":0}"#,
+            r#"{"op":"event","kind":"comp","number":1}"#,
+        ] {
+            assert!(answer(&model, line).error.is_some(), "{line}");
+        }
+    }
+
+    #[test]
+    fn requests_survive_the_wire() {
+        let request = Request {
+            id: None,
+            hca: 0,
+            operation: Operation::FailCommand {
+                opcode: "2RST_QP".into(),
+                status: Status::BadQpState,
+                skip: 2,
+                count: Some(1),
+            },
+        };
+        let line = serde_json::to_string(&request).unwrap();
+        assert_eq!(serde_json::from_str::<Request>(&line).unwrap(), request);
+        assert!(answer(&Model::new(1), &line).error.is_none());
+    }
+}

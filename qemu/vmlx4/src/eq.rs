@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Event queues: how the device tells the driver that something happened.
+//!
+//! An EQ lives from SW2HW_EQ to HW2SW_EQ or reset. MAP_EQ says which queue takes which type of
+//! asynchronous event; a completion event goes to the queue its CQ names. An armed queue raises
+//! its MSI-X vector once, then waits to be armed again.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{fence, Ordering};
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use crate::bytes::Fields;
+use crate::command::{Command, Outcome, Output, Status};
+use crate::hca::Hca;
+use crate::icm::{Buffer, Dma};
+use crate::memory::DmaError;
+use crate::pci::Msix;
+
+/// Size of an EQE without the 64-byte capability (MLX4_EQ_ENTRY_SIZE).
+pub const EQE_SIZE: usize = 0x20;
+
+// struct mlx4_eqe.
+const EQE_TYPE: usize = 0x01;
+const EQE_SUBTYPE: usize = 0x03;
+const EQE_EVENT: usize = 0x04;
+const EQE_OWNER: usize = 0x1f;
+const EQE_OWNER_HW: u8 = 0x80;
+
+// struct mlx4_eq_context.
+const EQC_SIZE: usize = 0x40;
+const EQC_FLAGS: usize = 0x00;
+const EQC_LOG_EQ_SIZE: usize = 0x0c;
+const EQC_INTR: usize = 0x17;
+const EQC_LOG_PAGE_SIZE: usize = 0x18;
+const EQC_MTT_BASE_ADDR_H: usize = 0x1b;
+const EQC_MTT_BASE_ADDR_L: usize = 0x1c;
+/// MLX4_EQ_STATE_ARMED, within EQC_FLAGS.
+const EQ_STATE_ARMED: u32 = 9 << 8;
+const EQ_STATE_MASK: u32 = 0xf << 8;
+
+/// MAP_EQ: remove the mapping instead.
+const MAP_EQ_UNMAP: u32 = 1 << 31;
+/// log2 of the EQs the model has.
+pub const LOG_MAX_EQS: u8 = 7;
+
+/// Event types (enum mlx4_event).
+#[allow(missing_docs)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum EventType {
+    Comp = 0x00,
+    PathMig = 0x01,
+    CommEst = 0x02,
+    SqDrained = 0x03,
+    CqError = 0x04,
+    WqCatasError = 0x05,
+    PathMigFailed = 0x07,
+    PortChange = 0x09,
+    Cmd = 0x0a,
+    WqInvalReqError = 0x10,
+    WqAccessError = 0x11,
+    SrqCatasError = 0x12,
+    SrqQpLastWqe = 0x13,
+    SrqLimit = 0x14,
+}
+
+/// MLX4_PORT_CHANGE_SUBTYPE_DOWN.
+pub const PORT_CHANGE_SUBTYPE_DOWN: u8 = 1;
+/// MLX4_PORT_CHANGE_SUBTYPE_ACTIVE.
+pub const PORT_CHANGE_SUBTYPE_ACTIVE: u8 = 4;
+
+/// One event queue.
+struct Eq {
+    buffer: Buffer,
+    entries: u32,
+    vector: u8,
+    producer: u32,
+    consumer: u32,
+    armed: bool,
+}
+
+impl Eq {
+    /// Whether the producer has gone round an odd number of times: the owner bit of what it writes.
+    fn owner(&self) -> u8 {
+        if self.producer & self.entries != 0 {
+            EQE_OWNER_HW
+        } else {
+            0
+        }
+    }
+
+    fn used(&self) -> u32 {
+        self.producer.wrapping_sub(self.consumer) & 0xff_ffff
+    }
+
+    /// Writes an entry, its owner byte last: that is what the driver polls.
+    fn write(&mut self, dma: &Dma, mut entry: [u8; EQE_SIZE]) -> Result<(), DmaError> {
+        entry.set_u8(EQE_OWNER, self.owner());
+        let index = self.producer & self.entries.wrapping_sub(1);
+        let offset = u64::from(index).wrapping_mul(EQE_SIZE as u64);
+        let (body, owner) = entry.split_at(EQE_OWNER);
+        self.buffer.write(dma, offset, body)?;
+        fence(Ordering::Release);
+        self.buffer
+            .write(dma, offset.wrapping_add(EQE_OWNER as u64), owner)?;
+        self.producer = self.producer.wrapping_add(1);
+        Ok(())
+    }
+}
+
+/// All event queues of an adapter, and where they interrupt.
+#[derive(Default)]
+pub struct Events {
+    queues: BTreeMap<u32, Eq>,
+    /// Event type -> EQN.
+    map: BTreeMap<u8, u32>,
+    /// The interrupt vectors; they outlive a reset.
+    pub msix: Msix,
+    /// Events raised, by type.
+    pub raised: BTreeMap<EventType, u64>,
+    /// Events lost because their queue was full or could not be written.
+    pub lost: u64,
+}
+
+impl Events {
+    /// Forgets the queues, as a reset does.
+    pub fn reset(&mut self) {
+        self.queues.clear();
+        self.map.clear();
+    }
+
+    /// Number of queues.
+    pub fn len(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// There are no queues.
+    pub fn is_empty(&self) -> bool {
+        self.queues.is_empty()
+    }
+
+    fn post(&mut self, dma: &Dma, eqn: u32, entry: [u8; EQE_SIZE]) {
+        let Some(eq) = self.queues.get_mut(&eqn) else {
+            self.lost = self.lost.saturating_add(1);
+            return;
+        };
+        if eq.used() >= eq.entries {
+            log::warn!("EQ {eqn} overrun");
+            self.lost = self.lost.saturating_add(1);
+            return;
+        }
+        if let Err(error) = eq.write(dma, entry) {
+            log::warn!("EQ {eqn}: {error}");
+            self.lost = self.lost.saturating_add(1);
+            return;
+        }
+        if eq.armed {
+            eq.armed = false;
+            self.msix.fire(eq.vector);
+        }
+    }
+
+    fn raise(&mut self, dma: &Dma, kind: EventType, subtype: u8, payload: &[u8]) {
+        let count = self.raised.entry(kind).or_default();
+        *count = count.saturating_add(1);
+        let Some(&eqn) = self.map.get(&(kind as u8)) else {
+            log::debug!("{kind:?} is mapped to no EQ");
+            return;
+        };
+        let mut entry = [0; EQE_SIZE];
+        entry.set_u8(EQE_TYPE, kind as u8);
+        entry.set_u8(EQE_SUBTYPE, subtype);
+        entry.set_field(EQE_EVENT, payload);
+        self.post(dma, eqn, entry);
+    }
+
+    /// An event about the QP, SRQ or CQ `number`.
+    pub fn object(&mut self, dma: &Dma, kind: EventType, number: u32) {
+        log::debug!("{kind:?} on {number:#x}");
+        self.raise(dma, kind, 0, &number.to_be_bytes());
+    }
+
+    /// CQ `cqn` overran (its `syndrome` 1) or could not be written (2).
+    pub fn cq_error(&mut self, dma: &Dma, cqn: u32, syndrome: u8) {
+        let mut payload = [0; 12];
+        payload.set_be32(0, cqn);
+        payload.set_u8(11, syndrome);
+        self.raise(dma, EventType::CqError, 0, &payload);
+    }
+
+    /// A port went up or down.
+    pub fn port_change(&mut self, dma: &Dma, port: u8, subtype: u8) {
+        let mut payload = [0; 12];
+        payload.set_be32(8, u32::from(port) << 28);
+        self.raise(dma, EventType::PortChange, subtype, &payload);
+    }
+
+    /// A command posted in event mode ended.
+    pub fn command(&mut self, dma: &Dma, token: u16, status: Status, immediate: Option<u64>) {
+        let mut payload = [0; 20];
+        payload.set_be16(2, token);
+        payload.set_u8(11, status as u8);
+        payload.set_be64(12, immediate.unwrap_or(0));
+        self.raise(dma, EventType::Cmd, 0, &payload);
+    }
+
+    /// CQ `cqn` has a completion for somebody who asked.
+    pub fn completion(&mut self, dma: &Dma, eqn: u32, cqn: u32) {
+        let mut entry = [0; EQE_SIZE];
+        entry.set_be32(EQE_EVENT, cqn);
+        let count = self.raised.entry(EventType::Comp).or_default();
+        *count = count.saturating_add(1);
+        self.post(dma, eqn, entry);
+    }
+
+    /// The EQ doorbell: consumer index, and a request for an interrupt in bit 31.
+    pub fn doorbell(&mut self, eqn: u32, value: u32) {
+        let Some(eq) = self.queues.get_mut(&eqn) else {
+            return;
+        };
+        eq.consumer = value & 0xff_ffff;
+        if value >> 31 == 0 {
+            return;
+        }
+        // What came between the driver's last look and this arm must not be missed.
+        eq.armed = eq.used() == 0;
+        if !eq.armed {
+            self.msix.fire(eq.vector);
+        }
+    }
+}
+
+impl Hca {
+    /// MAP_EQ: which asynchronous events go to which queue.
+    pub fn map_eq(&mut self, command: &Command) -> Outcome {
+        let eqn = command.in_modifier & 0x3ff;
+        for kind in 0..64u8 {
+            if command.in_param >> kind & 1 == 0 {
+                continue;
+            }
+            if command.in_modifier & MAP_EQ_UNMAP != 0 {
+                self.events.map.remove(&kind);
+            } else {
+                self.events.map.insert(kind, eqn);
+            }
+        }
+        Ok(Output::None)
+    }
+
+    /// SW2HW_EQ: the queue becomes the device's, which stamps every entry as its own.
+    pub fn sw2hw_eq(&mut self, command: &Command) -> Outcome {
+        let eqn = command.in_modifier;
+        if eqn >> LOG_MAX_EQS != 0 {
+            return Err(Status::BadIndex);
+        }
+        if self.events.queues.contains_key(&eqn) {
+            return Err(Status::BadResState);
+        }
+        let context: [u8; EQC_SIZE] = self.mailbox(command)?;
+        let log_entries = context.get_u8(EQC_LOG_EQ_SIZE) & 0x1f;
+        if log_entries > 22 {
+            return Err(Status::BadParam);
+        }
+        let mtt = u64::from(context.get_u8(EQC_MTT_BASE_ADDR_H)) << 32
+            | u64::from(context.get_be32(EQC_MTT_BASE_ADDR_L));
+        let page_shift = u32::from(context.get_u8(EQC_LOG_PAGE_SIZE) & 0x3f).saturating_add(12);
+        let buffer = Buffer::new(mtt, page_shift).ok_or(Status::BadParam)?;
+        let entries = 1u32 << log_entries;
+        let mut blank = [0; EQE_SIZE];
+        blank.set_u8(EQE_OWNER, EQE_OWNER_HW);
+        for index in 0..u64::from(entries) {
+            buffer.write(&self.dma, index.wrapping_mul(EQE_SIZE as u64), &blank)?;
+        }
+        let eq = Eq {
+            buffer,
+            entries,
+            vector: context.get_u8(EQC_INTR),
+            producer: 0,
+            consumer: 0,
+            armed: context.get_be32(EQC_FLAGS) & EQ_STATE_MASK == EQ_STATE_ARMED,
+        };
+        self.events.queues.insert(eqn, eq);
+        Ok(Output::None)
+    }
+
+    /// HW2SW_EQ: the queue is the driver's again.
+    pub fn hw2sw_eq(&mut self, command: &Command) -> Outcome {
+        match self.events.queues.remove(&command.in_modifier) {
+            Some(_) => Ok(Output::None),
+            None => Err(Status::BadIndex),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Bench;
+
+    fn bench() -> Bench {
+        let mut bench = Bench::new();
+        bench.eq(1, 2);
+        bench
+    }
+
+    #[test]
+    fn entries_are_stamped_then_owned_by_turns() {
+        let mut bench = bench();
+        let owner = |bench: &Bench, index: u64| bench.eqe(1, index)[EQE_OWNER];
+        assert_eq!(owner(&bench, 3), EQE_OWNER_HW);
+        for turn in 0..6 {
+            bench
+                .hca
+                .events
+                .object(&bench.hca.dma, EventType::CommEst, turn);
+            bench.hca.events.doorbell(1, turn + 1);
+        }
+        // Entries 4 and 5 are the second time round.
+        assert_eq!(owner(&bench, 0), EQE_OWNER_HW);
+        assert_eq!(owner(&bench, 1), EQE_OWNER_HW);
+        assert_eq!(owner(&bench, 2), 0);
+        assert_eq!(bench.eqe(1, 1)[..8], [0, 2, 0, 0, 0, 0, 0, 5]);
+    }
+
+    #[test]
+    fn an_overrun_loses_the_event_and_nothing_else() {
+        let mut bench = bench();
+        for turn in 0..5 {
+            bench
+                .hca
+                .events
+                .object(&bench.hca.dma, EventType::CommEst, turn);
+        }
+        assert_eq!(bench.hca.events.lost, 1);
+        assert_eq!(bench.eqe(1, 0)[4..8], [0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn one_interrupt_per_arm_and_none_is_missed() {
+        let mut bench = bench();
+        let fired = |bench: &mut Bench| bench.hca.events.msix.take_pending(1);
+        bench
+            .hca
+            .events
+            .object(&bench.hca.dma, EventType::CommEst, 1);
+        assert!(fired(&mut bench));
+        bench
+            .hca
+            .events
+            .object(&bench.hca.dma, EventType::CommEst, 1);
+        assert!(!fired(&mut bench));
+        // The driver saw one of the two.
+        bench.hca.events.doorbell(1, 1 << 31 | 1);
+        assert!(fired(&mut bench));
+        bench.hca.events.doorbell(1, 1 << 31 | 2);
+        assert!(!fired(&mut bench));
+        bench
+            .hca
+            .events
+            .object(&bench.hca.dma, EventType::CommEst, 1);
+        assert!(fired(&mut bench));
+    }
+
+    #[test]
+    fn bad_queues_are_refused() {
+        let mut bench = bench();
+        assert_eq!(bench.create_eq(1, 2), Err(Status::BadResState));
+        assert_eq!(bench.create_eq(128, 2), Err(Status::BadIndex));
+        assert_eq!(bench.create_eq(2, 31), Err(Status::BadParam));
+        // Far beyond the buffer's MTTs.
+        assert_eq!(bench.create_eq(2, 20), Err(Status::IcmError));
+    }
+}

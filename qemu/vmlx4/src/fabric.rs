@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The subnet: adapters and what travels between their ports. It loses nothing while cables are in,
+//! so the model keeps no packet sequence numbers.
+//!
+//! One mutex around it guards the whole model. Whoever changes something calls [`Fabric::run`]
+//! afterwards, or lets the engine thread do it.
+
+use std::time::{Duration, Instant};
+
+use crate::hca::Hca;
+use crate::qp::Service;
+
+/// The first multicast LID.
+const LID_MULTICAST: u16 = 0xc000;
+/// Requests of one QP before another gets its turn, and the lock can change hands.
+const BURST: usize = 16;
+
+/// A request on the wire.
+pub struct Packet {
+    /// The port it left by.
+    pub slid: u16,
+    /// Where it goes.
+    pub dlid: u16,
+    /// Service level.
+    pub service_level: u8,
+    /// Transport service.
+    pub service: Service,
+    /// The QP it is for.
+    pub dqpn: u32,
+    /// The SRQ it is for (XRC).
+    pub srqn: u32,
+    /// The sender does not wait for a path migration (MigReq in the base transport header).
+    pub migration_request: bool,
+    /// The receiver is to be woken.
+    pub solicited: bool,
+    /// What it asks for.
+    pub body: Body,
+    /// For a datagram: its sender, its key, and the multicast group it is for.
+    pub datagram: Option<DatagramHeader>,
+}
+
+/// What only a datagram carries.
+#[derive(Clone, Debug)]
+pub struct DatagramHeader {
+    /// The QP that sent it.
+    pub sqpn: u32,
+    /// The key that must match the receiver's.
+    pub qkey: u32,
+    /// The sender's GID.
+    pub sgid: [u8; 16],
+    /// The destination's GID, when there is a GRH.
+    pub dgid: Option<[u8; 16]>,
+}
+
+/// The request and its payload.
+pub enum Body {
+    /// Into the receive queue.
+    Send {
+        /// The message.
+        payload: Vec<u8>,
+        /// With it.
+        immediate: Option<[u8; 4]>,
+    },
+    /// Into memory.
+    Write {
+        /// Where.
+        address: u64,
+        /// What opens it.
+        rkey: u32,
+        /// The data.
+        payload: Vec<u8>,
+        /// With it.
+        immediate: Option<[u8; 4]>,
+    },
+    /// Out of memory.
+    Read {
+        /// Where.
+        address: u64,
+        /// What opens it.
+        rkey: u32,
+        /// How much.
+        length: u64,
+    },
+    /// An atomic operation.
+    Atomic {
+        /// Where.
+        address: u64,
+        /// What opens it.
+        rkey: u32,
+        /// Which.
+        operation: Atomic,
+    },
+}
+
+/// An atomic operation on a 64-bit word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Atomic {
+    /// Replace by `swap` if equal to `compare`.
+    CompareSwap {
+        /// The new value.
+        swap: u64,
+        /// The expected one.
+        compare: u64,
+    },
+    /// Add.
+    FetchAdd(u64),
+}
+
+impl Atomic {
+    /// The new value.
+    pub fn apply(self, old: u64) -> u64 {
+        match self {
+            Self::CompareSwap { swap, compare } if old == compare => swap,
+            Self::CompareSwap { .. } => old,
+            Self::FetchAdd(add) => old.wrapping_add(add),
+        }
+    }
+}
+
+/// What comes back.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Done; what was read, if anything.
+    Ack {
+        /// Data of a read, or the old value of an atomic.
+        data: Vec<u8>,
+        /// The responder is not in the migrated state.
+        rearmed: bool,
+    },
+    /// Nothing to receive into: ask again after this time.
+    NotReady(Duration),
+    /// Refused.
+    Nak(Nak),
+    /// Nothing.
+    Silence,
+}
+
+/// Why a request was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nak {
+    /// Not possible with this QP.
+    InvalidRequest,
+    /// The key does not allow it.
+    RemoteAccess,
+    /// The responder has a problem of its own.
+    RemoteOperational,
+}
+
+/// The subnet.
+pub struct Fabric {
+    /// Its adapters.
+    pub hcas: Vec<Hca>,
+}
+
+impl Fabric {
+    /// A subnet of `count` adapters.
+    pub fn new(count: usize) -> Self {
+        Self {
+            hcas: (0..count).map(Hca::new).collect(),
+        }
+    }
+
+    /// Adapter `index`.
+    pub fn hca(&mut self, index: usize) -> Option<&mut Hca> {
+        self.hcas.get_mut(index)
+    }
+
+    /// Carries a packet to its port and the answer back.
+    pub fn deliver(&mut self, packet: &Packet, now: Instant) -> Reply {
+        let up = |hca: &Hca, lid: u16| {
+            hca.port_of_lid(lid)
+                .and_then(|number| hca.port(number))
+                .is_some_and(|port| port.up)
+        };
+        if !self.hcas.iter().any(|hca| up(hca, packet.slid)) {
+            return Reply::Silence;
+        }
+        if packet.dlid >= LID_MULTICAST {
+            for hca in &mut self.hcas {
+                hca.receive_multicast(packet);
+            }
+            return Reply::Silence;
+        }
+        match self.hcas.iter_mut().find(|hca| up(hca, packet.dlid)) {
+            Some(hca) => hca.respond(packet, now),
+            None => Reply::Silence,
+        }
+    }
+
+    /// Does one round of what is due. Answers when there is more to do, if at all.
+    pub fn run(&mut self, now: Instant) -> Option<Instant> {
+        for index in 0..self.hcas.len() {
+            let Some(hca) = self.hca(index) else {
+                continue;
+            };
+            hca.run_timers(now);
+            if let Some(qpn) = hca.schedule.next_queue() {
+                self.send(index, qpn, now);
+            }
+        }
+        self.hcas
+            .iter()
+            .filter_map(|hca| hca.schedule.deadline(now))
+            .min()
+    }
+
+    /// Sends what QP `qpn` of adapter `index` has posted, up to a burst.
+    fn send(&mut self, index: usize, qpn: u32, now: Instant) {
+        for _ in 0..BURST {
+            let Some(transfer) = self.hca(index).and_then(|hca| hca.next_transfer(qpn, now)) else {
+                return;
+            };
+            let reply = match &transfer.packet {
+                Some(packet) => self.deliver(packet, now),
+                None => Reply::Silence,
+            };
+            let Some(hca) = self.hca(index) else {
+                return;
+            };
+            if !hca.finish_transfer(qpn, transfer, reply, now) {
+                return;
+            }
+        }
+        if let Some(hca) = self.hca(index) {
+            hca.schedule.queue(qpn);
+        }
+    }
+}

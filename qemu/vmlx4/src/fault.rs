@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! What a test may do to an adapter: let commands fail or take their time, let the whole device
+//! fail, or take it away.
+//!
+//! Rules are the test's and outlive a reset of the device; a catastrophe does not.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::command::{Status, LOG_MAX_COMMANDS};
+
+/// Commands of one opcode fail: after `skip` that may pass, `count` of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommandFailure {
+    /// Which.
+    pub opcode: u16,
+    /// With what.
+    pub status: Status,
+    /// How many pass before.
+    pub skip: u64,
+    /// How many fail; none is all.
+    pub count: Option<u64>,
+}
+
+/// How long commands take.
+#[derive(Clone, Debug, Default)]
+struct Latency {
+    /// All commands, unless there is one of their own.
+    all: Option<Duration>,
+    by_opcode: BTreeMap<u16, Duration>,
+    /// When each of the firmware's workers is free again.
+    workers: Vec<Instant>,
+    /// How many workers there are.
+    parallel: usize,
+}
+
+/// The faults of one adapter.
+#[derive(Default)]
+pub struct Faults {
+    failures: Vec<CommandFailure>,
+    latency: Latency,
+    catastrophe: Option<u32>,
+    removed: bool,
+}
+
+impl Faults {
+    /// Adds a rule.
+    pub fn fail_command(&mut self, failure: CommandFailure) {
+        self.failures.push(failure);
+    }
+
+    /// How a command of this opcode has to fail, if it has to. Counts it.
+    pub fn command_status(&mut self, opcode: u16) -> Option<Status> {
+        let mut status = None;
+        for rule in self
+            .failures
+            .iter_mut()
+            .filter(|rule| rule.opcode == opcode)
+        {
+            if let Some(left) = rule.skip.checked_sub(1) {
+                rule.skip = left;
+            } else if status.is_none() {
+                match &mut rule.count {
+                    Some(0) => {}
+                    Some(left) => {
+                        *left = left.saturating_sub(1);
+                        status = Some(rule.status);
+                    }
+                    None => status = Some(rule.status),
+                }
+            }
+        }
+        self.failures.retain(|rule| rule.count != Some(0));
+        status
+    }
+
+    /// Commands of `opcode`, or all, take `latency`; at most `parallel` at once.
+    pub fn set_latency(&mut self, opcode: Option<u16>, latency: Duration, parallel: Option<usize>) {
+        match opcode {
+            Some(opcode) => {
+                self.latency.by_opcode.insert(opcode, latency);
+            }
+            None => self.latency.all = Some(latency),
+        }
+        let most = 1usize << LOG_MAX_COMMANDS;
+        self.latency.parallel = parallel.unwrap_or(most).clamp(1, most);
+        self.latency.workers.clear();
+    }
+
+    /// When a command posted now ends; none is at once.
+    pub fn command_deadline(&mut self, opcode: u16, now: Instant) -> Option<Instant> {
+        let latency = &mut self.latency;
+        let time = latency.by_opcode.get(&opcode).copied().or(latency.all)?;
+        if time.is_zero() {
+            return None;
+        }
+        latency.workers.retain(|free| *free > now);
+        let start = if latency.workers.len() < latency.parallel {
+            now
+        } else {
+            // The worker that is free first takes it.
+            let first = latency
+                .workers
+                .iter()
+                .enumerate()
+                .min_by_key(|(_, free)| **free);
+            match first.map(|(index, free)| (index, *free)) {
+                Some((index, free)) => {
+                    latency.workers.swap_remove(index);
+                    free
+                }
+                None => now,
+            }
+        };
+        let end = start.checked_add(time)?;
+        latency.workers.push(end);
+        Some(end)
+    }
+
+    /// The device fails: its error buffer reads `code`, and it does nothing more until reset.
+    pub fn set_catastrophe(&mut self, code: u32) {
+        self.catastrophe = Some(code);
+    }
+
+    /// What the error buffer reads.
+    pub fn catastrophe(&self) -> Option<u32> {
+        self.catastrophe
+    }
+
+    /// The device leaves the bus, or returns: while away, everything reads all ones.
+    pub fn set_removed(&mut self, removed: bool) {
+        self.removed = removed;
+    }
+
+    /// The device is away.
+    pub fn is_removed(&self) -> bool {
+        self.removed
+    }
+
+    /// Neither firmware nor queues do anything.
+    pub fn is_dead(&self) -> bool {
+        self.removed || self.catastrophe.is_some()
+    }
+
+    /// Forgets all rules.
+    pub fn clear(&mut self) {
+        *self = Self {
+            removed: self.removed,
+            catastrophe: self.catastrophe,
+            ..Self::default()
+        };
+    }
+
+    /// A reset heals what a reset can heal.
+    pub fn reset(&mut self) {
+        self.catastrophe = None;
+        self.latency.workers.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPCODE: u16 = 0x19;
+
+    fn failures(skip: u64, count: Option<u64>) -> Faults {
+        let mut faults = Faults::default();
+        faults.fail_command(CommandFailure {
+            opcode: OPCODE,
+            status: Status::ExceedLim,
+            skip,
+            count,
+        });
+        faults
+    }
+
+    #[test]
+    fn the_nth_command_fails_and_no_other() {
+        let mut faults = failures(1, Some(2));
+        let outcomes: Vec<bool> = (0..5)
+            .map(|_| faults.command_status(OPCODE).is_some())
+            .collect();
+        assert_eq!(outcomes, [false, true, true, false, false]);
+        assert_eq!(failures(0, Some(1)).command_status(OPCODE + 1), None);
+    }
+
+    #[test]
+    fn without_a_count_all_fail_until_cleared() {
+        let mut faults = failures(0, None);
+        assert!((0..9).all(|_| faults.command_status(OPCODE).is_some()));
+        faults.clear();
+        assert_eq!(faults.command_status(OPCODE), None);
+    }
+
+    #[test]
+    fn commands_overlap_as_far_as_there_are_workers() {
+        let now = Instant::now();
+        let us = |n| Some(now + Duration::from_micros(n));
+        let mut faults = Faults::default();
+        assert_eq!(faults.command_deadline(OPCODE, now), None);
+        faults.set_latency(None, Duration::from_micros(300), Some(2));
+        faults.set_latency(Some(7), Duration::ZERO, Some(2));
+        let ends: Vec<_> = (0..5)
+            .map(|_| faults.command_deadline(OPCODE, now))
+            .collect();
+        assert_eq!(ends, [us(300), us(300), us(600), us(600), us(900)]);
+        assert_eq!(faults.command_deadline(7, now), None);
+        // Later all workers are free again.
+        let later = now + Duration::from_secs(1);
+        let end = faults.command_deadline(OPCODE, later);
+        assert_eq!(end, Some(later + Duration::from_micros(300)));
+    }
+
+    #[test]
+    fn a_reset_heals_a_catastrophe_but_brings_nothing_back() {
+        let mut faults = failures(0, None);
+        faults.set_catastrophe(0xdead);
+        assert!(faults.is_dead());
+        faults.reset();
+        assert!(!faults.is_dead());
+        faults.set_removed(true);
+        faults.reset();
+        assert!(faults.is_dead());
+        assert!(faults.command_status(OPCODE).is_some());
+    }
+}

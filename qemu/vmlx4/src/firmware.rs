@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! What firmware tells of itself and the adapter (QUERY_*), and the commands that bring it up.
+//!
+//! The capabilities are the least a ConnectX-3 driver runs XRC with: 32-byte CQEs and EQEs, A0
+//! steering, no BlueFlame, no memory windows, no fast registration, two InfiniBand ports.
+
+use crate::bytes::Fields;
+use crate::command::{Command, Outcome, Output, Status, LOG_MAX_COMMANDS};
+use crate::cq::{LOG_MAX_CQES, LOG_MAX_CQS};
+use crate::eq::LOG_MAX_EQS;
+use crate::hca::{Hca, PORTS};
+use crate::icm::{pages_to_bytes, Layout, ICM_PAGE_SHIFT};
+use crate::mcg::{LOG_MAX_MCGS, LOG_QPS_PER_MCG};
+use crate::mpt::{LOG_MAX_MPTS, MPT_SIZE};
+use crate::pci::BAR2_SIZE;
+use crate::qp::{LOG_MAX_MESSAGE, LOG_MAX_QPS, LOG_RESERVED_QPS};
+use crate::srq::{LOG_MAX_SRQS, LOG_MAX_SRQ_WQES};
+
+/// Offset in BAR 0 of the catastrophic error buffer, which QUERY_FW announces.
+pub const CATAS_BASE: u64 = 0x1f000;
+/// Its size in dwords.
+pub const CATAS_DWORDS: u32 = 16;
+/// Offset in BAR 0 of the interrupt clear register, of no use with MSI-X.
+const CLR_INT_BASE: u64 = 0xf00d8;
+
+/// Size of the outboxes of the QUERY commands.
+const OUT_SIZE: usize = 0x100;
+
+/// QUERY_FW.
+mod query_fw {
+    pub const SIZE: usize = 0x00;
+    pub const VER: usize = 0x02;
+    pub const CMD_IF_REV: usize = 0x0a;
+    pub const MAX_CMD: usize = 0x0f;
+    pub const CLR_INT_BASE: usize = 0x20;
+    pub const ERR_START: usize = 0x30;
+    pub const ERR_SIZE: usize = 0x38;
+
+    /// Pages of RAM that firmware wants.
+    pub const FW_PAGES: u16 = 16;
+    /// 2.42.5000; the register has the last two the other way round.
+    pub const FW_VERSION: [u16; 3] = [2, 5000, 42];
+    /// MLX4_COMMAND_INTERFACE_MAX_REV.
+    pub const CMD_IF_REV_NEW_PORT: u16 = 3;
+}
+
+/// QUERY_DEV_CAP.
+mod dev_cap {
+    pub const MAX_SRQ_SZ: usize = 0x10;
+    pub const MAX_QP_SZ: usize = 0x11;
+    pub const RSVD_QP: usize = 0x12;
+    pub const MAX_QP: usize = 0x13;
+    pub const RSVD_SRQ: usize = 0x14;
+    pub const MAX_SRQ: usize = 0x15;
+    pub const MAX_CQ_SZ: usize = 0x19;
+    pub const RSVD_CQ: usize = 0x1a;
+    pub const MAX_CQ: usize = 0x1b;
+    pub const MAX_MPT: usize = 0x1d;
+    pub const MAX_EQ: usize = 0x1f;
+    pub const RSVD_MTT: usize = 0x20;
+    pub const RSVD_MRW: usize = 0x22;
+    pub const MAX_REQ_QP: usize = 0x29;
+    pub const MAX_RES_QP: usize = 0x2b;
+    pub const ACK_DELAY: usize = 0x35;
+    pub const MTU_WIDTH: usize = 0x36;
+    pub const VL_PORT: usize = 0x37;
+    pub const MAX_MSG_SZ: usize = 0x38;
+    pub const MAX_GID: usize = 0x3b;
+    pub const MAX_PKEY: usize = 0x3f;
+    pub const FLAGS: usize = 0x44;
+    pub const UAR_SZ: usize = 0x49;
+    pub const PAGE_SZ: usize = 0x4b;
+    pub const MAX_SG_SQ: usize = 0x51;
+    pub const MAX_DESC_SZ_SQ: usize = 0x52;
+    pub const MAX_SG_RQ: usize = 0x55;
+    pub const MAX_DESC_SZ_RQ: usize = 0x56;
+    pub const MAX_QP_MCG: usize = 0x61;
+    pub const MAX_MCG: usize = 0x63;
+    pub const MAX_PD: usize = 0x65;
+    pub const MAX_XRC: usize = 0x67;
+    pub const RDMARC_ENTRY_SZ: usize = 0x80;
+    pub const QPC_ENTRY_SZ: usize = 0x82;
+    pub const AUX_ENTRY_SZ: usize = 0x84;
+    pub const ALTC_ENTRY_SZ: usize = 0x86;
+    pub const EQC_ENTRY_SZ: usize = 0x88;
+    pub const CQC_ENTRY_SZ: usize = 0x8a;
+    pub const SRQ_ENTRY_SZ: usize = 0x8c;
+    pub const C_MPT_ENTRY_SZ: usize = 0x8e;
+    pub const MTT_ENTRY_SZ: usize = 0x90;
+    pub const D_MPT_ENTRY_SZ: usize = 0x92;
+    pub const MAX_ICM_SZ: usize = 0xa0;
+
+    // MLX4_DEV_CAP_FLAG_*.
+    pub const FLAG_RC: u32 = 1 << 0;
+    pub const FLAG_UC: u32 = 1 << 1;
+    pub const FLAG_UD: u32 = 1 << 2;
+    pub const FLAG_XRC: u32 = 1 << 3;
+    pub const FLAG_SRQ: u32 = 1 << 6;
+    pub const FLAG_APM: u32 = 1 << 17;
+    pub const FLAG_ATOMIC: u32 = 1 << 18;
+    pub const FLAG_UD_AV_PORT: u32 = 1 << 20;
+    pub const FLAG_UD_MCAST: u32 = 1 << 21;
+}
+
+/// QUERY_PORT.
+mod query_port {
+    pub const SUPPORTED_TYPE: usize = 0x00;
+    pub const MTU: usize = 0x01;
+    pub const ETH_MTU: usize = 0x02;
+    pub const WIDTH: usize = 0x06;
+    pub const MAX_GID_PKEY: usize = 0x07;
+    pub const MAX_MACVLAN: usize = 0x0a;
+    pub const MAX_VL: usize = 0x0b;
+    pub const MAC: usize = 0x10;
+
+    pub const LINK_UP: u8 = 1 << 7;
+    pub const TYPE_IB: u8 = 1 << 0;
+}
+
+/// INIT_HCA.
+mod init_hca {
+    pub const SIZE: usize = 0x200;
+    pub const DMPT_BASE: usize = 0xf0;
+    pub const LOG_MPT_SZ: usize = 0xfb;
+    pub const MTT_BASE: usize = 0x100;
+}
+
+/// MOD_STAT_CFG with modifier 2: the physical port's GUID.
+const MOD_STAT_CFG_QUERY: u8 = 2;
+const MOD_STAT_CFG_GUID_H: usize = 0x14;
+const MOD_STAT_CFG_GUID_L: usize = 0x1c;
+
+const QUERY_ADAPTER_VSD: usize = 0x20;
+const QUERY_ADAPTER_BOARD_ID: usize = QUERY_ADAPTER_VSD + 0xd0;
+/// A name that says what this is; its dwords go byte-swapped.
+const BOARD_ID: &[u8; 16] = b"VIRTUAL_MLX4_MDL";
+
+/// QUERY_HCA: frequency of the internal clock in MHz.
+const QUERY_HCA_CORE_CLOCK: usize = 0x0c;
+const CORE_CLOCK_MHZ: u32 = 427;
+
+/// DIAG_RPRT: all counters there are.
+const DIAG_RPRT_SIZE: usize = 0x400;
+
+/// Pages of auxiliary ICM that SET_ICM_SIZE asks for.
+const ICM_AUX_PAGES: u64 = 32;
+/// Entries of one MAP_ICM mailbox.
+const MAP_ICM_ENTRY_SIZE: usize = 16;
+const MAX_MAP_ICM_ENTRIES: u32 = (crate::command::MAILBOX_SIZE / MAP_ICM_ENTRY_SIZE) as u32;
+
+/// What firmware remembers until the next reset.
+#[derive(Default)]
+pub struct Firmware {
+    /// The INIT_HCA mailbox, which QUERY_HCA returns.
+    init_hca: Option<Box<[u8; init_hca::SIZE]>>,
+    /// What SET_NODE made the node's description.
+    pub node_description: Option<[u8; 64]>,
+}
+
+impl Hca {
+    /// QUERY_FW.
+    pub fn query_fw(&self) -> Outcome {
+        use query_fw::*;
+        let mut out = vec![0; OUT_SIZE];
+        out.set_be16(SIZE, FW_PAGES);
+        for (part, at) in FW_VERSION.into_iter().zip((VER..).step_by(2)) {
+            out.set_be16(at, part);
+        }
+        out.set_be16(CMD_IF_REV, CMD_IF_REV_NEW_PORT);
+        out.set_u8(MAX_CMD, LOG_MAX_COMMANDS);
+        out.set_be64(query_fw::CLR_INT_BASE, super::firmware::CLR_INT_BASE);
+        out.set_be64(ERR_START, CATAS_BASE);
+        out.set_be32(ERR_SIZE, CATAS_DWORDS);
+        Ok(Output::Mailbox(out))
+    }
+
+    /// QUERY_DEV_CAP.
+    pub fn query_dev_cap(&self) -> Outcome {
+        use dev_cap::*;
+        let mut out = vec![0; OUT_SIZE];
+        for (at, value) in [
+            (MAX_SRQ_SZ, LOG_MAX_SRQ_WQES),
+            (MAX_QP_SZ, 14),
+            (RSVD_QP, LOG_RESERVED_QPS),
+            (MAX_QP, LOG_MAX_QPS),
+            (RSVD_SRQ, 6 << 4),
+            (MAX_SRQ, LOG_MAX_SRQS),
+            (MAX_CQ_SZ, LOG_MAX_CQES),
+            (RSVD_CQ, 7),
+            (MAX_CQ, LOG_MAX_CQS),
+            (MAX_MPT, LOG_MAX_MPTS),
+            (MAX_EQ, LOG_MAX_EQS),
+            (RSVD_MTT, 4 << 4),
+            (RSVD_MRW, 4),
+            (MAX_REQ_QP, 4),
+            (MAX_RES_QP, 4),
+            (ACK_DELAY, 15),
+            // MTU 4096, width 1x and 4x; 8 VLs.
+            (MTU_WIDTH, 0x53),
+            (VL_PORT, 8 << 4 | PORTS),
+            (MAX_MSG_SZ, LOG_MAX_MESSAGE),
+            (MAX_GID, 7),
+            (MAX_PKEY, 7),
+            // log2 of the size of BAR 2 in MiB.
+            (UAR_SZ, (BAR2_SIZE >> 20).ilog2() as u8),
+            (PAGE_SZ, ICM_PAGE_SHIFT as u8),
+            (MAX_SG_SQ, 32),
+            (MAX_SG_RQ, 32),
+            (MAX_QP_MCG, LOG_QPS_PER_MCG),
+            (MAX_MCG, LOG_MAX_MCGS),
+            (MAX_PD, 15),
+            (MAX_XRC, 16),
+        ] {
+            out.set_u8(at, value);
+        }
+        for (at, value) in [
+            (MAX_DESC_SZ_SQ, 1008),
+            (MAX_DESC_SZ_RQ, 512),
+            (RDMARC_ENTRY_SZ, 32),
+            (QPC_ENTRY_SZ, 256),
+            (AUX_ENTRY_SZ, 64),
+            (ALTC_ENTRY_SZ, 64),
+            (EQC_ENTRY_SZ, 64),
+            (CQC_ENTRY_SZ, 64),
+            (SRQ_ENTRY_SZ, 32),
+            (C_MPT_ENTRY_SZ, 64),
+            (MTT_ENTRY_SZ, 8),
+            (D_MPT_ENTRY_SZ, MPT_SIZE as u16),
+        ] {
+            out.set_be16(at, value);
+        }
+        let flags = FLAG_RC
+            | FLAG_UC
+            | FLAG_UD
+            | FLAG_XRC
+            | FLAG_SRQ
+            | FLAG_APM
+            | FLAG_ATOMIC
+            | FLAG_UD_AV_PORT
+            | FLAG_UD_MCAST;
+        out.set_be32(FLAGS, flags);
+        out.set_be64(MAX_ICM_SZ, 1 << 42);
+        Ok(Output::Mailbox(out))
+    }
+
+    /// QUERY_ADAPTER.
+    pub fn query_adapter(&self) -> Outcome {
+        let mut out = vec![0; OUT_SIZE];
+        for (dword, at) in BOARD_ID
+            .chunks_exact(4)
+            .zip((QUERY_ADAPTER_BOARD_ID..).step_by(4))
+        {
+            out.set_be32(at, u32::from_le_bytes(dword.field(0)));
+        }
+        Ok(Output::Mailbox(out))
+    }
+
+    /// QUERY_PORT.
+    pub fn query_port(&self, command: &Command) -> Outcome {
+        use query_port::*;
+        let number = command.in_modifier as u8;
+        let port = self.port(number).ok_or(Status::BadIndex)?;
+        let mut out = vec![0; OUT_SIZE];
+        let link = if port.up { LINK_UP } else { 0 };
+        out.set_u8(SUPPORTED_TYPE, link | TYPE_IB);
+        out.set_u8(MTU, 5);
+        out.set_be16(ETH_MTU, 1500);
+        out.set_u8(WIDTH, 3);
+        out.set_u8(MAX_GID_PKEY, 3 << 4 | 3);
+        out.set_u8(MAX_MACVLAN, 7 << 4 | 7);
+        out.set_u8(MAX_VL, 8);
+        out.set_be64(MAC, self.port_guid(number) & 0xffff_ffff_ffff);
+        Ok(Output::Mailbox(out))
+    }
+
+    /// MOD_STAT_CFG: nothing to configure; modifier 2 asks for a port's GUID.
+    pub fn mod_stat_cfg(&self, command: &Command) -> Outcome {
+        if command.opmod != MOD_STAT_CFG_QUERY {
+            return Ok(Output::None);
+        }
+        let guid = self.port_guid((command.in_modifier >> 8) as u8);
+        let mut out = vec![0; OUT_SIZE];
+        out.set_be32(MOD_STAT_CFG_GUID_H, (guid >> 32) as u32);
+        out.set_be32(MOD_STAT_CFG_GUID_L, guid as u32);
+        Ok(Output::Mailbox(out))
+    }
+
+    /// SET_ICM_SIZE: any size will do.
+    pub fn set_icm_size(&self, command: &Command) -> Outcome {
+        log::debug!("ICM of {:#x} bytes", command.in_param);
+        Ok(Output::Immediate(ICM_AUX_PAGES))
+    }
+
+    /// MAP_ICM: a mailbox of {ICM address, guest address | log2 of pages}.
+    pub fn map_icm(&mut self, command: &Command) -> Outcome {
+        if command.in_modifier > MAX_MAP_ICM_ENTRIES {
+            return Err(Status::BadParam);
+        }
+        let size = (command.in_modifier as usize).saturating_mul(MAP_ICM_ENTRY_SIZE);
+        let mut entries = vec![0; size];
+        self.dma.memory.read(command.in_param, &mut entries)?;
+        for entry in entries.chunks_exact(MAP_ICM_ENTRY_SIZE) {
+            let guest = entry.get_be64(8);
+            let log_pages = (guest & 0xfff) as u32;
+            if log_pages > 20 {
+                return Err(Status::BadParam);
+            }
+            let size = pages_to_bytes(1 << log_pages)?;
+            self.dma.icm.map(entry.get_be64(0), guest & !0xfff, size)?;
+        }
+        Ok(Output::None)
+    }
+
+    /// UNMAP_ICM: a number of pages from an ICM address.
+    pub fn unmap_icm(&mut self, command: &Command) -> Outcome {
+        let size = pages_to_bytes(u64::from(command.in_modifier))?;
+        self.dma.icm.unmap(command.in_param, size);
+        Ok(Output::None)
+    }
+
+    /// INIT_HCA: where the tables are.
+    pub fn init_hca(&mut self, command: &Command) -> Outcome {
+        if self.dma.icm.layout.is_some() {
+            return Err(Status::BadSysState);
+        }
+        let parameters: [u8; init_hca::SIZE] = self.mailbox(command)?;
+        let log_mpts = u32::from(parameters.get_u8(init_hca::LOG_MPT_SZ) & 0x3f);
+        if log_mpts > u32::from(LOG_MAX_MPTS) {
+            return Err(Status::ExceedLim);
+        }
+        self.dma.icm.layout = Some(Layout {
+            dmpt_base: parameters.get_be64(init_hca::DMPT_BASE),
+            log_mpts,
+            mtt_base: parameters.get_be64(init_hca::MTT_BASE),
+        });
+        self.firmware.init_hca = Some(Box::new(parameters));
+        Ok(Output::None)
+    }
+
+    /// CLOSE_HCA.
+    pub fn close_hca(&mut self) -> Outcome {
+        if self.dma.icm.layout.take().is_none() {
+            return Err(Status::BadSysState);
+        }
+        self.firmware.init_hca = None;
+        Ok(Output::None)
+    }
+
+    /// QUERY_HCA: what INIT_HCA said, and the clock.
+    pub fn query_hca(&self) -> Outcome {
+        let init_hca = self.firmware.init_hca.as_ref();
+        let mut out = init_hca.ok_or(Status::BadSysState)?.to_vec();
+        out.set_be32(QUERY_HCA_CORE_CLOCK, CORE_CLOCK_MHZ);
+        Ok(Output::Mailbox(out))
+    }
+
+    /// SET_NODE: the node's description.
+    pub fn set_node(&mut self, command: &Command) -> Outcome {
+        self.firmware.node_description = Some(self.mailbox(command)?);
+        Ok(Output::None)
+    }
+
+    /// DIAG_RPRT: the model keeps none of these counters.
+    pub fn diag_rprt(&self) -> Outcome {
+        Ok(Output::Mailbox(vec![0; DIAG_RPRT_SIZE]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Bench;
+
+    fn mailbox(outcome: Outcome) -> Vec<u8> {
+        match outcome {
+            Ok(Output::Mailbox(data)) => data,
+            _ => Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_driver_accepts_the_firmware() {
+        let bench = Bench::new();
+        let out = mailbox(bench.hca.query_fw());
+        // mlx4_QUERY_FW() swaps the last two parts.
+        assert_eq!(out.get_be64(0), 16 << 48 | 2 << 32 | 5000 << 16 | 42);
+        assert_eq!(out.get_be16(0x0a), 3);
+        assert_eq!(out.get_be64(0x30), 0x1f000);
+        let out = mailbox(bench.hca.query_dev_cap());
+        assert_eq!(out.get_be32(0x44), 0x0036_004f);
+        assert_eq!(out.get_u8(0x37), 0x82);
+        assert_eq!(out.get_u8(0x49), 1);
+    }
+
+    #[test]
+    fn a_port_without_cable_says_so() {
+        let mut bench = Bench::new();
+        let query =
+            |bench: &Bench, port| mailbox(bench.hca.query_port(&Bench::command(0x43, port)));
+        assert_eq!(query(&bench, 2)[0], 0x81);
+        bench.hca.set_port(2, false);
+        assert_eq!(query(&bench, 2)[0], 0x01);
+        assert!(bench.hca.query_port(&Bench::command(0x43, 3)).is_err());
+    }
+
+    #[test]
+    fn icm_is_lent_by_mailbox() {
+        let mut bench = Bench::new();
+        let mut entries = [0; 32];
+        entries.set_be64(0, 0x8000_0000);
+        entries.set_be64(8, 0x4000 | 1);
+        entries.set_be64(16, 0x8000_2000);
+        entries.set_be64(24, 0x9000);
+        let pages = bench.hca.dma.icm.pages();
+        assert_eq!(bench.run(0xffa, 2, 0, &entries), Ok(None));
+        assert_eq!(bench.hca.dma.icm.pages(), pages + 3);
+        assert_eq!(bench.hca.dma.icm.translate(0x8000_1004), Ok(0x5004));
+        // More entries than a mailbox holds, and a chunk larger than any.
+        assert_eq!(bench.run(0xffa, 257, 0, &[]), Err(Status::BadParam));
+        entries.set_be64(8, 0x4000 | 60);
+        assert_eq!(bench.run(0xffa, 1, 0, &entries), Err(Status::BadParam));
+    }
+
+    #[test]
+    fn the_hca_is_initialised_once() {
+        let mut bench = Bench::new();
+        let parameters = [0; 0x200];
+        assert_eq!(
+            bench.run(0x007, 0, 0, &parameters),
+            Err(Status::BadSysState)
+        );
+        assert_eq!(bench.run(0x008, 0, 0, &[]), Ok(None));
+        assert_eq!(bench.run(0x008, 0, 0, &[]), Err(Status::BadSysState));
+        let mut parameters = [0; 0x200];
+        parameters.set_u8(0xfb, 30);
+        assert_eq!(bench.run(0x007, 0, 0, &parameters), Err(Status::ExceedLim));
+    }
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! One adapter: its registers, its memory and its objects, and who it is on the fabric.
+//!
+//! Lives as long as the process; a reset empties it. Guarded by the fabric's mutex.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use serde::Serialize;
+
+use crate::command::{Command, Status};
+use crate::cq::Cqs;
+use crate::eq::{EventType, Events, PORT_CHANGE_SUBTYPE_ACTIVE, PORT_CHANGE_SUBTYPE_DOWN};
+use crate::fault::Faults;
+use crate::firmware::Firmware;
+use crate::hcr::Hcr;
+use crate::icm::Dma;
+use crate::mcg::Mcgs;
+use crate::mpt::Keys;
+use crate::pci::Config;
+use crate::qp::Qps;
+use crate::schedule::{Schedule, Task};
+use crate::srq::Srqs;
+use crate::uar::Uar;
+
+/// Ports of an adapter.
+pub const PORTS: u8 = 2;
+/// The model's vendor part of every GUID, Mellanox's.
+const GUID_BASE: u64 = 0x0002_c903_0010_0000;
+
+/// A port, numbered from 1.
+#[derive(Clone, Copy, Debug)]
+pub struct Port {
+    /// Its only LID.
+    pub lid: u16,
+    /// Whether its cable is in.
+    pub up: bool,
+}
+
+/// What the adapter has done since it was started.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Counters {
+    /// Commands by name: how often they ended well, and with which status they did not.
+    pub commands: BTreeMap<String, BTreeMap<String, u64>>,
+    /// Most commands that waited for injected latency at once.
+    pub max_commands_in_flight: u64,
+    /// Resets, by the driver or by QEMU.
+    pub resets: u64,
+    /// Requests sent, by kind.
+    pub requests: BTreeMap<String, u64>,
+    /// Requests answered "receiver not ready".
+    pub rnr_naks: u64,
+    /// Requests nobody answered.
+    pub timeouts: u64,
+    /// Datagrams dropped for want of a receiver.
+    pub dropped: u64,
+    /// Management packets of QP0 and QP1 that were swallowed.
+    pub mads_swallowed: u64,
+}
+
+impl Counters {
+    /// Counts the end of a command.
+    pub fn count_command(&mut self, name: String, status: Status) {
+        let status = serde_json::to_value(status)
+            .ok()
+            .and_then(|value| value.as_str().map(str::to_string))
+            .unwrap_or_default();
+        let count = self
+            .commands
+            .entry(name)
+            .or_default()
+            .entry(status)
+            .or_default();
+        *count = count.saturating_add(1);
+    }
+
+    /// Counts a request of this kind.
+    pub fn count_request(&mut self, kind: &str) {
+        let count = self.requests.entry(kind.to_string()).or_default();
+        *count = count.saturating_add(1);
+    }
+}
+
+/// An adapter.
+pub struct Hca {
+    /// Its place on the fabric, from 0.
+    pub index: usize,
+    /// Configuration space.
+    pub config: Config,
+    /// The command register.
+    pub hcr: Hcr,
+    /// Doorbell pages.
+    pub uar: Uar,
+    /// Guest RAM and ICM.
+    pub dma: Dma,
+    /// Event queues and interrupts.
+    pub events: Events,
+    /// Completion queues.
+    pub cqs: Cqs,
+    /// Shared receive queues.
+    pub srqs: Srqs,
+    /// Queue pairs.
+    pub qps: Qps,
+    /// Memory keys.
+    pub keys: Keys,
+    /// Multicast groups.
+    pub mcgs: Mcgs,
+    /// What firmware remembers.
+    pub firmware: Firmware,
+    /// The ports.
+    pub ports: [Port; PORTS as usize],
+    /// Commands that wait for their latency.
+    pub commands: BTreeMap<u64, Command>,
+    /// What there is to do.
+    pub schedule: Schedule,
+    /// What the test has asked for.
+    pub faults: Faults,
+    /// What was done.
+    pub counters: Counters,
+}
+
+impl Hca {
+    /// Adapter number `index` of a fabric, its ports up.
+    pub fn new(index: usize) -> Self {
+        let first = (index as u16)
+            .wrapping_mul(u16::from(PORTS))
+            .wrapping_add(1);
+        let port = |lid| Port { lid, up: true };
+        Self {
+            index,
+            config: Config::default(),
+            hcr: Hcr::default(),
+            uar: Uar::default(),
+            dma: Dma::default(),
+            events: Events::default(),
+            cqs: Cqs::default(),
+            srqs: Srqs::default(),
+            qps: Qps::default(),
+            keys: Keys::default(),
+            mcgs: Mcgs::default(),
+            firmware: Firmware::default(),
+            ports: [port(first), port(first.wrapping_add(1))],
+            commands: BTreeMap::new(),
+            schedule: Schedule::default(),
+            faults: Faults::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The node's GUID; its ports' follow it.
+    pub fn node_guid(&self) -> u64 {
+        GUID_BASE.wrapping_add((self.index as u64) << 8)
+    }
+
+    /// The GUID of `port`.
+    pub fn port_guid(&self, port: u8) -> u64 {
+        self.node_guid().wrapping_add(u64::from(port))
+    }
+
+    /// Port number `port`.
+    pub fn port(&self, port: u8) -> Option<&Port> {
+        self.ports.get(usize::from(port.checked_sub(1)?))
+    }
+
+    /// The number of the port with this LID.
+    pub fn port_of_lid(&self, lid: u16) -> Option<u8> {
+        (1..=PORTS).find(|&number| self.port(number).is_some_and(|port| port.lid == lid))
+    }
+
+    /// Plugs the cable of `port` in, or pulls it.
+    pub fn set_port(&mut self, port: u8, up: bool) -> bool {
+        let index = usize::from(port).wrapping_sub(1);
+        let Some(state) = self.ports.get_mut(index) else {
+            return false;
+        };
+        if state.up != up {
+            state.up = up;
+            let subtype = if up {
+                PORT_CHANGE_SUBTYPE_ACTIVE
+            } else {
+                PORT_CHANGE_SUBTYPE_DOWN
+            };
+            self.events.port_change(&self.dma, port, subtype);
+        }
+        true
+    }
+
+    /// Device reset: what the guest made is gone; memory map, vectors and the test's wishes stay.
+    pub fn reset(&mut self) {
+        log::info!("HCA {} reset", self.index);
+        self.hcr = Hcr::default();
+        self.uar = Uar::default();
+        self.dma.icm = Default::default();
+        self.events.reset();
+        self.cqs.reset();
+        self.srqs.reset();
+        self.qps.reset();
+        self.keys.reset();
+        self.mcgs = Mcgs::default();
+        self.firmware = Firmware::default();
+        self.commands.clear();
+        self.schedule = Schedule::default();
+        self.faults.reset();
+        self.counters.resets = self.counters.resets.saturating_add(1);
+    }
+
+    /// Does what is due, except sending: that needs the fabric.
+    pub fn run_timers(&mut self, now: Instant) {
+        while let Some(task) = self.schedule.due(now) {
+            match task {
+                Task::Queue(qpn) => self.schedule.queue(qpn),
+                Task::Command(id) => self.command_due(id, now),
+            }
+        }
+    }
+
+    /// Raises the event `kind` that nothing caused, as a test asks: about object `number`, or port.
+    pub fn inject_event(&mut self, kind: EventType, number: u32) -> Result<(), String> {
+        match kind {
+            EventType::Comp | EventType::Cmd => {
+                return Err("completions and command ends cannot be invented".into());
+            }
+            EventType::PortChange => {
+                let port = u8::try_from(number)
+                    .ok()
+                    .filter(|&port| self.port(port).is_some());
+                let port = port.ok_or("no such port")?;
+                self.events
+                    .port_change(&self.dma, port, PORT_CHANGE_SUBTYPE_ACTIVE);
+            }
+            EventType::CqError => self.events.cq_error(&self.dma, number, 1),
+            _ => self.event(kind, number),
+        }
+        Ok(())
+    }
+}

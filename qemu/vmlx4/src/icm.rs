@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! ICM, the device's own address space, lent by the host page by page (MAP_ICM), and what the
+//! model reads from it: the MTTs, which translate the driver's buffers, and the dMPTs ([`crate::mpt`]).
+//!
+//! Queue contexts stay inside the model; the driver never reads them from ICM. The map lives from
+//! MAP_ICM to UNMAP_ICM or reset.
+
+use std::collections::BTreeMap;
+
+use crate::memory::{DmaError, GuestMemory};
+
+/// MLX4_ICM_PAGE_SHIFT.
+pub const ICM_PAGE_SHIFT: u32 = 12;
+const ICM_PAGE_SIZE: u64 = 1 << ICM_PAGE_SHIFT;
+/// A guest cannot make the model keep more ranges than a driver ever needs.
+const MAX_RANGES: usize = 1 << 16;
+/// An MTT entry: the page's address, and in bit 0 that it is there.
+const MTT_ENTRY_SIZE: u64 = 8;
+const MTT_FLAG_PRESENT: u64 = 1;
+
+/// Where INIT_HCA placed the tables the model reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// ICM address of the dMPT table.
+    pub dmpt_base: u64,
+    /// log2 of the number of dMPTs.
+    pub log_mpts: u32,
+    /// ICM address of the MTT table.
+    pub mtt_base: u64,
+}
+
+/// Guest RAM and the ICM laid over it: everything the device reaches by DMA.
+#[derive(Default)]
+pub struct Dma {
+    /// Guest RAM.
+    pub memory: GuestMemory,
+    /// The pages lent to the device.
+    pub icm: Icm,
+}
+
+/// The map from ICM to guest-physical addresses.
+#[derive(Default)]
+pub struct Icm {
+    /// First ICM address of a range -> guest address and number of bytes.
+    ranges: BTreeMap<u64, (u64, u64)>,
+    /// Known from INIT_HCA to CLOSE_HCA.
+    pub layout: Option<Layout>,
+}
+
+impl Icm {
+    /// MAP_ICM of one chunk.
+    pub fn map(&mut self, icm: u64, guest: u64, size: u64) -> Result<(), DmaError> {
+        let end = icm.checked_add(size).ok_or(DmaError::Overflow)?;
+        guest.checked_add(size).ok_or(DmaError::Overflow)?;
+        if self.ranges.len() >= MAX_RANGES {
+            return Err(DmaError::Icm(icm));
+        }
+        self.unmap(icm, end.saturating_sub(icm));
+        self.ranges.insert(icm, (guest, size));
+        Ok(())
+    }
+
+    /// UNMAP_ICM: forgets whatever lies in `icm..icm+size`, cutting ranges where it must.
+    pub fn unmap(&mut self, icm: u64, size: u64) {
+        let end = icm.saturating_add(size);
+        if let Some((&start, &(guest, length))) = self.ranges.range(..icm).next_back() {
+            let stop = start.saturating_add(length);
+            if stop > icm {
+                self.ranges
+                    .insert(start, (guest, icm.saturating_sub(start)));
+                if stop > end {
+                    let skip = end.saturating_sub(start);
+                    self.ranges
+                        .insert(end, (guest.saturating_add(skip), stop.saturating_sub(end)));
+                }
+            }
+        }
+        let inside: Vec<u64> = self
+            .ranges
+            .range(icm..end)
+            .map(|(&start, _)| start)
+            .collect();
+        for start in inside {
+            if let Some((guest, length)) = self.ranges.remove(&start) {
+                let stop = start.saturating_add(length);
+                if stop > end {
+                    let skip = end.saturating_sub(start);
+                    self.ranges
+                        .insert(end, (guest.saturating_add(skip), stop.saturating_sub(end)));
+                }
+            }
+        }
+    }
+
+    /// Pages lent to the device.
+    pub fn pages(&self) -> u64 {
+        self.ranges
+            .values()
+            .map(|(_, size)| size >> ICM_PAGE_SHIFT)
+            .sum()
+    }
+
+    /// The guest address behind `icm`, where a structure of up to eight-fold its own alignment
+    /// never crosses a page.
+    pub fn translate(&self, icm: u64) -> Result<u64, DmaError> {
+        self.ranges
+            .range(..=icm)
+            .next_back()
+            .and_then(|(&start, &(guest, size))| {
+                let within = icm.saturating_sub(start);
+                (within < size).then(|| guest.saturating_add(within))
+            })
+            .ok_or(DmaError::Icm(icm))
+    }
+
+    /// The table layout, or that there is none yet.
+    pub fn layout(&self) -> Result<Layout, DmaError> {
+        self.layout.ok_or(DmaError::NoHca)
+    }
+}
+
+/// Bytes of one ICM page count, as the commands give it.
+pub fn pages_to_bytes(pages: u64) -> Result<u64, DmaError> {
+    pages.checked_mul(ICM_PAGE_SIZE).ok_or(DmaError::Overflow)
+}
+
+/// A buffer of the driver's behind a run of MTT entries: a queue, or a memory region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buffer {
+    /// Byte offset of the first entry in the MTT table.
+    mtt: u64,
+    page_shift: u32,
+}
+
+impl Buffer {
+    /// A buffer of pages of `1 << page_shift` bytes, if the device can have such pages.
+    pub fn new(mtt: u64, page_shift: u32) -> Option<Self> {
+        (ICM_PAGE_SHIFT..=40).contains(&page_shift).then_some(Self {
+            mtt: mtt & !(MTT_ENTRY_SIZE - 1),
+            page_shift,
+        })
+    }
+
+    /// Offset of `address` within its page.
+    pub fn page_offset(&self, address: u64) -> u64 {
+        address & (1u64 << self.page_shift).wrapping_sub(1)
+    }
+
+    fn page(&self, dma: &Dma, index: u64) -> Result<u64, DmaError> {
+        let entry = index
+            .checked_mul(MTT_ENTRY_SIZE)
+            .and_then(|offset| offset.checked_add(self.mtt))
+            .and_then(|offset| offset.checked_add(dma.icm.layout().ok()?.mtt_base))
+            .ok_or(DmaError::Overflow)?;
+        let word = dma.memory.block(dma.icm.translate(entry)?)?;
+        let word = u64::from_be_bytes(word);
+        if word & MTT_FLAG_PRESENT == 0 {
+            return Err(DmaError::Mtt(entry));
+        }
+        Ok(word & !(MTT_ENTRY_SIZE - 1))
+    }
+
+    /// Calls `visit` with each physically contiguous piece of `offset..offset+length`: distance
+    /// from `offset`, guest address, bytes.
+    pub fn pieces(
+        &self,
+        dma: &Dma,
+        offset: u64,
+        length: usize,
+        mut visit: impl FnMut(usize, u64, usize) -> Result<(), DmaError>,
+    ) -> Result<(), DmaError> {
+        let mut done = 0usize;
+        while done < length {
+            let at = offset.checked_add(done as u64).ok_or(DmaError::Overflow)?;
+            let within = self.page_offset(at);
+            let room = (1u64 << self.page_shift).saturating_sub(within);
+            let count = length
+                .saturating_sub(done)
+                .min(usize::try_from(room).unwrap_or(usize::MAX));
+            let page = self.page(dma, at >> self.page_shift)?;
+            let address = page.checked_add(within).ok_or(DmaError::Overflow)?;
+            visit(done, address, count)?;
+            done = done.saturating_add(count);
+        }
+        Ok(())
+    }
+
+    /// Reads the buffer.
+    pub fn read(&self, dma: &Dma, offset: u64, data: &mut [u8]) -> Result<(), DmaError> {
+        self.pieces(dma, offset, data.len(), |done, address, count| {
+            match data.get_mut(done..done.saturating_add(count)) {
+                Some(piece) => dma.memory.read(address, piece),
+                None => Err(DmaError::Overflow),
+            }
+        })
+    }
+
+    /// Writes the buffer.
+    pub fn write(&self, dma: &Dma, offset: u64, data: &[u8]) -> Result<(), DmaError> {
+        self.pieces(dma, offset, data.len(), |done, address, count| {
+            match data.get(done..done.saturating_add(count)) {
+                Some(piece) => dma.memory.write(address, piece),
+                None => Err(DmaError::Overflow),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map() -> Icm {
+        let mut icm = Icm::default();
+        icm.map(0x10_000, 0x50_000, 0x4000).unwrap();
+        icm
+    }
+
+    #[test]
+    fn translation_follows_the_chunks() {
+        let icm = map();
+        assert_eq!(icm.translate(0x12_345), Ok(0x52_345));
+        assert_eq!(icm.translate(0x14_000), Err(DmaError::Icm(0x14_000)));
+        assert_eq!(icm.translate(0xf_fff), Err(DmaError::Icm(0xf_fff)));
+        assert_eq!(icm.pages(), 4);
+    }
+
+    #[test]
+    fn unmapping_the_middle_leaves_both_ends() {
+        let mut icm = map();
+        icm.unmap(0x11_000, 0x2000);
+        assert_eq!(icm.translate(0x10_fff), Ok(0x50_fff));
+        assert!(icm.translate(0x11_000).is_err());
+        assert!(icm.translate(0x12_fff).is_err());
+        assert_eq!(icm.translate(0x13_000), Ok(0x53_000));
+        assert_eq!(icm.pages(), 2);
+    }
+
+    #[test]
+    fn one_unmap_covers_several_chunks() {
+        let mut icm = map();
+        icm.map(0x14_000, 0x90_000, 0x2000).unwrap();
+        icm.unmap(0x10_000, 0x5000);
+        assert_eq!(icm.pages(), 1);
+        assert_eq!(icm.translate(0x15_010), Ok(0x91_010));
+    }
+
+    #[test]
+    fn a_chunk_must_end_inside_the_address_space() {
+        assert_eq!(
+            Icm::default().map(u64::MAX - 0xfff, 0, 0x2000),
+            Err(DmaError::Overflow)
+        );
+    }
+
+    #[test]
+    fn a_buffer_is_scattered_over_its_pages() {
+        let mut dma = Dma {
+            memory: GuestMemory::with_ram(0, 0x10_000),
+            icm: Icm::default(),
+        };
+        dma.icm.map(0, 0x1000, 0x1000).unwrap();
+        dma.icm.layout = Some(Layout::default());
+        // Two pages, in reverse order, and a third that is not there.
+        dma.memory.write(0x1000, &0x5001u64.to_be_bytes()).unwrap();
+        dma.memory.write(0x1008, &0x4001u64.to_be_bytes()).unwrap();
+        let buffer = Buffer::new(0, 12).unwrap();
+        buffer.write(&dma, 0xffe, &[1, 2, 3, 4]).unwrap();
+        assert_eq!(dma.memory.block::<2>(0x5ffe).unwrap(), [1, 2]);
+        assert_eq!(dma.memory.block::<2>(0x4000).unwrap(), [3, 4]);
+        let mut back = [0; 4];
+        buffer.read(&dma, 0xffe, &mut back).unwrap();
+        assert_eq!(back, [1, 2, 3, 4]);
+        assert_eq!(buffer.write(&dma, 0x2000, &[0]), Err(DmaError::Mtt(0x10)));
+        assert_eq!(Buffer::new(0, 11), None);
+        assert_eq!(Buffer::new(0, 63), None);
+    }
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! MAD_IFC: the subnet management agent inside the adapter, which the driver asks about its own
+//! node and ports. There is no subnet manager: LIDs are fixed and ports with a cable are active.
+
+use crate::bytes::Fields;
+use crate::command::{Command, Outcome, Output, Status};
+use crate::hca::{Hca, PORTS};
+
+/// Size of a management datagram.
+const MAD_SIZE: usize = 256;
+
+// struct ib_smp.
+const MAD_METHOD: usize = 0x03;
+const MAD_STATUS: usize = 0x04;
+const MAD_ATTR_ID: usize = 0x10;
+const MAD_ATTR_MOD: usize = 0x14;
+const MAD_DATA: usize = 0x40;
+const DATA_SIZE: usize = MAD_SIZE - MAD_DATA;
+const METHOD_GET_RESP: u8 = 0x81;
+/// Method and attribute combination not supported.
+const STATUS_UNSUPPORTED: u16 = 0x000c;
+
+/// Attributes (IB_SMP_ATTR_*).
+mod attribute {
+    pub const NODE_DESC: u16 = 0x10;
+    pub const NODE_INFO: u16 = 0x11;
+    pub const GUID_INFO: u16 = 0x14;
+    pub const PORT_INFO: u16 = 0x15;
+    pub const PKEY_TABLE: u16 = 0x16;
+    pub const SL_TO_VL_TABLE: u16 = 0x17;
+}
+
+const SUBNET_PREFIX: u64 = 0xfe80_0000_0000_0000;
+const DEFAULT_PKEY: u16 = 0xffff;
+/// Where a subnet manager would be, if there were one.
+const SM_LID: u16 = 1;
+/// The capabilities a ConnectX-3 port shows.
+const CAPABILITY_MASK: u32 = 0x0251_4868;
+
+const PORT_STATE_DOWN: u8 = 1;
+const PORT_STATE_ACTIVE: u8 = 4;
+const PORT_PHYS_STATE_POLLING: u8 = 2;
+const PORT_PHYS_STATE_LINK_UP: u8 = 5;
+
+impl Hca {
+    /// The GID of `port`.
+    pub fn port_gid(&self, port: u8) -> [u8; 16] {
+        let mut gid = [0; 16];
+        gid.set_be64(0, SUBNET_PREFIX);
+        gid.set_be64(8, self.port_guid(port));
+        gid
+    }
+
+    /// MAD_IFC: answers one management datagram, received on port `in_modifier`.
+    pub fn mad_ifc(&self, command: &Command) -> Outcome {
+        let port = command.in_modifier as u8;
+        if self.port(port).is_none() {
+            return Err(Status::BadIndex);
+        }
+        let mut mad: [u8; MAD_SIZE] = self.mailbox(command)?;
+        let modifier = mad.get_be32(MAD_ATTR_MOD);
+        mad.set_u8(MAD_METHOD, METHOD_GET_RESP);
+        let data = match mad.get_be16(MAD_ATTR_ID) {
+            attribute::NODE_DESC => Some(self.node_desc()),
+            attribute::NODE_INFO => Some(self.node_info(port)),
+            attribute::GUID_INFO => Some(self.guid_info(port, modifier)),
+            attribute::PORT_INFO => self.port_info(port, modifier as u8),
+            attribute::PKEY_TABLE => Some(pkey_table(modifier)),
+            attribute::SL_TO_VL_TABLE => Some([0; DATA_SIZE]),
+            _ => None,
+        };
+        match data {
+            Some(data) => mad.set_field(MAD_DATA, &data),
+            None => mad.set_be16(MAD_STATUS, STATUS_UNSUPPORTED),
+        }
+        Ok(Output::Mailbox(mad.to_vec()))
+    }
+
+    fn node_desc(&self) -> [u8; DATA_SIZE] {
+        let mut data = [0; DATA_SIZE];
+        match &self.firmware.node_description {
+            Some(description) => data.set_field(0, description),
+            None => data.set_field(0, b"modelled ConnectX-3"),
+        }
+        data
+    }
+
+    fn node_info(&self, port: u8) -> [u8; DATA_SIZE] {
+        const CHANNEL_ADAPTER: u8 = 1;
+        const OUI_MELLANOX: u32 = 0x0002c9;
+        let mut data = [0; DATA_SIZE];
+        data.set_u8(0, 1);
+        data.set_u8(1, 1);
+        data.set_u8(2, CHANNEL_ADAPTER);
+        data.set_u8(3, PORTS);
+        // The system image is a GUID of its own, after the ports'.
+        data.set_be64(4, self.port_guid(PORTS.wrapping_add(1)));
+        data.set_be64(12, self.node_guid());
+        data.set_be64(20, self.port_guid(port));
+        data.set_be16(28, 128);
+        data.set_be16(30, 0x1003);
+        data.set_be32(36, u32::from(port) << 24 | OUI_MELLANOX);
+        data
+    }
+
+    fn guid_info(&self, port: u8, block: u32) -> [u8; DATA_SIZE] {
+        let mut data = [0; DATA_SIZE];
+        if block == 0 {
+            data.set_be64(0, self.port_guid(port));
+        }
+        data
+    }
+
+    /// PortInfo of `wanted`, or of `port` itself.
+    fn port_info(&self, port: u8, wanted: u8) -> Option<[u8; DATA_SIZE]> {
+        let number = if wanted == 0 { port } else { wanted };
+        let state = self.port(number)?;
+        let (logical, physical) = if state.up {
+            (PORT_STATE_ACTIVE, PORT_PHYS_STATE_LINK_UP)
+        } else {
+            (PORT_STATE_DOWN, PORT_PHYS_STATE_POLLING)
+        };
+        let mut data = [0; DATA_SIZE];
+        data.set_be64(8, SUBNET_PREFIX);
+        data.set_be16(16, state.lid);
+        data.set_be16(18, SM_LID);
+        data.set_be32(20, CAPABILITY_MASK);
+        for (at, value) in [
+            (28, port),
+            // Link width enabled and supported 1x and 4x, active 4x.
+            (29, 3),
+            (30, 3),
+            (31, 2),
+            // Speed supported SDR, DDR and QDR; state.
+            (32, 7 << 4 | logical),
+            (33, physical << 4 | 2),
+            // Speed active QDR, enabled all.
+            (35, 4 << 4 | 7),
+            // MTU 4096 to the neighbour, 8 VLs, MTU 4096 at most.
+            (36, 5 << 4),
+            (37, 4 << 4),
+            (41, 5),
+            (43, 4 << 4),
+            // GUIDs; how long a subnet manager may take.
+            (50, 8),
+            (51, 18),
+        ] {
+            data.set_u8(at, value);
+        }
+        Some(data)
+    }
+}
+
+fn pkey_table(block: u32) -> [u8; DATA_SIZE] {
+    let mut data = [0; DATA_SIZE];
+    if block & 0xffff == 0 {
+        data.set_be16(0, DEFAULT_PKEY);
+    }
+    data
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Bench;
+
+    fn ask(bench: &mut Bench, attribute: u16, modifier: u32, port: u32) -> Vec<u8> {
+        let mut mad = [0; MAD_SIZE];
+        mad.set_be16(MAD_ATTR_ID, attribute);
+        mad.set_be32(MAD_ATTR_MOD, modifier);
+        bench.run(0x24, port, 0, &mad).unwrap();
+        bench.output(MAD_SIZE)
+    }
+
+    #[test]
+    fn ports_are_active_with_a_lid_each() {
+        let mut bench = Bench::new();
+        for port in [1, 2] {
+            let answer = ask(&mut bench, attribute::PORT_INFO, port, port);
+            assert_eq!(answer.get_u8(MAD_METHOD), METHOD_GET_RESP);
+            let info = &answer[MAD_DATA..];
+            assert_eq!(info.get_be16(16), port as u16);
+            assert_eq!(info.get_u8(32) & 0xf, PORT_STATE_ACTIVE);
+        }
+        bench.hca.set_port(1, false);
+        let answer = ask(&mut bench, attribute::PORT_INFO, 0, 1);
+        assert_eq!(answer[MAD_DATA + 32] & 0xf, PORT_STATE_DOWN);
+    }
+
+    #[test]
+    fn guids_of_node_and_ports_differ() {
+        let mut bench = Bench::new();
+        let info = ask(&mut bench, attribute::NODE_INFO, 0, 2);
+        let info = &info[MAD_DATA..];
+        assert_eq!(info.get_u8(3), 2);
+        assert_ne!(info.get_be64(12), info.get_be64(20));
+        let guids = ask(&mut bench, attribute::GUID_INFO, 0, 2);
+        assert_eq!(guids.get_be64(MAD_DATA), info.get_be64(20));
+        let keys = ask(&mut bench, attribute::PKEY_TABLE, 0, 2);
+        assert_eq!(keys.get_be16(MAD_DATA), DEFAULT_PKEY);
+    }
+
+    #[test]
+    fn other_attributes_are_not_supported() {
+        let mut bench = Bench::new();
+        let answer = ask(&mut bench, 0x01, 0, 1);
+        assert_eq!(answer.get_be16(MAD_STATUS), STATUS_UNSUPPORTED);
+        assert_eq!(bench.run(0x24, 3, 0, &[0; MAD_SIZE]), Err(Status::BadIndex));
+    }
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Serves modelled ConnectX-3 adapters to QEMU.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Parser;
+use vmlx4::server::{bind, Backend, Model};
+
+/// Serves modelled ConnectX-3 adapters to QEMU's vfio-user-pci.
+///
+/// Several sockets make several adapters on one InfiniBand subnet, for a guest each.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    /// UNIX socket for QEMU to connect to; an adapter each
+    #[arg(long = "socket", required = true)]
+    sockets: Vec<PathBuf>,
+
+    /// UNIX socket for tests to connect to, see vmlx4ctl
+    #[arg(long)]
+    control: Option<PathBuf>,
+
+    /// End when the first QEMU disconnects, instead of waiting for another
+    #[arg(long)]
+    once: bool,
+}
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+fn main() -> ExitCode {
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn")).init();
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            log::error!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A socket that a process killed earlier left behind keeps nobody out.
+fn remove_stale(path: &Path) {
+    use std::os::unix::fs::FileTypeExt;
+    let socket = std::fs::symlink_metadata(path).is_ok_and(|data| data.file_type().is_socket());
+    if socket && std::os::unix::net::UnixStream::connect(path).is_err() {
+        if let Err(error) = std::fs::remove_file(path) {
+            log::warn!("{}: {error}", path.display());
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), Error> {
+    let model = Model::new(arguments.sockets.len());
+    if let Some(path) = &arguments.control {
+        remove_stale(path);
+        vmlx4::control::listen(path, &model)?;
+    }
+    let engine = Arc::clone(&model);
+    std::thread::Builder::new()
+        .name("engine".into())
+        .spawn(move || engine.engine())?;
+
+    // All sockets listen before the first answer, so that QEMU may be started at once.
+    let mut servers = Vec::new();
+    for path in &arguments.sockets {
+        remove_stale(path);
+        servers.push(bind(path)?);
+    }
+    let (ended, end) = std::sync::mpsc::channel();
+    for (index, server) in servers.into_iter().enumerate() {
+        let mut backend = Backend::new(Arc::clone(&model), index);
+        let ended = ended.clone();
+        let once = arguments.once;
+        std::thread::Builder::new()
+            .name(format!("hca{index}"))
+            .spawn(move || loop {
+                let result = server.run(&mut backend);
+                backend.disconnect();
+                if let Err(error) = &result {
+                    log::warn!("adapter {index}: {error}");
+                }
+                if once {
+                    // The receiver lives as long as the process.
+                    let _ = ended.send(());
+                    return;
+                }
+            })?;
+    }
+    end.recv()?;
+    for path in arguments.sockets.iter().chain(&arguments.control) {
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
+}

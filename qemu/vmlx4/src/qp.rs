@@ -1,0 +1,1212 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Queue pairs: the context the driver gives, the state machine of the modify commands, and the
+//! rings in the driver's buffer. A QP lives from RST2INIT to 2RST or reset.
+//!
+//! The context is kept as the driver's own bytes, because QUERY_QP returns them.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::bytes::Fields;
+use crate::command::{Command, Opcode, Outcome, Output, Status};
+use crate::cq::{Cqe, Syndrome};
+use crate::eq::EventType;
+use crate::hca::Hca;
+use crate::icm::{Buffer, Dma};
+use crate::memory::DmaError;
+use crate::srq::RecvWqe;
+use crate::wqe::{ControlSegment, CONTROL_SIZE};
+
+/// log2 of the QPs, as QUERY_DEV_CAP tells it.
+pub const LOG_MAX_QPS: u8 = 18;
+/// log2 of the reserved ones.
+pub const LOG_RESERVED_QPS: u8 = 6;
+/// log2 of the longest message.
+pub const LOG_MAX_MESSAGE: u8 = 30;
+/// MLX4_XRC_QPN_BIT: set in the number of an XRC target everywhere.
+pub const XRC_QPN_BIT: u32 = 1 << 23;
+
+// The command's mailbox: which optional parameters count, then the context.
+const OPTPAR: usize = 0x00;
+const CONTEXT: usize = 0x08;
+const CONTEXT_SIZE: usize = 0xf8;
+const MAILBOX_SIZE: usize = CONTEXT + CONTEXT_SIZE;
+
+// struct mlx4_qp_context.
+const QPC_FLAGS: usize = 0x00;
+const QPC_PD: usize = 0x04;
+const QPC_MTU_MSGMAX: usize = 0x08;
+const QPC_RQ_SIZE_STRIDE: usize = 0x09;
+const QPC_SQ_SIZE_STRIDE: usize = 0x0a;
+const QPC_USR_PAGE: usize = 0x0c;
+const QPC_LOCAL_QPN: usize = 0x10;
+const QPC_REMOTE_QPN: usize = 0x14;
+const QPC_PRI_PATH: usize = 0x18;
+const QPC_ALT_PATH: usize = 0x44;
+const QPC_PARAMS1: usize = 0x70;
+const QPC_NEXT_SEND_PSN: usize = 0x78;
+const QPC_CQN_SEND: usize = 0x7c;
+const QPC_PARAMS2: usize = 0x90;
+const QPC_RNR_NEXTRECVPSN: usize = 0x94;
+const QPC_XRCD: usize = 0x98;
+const QPC_CQN_RECV: usize = 0x9c;
+const QPC_DB_REC_ADDR: usize = 0xa0;
+const QPC_QKEY: usize = 0xa8;
+const QPC_SRQN: usize = 0xac;
+const QPC_LOG_PAGE_SIZE: usize = 0xc8;
+const QPC_MTT_BASE_ADDR_H: usize = 0xcb;
+const QPC_MTT_BASE_ADDR_L: usize = 0xcc;
+
+// struct mlx4_qp_path.
+const PATH_SIZE: usize = 0x2c;
+const PATH_PKEY_INDEX: usize = 0x03;
+const PATH_RLID: usize = 0x06;
+const PATH_ACKTO: usize = 0x08;
+const PATH_SCHED_QUEUE: usize = 0x20;
+/// In PATH_SCHED_QUEUE: port 2.
+const SCHED_QUEUE_PORT_2: u8 = 1 << 6;
+/// In PATH_ACKTO: the timeout; below it, the link type.
+const ACKTO_MASK: u8 = 0xf8;
+
+/// In QPC_SRQN: there is one.
+const SRQN_VALID: u32 = 1 << 24;
+/// In QPC_FLAGS: path migration state.
+const PM_SHIFT: u32 = 11;
+const PM_MASK: u32 = 3 << PM_SHIFT;
+/// In QPC_PARAMS1.
+const PARAMS1_RNR_RETRY: u32 = 7 << 13;
+const PARAMS1_RETRY_CNT: u32 = 7 << 16;
+const PARAMS1_SRA_MAX: u32 = 7 << 21;
+/// In QPC_PARAMS2 (MLX4_QP_BIT_*).
+const QP_BIT_RRE: u32 = 1 << 15;
+const QP_BIT_RWE: u32 = 1 << 14;
+const QP_BIT_RAE: u32 = 1 << 13;
+const PARAMS2_RRA_MAX: u32 = 7 << 21;
+/// In QPC_RNR_NEXTRECVPSN.
+const RNR_TIMER: u32 = 0x1f << 24;
+const PSN: u32 = 0xff_ffff;
+
+/// In the modifier of RTS2SQD: tell when the queue has drained.
+const SQD_EVENT: u32 = 1 << 31;
+
+/// 4096 ns, four-fold: the spec lets an ACK timeout last up to four times its nominal value.
+const ACK_TIMEOUT_UNIT: u64 = 4 * 4096;
+/// A QP without an ACK timeout waits forever; this often the model looks whether that has ended.
+const ENDLESS_POLL: Duration = Duration::from_millis(50);
+/// How often a QP in error looks for newly posted receives, which ring no doorbell.
+const FLUSH_POLL: Duration = Duration::from_millis(5);
+
+/// Optional parameters of a transition (enum mlx4_qp_optpar).
+mod optpar {
+    pub const ALT_ADDR_PATH: u32 = 1 << 0;
+    pub const RRE: u32 = 1 << 1;
+    pub const RAE: u32 = 1 << 2;
+    pub const RWE: u32 = 1 << 3;
+    pub const PKEY_INDEX: u32 = 1 << 4;
+    pub const Q_KEY: u32 = 1 << 5;
+    pub const RNR_TIMEOUT: u32 = 1 << 6;
+    pub const PRIMARY_ADDR_PATH: u32 = 1 << 7;
+    pub const SRA_MAX: u32 = 1 << 8;
+    pub const RRA_MAX: u32 = 1 << 9;
+    pub const PM_STATE: u32 = 1 << 10;
+    pub const RETRY_COUNT: u32 = 1 << 12;
+    pub const RNR_RETRY: u32 = 1 << 13;
+    pub const ACK_TIMEOUT: u32 = 1 << 14;
+    pub const SCHED_QUEUE: u32 = 1 << 16;
+
+    /// What may change once the connection is up.
+    pub const CONNECTED: u32 = ALT_ADDR_PATH | RRE | RAE | RWE | Q_KEY | RNR_TIMEOUT | PM_STATE;
+}
+
+/// State of a QP (enum mlx4_qp_state).
+#[allow(missing_docs)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum State {
+    Rst = 0,
+    Init = 1,
+    Rtr = 2,
+    Rts = 3,
+    Sqer = 4,
+    Sqd = 5,
+    Err = 6,
+    SqDraining = 7,
+}
+
+/// Transport service (MLX4_QP_ST_*).
+#[allow(missing_docs)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum Service {
+    Rc = 0x0,
+    Uc = 0x1,
+    Ud = 0x3,
+    Xrc = 0x6,
+    Mlx = 0x7,
+}
+
+impl Service {
+    fn from_bits(bits: u32) -> Option<Self> {
+        Some(match bits {
+            0x0 => Self::Rc,
+            0x1 => Self::Uc,
+            0x3 => Self::Ud,
+            0x6 => Self::Xrc,
+            0x7 => Self::Mlx,
+            _ => return None,
+        })
+    }
+
+    /// Requests are acknowledged.
+    pub fn reliable(self) -> bool {
+        matches!(self, Self::Rc | Self::Xrc)
+    }
+}
+
+/// Path migration state (MLX4_QP_PM_*).
+#[allow(missing_docs)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum Migration {
+    Armed = 0x0,
+    Rearm = 0x1,
+    Migrated = 0x3,
+}
+
+/// The QP context.
+#[derive(Clone)]
+pub struct Context([u8; CONTEXT_SIZE]);
+
+impl Context {
+    fn service(&self) -> Option<Service> {
+        Service::from_bits(self.0.get_be32(QPC_FLAGS) >> 16 & 0xf)
+    }
+
+    /// The protection domain.
+    pub fn pd(&self) -> u32 {
+        self.0.get_be24(QPC_PD)
+    }
+
+    /// The UAR page its doorbell must come from.
+    pub fn uar_page(&self) -> u32 {
+        self.0.get_be24(QPC_USR_PAGE)
+    }
+
+    /// Longest message.
+    pub fn max_message(&self) -> u64 {
+        1 << (self.0.get_u8(QPC_MTU_MSGMAX) & 0x1f).min(LOG_MAX_MESSAGE)
+    }
+
+    /// The QP at the other end.
+    pub fn remote_qpn(&self) -> u32 {
+        self.0.get_be24(QPC_REMOTE_QPN)
+    }
+
+    /// The port at the other end of the primary path.
+    pub fn remote_lid(&self) -> u16 {
+        self.0.get_be16(QPC_PRI_PATH + PATH_RLID)
+    }
+
+    /// The port at the other end of the alternate path.
+    pub fn alternate_remote_lid(&self) -> u16 {
+        self.0.get_be16(QPC_ALT_PATH + PATH_RLID)
+    }
+
+    /// Our port on the primary path.
+    pub fn port(&self) -> u8 {
+        Self::port_of(self.0.get_u8(QPC_PRI_PATH + PATH_SCHED_QUEUE))
+    }
+
+    /// Our port on the alternate path.
+    pub fn alternate_port(&self) -> u8 {
+        Self::port_of(self.0.get_u8(QPC_ALT_PATH + PATH_SCHED_QUEUE))
+    }
+
+    fn port_of(sched_queue: u8) -> u8 {
+        if sched_queue & SCHED_QUEUE_PORT_2 != 0 {
+            2
+        } else {
+            1
+        }
+    }
+
+    /// Service level of the primary path.
+    pub fn service_level(&self) -> u8 {
+        self.0.get_u8(QPC_PRI_PATH + PATH_SCHED_QUEUE) >> 2 & 0xf
+    }
+
+    /// How long to wait for an answer; none is forever.
+    pub fn ack_timeout(&self) -> Option<Duration> {
+        match self.0.get_u8(QPC_PRI_PATH + PATH_ACKTO) >> 3 {
+            0 => None,
+            log => Some(Duration::from_nanos(ACK_TIMEOUT_UNIT << u32::from(log))),
+        }
+    }
+
+    /// How often to ask again when nobody answers.
+    pub fn retry_count(&self) -> u8 {
+        (self.0.get_be32(QPC_PARAMS1) >> 16 & 7) as u8
+    }
+
+    /// How often to ask again a receiver that is not ready; 7 is forever.
+    pub fn rnr_retry(&self) -> u8 {
+        (self.0.get_be32(QPC_PARAMS1) >> 13 & 7) as u8
+    }
+
+    /// How long a requester that finds us not ready shall wait.
+    pub fn rnr_timer(&self) -> Duration {
+        // The spec's table, in units of 10 us.
+        const TIMER: [u32; 32] = [
+            65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768,
+            1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
+        ];
+        let code = (self.0.get_be32(QPC_RNR_NEXTRECVPSN) & RNR_TIMER) >> 24;
+        let units = TIMER.get(code as usize).copied().unwrap_or(65536);
+        Duration::from_micros(u64::from(units).saturating_mul(10))
+    }
+
+    fn params2(&self, bit: u32) -> bool {
+        self.0.get_be32(QPC_PARAMS2) & bit != 0
+    }
+
+    /// Peers may read.
+    pub fn remote_read_enabled(&self) -> bool {
+        self.params2(QP_BIT_RRE)
+    }
+
+    /// Peers may write.
+    pub fn remote_write_enabled(&self) -> bool {
+        self.params2(QP_BIT_RWE)
+    }
+
+    /// Peers may use atomics.
+    pub fn remote_atomic_enabled(&self) -> bool {
+        self.params2(QP_BIT_RAE)
+    }
+
+    /// The XRC domain of a target; 0 otherwise.
+    pub fn xrcd(&self) -> u16 {
+        self.0.get_be32(QPC_XRCD) as u16
+    }
+
+    /// The CQ of sends.
+    pub fn cqn_send(&self) -> u32 {
+        self.0.get_be24(QPC_CQN_SEND)
+    }
+
+    /// The CQ of receives.
+    pub fn cqn_recv(&self) -> u32 {
+        self.0.get_be24(QPC_CQN_RECV)
+    }
+
+    /// The key datagrams must carry.
+    pub fn qkey(&self) -> u32 {
+        self.0.get_be32(QPC_QKEY)
+    }
+
+    /// The SRQ, if one is attached.
+    pub fn srqn(&self) -> Option<u32> {
+        let word = self.0.get_be32(QPC_SRQN);
+        (word & SRQN_VALID != 0).then_some(word & 0xff_ffff)
+    }
+
+    /// Path migration state.
+    pub fn migration(&self) -> Migration {
+        match (self.0.get_be32(QPC_FLAGS) & PM_MASK) >> PM_SHIFT {
+            0 => Migration::Armed,
+            1 => Migration::Rearm,
+            _ => Migration::Migrated,
+        }
+    }
+
+    fn set_migration(&mut self, state: Migration) {
+        self.overlay32(QPC_FLAGS, PM_MASK, (state as u32) << PM_SHIFT);
+    }
+
+    fn set_state(&mut self, state: State) {
+        self.overlay32(QPC_FLAGS, 0xf << 28, (state as u32) << 28);
+    }
+
+    fn overlay32(&mut self, at: usize, mask: u32, value: u32) {
+        let word = self.0.get_be32(at) & !mask | value & mask;
+        self.0.set_be32(at, word);
+    }
+
+    fn copy32(&mut self, from: &Self, at: usize, mask: u32) {
+        self.overlay32(at, mask, from.0.get_be32(at));
+    }
+
+    fn copy_path(&mut self, from: &[u8; PATH_SIZE], at: usize) {
+        self.0.set_field(at, from);
+    }
+
+    /// Takes over from `from` what `parameters` names.
+    fn apply(&mut self, from: &Self, parameters: u32) {
+        let has = |parameter| parameters & parameter != 0;
+        if has(optpar::PRIMARY_ADDR_PATH) {
+            let pkey_index = self.0.get_u8(QPC_PRI_PATH + PATH_PKEY_INDEX);
+            let timeout = self.0.get_u8(QPC_PRI_PATH + PATH_ACKTO) & ACKTO_MASK;
+            self.copy_path(&from.0.field(QPC_PRI_PATH), QPC_PRI_PATH);
+            let link = self.0.get_u8(QPC_PRI_PATH + PATH_ACKTO) & !ACKTO_MASK;
+            self.0.set_u8(QPC_PRI_PATH + PATH_PKEY_INDEX, pkey_index);
+            self.0.set_u8(QPC_PRI_PATH + PATH_ACKTO, timeout | link);
+        }
+        if has(optpar::SCHED_QUEUE) {
+            let queue = from.0.get_u8(QPC_PRI_PATH + PATH_SCHED_QUEUE);
+            self.0.set_u8(QPC_PRI_PATH + PATH_SCHED_QUEUE, queue);
+        }
+        if has(optpar::PKEY_INDEX) {
+            let pkey_index = from.0.get_u8(QPC_PRI_PATH + PATH_PKEY_INDEX);
+            self.0.set_u8(QPC_PRI_PATH + PATH_PKEY_INDEX, pkey_index);
+        }
+        if has(optpar::ACK_TIMEOUT) {
+            let timeout = from.0.get_u8(QPC_PRI_PATH + PATH_ACKTO) & ACKTO_MASK;
+            let link = self.0.get_u8(QPC_PRI_PATH + PATH_ACKTO) & !ACKTO_MASK;
+            self.0.set_u8(QPC_PRI_PATH + PATH_ACKTO, timeout | link);
+        }
+        if has(optpar::ALT_ADDR_PATH) {
+            self.copy_path(&from.0.field(QPC_ALT_PATH), QPC_ALT_PATH);
+        }
+        for (parameter, at, mask) in [
+            (optpar::RRE, QPC_PARAMS2, QP_BIT_RRE),
+            (optpar::RAE, QPC_PARAMS2, QP_BIT_RAE),
+            (optpar::RWE, QPC_PARAMS2, QP_BIT_RWE),
+            (optpar::RRA_MAX, QPC_PARAMS2, PARAMS2_RRA_MAX),
+            (optpar::SRA_MAX, QPC_PARAMS1, PARAMS1_SRA_MAX),
+            (optpar::RETRY_COUNT, QPC_PARAMS1, PARAMS1_RETRY_CNT),
+            (optpar::RNR_RETRY, QPC_PARAMS1, PARAMS1_RNR_RETRY),
+            (optpar::RNR_TIMEOUT, QPC_RNR_NEXTRECVPSN, RNR_TIMER),
+            (optpar::PM_STATE, QPC_FLAGS, PM_MASK),
+            (optpar::Q_KEY, QPC_QKEY, u32::MAX),
+        ] {
+            if has(parameter) {
+                self.copy32(from, at, mask);
+            }
+        }
+    }
+
+    /// Makes the alternate path the primary one.
+    fn migrate(&mut self) {
+        self.copy_path(&self.0.field(QPC_ALT_PATH), QPC_PRI_PATH);
+        self.set_migration(Migration::Migrated);
+    }
+}
+
+/// A ring of WQEs in a QP's buffer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ring {
+    offset: u64,
+    entries: u32,
+    stride: usize,
+    /// The next WQE.
+    pub index: u16,
+}
+
+impl Ring {
+    /// The ring whose size byte in the context is `size_stride`.
+    fn new(size_stride: u8) -> Self {
+        Self {
+            offset: 0,
+            entries: 1 << (size_stride >> 3 & 0xf),
+            stride: 16 << (size_stride & 7),
+            index: 0,
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        u64::from(self.entries).saturating_mul(self.stride as u64)
+    }
+
+    fn wqe_offset(&self) -> u64 {
+        let index = u32::from(self.index) & self.entries.wrapping_sub(1);
+        u64::from(index)
+            .saturating_mul(self.stride as u64)
+            .saturating_add(self.offset)
+    }
+
+    fn advance(&mut self) {
+        self.index = self.index.wrapping_add(1);
+    }
+}
+
+/// What the head of a send queue waits for.
+#[derive(Clone, Copy, Debug)]
+pub struct Stall {
+    /// Not to be tried before.
+    pub until: Instant,
+    /// Times the receiver was not ready.
+    pub rnr: u8,
+    /// Times nobody answered.
+    pub timeouts: u8,
+}
+
+/// A queue pair.
+pub struct Qp {
+    /// Its number; an XRC target's with [`XRC_QPN_BIT`].
+    pub qpn: u32,
+    /// What the driver gave.
+    pub context: Context,
+    /// State, also in the context.
+    pub state: State,
+    /// Transport service.
+    pub service: Service,
+    /// None: it was never in INIT, and has no queues.
+    buffer: Option<Buffer>,
+    /// The send queue.
+    pub sq: Ring,
+    /// The receive queue, unless an SRQ takes its place.
+    rq: Option<Ring>,
+    /// The doorbell was rung and the send queue not yet found empty. Without that nobody looks at
+    /// it: `mlx4_ib` leaves the send queue of a user's XRC target as it was allocated.
+    pub rung: bool,
+    /// COMM_EST has been told.
+    pub established: bool,
+    /// SQ_DRAINED is wanted.
+    sqd_event: bool,
+    /// Set while the head of the send queue waits.
+    pub stall: Option<Stall>,
+    /// In error: when it is next looked at for new receives.
+    flush_at: Option<Instant>,
+}
+
+impl Qp {
+    fn new(qpn: u32, mut context: Context, state: State) -> Option<Self> {
+        let service = context.service()?;
+        let mtt = u64::from(context.0.get_u8(QPC_MTT_BASE_ADDR_H)) << 32
+            | u64::from(context.0.get_be32(QPC_MTT_BASE_ADDR_L));
+        let page_shift = u32::from(context.0.get_u8(QPC_LOG_PAGE_SIZE) & 0x3f).saturating_add(12);
+        let mut sq = Ring::new(context.0.get_u8(QPC_SQ_SIZE_STRIDE));
+        // Without a receive queue its size byte means nothing.
+        let mut rq = (context.srqn().is_none() && service != Service::Xrc)
+            .then(|| Ring::new(context.0.get_u8(QPC_RQ_SIZE_STRIDE)));
+        // The queue with the larger stride comes first.
+        if let Some(rq) = &mut rq {
+            if rq.stride > sq.stride {
+                sq.offset = rq.bytes();
+            } else {
+                rq.offset = sq.bytes();
+            }
+        }
+        context.0.set_be32(QPC_LOCAL_QPN, qpn);
+        context.set_state(state);
+        Some(Self {
+            qpn,
+            buffer: match state {
+                State::Init => Some(Buffer::new(mtt, page_shift)?),
+                _ => None,
+            },
+            context,
+            state,
+            service,
+            sq,
+            rq,
+            rung: false,
+            established: false,
+            sqd_event: false,
+            stall: None,
+            flush_at: None,
+        })
+    }
+
+    /// The receiving end of an XRC connection.
+    pub fn is_xrc_target(&self) -> bool {
+        self.service == Service::Xrc && self.context.xrcd() != 0
+    }
+
+    fn set_state(&mut self, state: State) {
+        self.state = state;
+        self.context.set_state(state);
+    }
+
+    /// Receives are possible.
+    pub fn can_receive(&self) -> bool {
+        matches!(
+            self.state,
+            State::Rtr | State::Rts | State::Sqer | State::Sqd | State::SqDraining
+        )
+    }
+
+    /// The control segment at the head of the send queue, if the driver has posted one there.
+    pub fn send_head(&mut self, dma: &Dma) -> Result<Option<ControlSegment>, DmaError> {
+        let (Some(buffer), true) = (self.buffer, self.rung) else {
+            return Ok(None);
+        };
+        let mut segment = [0; CONTROL_SIZE];
+        buffer.read(dma, self.sq.wqe_offset(), &mut segment)?;
+        let control = ControlSegment::parse(&segment);
+        let round = u32::from(self.sq.index) & self.sq.entries != 0;
+        self.rung = control.owner == round;
+        Ok(self.rung.then_some(control))
+    }
+
+    /// The whole WQE at the head: `None` if it claims to be longer than it can be.
+    pub fn send_wqe(
+        &self,
+        dma: &Dma,
+        control: &ControlSegment,
+    ) -> Result<Option<Vec<u8>>, DmaError> {
+        let Some(buffer) = self.buffer else {
+            return Ok(None);
+        };
+        if control.size < CONTROL_SIZE || control.size > self.sq.stride {
+            return Ok(None);
+        }
+        let mut wqe = vec![0; control.size];
+        buffer.read(dma, self.sq.wqe_offset(), &mut wqe)?;
+        Ok(Some(wqe))
+    }
+
+    /// Takes the WQE at the head of the QP's own receive queue, if there is one.
+    pub fn take_receive(&mut self, dma: &Dma) -> Result<Option<RecvWqe>, DmaError> {
+        let (Some(buffer), Some(rq)) = (self.buffer, &mut self.rq) else {
+            return Ok(None);
+        };
+        let doorbell = self.context.0.get_be64(QPC_DB_REC_ADDR) & !3;
+        let posted = u32::from_be_bytes(dma.memory.block(doorbell)?) as u16;
+        if posted == rq.index {
+            return Ok(None);
+        }
+        let index = rq.index;
+        let mut scatter = vec![0; rq.stride];
+        buffer.read(dma, rq.wqe_offset(), &mut scatter)?;
+        rq.advance();
+        Ok(Some(RecvWqe { index, scatter }))
+    }
+}
+
+/// All queue pairs of an adapter.
+#[derive(Default)]
+pub struct Qps {
+    table: BTreeMap<u32, Qp>,
+    /// QP0 of port 1; QP0 of port 2 and the two QP1s follow.
+    pub special_base: u32,
+}
+
+/// A QP as a test sees it.
+#[derive(Serialize)]
+#[allow(missing_docs)]
+pub struct QpReport {
+    pub qpn: u32,
+    pub service: Service,
+    pub state: State,
+    pub pd: u32,
+    pub xrcd: u16,
+    pub srqn: Option<u32>,
+    pub xrc_target: bool,
+    pub remote_qpn: u32,
+    pub remote_lid: u16,
+    pub port: u8,
+    pub migration: Migration,
+}
+
+impl Qps {
+    /// Forgets the QPs, as a reset does.
+    pub fn reset(&mut self) {
+        self.table.clear();
+        self.special_base = 0;
+    }
+
+    /// QP `qpn`.
+    pub fn get(&self, qpn: u32) -> Option<&Qp> {
+        self.table.get(&qpn)
+    }
+
+    /// QP `qpn`, to change.
+    pub fn get_mut(&mut self, qpn: u32) -> Option<&mut Qp> {
+        self.table.get_mut(&qpn)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Qp> {
+        self.table.values()
+    }
+
+    /// All of them, for a test.
+    pub fn report(&self) -> Vec<QpReport> {
+        self.iter()
+            .map(|qp| QpReport {
+                qpn: qp.qpn,
+                service: qp.service,
+                state: qp.state,
+                pd: qp.context.pd(),
+                xrcd: qp.context.xrcd(),
+                srqn: qp.context.srqn(),
+                xrc_target: qp.is_xrc_target(),
+                remote_qpn: qp.context.remote_qpn(),
+                remote_lid: qp.context.remote_lid(),
+                port: qp.context.port(),
+                migration: qp.context.migration(),
+            })
+            .collect()
+    }
+}
+
+/// A modify command: from which states, to which, taking over what without being asked, and what
+/// when asked.
+struct Transition {
+    from: &'static [State],
+    to: State,
+    required: u32,
+    optional: u32,
+}
+
+fn transition(opcode: Opcode) -> Option<Transition> {
+    use State::*;
+    let (from, to, required, optional): (&[State], _, _, _) = match opcode {
+        Opcode::INIT2INIT_QP => (
+            &[Init],
+            Init,
+            0,
+            optpar::RRE
+                | optpar::RAE
+                | optpar::RWE
+                | optpar::Q_KEY
+                | optpar::PKEY_INDEX
+                | optpar::PRIMARY_ADDR_PATH
+                | optpar::SCHED_QUEUE,
+        ),
+        Opcode::INIT2RTR_QP => (
+            &[Init],
+            Rtr,
+            optpar::PRIMARY_ADDR_PATH | optpar::RRA_MAX | optpar::RNR_TIMEOUT,
+            optpar::CONNECTED | optpar::PKEY_INDEX,
+        ),
+        Opcode::RTR2RTS_QP => (
+            &[Rtr],
+            Rts,
+            optpar::ACK_TIMEOUT | optpar::RETRY_COUNT | optpar::RNR_RETRY | optpar::SRA_MAX,
+            optpar::CONNECTED,
+        ),
+        Opcode::RTS2RTS_QP => (&[Rts], Rts, 0, optpar::CONNECTED),
+        Opcode::SQERR2RTS_QP => (&[Sqer], Rts, 0, optpar::CONNECTED),
+        Opcode::RTS2SQD_QP => (&[Rts], Sqd, 0, 0),
+        Opcode::SQD2SQD_QP => (
+            &[Sqd, SqDraining],
+            Sqd,
+            0,
+            optpar::CONNECTED
+                | optpar::PRIMARY_ADDR_PATH
+                | optpar::SCHED_QUEUE
+                | optpar::PKEY_INDEX
+                | optpar::ACK_TIMEOUT
+                | optpar::RETRY_COUNT
+                | optpar::RNR_RETRY
+                | optpar::SRA_MAX
+                | optpar::RRA_MAX,
+        ),
+        Opcode::SQD2RTS_QP => (&[Sqd, SqDraining], Rts, 0, optpar::CONNECTED),
+        _ => return None,
+    };
+    Some(Transition {
+        from,
+        to,
+        required,
+        optional,
+    })
+}
+
+impl Hca {
+    /// CONF_SPECIAL_QP: which QPs are QP0 and QP1.
+    pub fn conf_special_qp(&mut self, command: &Command) -> Outcome {
+        self.qps.special_base = command.in_modifier & 0xff_ffff;
+        Ok(Output::None)
+    }
+
+    /// QUERY_QP.
+    pub fn query_qp(&mut self, command: &Command) -> Outcome {
+        let qp = self
+            .qps
+            .get(command.in_modifier & 0xff_ffff)
+            .ok_or(Status::BadIndex)?;
+        let mut mailbox = vec![0; MAILBOX_SIZE];
+        mailbox.set_field(CONTEXT, &qp.context.0);
+        Ok(Output::Mailbox(mailbox))
+    }
+
+    /// The commands that move a QP from state to state.
+    pub fn modify_qp(&mut self, opcode: Opcode, command: &Command, now: Instant) -> Outcome {
+        let qpn = command.in_modifier & 0xff_ffff;
+        if qpn & !XRC_QPN_BIT >= 1 << LOG_MAX_QPS {
+            return Err(Status::BadIndex);
+        }
+        if opcode == Opcode::_2RST_QP {
+            self.qps.table.remove(&qpn);
+            return Ok(Output::None);
+        }
+        let mailbox: [u8; MAILBOX_SIZE] = self.mailbox(command)?;
+        let new = Context(mailbox.field(CONTEXT));
+        match opcode {
+            Opcode::RST2INIT_QP => {
+                if self.qps.get(qpn).is_some() {
+                    return Err(Status::BadQpState);
+                }
+                let qp = Qp::new(qpn, new, State::Init).ok_or(Status::BadParam)?;
+                self.qps.table.insert(qpn, qp);
+                return Ok(Output::None);
+            }
+            Opcode::_2ERR_QP => {
+                if self.qps.get(qpn).is_none() {
+                    let qp = Qp::new(qpn, new, State::Rst).ok_or(Status::BadParam)?;
+                    self.qps.table.insert(qpn, qp);
+                }
+                self.enter_error(qpn, now);
+                return Ok(Output::None);
+            }
+            _ => {}
+        }
+        let transition = transition(opcode).ok_or(Status::BadOp)?;
+        let qp = self.qps.get_mut(qpn).ok_or(Status::BadQpState)?;
+        if !transition.from.contains(&qp.state) {
+            return Err(Status::BadQpState);
+        }
+        let before = qp.context.migration();
+        let asked = mailbox.get_be32(OPTPAR);
+        let context = &mut qp.context;
+        context.apply(&new, transition.required | asked & transition.optional);
+        match opcode {
+            Opcode::INIT2RTR_QP => {
+                context
+                    .0
+                    .set_u8(QPC_MTU_MSGMAX, new.0.get_u8(QPC_MTU_MSGMAX));
+                context.0.set_be32(QPC_REMOTE_QPN, new.remote_qpn());
+                context.copy32(&new, QPC_RNR_NEXTRECVPSN, PSN);
+            }
+            Opcode::RTR2RTS_QP => context.copy32(&new, QPC_NEXT_SEND_PSN, PSN),
+            _ => {}
+        }
+        let to = match opcode {
+            // What has begun is ended first.
+            Opcode::RTS2SQD_QP if qp.stall.is_some() => State::SqDraining,
+            Opcode::SQD2SQD_QP => qp.state,
+            _ => transition.to,
+        };
+        qp.set_state(to);
+        if opcode == Opcode::RTS2SQD_QP {
+            qp.sqd_event = command.in_modifier & SQD_EVENT != 0;
+        }
+        let migrate = matches!(qp.state, State::Rts | State::Sqd)
+            && before == Migration::Armed
+            && qp.context.migration() == Migration::Migrated;
+        self.check_drained(qpn);
+        if migrate {
+            self.migrate(qpn);
+        }
+        self.schedule.queue(qpn);
+        Ok(Output::None)
+    }
+
+    /// The send queue of a draining QP has nothing under way: tell who asked.
+    pub fn check_drained(&mut self, qpn: u32) {
+        let Some(qp) = self.qps.get_mut(qpn) else {
+            return;
+        };
+        if qp.state == State::SqDraining && qp.stall.is_none() {
+            qp.set_state(State::Sqd);
+        }
+        if qp.state == State::Sqd && std::mem::take(&mut qp.sqd_event) {
+            self.event(EventType::SqDrained, qpn);
+        }
+    }
+
+    /// Moves QP `qpn` to its alternate path.
+    pub fn migrate(&mut self, qpn: u32) {
+        if let Some(qp) = self.qps.get_mut(qpn) {
+            qp.context.migrate();
+            self.event(EventType::PathMig, qpn);
+        }
+    }
+
+    /// The peer of QP `qpn` is rearmed: so are we, if we were waiting for that.
+    pub fn peer_rearmed(&mut self, qpn: u32) {
+        if let Some(qp) = self.qps.get_mut(qpn) {
+            if qp.context.migration() == Migration::Rearm {
+                qp.context.set_migration(Migration::Armed);
+            }
+        }
+    }
+
+    /// Puts QP `qpn` into the error state, flushing what is posted.
+    pub fn enter_error(&mut self, qpn: u32, now: Instant) {
+        let Some(qp) = self.qps.get_mut(qpn) else {
+            return;
+        };
+        let first = qp.state != State::Err;
+        qp.set_state(State::Err);
+        qp.stall = None;
+        let shared = qp.context.srqn().is_some() || qp.is_xrc_target();
+        self.flush(qpn, now);
+        if first && shared {
+            self.event(EventType::SrqQpLastWqe, qpn);
+        }
+    }
+
+    /// A datagram QP could not send: its send queue stops, it still receives.
+    pub fn enter_send_error(&mut self, qpn: u32) {
+        if let Some(qp) = self.qps.get_mut(qpn) {
+            qp.set_state(State::Sqer);
+            qp.stall = None;
+            self.flush_sends(qpn);
+        }
+    }
+
+    fn flush_sends(&mut self, qpn: u32) {
+        while let Some(qp) = self.qps.get_mut(qpn) {
+            // At most one round: the owner bit of the next one differs.
+            let Ok(Some(control)) = qp.send_head(&self.dma) else {
+                return;
+            };
+            // An empty WQE is none: the ring would never end.
+            if control.size == 0 {
+                qp.rung = false;
+                return;
+            }
+            let cqe = Cqe::send_error(qpn, qp.sq.index, Syndrome::WrFlushErr);
+            let cqn = qp.context.cqn_send();
+            qp.sq.advance();
+            self.complete(cqn, cqe, false);
+        }
+    }
+
+    /// Completes everything posted on QP `qpn`, which is in error, as flushed.
+    pub fn flush(&mut self, qpn: u32, now: Instant) {
+        self.flush_sends(qpn);
+        while let Some(qp) = self.qps.get_mut(qpn) {
+            let Ok(Some(wqe)) = qp.take_receive(&self.dma) else {
+                break;
+            };
+            let cqn = qp.context.cqn_recv();
+            let cqe = Cqe::receive_error(qpn, wqe.index, Syndrome::WrFlushErr)
+                .remote(qp.context.remote_qpn(), false);
+            self.complete(cqn, cqe, false);
+        }
+        let Some(qp) = self.qps.get_mut(qpn) else {
+            return;
+        };
+        let due = qp.flush_at.is_none_or(|at| at <= now);
+        if due && qp.rq.is_some() && qp.buffer.is_some() {
+            let again = now.checked_add(FLUSH_POLL).unwrap_or(now);
+            qp.flush_at = Some(again);
+            self.schedule.queue_at(again, qpn);
+        }
+    }
+
+    /// Nobody answered the request at the head of QP `qpn`. Says whether to give up.
+    pub fn stall_timeout(&mut self, qpn: u32, now: Instant) -> bool {
+        let Some(qp) = self.qps.get_mut(qpn) else {
+            return false;
+        };
+        let timeout = qp.context.ack_timeout();
+        let mut stall = qp.stall.unwrap_or(Stall {
+            until: now,
+            rnr: 0,
+            timeouts: 0,
+        });
+        if timeout.is_some() && stall.timeouts >= qp.context.retry_count().saturating_add(1) {
+            if qp.context.migration() != Migration::Armed {
+                return true;
+            }
+            stall.timeouts = 0;
+            qp.stall = Some(stall);
+            self.migrate(qpn);
+            self.schedule.queue(qpn);
+            return false;
+        }
+        stall.timeouts = stall.timeouts.saturating_add(1);
+        let wait = timeout.unwrap_or(ENDLESS_POLL);
+        stall.until = now.checked_add(wait).unwrap_or(now);
+        qp.stall = Some(stall);
+        self.schedule.queue_at(stall.until, qpn);
+        false
+    }
+
+    /// The receiver of the request at the head of QP `qpn` is not ready and asks to wait. Says
+    /// whether to give up.
+    pub fn stall_rnr(&mut self, qpn: u32, wait: Duration, now: Instant) -> bool {
+        const FOREVER: u8 = 7;
+        let Some(qp) = self.qps.get_mut(qpn) else {
+            return false;
+        };
+        let mut stall = qp.stall.unwrap_or(Stall {
+            until: now,
+            rnr: 0,
+            timeouts: 0,
+        });
+        let limit = qp.context.rnr_retry();
+        if limit != FOREVER && stall.rnr >= limit {
+            return true;
+        }
+        stall.rnr = stall.rnr.saturating_add(1);
+        stall.timeouts = 0;
+        stall.until = now.checked_add(wait).unwrap_or(now);
+        qp.stall = Some(stall);
+        self.schedule.queue_at(stall.until, qpn);
+        false
+    }
+
+    /// The request at the head of QP `qpn` is done: the next one may come.
+    pub fn advance_send(&mut self, qpn: u32) {
+        if let Some(qp) = self.qps.get_mut(qpn) {
+            qp.stall = None;
+            qp.sq.advance();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Bench, QpSetup};
+
+    const RC: u32 = 0;
+    const QPN: u32 = 0x40;
+    const PEER: u32 = 0x41;
+    const LOCAL: u64 = 0x1_0000;
+    const ALL: u32 = 0x1f << 10;
+
+    fn pair() -> (Bench, u32) {
+        let mut bench = Bench::connected();
+        bench.pair(RC, QPN, PEER);
+        let (key, _) = bench.region(0x10, LOCAL, 0x1000, ALL);
+        (bench, key)
+    }
+
+    fn send(bench: &mut Bench, key: u32) {
+        bench.post_send(QPN, Bench::wqe(0x0a, 0, None, (8, key, LOCAL)));
+        bench.settle();
+    }
+
+    fn state(bench: &Bench, qpn: u32) -> State {
+        bench.hca.qps.get(qpn).unwrap().state
+    }
+
+    fn migration(bench: &Bench, qpn: u32) -> Migration {
+        bench.hca.qps.get(qpn).unwrap().context.migration()
+    }
+
+    #[test]
+    fn the_context_comes_back_as_it_is() {
+        let mut bench = Bench::connected();
+        bench.qp_rtr(QPN, &QpSetup::new(RC, PEER));
+        bench.run(0x22, QPN, 0, &[]).unwrap();
+        let out = bench.output(0x100);
+        let context = &out[8..];
+        assert_eq!(context.get_be32(0) >> 28, State::Rtr as u32);
+        assert_eq!(context.get_be32(0x10), QPN);
+        assert_eq!(context.get_be32(0x14), PEER);
+        assert_eq!(context.get_be16(0x1e), 2);
+    }
+
+    #[test]
+    fn transitions_start_from_the_right_state() {
+        let mut bench = Bench::connected();
+        let setup = QpSetup::new(RC, PEER);
+        let mailbox = setup.mailbox(None);
+        assert_eq!(bench.modify(0x1b, QPN, &mailbox), Err(Status::BadQpState));
+        bench.qp_init(QPN, &setup);
+        assert_eq!(bench.modify(0x19, QPN, &mailbox), Err(Status::BadQpState));
+        assert_eq!(bench.modify(0x1b, QPN, &mailbox), Err(Status::BadQpState));
+        assert_eq!(bench.modify(0x1a, 1 << 20, &mailbox), Err(Status::BadIndex));
+        assert_eq!(bench.modify(0x1e, QPN, &mailbox), Ok(()));
+        assert_eq!(bench.modify(0x1a, QPN, &mailbox), Err(Status::BadQpState));
+        assert_eq!(bench.modify(0x21, QPN, &mailbox), Ok(()));
+        assert!(bench.hca.qps.get(QPN).is_none());
+        // From RESET to ERR in one step.
+        assert_eq!(bench.modify(0x1e, QPN, &mailbox), Ok(()));
+        assert_eq!(state(&bench, QPN), State::Err);
+    }
+
+    #[test]
+    fn only_the_named_parameters_change() {
+        let (mut bench, _) = pair();
+        let mut mailbox = QpSetup {
+            access: 0,
+            rnr_timer: 3,
+            retries: 5,
+            ..QpSetup::new(RC, 99)
+        }
+        .mailbox(None);
+        mailbox.set_be32(0, optpar::RWE | optpar::RNR_TIMEOUT | optpar::RETRY_COUNT);
+        bench.modify(0x1c, QPN, &mailbox).unwrap();
+        let context = &bench.hca.qps.get(QPN).unwrap().context;
+        assert!(!context.remote_write_enabled());
+        assert!(context.remote_read_enabled());
+        assert_eq!(context.rnr_timer(), Duration::from_micros(30));
+        // Not in RTS.
+        assert_eq!(context.retry_count(), 1);
+        assert_eq!(context.remote_qpn(), PEER);
+    }
+
+    #[test]
+    fn nobody_there_means_retries_then_an_error() {
+        let mut bench = Bench::connected();
+        bench.qp_rts(QPN, &QpSetup::new(RC, PEER));
+        let (key, _) = bench.region(0x10, LOCAL, 0x1000, ALL);
+        send(&mut bench, key);
+        assert_eq!(bench.completion(Bench::SEND_CQN, 0), None);
+        let timeout = Duration::from_nanos(4096 << 8) * 4;
+        assert_eq!(bench.next_timer(), Some(timeout));
+        bench.wait(timeout);
+        assert_eq!(bench.completion(Bench::SEND_CQN, 0), None);
+        bench.wait(timeout);
+        assert_eq!(bench.completion(Bench::SEND_CQN, 0), Some(0x15));
+        assert_eq!(state(&bench, QPN), State::Err);
+    }
+
+    #[test]
+    fn an_error_flushes_what_is_posted_then_and_later() {
+        let (mut bench, key) = pair();
+        bench.post_receive(QPN, 8, key, LOCAL);
+        bench
+            .modify(0x1e, QPN, &QpSetup::new(RC, PEER).mailbox(None))
+            .unwrap();
+        assert_eq!(bench.completion(Bench::RECV_CQN, 0), Some(0x05));
+        send(&mut bench, key);
+        assert_eq!(bench.completion(Bench::SEND_CQN, 0), Some(0x05));
+        // A receive rings nothing.
+        bench.post_receive(QPN, 8, key, LOCAL);
+        bench.wait(FLUSH_POLL);
+        assert_eq!(bench.completion(Bench::RECV_CQN, 1), Some(0x05));
+        assert_eq!(bench.events(), 0);
+    }
+
+    #[test]
+    fn a_bad_key_is_our_own_error() {
+        let (mut bench, key) = pair();
+        send(&mut bench, key ^ 1);
+        assert_eq!(bench.completion(Bench::SEND_CQN, 0), Some(0x04));
+        assert_eq!(state(&bench, PEER), State::Rts);
+    }
+
+    #[test]
+    fn a_drained_queue_waits_and_tells() {
+        let (mut bench, key) = pair();
+        let mailbox = QpSetup::new(RC, PEER).mailbox(None);
+        // The peer is not ready: the send is under way when draining begins.
+        send(&mut bench, key);
+        bench.modify(0x1f, SQD_EVENT | QPN, &mailbox).unwrap();
+        assert_eq!(state(&bench, QPN), State::SqDraining);
+        assert_eq!(bench.events(), 0);
+        bench.post_receive(PEER, 8, key, LOCAL + 64);
+        bench.wait(Duration::from_millis(1));
+        assert_eq!(state(&bench, QPN), State::Sqd);
+        assert_eq!(bench.last_event(), Some((0x03, QPN)));
+        // What is posted now waits for RTS.
+        bench.post_receive(PEER, 8, key, LOCAL + 64);
+        send(&mut bench, key);
+        assert_eq!(bench.completion(Bench::SEND_CQN, 1), None);
+        bench.modify(0x20, QPN, &mailbox).unwrap();
+        bench.settle();
+        assert_eq!(bench.completion(Bench::SEND_CQN, 1), Some(0));
+    }
+
+    fn armed() -> (Bench, u32) {
+        let (mut bench, key) = pair();
+        for (qpn, first, second) in [(QPN, (1, 2), (2, 1)), (PEER, (2, 1), (1, 2))] {
+            let mut mailbox = QpSetup {
+                path: first,
+                alternate: second,
+                migration: Migration::Rearm as u32,
+                ..QpSetup::new(RC, 0)
+            }
+            .mailbox(None);
+            mailbox.set_be32(0, optpar::ALT_ADDR_PATH | optpar::PM_STATE);
+            bench.modify(0x1c, qpn, &mailbox).unwrap();
+        }
+        // The first exchange arms both.
+        bench.post_receive(PEER, 8, key, LOCAL + 64);
+        send(&mut bench, key);
+        assert_eq!(bench.completion(Bench::SEND_CQN, 0), Some(0));
+        assert_eq!(migration(&bench, QPN), Migration::Armed);
+        assert_eq!(migration(&bench, PEER), Migration::Armed);
+        (bench, key)
+    }
+
+    #[test]
+    fn asking_for_it_migrates_both_ends() {
+        let (mut bench, key) = armed();
+        let mut mailbox = QpSetup::new(RC, 0).mailbox(None);
+        mailbox.set_be32(0, optpar::PM_STATE);
+        bench.modify(0x1c, QPN, &mailbox).unwrap();
+        assert_eq!(bench.last_event(), Some((0x01, QPN)));
+        assert_eq!(bench.hca.qps.get(QPN).unwrap().context.remote_lid(), 1);
+        bench.post_receive(PEER, 8, key, LOCAL + 64);
+        send(&mut bench, key);
+        assert_eq!(bench.completion(Bench::SEND_CQN, 1), Some(0));
+        assert_eq!(bench.last_event(), Some((0x01, PEER)));
+        assert_eq!(migration(&bench, PEER), Migration::Migrated);
+    }
+
+    #[test]
+    fn a_peer_with_another_alternate_path_refuses_to_migrate() {
+        let (mut bench, key) = armed();
+        let mut mailbox = QpSetup::new(RC, 0).mailbox(None);
+        mailbox.set_be32(0, optpar::PM_STATE);
+        bench.modify(0x1c, QPN, &mailbox).unwrap();
+        let mut wrong = QpSetup {
+            alternate: (2, 9),
+            ..QpSetup::new(RC, 0)
+        }
+        .mailbox(None);
+        wrong.set_be32(0, optpar::ALT_ADDR_PATH);
+        bench.modify(0x1c, PEER, &wrong).unwrap();
+        bench.post_receive(PEER, 8, key, LOCAL + 64);
+        send(&mut bench, key);
+        assert_eq!(bench.last_event(), Some((0x07, PEER)));
+        assert_eq!(bench.completion(Bench::SEND_CQN, 1), None);
+    }
+
+    #[test]
+    fn a_pulled_cable_migrates_after_the_retries() {
+        let mut bench = Bench::connected();
+        let (key, _) = bench.region(0x10, LOCAL, 0x1000, ALL);
+        // Primary path to port 2, alternate from port 1 to itself.
+        let setup = QpSetup {
+            alternate: (1, 1),
+            migration: Migration::Armed as u32,
+            ..QpSetup::new(RC, PEER)
+        };
+        bench.qp_rts(QPN, &setup);
+        let peer = QpSetup {
+            path: (2, 1),
+            alternate: (1, 1),
+            migration: Migration::Armed as u32,
+            ..QpSetup::new(RC, QPN)
+        };
+        bench.qp_rts(PEER, &peer);
+        bench.hca.set_port(2, false);
+        bench.post_receive(PEER, 8, key, LOCAL + 64);
+        send(&mut bench, key);
+        assert_eq!(bench.completion(Bench::SEND_CQN, 0), None);
+        for _ in 0..3 {
+            bench.wait(Duration::from_millis(5));
+        }
+        assert_eq!(bench.completion(Bench::SEND_CQN, 0), Some(0));
+        // Port change, and both ends migrated.
+        assert_eq!(bench.event_types(), [0x09, 0x01, 0x01]);
+    }
+
+    #[test]
+    fn a_wqe_longer_than_its_place_fails() {
+        let (mut bench, key) = pair();
+        let mut wqe = Bench::wqe(0x0a, 0, None, (8, key, LOCAL));
+        wqe[7] = 9;
+        bench.post_send(QPN, wqe);
+        bench.settle();
+        assert_eq!(bench.completion(Bench::SEND_CQN, 0), Some(0x02));
+    }
+
+    #[test]
+    fn a_send_queue_is_not_looked_at_before_it_is_rung() {
+        let (mut bench, _) = pair();
+        let mailbox = QpSetup::new(RC, PEER).mailbox(None);
+        bench.modify(0x1c, QPN, &mailbox).unwrap();
+        bench.settle();
+        assert_eq!(state(&bench, QPN), State::Rts);
+    }
+}

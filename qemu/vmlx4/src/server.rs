@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The process: the model behind its mutex, the engine thread that does what is due, and one
+//! vfio-user connection per adapter.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use vfio_user::{DmaMapFlags, DmaUnmapFlags, IrqInfo, Server, ServerBackend, ServerRegion};
+
+use crate::fabric::Fabric;
+use crate::hca::Hca;
+use crate::pci::{BAR0_SIZE, BAR2_SIZE, CONFIG_SIZE, VECTORS};
+
+// Regions and interrupts of a VFIO PCI device, <linux/vfio.h>.
+const VFIO_PCI_BAR0_REGION_INDEX: u32 = 0;
+const VFIO_PCI_BAR2_REGION_INDEX: u32 = 2;
+const VFIO_PCI_CONFIG_REGION_INDEX: u32 = 7;
+const VFIO_PCI_NUM_REGIONS: u32 = 9;
+const VFIO_REGION_INFO_FLAG_READ_WRITE: u32 = 3;
+const VFIO_PCI_MSIX_IRQ_INDEX: u32 = 2;
+const VFIO_PCI_NUM_IRQS: u32 = 5;
+const VFIO_IRQ_INFO_EVENTFD: u32 = 1;
+const VFIO_IRQ_SET_ACTION_TRIGGER: u32 = 1 << 5;
+
+/// How much of what follows from an action is done right after it.
+const ROUNDS: usize = 16;
+
+/// The model and its lock.
+pub struct Model {
+    fabric: Mutex<Fabric>,
+    /// There may be something to do.
+    work: Condvar,
+}
+
+impl Model {
+    /// A model of `count` adapters on one subnet.
+    pub fn new(count: usize) -> Arc<Self> {
+        Arc::new(Self {
+            fabric: Mutex::new(Fabric::new(count)),
+            work: Condvar::new(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Fabric> {
+        // Nothing panics under the lock; if something did, the state is still the best there is.
+        self.fabric.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at the fabric, or changes it. What follows from that at once is done before anybody
+    /// else looks, as far as it is not too much; the engine does the rest.
+    pub fn with<T>(&self, action: impl FnOnce(&mut Fabric) -> T) -> T {
+        let mut fabric = self.lock();
+        let result = action(&mut fabric);
+        let now = Instant::now();
+        for _ in 0..ROUNDS {
+            match fabric.run(now) {
+                Some(deadline) if deadline <= now => {}
+                Some(_) => break,
+                None => return result,
+            }
+        }
+        self.work.notify_one();
+        result
+    }
+
+    /// Does what is due, forever.
+    pub fn engine(&self) {
+        let mut fabric = self.lock();
+        loop {
+            let now = Instant::now();
+            fabric = match fabric.run(now) {
+                Some(deadline) if deadline <= now => {
+                    // Let the others in between two bursts.
+                    drop(fabric);
+                    std::thread::yield_now();
+                    self.lock()
+                }
+                Some(deadline) => {
+                    let wait = deadline.saturating_duration_since(now);
+                    let woken = self.work.wait_timeout(fabric, wait);
+                    woken.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => {
+                    let woken = self.work.wait(fabric);
+                    woken.unwrap_or_else(PoisonError::into_inner)
+                }
+            };
+        }
+    }
+}
+
+/// One adapter, as the vfio-user server calls it.
+pub struct Backend {
+    model: Arc<Model>,
+    index: usize,
+}
+
+impl Backend {
+    /// Adapter `index` of `model`.
+    pub fn new(model: Arc<Model>, index: usize) -> Self {
+        Self { model, index }
+    }
+
+    fn with<T>(&self, action: impl FnOnce(&mut Hca) -> T) -> Result<T, std::io::Error> {
+        self.model
+            .with(|fabric| fabric.hca(self.index).map(action))
+            .ok_or_else(|| std::io::Error::other("no such adapter"))
+    }
+
+    /// QEMU is gone, and with it the guest.
+    pub fn disconnect(&self) {
+        let result = self.with(|hca| {
+            hca.reset();
+            hca.faults.set_removed(false);
+            hca.dma.memory.unmap_all();
+            for vector in 0..usize::from(VECTORS) {
+                hca.events.msix.connect(vector, None);
+            }
+        });
+        if let Err(error) = result {
+            log::warn!("{error}");
+        }
+    }
+}
+
+impl ServerBackend for Backend {
+    fn region_read(
+        &mut self,
+        region: u32,
+        offset: u64,
+        data: &mut [u8],
+    ) -> Result<(), std::io::Error> {
+        self.with(|hca| {
+            if hca.faults.is_removed() {
+                data.fill(0xff);
+                return;
+            }
+            match region {
+                VFIO_PCI_BAR0_REGION_INDEX => hca.read_registers(offset, data),
+                VFIO_PCI_CONFIG_REGION_INDEX => hca.config.read(offset, data),
+                _ => data.fill(0),
+            }
+        })
+    }
+
+    fn region_write(
+        &mut self,
+        region: u32,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), std::io::Error> {
+        let now = Instant::now();
+        self.with(|hca| {
+            if hca.faults.is_removed() {
+                return;
+            }
+            match region {
+                VFIO_PCI_BAR0_REGION_INDEX => hca.write_registers(offset, data, now),
+                VFIO_PCI_BAR2_REGION_INDEX => hca.write_doorbell(offset, data),
+                VFIO_PCI_CONFIG_REGION_INDEX => hca.config.write(offset, data),
+                _ => {}
+            }
+        })
+    }
+
+    fn dma_map(
+        &mut self,
+        flags: DmaMapFlags,
+        offset: u64,
+        address: u64,
+        size: u64,
+        fd: Option<File>,
+    ) -> Result<(), std::io::Error> {
+        // ROM comes without a file; the device has no business there.
+        let Some(file) = fd else {
+            return Ok(());
+        };
+        let writable = flags.contains(DmaMapFlags::WRITE);
+        log::debug!("RAM at {address:#x}+{size:#x}");
+        self.with(|hca| hca.dma.memory.map(address, size, file, offset, writable))?
+    }
+
+    fn dma_unmap(
+        &mut self,
+        flags: DmaUnmapFlags,
+        address: u64,
+        size: u64,
+    ) -> Result<(), std::io::Error> {
+        self.with(|hca| {
+            if flags.contains(DmaUnmapFlags::UNMAP_ALL) {
+                hca.dma.memory.unmap_all();
+            } else {
+                hca.dma.memory.unmap(address, size);
+            }
+        })
+    }
+
+    fn reset(&mut self) -> Result<(), std::io::Error> {
+        self.with(Hca::reset)
+    }
+
+    fn set_irqs(
+        &mut self,
+        index: u32,
+        flags: u32,
+        start: u32,
+        count: u32,
+        fds: Vec<File>,
+    ) -> Result<(), std::io::Error> {
+        if index != VFIO_PCI_MSIX_IRQ_INDEX || flags & VFIO_IRQ_SET_ACTION_TRIGGER == 0 {
+            return Ok(());
+        }
+        // No vectors at all: disable every one.
+        let (start, count) = match count {
+            0 => (0, u32::from(VECTORS)),
+            _ => (start, count.min(u32::from(VECTORS))),
+        };
+        let mut fds = fds.into_iter();
+        self.with(|hca| {
+            for vector in (start..).take(count as usize) {
+                hca.events.msix.connect(vector as usize, fds.next());
+            }
+        })
+    }
+}
+
+/// The vfio-user server of one adapter, listening on `path`.
+pub fn bind(path: &Path) -> Result<Server, vfio_user::Error> {
+    let regions = (0..VFIO_PCI_NUM_REGIONS)
+        .map(|index| {
+            let size = match index {
+                VFIO_PCI_BAR0_REGION_INDEX => BAR0_SIZE,
+                VFIO_PCI_BAR2_REGION_INDEX => BAR2_SIZE,
+                VFIO_PCI_CONFIG_REGION_INDEX => CONFIG_SIZE as u64,
+                _ => 0,
+            };
+            let mut region = ServerRegion {
+                region_info: Default::default(),
+                sparse_areas: Vec::new(),
+                mmap_fd: None,
+            };
+            region.region_info.argsz = size_of_val(&region.region_info) as u32;
+            region.region_info.index = index;
+            region.region_info.size = size;
+            if size != 0 {
+                region.region_info.flags = VFIO_REGION_INFO_FLAG_READ_WRITE;
+            }
+            region
+        })
+        .collect();
+    let irqs = (0..VFIO_PCI_NUM_IRQS)
+        .map(|index| IrqInfo {
+            index,
+            flags: VFIO_IRQ_INFO_EVENTFD,
+            count: match index {
+                VFIO_PCI_MSIX_IRQ_INDEX => u32::from(VECTORS),
+                _ => 0,
+            },
+        })
+        .collect();
+    Server::new(path, true, irqs, regions)
+}

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Shared receive queues: a linked list of receive WQEs in the driver's buffer, whose head moves as
+//! messages arrive. An SRQ lives from SW2HW_SRQ to HW2SW_SRQ or reset. An XRC SRQ belongs to a
+//! domain and names the CQ its completions go to.
+
+use std::collections::BTreeMap;
+
+use crate::bytes::Fields;
+use crate::command::{Command, Outcome, Output, Status};
+use crate::eq::EventType;
+use crate::hca::Hca;
+use crate::icm::{Buffer, Dma};
+use crate::memory::DmaError;
+
+// struct mlx4_srq_context.
+const SRQC_SIZE: usize = 0x30;
+const SRQC_STATE_LOGSIZE_SRQN: usize = 0x00;
+const SRQC_LOGSTRIDE: usize = 0x04;
+const SRQC_XRCD: usize = 0x06;
+const SRQC_PG_OFFSET_CQN: usize = 0x08;
+const SRQC_LOG_PAGE_SIZE: usize = 0x10;
+const SRQC_MTT_BASE_ADDR_H: usize = 0x13;
+const SRQC_MTT_BASE_ADDR_L: usize = 0x14;
+const SRQC_PD: usize = 0x18;
+const SRQC_LIMIT_WATERMARK: usize = 0x1c;
+const SRQC_WQE_CNT: usize = 0x1e;
+const SRQC_WQE_COUNTER: usize = 0x22;
+const SRQC_DB_REC_ADDR: usize = 0x28;
+
+/// struct mlx4_wqe_srq_next_seg: index of the WQE after this one.
+const NEXT_WQE_INDEX: usize = 0x02;
+/// Its size; the scatter list follows.
+pub const NEXT_SEG_SIZE: usize = 0x10;
+
+/// log2 of the SRQs, as QUERY_DEV_CAP tells it.
+pub const LOG_MAX_SRQS: u8 = 16;
+/// log2 of the WQEs of one.
+pub const LOG_MAX_SRQ_WQES: u8 = 14;
+
+/// One shared receive queue.
+pub struct Srq {
+    context: [u8; SRQC_SIZE],
+    buffer: Buffer,
+    /// Number of WQEs less one.
+    mask: u16,
+    stride: usize,
+    doorbell: u64,
+    head: u16,
+    /// WQEs taken, as the doorbell record counts those posted.
+    taken: u16,
+    /// Fewer than this many WQEs raise SRQ_LIMIT, once.
+    limit: u16,
+}
+
+/// A receive WQE taken from a queue.
+pub struct RecvWqe {
+    /// Its index, for the completion.
+    pub index: u16,
+    /// Its scatter list.
+    pub scatter: Vec<u8>,
+}
+
+impl Srq {
+    fn new(context: [u8; SRQC_SIZE]) -> Option<Self> {
+        let log_wqes = context.get_be32(SRQC_STATE_LOGSIZE_SRQN) >> 24 & 0xf;
+        if log_wqes > u32::from(LOG_MAX_SRQ_WQES) {
+            return None;
+        }
+        let mtt = u64::from(context.get_u8(SRQC_MTT_BASE_ADDR_H)) << 32
+            | u64::from(context.get_be32(SRQC_MTT_BASE_ADDR_L));
+        let page_shift = u32::from(context.get_u8(SRQC_LOG_PAGE_SIZE) & 0x3f).saturating_add(12);
+        Some(Self {
+            buffer: Buffer::new(mtt, page_shift)?,
+            mask: (1u16 << log_wqes).wrapping_sub(1),
+            stride: 16 << (context.get_u8(SRQC_LOGSTRIDE) & 7),
+            doorbell: context.get_be64(SRQC_DB_REC_ADDR) & !3,
+            head: 0,
+            taken: 0,
+            limit: 0,
+            context,
+        })
+    }
+
+    /// The domain of an XRC SRQ; the reserved one otherwise.
+    pub fn xrcd(&self) -> u16 {
+        self.context.get_be16(SRQC_XRCD)
+    }
+
+    /// Where the completions of an XRC SRQ go.
+    pub fn cqn(&self) -> u32 {
+        self.context.get_be24(SRQC_PG_OFFSET_CQN)
+    }
+
+    /// The protection domain its buffers, and XRC's remote keys, belong to.
+    pub fn pd(&self) -> u32 {
+        self.context.get_be24(SRQC_PD)
+    }
+
+    /// WQEs posted and not yet taken.
+    pub fn available(&self, dma: &Dma) -> Result<u16, DmaError> {
+        let posted = u32::from_be_bytes(dma.memory.block(self.doorbell)?) as u16;
+        Ok(posted.wrapping_sub(self.taken))
+    }
+
+    /// Takes the WQE at the head, if there is one.
+    pub fn take(&mut self, dma: &Dma) -> Result<Option<RecvWqe>, DmaError> {
+        if self.available(dma)? == 0 {
+            return Ok(None);
+        }
+        let index = self.head & self.mask;
+        let mut wqe = vec![0; self.stride];
+        let offset = u64::from(index).saturating_mul(self.stride as u64);
+        self.buffer.read(dma, offset, &mut wqe)?;
+        self.head = wqe.get_be16(NEXT_WQE_INDEX);
+        self.taken = self.taken.wrapping_add(1);
+        let scatter = wqe.split_off(NEXT_SEG_SIZE.min(wqe.len()));
+        Ok(Some(RecvWqe { index, scatter }))
+    }
+
+    /// Whether the limit is passed now; it is disarmed by that.
+    fn limit_reached(&mut self, dma: &Dma) -> bool {
+        let below = self.limit != 0
+            && self
+                .available(dma)
+                .is_ok_and(|available| available < self.limit);
+        if below {
+            self.limit = 0;
+        }
+        below
+    }
+}
+
+/// All shared receive queues of an adapter.
+#[derive(Default)]
+pub struct Srqs {
+    queues: BTreeMap<u32, Srq>,
+}
+
+impl Srqs {
+    /// Forgets the queues, as a reset does.
+    pub fn reset(&mut self) {
+        self.queues.clear();
+    }
+
+    /// Number of queues.
+    pub fn len(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// There are no queues.
+    pub fn is_empty(&self) -> bool {
+        self.queues.is_empty()
+    }
+
+    /// SRQ `srqn`.
+    pub fn get(&self, srqn: u32) -> Option<&Srq> {
+        self.queues.get(&srqn)
+    }
+
+    /// SRQ `srqn`, to take from.
+    pub fn get_mut(&mut self, srqn: u32) -> Option<&mut Srq> {
+        self.queues.get_mut(&srqn)
+    }
+}
+
+impl Hca {
+    /// SW2HW_SRQ.
+    pub fn sw2hw_srq(&mut self, command: &Command) -> Outcome {
+        let srqn = command.in_modifier;
+        if srqn >> LOG_MAX_SRQS != 0 {
+            return Err(Status::BadIndex);
+        }
+        if self.srqs.queues.contains_key(&srqn) {
+            return Err(Status::BadResState);
+        }
+        let srq = Srq::new(self.mailbox(command)?).ok_or(Status::BadParam)?;
+        self.srqs.queues.insert(srqn, srq);
+        Ok(Output::None)
+    }
+
+    /// HW2SW_SRQ. With an output mailbox it returns the context.
+    pub fn hw2sw_srq(&mut self, command: &Command) -> Outcome {
+        let srq = self
+            .srqs
+            .queues
+            .remove(&command.in_modifier)
+            .ok_or(Status::BadIndex)?;
+        Ok(match command.opmod {
+            0 if command.out_param != 0 => Output::Mailbox(srq.context.to_vec()),
+            _ => Output::None,
+        })
+    }
+
+    /// QUERY_SRQ.
+    pub fn query_srq(&mut self, command: &Command) -> Outcome {
+        let srq = self
+            .srqs
+            .queues
+            .get(&command.in_modifier)
+            .ok_or(Status::BadIndex)?;
+        let mut context = srq.context;
+        context.set_be16(SRQC_LIMIT_WATERMARK, srq.limit);
+        context.set_be16(SRQC_WQE_CNT, srq.available(&self.dma)?);
+        context.set_be16(SRQC_WQE_COUNTER, srq.taken);
+        Ok(Output::Mailbox(context.to_vec()))
+    }
+
+    /// ARM_SRQ: the limit is in the low half of in_param.
+    pub fn arm_srq(&mut self, command: &Command) -> Outcome {
+        let srqn = command.in_modifier;
+        let srq = self.srqs.queues.get_mut(&srqn).ok_or(Status::BadIndex)?;
+        srq.limit = command.in_param as u16;
+        self.check_srq_limit(srqn);
+        Ok(Output::None)
+    }
+
+    /// Raises SRQ_LIMIT when SRQ `srqn` has passed its limit.
+    pub fn check_srq_limit(&mut self, srqn: u32) {
+        if let Some(srq) = self.srqs.queues.get_mut(&srqn) {
+            if srq.limit_reached(&self.dma) {
+                self.event(EventType::SrqLimit, srqn);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Bench;
+
+    const SRQN: u32 = 0x45;
+
+    #[test]
+    fn wqes_come_in_the_order_they_are_linked() {
+        let mut bench = Bench::new();
+        bench.srq(SRQN, 2, 7, 0x81);
+        let hca = &mut bench.hca;
+        let srq = hca.srqs.get_mut(SRQN).unwrap();
+        assert_eq!((srq.xrcd(), srq.cqn(), srq.pd()), (7, 0x81, Bench::PD));
+        assert!(srq.take(&hca.dma).unwrap().is_none());
+
+        bench.link_srq(SRQN, &[0, 2, 1, 3]);
+        bench.post_srq(SRQN, 3);
+        let hca = &mut bench.hca;
+        let srq = hca.srqs.get_mut(SRQN).unwrap();
+        let mut order = Vec::new();
+        while let Some(wqe) = srq.take(&hca.dma).unwrap() {
+            order.push(wqe.index);
+        }
+        assert_eq!(order, [0, 2, 1]);
+    }
+
+    #[test]
+    fn a_wild_next_index_stays_inside_the_queue() {
+        let mut bench = Bench::new();
+        bench.srq(SRQN, 2, 7, 0x81);
+        bench.link_srq(SRQN, &[0, 0xfffe]);
+        bench.post_srq(SRQN, 2);
+        let hca = &mut bench.hca;
+        let srq = hca.srqs.get_mut(SRQN).unwrap();
+        srq.take(&hca.dma).unwrap();
+        assert_eq!(srq.take(&hca.dma).unwrap().unwrap().index, 2);
+    }
+
+    #[test]
+    fn the_limit_is_told_once() {
+        let mut bench = Bench::new();
+        bench.eq(1, 4);
+        bench.srq(SRQN, 2, 7, 0x81);
+        bench.post_srq(SRQN, 3);
+        bench.arm_srq(SRQN, 3);
+        assert_eq!(bench.events(), 0);
+        let hca = &mut bench.hca;
+        hca.srqs.get_mut(SRQN).unwrap().take(&hca.dma).unwrap();
+        hca.check_srq_limit(SRQN);
+        hca.check_srq_limit(SRQN);
+        assert_eq!(bench.events(), 1);
+        assert_eq!(bench.last_event(), Some((EventType::SrqLimit as u8, SRQN)));
+        // Arming above what is there tells at once.
+        bench.arm_srq(SRQN, 3);
+        assert_eq!(bench.events(), 2);
+    }
+}

@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Work requests as `libmlx4` and `mlx4_ib` lay them out, parsed once into typed values.
+//!
+//! A WQE was copied out of guest RAM before it comes here, so it cannot change under us.
+
+use crate::bytes::Fields;
+
+/// Size of a control segment (struct mlx4_wqe_ctrl_seg), and the unit WQEs are counted in.
+pub const CONTROL_SIZE: usize = 0x10;
+/// Size of a remote address segment (struct mlx4_wqe_raddr_seg).
+const RADDR_SIZE: usize = 0x10;
+/// Size of an atomic segment (struct mlx4_wqe_atomic_seg).
+const ATOMIC_SIZE: usize = 0x10;
+/// Size of a datagram segment (struct mlx4_wqe_datagram_seg).
+const DATAGRAM_SIZE: usize = 0x30;
+/// Size of a data segment (struct mlx4_wqe_data_seg).
+const DATA_SIZE: usize = 0x10;
+/// MLX4_INLINE_SEG: data follows in the WQE itself.
+const INLINE_SEG: u32 = 1 << 31;
+const INLINE_HEADER: usize = 4;
+/// MLX4_INVALID_LKEY ends a scatter list.
+const INVALID_LKEY: u32 = 0x100;
+
+/// MLX4_WQE_CTRL_CQ_UPDATE.
+const CTRL_CQ_UPDATE: u32 = 3 << 2;
+/// MLX4_WQE_CTRL_SOLICITED.
+const CTRL_SOLICITED: u32 = 1 << 1;
+
+/// Opcodes (MLX4_OPCODE_*).
+mod opcode {
+    pub const NOP: u8 = 0x00;
+    pub const RDMA_WRITE: u8 = 0x08;
+    pub const RDMA_WRITE_IMM: u8 = 0x09;
+    pub const SEND: u8 = 0x0a;
+    pub const SEND_IMM: u8 = 0x0b;
+    pub const RDMA_READ: u8 = 0x10;
+    pub const ATOMIC_CS: u8 = 0x11;
+    pub const ATOMIC_FA: u8 = 0x12;
+}
+
+/// The head of every send WQE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ControlSegment {
+    /// Flips every time round the ring: how the device sees that a WQE is new.
+    pub owner: bool,
+    /// What to do.
+    pub opcode: u8,
+    /// Bytes of the WQE.
+    pub size: usize,
+    /// The remote SRQ of an XRC request.
+    pub srqn: u32,
+    /// A completion is wanted.
+    pub signaled: bool,
+    /// The receiver is to be woken.
+    pub solicited: bool,
+    /// Immediate data.
+    pub immediate: [u8; 4],
+}
+
+impl ControlSegment {
+    /// Parses it.
+    pub fn parse(segment: &[u8; CONTROL_SIZE]) -> Self {
+        let owner_opcode = segment.get_be32(0x00);
+        let srcrb_flags = segment.get_be32(0x08);
+        Self {
+            owner: owner_opcode >> 31 != 0,
+            opcode: (owner_opcode & 0x1f) as u8,
+            size: usize::from(segment.get_u8(0x07) & 0x3f).wrapping_mul(CONTROL_SIZE),
+            srqn: srcrb_flags >> 8,
+            signaled: srcrb_flags & CTRL_CQ_UPDATE != 0,
+            solicited: srcrb_flags & CTRL_SOLICITED != 0,
+            immediate: segment.field(0x0c),
+        }
+    }
+}
+
+/// Remote memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteAddress {
+    /// Virtual address at the remote side.
+    pub address: u64,
+    /// The key that opens it there.
+    pub rkey: u32,
+}
+
+/// Where a datagram goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// Which of our ports it leaves by.
+    pub port: u8,
+    /// Destination port; 0xc000 and above are multicast.
+    pub dlid: u16,
+    /// Destination GID, when there is a GRH.
+    pub dgid: Option<[u8; 16]>,
+    /// Service level.
+    pub service_level: u8,
+    /// Destination QP.
+    pub dqpn: u32,
+    /// Its key; bit 31 asks for the sender's own.
+    pub qkey: u32,
+}
+
+/// One piece of local memory, or of the WQE.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Segment {
+    /// Local memory.
+    Memory {
+        /// Its length.
+        length: u32,
+        /// The key that opens it.
+        lkey: u32,
+        /// Its virtual address.
+        address: u64,
+    },
+    /// Data that came in the WQE.
+    Inline(Vec<u8>),
+}
+
+impl Segment {
+    /// Bytes in it.
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Memory { length, .. } => u64::from(*length),
+            Self::Inline(data) => data.len() as u64,
+        }
+    }
+
+    /// It holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What a send WQE asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Nothing.
+    Nop,
+    /// A message into the peer's receive queue.
+    Send {
+        /// With immediate data.
+        immediate: bool,
+    },
+    /// Into the peer's memory.
+    Write {
+        /// Where.
+        remote: RemoteAddress,
+        /// With immediate data, which takes a receive WQE.
+        immediate: bool,
+    },
+    /// Out of the peer's memory.
+    Read {
+        /// Where.
+        remote: RemoteAddress,
+    },
+    /// Replace if equal.
+    CompareSwap {
+        /// Where.
+        remote: RemoteAddress,
+        /// With what.
+        swap: u64,
+        /// Equal to what.
+        compare: u64,
+    },
+    /// Add.
+    FetchAdd {
+        /// Where.
+        remote: RemoteAddress,
+        /// How much.
+        add: u64,
+    },
+}
+
+/// A send WQE.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SendWqe {
+    /// Its head.
+    pub control: ControlSegment,
+    /// What it asks for.
+    pub request: Request,
+    /// Where it goes, for a datagram.
+    pub datagram: Option<Datagram>,
+    /// Local data.
+    pub segments: Vec<Segment>,
+}
+
+impl SendWqe {
+    /// Parses the bytes of a WQE of a connected (`datagram` false) or UD QP. None: no such request.
+    pub fn parse(control: ControlSegment, wqe: &[u8], datagram: bool) -> Option<Self> {
+        let mut at = CONTROL_SIZE;
+        let mut take = |size: usize| -> Option<usize> {
+            let start = at;
+            at = at.checked_add(size).filter(|end| *end <= wqe.len())?;
+            Some(start)
+        };
+        let mut address = None;
+        if datagram {
+            address = Some(Self::parse_datagram(wqe, take(DATAGRAM_SIZE)?));
+        }
+        let remote = |at: usize| RemoteAddress {
+            address: wqe.get_be64(at),
+            rkey: wqe.get_be32(at.wrapping_add(8)),
+        };
+        let request = match control.opcode {
+            opcode::NOP => Request::Nop,
+            opcode::SEND => Request::Send { immediate: false },
+            opcode::SEND_IMM => Request::Send { immediate: true },
+            _ if datagram => return None,
+            opcode::RDMA_WRITE => Request::Write {
+                remote: remote(take(RADDR_SIZE)?),
+                immediate: false,
+            },
+            opcode::RDMA_WRITE_IMM => Request::Write {
+                remote: remote(take(RADDR_SIZE)?),
+                immediate: true,
+            },
+            opcode::RDMA_READ => Request::Read {
+                remote: remote(take(RADDR_SIZE)?),
+            },
+            opcode::ATOMIC_CS => {
+                let remote = remote(take(RADDR_SIZE)?);
+                let operands = take(ATOMIC_SIZE)?;
+                Request::CompareSwap {
+                    remote,
+                    swap: wqe.get_be64(operands),
+                    compare: wqe.get_be64(operands.wrapping_add(8)),
+                }
+            }
+            opcode::ATOMIC_FA => {
+                let remote = remote(take(RADDR_SIZE)?);
+                Request::FetchAdd {
+                    remote,
+                    add: wqe.get_be64(take(ATOMIC_SIZE)?),
+                }
+            }
+            _ => return None,
+        };
+        Some(Self {
+            control,
+            request,
+            datagram: address,
+            segments: parse_segments(wqe.get(at..)?)?,
+        })
+    }
+
+    fn parse_datagram(wqe: &[u8], at: usize) -> Datagram {
+        // struct mlx4_av, then destination QPN and Q_Key.
+        let field = |offset: usize| at.wrapping_add(offset);
+        let port_pd = wqe.get_be32(field(0x00));
+        let g_slid = wqe.get_u8(field(0x05));
+        Datagram {
+            port: (port_pd >> 24 & 3) as u8,
+            dlid: wqe.get_be16(field(0x06)),
+            dgid: (g_slid & 0x80 != 0).then(|| wqe.field(field(0x10))),
+            service_level: (wqe.get_be32(field(0x0c)) >> 28) as u8,
+            dqpn: wqe.get_be24(field(0x20)),
+            qkey: wqe.get_be32(field(0x24)),
+        }
+    }
+
+    /// Bytes of local data.
+    pub fn length(&self) -> u64 {
+        total(&self.segments)
+    }
+}
+
+/// Bytes of a list.
+pub fn total(segments: &[Segment]) -> u64 {
+    segments
+        .iter()
+        .fold(0u64, |sum, segment| sum.saturating_add(segment.len()))
+}
+
+fn memory(bytes: &[u8]) -> Segment {
+    Segment::Memory {
+        // The count 2^31 means no bytes; 0 is left to end a scatter list.
+        length: bytes.get_be32(0x00) & !INLINE_SEG,
+        lkey: bytes.get_be32(0x04),
+        address: bytes.get_be64(0x08),
+    }
+}
+
+/// Parses the gather list of a send WQE.
+fn parse_segments(mut rest: &[u8]) -> Option<Vec<Segment>> {
+    let mut segments = Vec::new();
+    while rest.len() >= DATA_SIZE {
+        let count = rest.get_be32(0);
+        let used = if count & INLINE_SEG != 0 && count != INLINE_SEG {
+            let end = INLINE_HEADER.checked_add((count & !INLINE_SEG) as usize)?;
+            segments.push(Segment::Inline(rest.get(INLINE_HEADER..end)?.to_vec()));
+            end.checked_next_multiple_of(DATA_SIZE)?
+        } else {
+            if count != INLINE_SEG && count != 0 {
+                segments.push(memory(rest));
+            }
+            DATA_SIZE
+        };
+        rest = rest.get(used..).unwrap_or_default();
+    }
+    Some(segments)
+}
+
+/// Parses the scatter list of a receive WQE, up to its terminator.
+pub fn parse_scatter(list: &[u8]) -> Vec<Segment> {
+    list.chunks_exact(DATA_SIZE)
+        .take_while(|segment| segment.get_be32(0x04) != INVALID_LKEY)
+        .map(memory)
+        .filter(|segment| !segment.is_empty())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wqe(opcode: u8, units: u8) -> (ControlSegment, Vec<u8>) {
+        let mut wqe = vec![0; usize::from(units) * 16];
+        wqe[3] = opcode;
+        wqe[7] = units;
+        wqe.set_be32(8, 0x45 << 8 | CTRL_CQ_UPDATE | CTRL_SOLICITED);
+        wqe.set_be32(12, 0xdead_beef);
+        (ControlSegment::parse(&wqe.field(0)), wqe)
+    }
+
+    fn data(wqe: &mut [u8], at: usize, length: u32, lkey: u32, address: u64) {
+        wqe.set_be32(at, length);
+        wqe.set_be32(at + 4, lkey);
+        wqe.set_be64(at + 8, address);
+    }
+
+    #[test]
+    fn the_control_segment_names_the_srq() {
+        let (control, _) = wqe(opcode::SEND_IMM, 4);
+        assert_eq!(control.srqn, 0x45);
+        assert_eq!(control.size, 64);
+        assert!(control.signaled && control.solicited && !control.owner);
+        assert_eq!(control.immediate, [0xde, 0xad, 0xbe, 0xef]);
+    }
+
+    #[test]
+    fn a_send_gathers_memory_and_inline_data() {
+        let (control, mut wqe) = wqe(opcode::SEND, 4);
+        data(&mut wqe, 16, 8, 0x1200, 0x7000);
+        wqe.set_be32(32, INLINE_SEG | 14);
+        wqe[36..50].copy_from_slice(b"fourteen bytes");
+        let parsed = SendWqe::parse(control, &wqe, false).unwrap();
+        assert_eq!(parsed.length(), 22);
+        assert_eq!(
+            parsed.segments[1],
+            Segment::Inline(b"fourteen bytes".to_vec())
+        );
+    }
+
+    #[test]
+    fn remote_and_atomic_segments_come_before_data() {
+        let (control, mut wqe) = wqe(opcode::ATOMIC_CS, 4);
+        data(&mut wqe, 48, 8, 0x1200, 0x7000);
+        wqe.set_be64(16, 0x9000);
+        wqe.set_be32(24, 0x3400);
+        wqe.set_be64(32, 1);
+        wqe.set_be64(40, 2);
+        let parsed = SendWqe::parse(control, &wqe, false).unwrap();
+        let remote = RemoteAddress {
+            address: 0x9000,
+            rkey: 0x3400,
+        };
+        assert_eq!(
+            parsed.request,
+            Request::CompareSwap {
+                remote,
+                swap: 1,
+                compare: 2
+            }
+        );
+        assert_eq!(parsed.length(), 8);
+    }
+
+    #[test]
+    fn a_datagram_knows_its_way() {
+        let (control, mut wqe) = wqe(opcode::SEND, 4);
+        wqe.set_be32(16, 2 << 24);
+        wqe[21] = 0x80;
+        wqe.set_be16(22, 0xc001);
+        wqe.set_be32(28, 5 << 28);
+        wqe[32..48].copy_from_slice(&[0xff; 16]);
+        wqe.set_be32(48, 0xff_ffff);
+        wqe.set_be32(52, 0x1111);
+        let datagram = SendWqe::parse(control, &wqe, true).unwrap().datagram;
+        let datagram = datagram.unwrap();
+        assert_eq!((datagram.port, datagram.dlid), (2, 0xc001));
+        assert_eq!(datagram.dgid, Some([0xff; 16]));
+        assert_eq!((datagram.service_level, datagram.qkey), (5, 0x1111));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        // Truncated before its remote address, inline data beyond the end, no such opcode.
+        let (control, bytes) = wqe(opcode::RDMA_READ, 1);
+        assert!(SendWqe::parse(control, &bytes, false).is_none());
+        let (control, mut bytes) = wqe(opcode::SEND, 2);
+        bytes.set_be32(16, INLINE_SEG | 13);
+        assert!(SendWqe::parse(control, &bytes, false).is_none());
+        bytes.set_be32(16, u32::MAX);
+        assert!(SendWqe::parse(control, &bytes, false).is_none());
+        let (control, bytes) = wqe(0x1f, 2);
+        assert!(SendWqe::parse(control, &bytes, false).is_none());
+        let (control, bytes) = wqe(opcode::RDMA_WRITE, 4);
+        assert!(SendWqe::parse(control, &bytes, true).is_none());
+    }
+
+    #[test]
+    fn a_scatter_list_ends_at_the_invalid_key() {
+        let mut list = vec![0; 64];
+        data(&mut list, 0, 100, 0x1200, 0x7000);
+        data(&mut list, 16, INLINE_SEG, 0x1200, 0);
+        data(&mut list, 32, 0, INVALID_LKEY, 0);
+        data(&mut list, 48, 100, 0x1200, 0x8000);
+        assert_eq!(parse_scatter(&list).len(), 1);
+    }
+}
