@@ -10,7 +10,7 @@ build_main() {
 	kernel_option "$@"
 	root_setup
 	kernel_setup
-	[ ${#kernel_rest[@]} -gt 0 ] || kernel_rest=(module rxe rdma-core user tests vmlx4)
+	[ ${#kernel_rest[@]} -gt 0 ] || kernel_rest=(module consumer rxe rdma-core user tests vmlx4)
 	build "${kernel_rest[@]}"
 }
 
@@ -18,7 +18,7 @@ build() {
 	local part
 	for part; do
 		case $part in
-		module | rxe | rdma-core | user | tests | vmlx4) "build_${part//-/_}" ;;
+		module | consumer | rxe | rdma-core | user | tests | vmlx4) "build_${part//-/_}" ;;
 		*) die "nothing called '$part' is built here" ;;
 		esac
 	done
@@ -37,6 +37,17 @@ quiet() {
 
 build_module() {
 	quiet module make --no-print-directory -C "$tree" KDIR="$kdir" KSRC="$ksrc" MO="$(build_dir)/module" modules
+}
+
+# A user of the module's in-kernel API, for the tests.
+build_consumer() {
+	build_module
+	mkdir -p "$(build_dir)/consumer"
+	quiet consumer bash -ec 'cd "$3"
+		toolchain=$(scripts/kernel-toolchain "$1")
+		make --no-print-directory -C "$1" M="$PWD/qemu/consumer" MO="$2/consumer" \
+			KBUILD_EXTRA_SYMBOLS="$2/module/Module.symvers" $toolchain modules' \
+		consumer "$kdir" "$(build_dir)" "$tree"
 }
 
 # stamped NAME KEY WHAT COMMAND… - run COMMAND as a step unless it was run for this KEY.
@@ -66,8 +77,8 @@ build_rdma_core() {
 
 build_user() {
 	build_rdma_core
-	quiet user env CARGO_TARGET_DIR="$build_root/user" CARGO_HOME="$cache/cargo" \
-		make --no-print-directory -C "$tree/user"
+	quiet user env CARGO_HOME="$cache/cargo" \
+		make --no-print-directory -C "$tree/user" O="$build_root/user" all tests
 }
 
 build_vmlx4() {

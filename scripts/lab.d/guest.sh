@@ -61,6 +61,7 @@ guest_prepare() {
 		printf 'LAB_MODULE=%q\n' "${with_module:+$(build_dir)/module/ib_xrc_rcv.ko}"
 		printf 'LAB_RXE=%q\n' "$([ "$device" != rxe ] || echo "$(build_dir)/rxe/rdma_rxe.ko")"
 		printf 'LAB_LEAK_CHECK=%q\nLAB_SHELL=%q\n' "$leak_check" "${shell-}"
+		printf 'LAB_LONG=%q\nVERBOSE=%q\n' "${LAB_LONG-}" "${VERBOSE-}"
 		printf 'LAB_ROWS=%q\nLAB_COLUMNS=%q\n' "${rows-}" "${columns-}"
 	} >"$run/env"
 	: >"$run/kernel.log"

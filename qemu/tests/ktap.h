@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * KTAP from a C program, the counterpart of ktap.sh: a plan, results with
+ * their description, diagnostics, totals. The state is the program's; results
+ * are reported by one thread.
+ */
+#ifndef KTAP_H
+#define KTAP_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+static unsigned int ktap_planned, ktap_number, ktap_failed;
+
+static inline void ktap_start(const char *name, unsigned int count)
+{
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	ktap_planned = count;
+	printf("KTAP version 1\n# %s\n1..%u\n", name, count);
+}
+
+__attribute__((format(printf, 1, 2)))
+static inline void ktap_note(const char *format, ...)
+{
+	va_list args;
+
+	printf("# ");
+	va_start(args, format);
+	vprintf(format, args);
+	va_end(args);
+	printf("\n");
+}
+
+static inline bool ktap_result(bool passed, const char *description)
+{
+	if (!passed)
+		ktap_failed++;
+	printf("%s %u %s\n", passed ? "ok" : "not ok", ++ktap_number, description);
+	return passed;
+}
+
+/* The exit status of the program. */
+static inline int ktap_end(void)
+{
+	if (ktap_number != ktap_planned)
+		ktap_note("planned %u results, ran %u", ktap_planned, ktap_number);
+	printf("# Totals: pass:%u fail:%u skip:0\n",
+	       ktap_number - ktap_failed, ktap_failed);
+	return ktap_failed || ktap_number != ktap_planned;
+}
+
+#endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * An actor: a process of its own that does what its director, the process that
+ * forked it, tells it to, one function after the other. So a scenario of many
+ * processes reads from top to bottom, and a kill hits where the text says.
+ *
+ * Functions get pointers into memory from share() if anybody but the actor is
+ * to see what they write. What they keep in static variables is the actor's own.
+ * A director has no RDMA device open, so that an actor's end is the end of what
+ * it held.
+ */
+#ifndef ACTOR_H
+#define ACTOR_H
+
+#include <err.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+struct actor {
+	pid_t pid;
+	int socket;
+};
+
+typedef int act(void *argument);
+
+/* Ends an act that finds something else than it expects. */
+#define CHECK(condition) \
+	do { \
+		if (!(condition)) { \
+			warn("%s:%d: not so: %s", __FILE__, __LINE__, #condition); \
+			return -EBADMSG; \
+		} \
+	} while (0)
+
+/* Memory that all actors started later see. */
+void *share(size_t size);
+
+void actor_start(struct actor *actor);
+/* Returns what the function returns; -ESRCH if the actor went away. */
+int actor_do(struct actor *actor, act *function, void *argument);
+/* The same in two steps: the actor works meanwhile. */
+void actor_begin(struct actor *actor, act *function, void *argument);
+int actor_wait(struct actor *actor);
+
+/* Notes what an act that had to succeed returned instead. */
+bool succeeded(const char *what, int result);
+#define DO(actor, act, argument) \
+	succeeded(#actor ": " #act, actor_do(&(actor), act, argument))
+
+/* Both return when the process is gone. An actor that is gone is left alone. */
+void actor_exit(struct actor *actor);
+void actor_kill(struct actor *actor);
+
+#endif

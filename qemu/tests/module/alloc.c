@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * ALLOC as the first proposal had it: one call and the QP is ready, it belongs
+ * to its domain and dies with the domain's last close. And ALLOC, MODIFY and
+ * QUERY attribute by attribute: what is wanted, what may be missing, what is
+ * refused, and that a refusal leaves nothing behind.
+ */
+
+#define _GNU_SOURCE
+#include <err.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../ktap.h"
+#include "member.h"
+#include "observe.h"
+
+#define DOMAIN_FILE "/tmp/alloc"
+#define OTHER_FILE "/tmp/alloc-other"
+
+enum {
+	DEPTH = 8,
+	SIZE = 4096,
+	MESSAGES = 50,
+
+	INIT_BITS = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
+	RTR_BITS = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
+};
+
+static struct actor a, b, stranger, remote_actor;
+static struct membership *ma, *mb, *ms;
+static struct remote *remote;
+static struct traffic *traffic;
+static struct delivery *delivery;
+
+/* ---- acts ---- */
+
+static int info(struct xrc_rcv_qp_info *info)
+{
+	return rcv_query(member.domain, member.membership->qp_num, NULL, info);
+}
+
+static int no_registrations(void *argument)
+{
+	struct xrc_rcv_qp_info found;
+	int result = info(&found);
+
+	(void)argument;
+	if (result)
+		return result;
+	return found.registrations == 0 && found.lifetime == XRC_RCV_LIFETIME_DOMAIN ?
+	       0 : -EBADMSG;
+}
+
+/* Every way in from another domain. */
+static int unknown_to_other_domain(void *argument)
+{
+	struct membership *membership = argument;
+	struct ib_uverbs_qp_attr attr = attr_to_init(&member.node);
+	struct registration registration;
+	struct xrc_rcv_qp_info found;
+	uint32_t count = 0, total = 77;
+
+	if (rcv_query(member.domain, membership->qp_num, NULL, &found) != -EINVAL ||
+	    rcv_modify(member.domain, membership->qp_num, &attr) != -EINVAL ||
+	    rcv_reg(member.domain, membership->qp_num, NO_CHANNEL, 0, &registration) != -EINVAL ||
+	    rcv_destroy(member.domain, membership->qp_num) != -EINVAL)
+		return -EBADMSG;
+	return rcv_list(member.domain, 0, NULL, &count, &total) || total ? -EBADMSG : 0;
+}
+
+/* A process that ends its use of the domain as libibverbs wants it, and lives on. */
+static int close_domain(void *argument)
+{
+	(void)argument;
+	if (member.srq) {
+		errno = ibv_destroy_srq(member.srq);
+		if (errno)
+			return -errno;
+		member.srq = NULL;
+	}
+	return -ibv_close_xrcd(member.xrcd);
+}
+
+static int open_domain(void *argument)
+{
+	(void)argument;
+	member.xrcd = node_open_domain(&member.node, member.membership->domain_file);
+	member.domain = domain_of(member.xrcd);
+	return 0;
+}
+
+/* Creates with ATTR; what comes out has to be in STATE. Gives it up again. */
+static bool ends_in(const char *what, const struct ib_uverbs_qp_attr *attr,
+		    enum ibv_qp_state state)
+{
+	struct registration registration;
+	struct xrc_rcv_qp_info found;
+	int result;
+
+	result = rcv_alloc(member.domain, 0, attr, NO_CHANNEL, 0, &registration);
+	if (result) {
+		warnx("ALLOC %s: %s", what, strerror(-result));
+		return false;
+	}
+	result = rcv_query(member.domain, registration.qp_num, NULL, &found);
+	if (result || found.state != state || found.qpn != registration.qp_num ||
+	    found.registrations != 1 || found.lifetime != XRC_RCV_LIFETIME_REGISTRATIONS) {
+		warnx("ALLOC %s: QUERY %d, state %u, %u registrations", what, result,
+		      found.state, found.registrations);
+		return false;
+	}
+	return !rcv_unreg(&registration);
+}
+
+static bool refused(const char *what, uint32_t flags, const struct ib_uverbs_qp_attr *attr,
+		    int error)
+{
+	struct registration registration;
+	uint32_t count = 0, total = 0;
+	int result;
+
+	result = rcv_alloc(member.domain, flags, attr, NO_CHANNEL, 0, &registration);
+	if (result != error) {
+		warnx("ALLOC %s: %s, not %s", what, strerror(-result), strerror(-error));
+		if (!result)
+			rcv_unreg(&registration);
+		return false;
+	}
+	if (rcv_list(member.domain, 0, NULL, &count, &total) || total) {
+		warnx("ALLOC %s left %u QPs", what, total);
+		return false;
+	}
+	return true;
+}
+
+static int attributes_of_alloc(void *argument)
+{
+	struct membership *membership = argument;
+	const struct ib_uverbs_qp_attr all = attr_connected(&member.node, membership->sender);
+	struct ib_uverbs_qp_attr attr;
+	bool right;
+
+	right = ends_in("without attributes", NULL, IBV_QPS_RESET);
+
+	attr = all;
+	attr.qp_attr_mask = INIT_BITS;
+	right &= ends_in("to INIT", &attr, IBV_QPS_INIT);
+	attr.qp_attr_mask = INIT_BITS | IBV_QP_STATE;
+	attr.qp_state = IBV_QPS_INIT;
+	right &= ends_in("to INIT by name", &attr, IBV_QPS_INIT);
+
+	attr = all;
+	attr.qp_attr_mask = INIT_BITS | RTR_BITS;
+	right &= ends_in("to RTR, all that may be missing missing", &attr, IBV_QPS_RTR);
+	attr.qp_attr_mask |= IBV_QP_STATE;
+	right &= ends_in("to RTR by name", &attr, IBV_QPS_RTR);
+
+	attr.qp_attr_mask |= IBV_QP_QKEY | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+			     IBV_QP_RNR_RETRY;
+	attr.qkey = 0x11111111;
+	attr.timeout = 14;
+	attr.retry_cnt = 7;
+	attr.rnr_retry = 7;
+	right &= ends_in("with what is ignored", &attr, IBV_QPS_RTR);
+	return right ? 0 : -EBADMSG;
+}
+
+static int missing_attributes(void *argument)
+{
+	struct membership *membership = argument;
+	const struct ib_uverbs_qp_attr all = attr_connected(&member.node, membership->sender);
+	struct ib_uverbs_qp_attr attr = all;
+	bool right = true;
+	uint32_t bit;
+
+	for (bit = 1; bit <= IBV_QP_DEST_QPN; bit <<= 1) {
+		char what[32];
+
+		if (!(bit & (INIT_BITS | RTR_BITS)))
+			continue;
+		snprintf(what, sizeof(what), "without %#x", bit);
+		attr.qp_attr_mask = ((INIT_BITS | RTR_BITS) & ~bit) | IBV_QP_STATE;
+		right &= refused(what, 0, &attr, -EINVAL);
+	}
+	attr.qp_attr_mask = ~0u;
+	right &= refused("with all bits", 0, &attr, -EINVAL);
+	attr.qp_attr_mask = all.qp_attr_mask | 1u << 30;
+	right &= refused("with a bit nobody knows", 0, &attr, -EINVAL);
+	attr.qp_attr_mask = all.qp_attr_mask;
+	attr.qp_state = IBV_QPS_RTS;
+	right &= refused("with a state it does not end in", 0, &attr, -EINVAL);
+	attr.qp_state = 99;
+	right &= refused("with no state at all", 0, &attr, -EINVAL);
+	attr = all;
+	attr.port_num = 99;
+	right &= refused("with a port that is not there", 0, &attr, -EINVAL);
+	attr = all;
+	attr.path_mtu = 77;
+	right &= refused("with an MTU that is none", 0, &attr, -EINVAL);
+	attr = all;
+	attr.reserved[4] = 1;
+	right &= refused("with padding that is not zero", 0, &attr, -EINVAL);
+	right &= refused("with unknown flags", 1 << 5, NULL, -EINVAL);
+	return right ? 0 : -EBADMSG;
+}
+
+static int everything_is_queried(void *argument)
+{
+	struct membership *membership = argument;
+	struct ib_uverbs_qp_attr set = attr_connected(&member.node, membership->sender), got;
+	struct registration registration;
+	int result;
+
+	set.rq_psn = 0xabcdef;
+	result = rcv_alloc(member.domain, 0, &set, NO_CHANNEL, 0, &registration);
+	if (result)
+		return result;
+	memset(&got, 0xff, sizeof(got));
+	result = rcv_query(member.domain, registration.qp_num, &got, NULL);
+	rcv_unreg(&registration);
+	if (result)
+		return result;
+
+#define SAME(field) \
+	(got.field == set.field || \
+	 (warnx(#field ": %#x, set to %#x", (unsigned int)got.field, \
+		(unsigned int)set.field), false))
+#define ZERO(field) \
+	(!got.field || (warnx(#field ": %#x, not 0", (unsigned int)got.field), false))
+	result = SAME(qp_state) & SAME(path_mtu) & SAME(rq_psn) & SAME(dest_qp_num) &
+		 SAME(port_num) & SAME(pkey_index) & SAME(max_dest_rd_atomic) &
+		 SAME(min_rnr_timer) & SAME(ah_attr.is_global) & SAME(ah_attr.dlid) &
+		 SAME(ah_attr.port_num) &
+		 ZERO(max_send_wr) & ZERO(max_recv_wr) & ZERO(max_send_sge) &
+		 ZERO(max_recv_sge) & ZERO(max_inline_data) &
+		 !memcmp(got.ah_attr.grh.dgid, set.ah_attr.grh.dgid,
+			 sizeof(got.ah_attr.grh.dgid));
+	if ((got.qp_access_flags & set.qp_access_flags & ~IBV_ACCESS_LOCAL_WRITE) !=
+	    (set.qp_access_flags & ~IBV_ACCESS_LOCAL_WRITE)) {
+		warnx("access flags %#x, set to %#x", got.qp_access_flags, set.qp_access_flags);
+		result = false;
+	}
+	return result ? 0 : -EBADMSG;
+}
+
+static bool moves(uint32_t qp_num, const struct ib_uverbs_qp_attr *attr,
+		  enum ibv_qp_state before, int expected)
+{
+	struct xrc_rcv_qp_info found;
+	int result = rcv_modify(member.domain, qp_num, attr);
+	enum ibv_qp_state after = expected ? before : attr->qp_state;
+
+	if (rcv_query(member.domain, qp_num, NULL, &found))
+		return false;
+	if (result != expected || found.state != after) {
+		warnx("from %d to %d: %s, now in %d", before, attr->qp_state,
+		      strerror(-result), found.state);
+		return false;
+	}
+	return true;
+}
+
+static int transitions(void *argument)
+{
+	struct membership *membership = argument;
+	struct ib_uverbs_qp_attr init = attr_to_init(&member.node),
+		rtr = attr_to_rtr(&member.node, membership->sender),
+		rts = {
+			.qp_attr_mask = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT,
+			.qp_state = IBV_QPS_RTS,
+			.timeout = 14,
+		},
+		sqd = { .qp_attr_mask = IBV_QP_STATE, .qp_state = IBV_QPS_SQD },
+		back = { .qp_attr_mask = IBV_QP_STATE, .qp_state = IBV_QPS_RTS },
+		error = { .qp_attr_mask = IBV_QP_STATE, .qp_state = IBV_QPS_ERR },
+		reset = { .qp_attr_mask = IBV_QP_STATE, .qp_state = IBV_QPS_RESET },
+		wide = init;
+	struct registration registration;
+	uint32_t number;
+	bool right;
+
+	if (rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &registration))
+		return -EBADMSG;
+	number = registration.qp_num;
+	wide.qp_attr_mask |= 1u << 29;
+	right = moves(number, &rtr, IBV_QPS_RESET, -EINVAL) &
+		moves(number, &rts, IBV_QPS_RESET, -EINVAL) &
+		moves(number, &wide, IBV_QPS_RESET, -EINVAL) &
+		moves(number, &init, IBV_QPS_RESET, 0) &
+		moves(number, &init, IBV_QPS_INIT, 0) &
+		moves(number, &rts, IBV_QPS_INIT, -EINVAL) &
+		moves(number, &rtr, IBV_QPS_INIT, 0) &
+		moves(number, &init, IBV_QPS_RTR, -EINVAL) &
+		moves(number, &rts, IBV_QPS_RTR, 0) &
+		moves(number, &sqd, IBV_QPS_RTS, 0) &
+		moves(number, &back, IBV_QPS_SQD, 0) &
+		moves(number, &error, IBV_QPS_RTS, 0) &
+		moves(number, &rtr, IBV_QPS_ERR, -EINVAL) &
+		moves(number, &reset, IBV_QPS_ERR, 0) &
+		moves(number, &init, IBV_QPS_RESET, 0) &
+		moves(number, &error, IBV_QPS_INIT, 0);
+	return !rcv_unreg(&registration) && right ? 0 : -EBADMSG;
+}
+
+/* ---- scenarios ---- */
+
+static void plan(void)
+{
+	*traffic = (struct traffic) {
+		.srq_num = { mb->srq_num },
+		.srqs = 1,
+		.first = traffic->first + traffic->count,
+		.count = MESSAGES,
+		.size = SIZE,
+	};
+	*delivery = (struct delivery) { traffic, 0, ma->qp_num };
+}
+
+static bool messages_flow(void)
+{
+	bool sent;
+
+	plan();
+	actor_begin(&b, member_receive, delivery);
+	sent = DO(remote_actor, sender_send, traffic);
+	return succeeded("B receives", actor_wait(&b)) && sent && DO(b, member_idle, NULL);
+}
+
+static bool one_call(uint32_t flags)
+{
+	ma->flags = flags;
+	if (!DO(a, member_alloc_connected, ma))
+		return false;
+	mb->qp_num = ms->qp_num = ma->qp_num;
+	remote_aim(remote, ma, ma->qp_num);
+	return actor_do(&a, member_state, ma) == IBV_QPS_RTR &&
+	       DO(remote_actor, sender_connect, remote) && messages_flow();
+}
+
+static bool silent(void)
+{
+	int result;
+
+	plan();
+	traffic->count = 1;
+	result = actor_do(&remote_actor, sender_send, traffic);
+	if (result == -EIO && traffic->status == IBV_WC_RETRY_EXC_ERR)
+		return true;
+	ktap_note("the sender sees: %s, %s", strerror(-result),
+		  ibv_wc_status_str(traffic->status));
+	return false;
+}
+
+int main(void)
+{
+	struct counts before;
+
+	ktap_start("ALLOC, MODIFY, QUERY and both lifetimes", 14);
+	before = count_objects();
+	ma = membership_new(DOMAIN_FILE, 0, 0);
+	mb = membership_new(DOMAIN_FILE, DEPTH, SIZE);
+	ms = membership_new(OTHER_FILE, 0, 0);
+	remote = remote_new(SIZE);
+	traffic = share(sizeof(*traffic));
+	delivery = share(sizeof(*delivery));
+	ma->sender = mb->sender = ms->sender = &remote->path;
+	actor_start(&a);
+	actor_start(&b);
+	actor_start(&stranger);
+	actor_start(&remote_actor);
+	if (!(DO(remote_actor, sender_start, remote) && DO(a, member_join, ma) &&
+	      DO(b, member_join, mb) && DO(stranger, member_join, ms)))
+		errx(1, "the actors are not ready");
+
+	ktap_result(DO(a, attributes_of_alloc, ma),
+		    "ALLOC ends in the state its attributes allow");
+	ktap_result(DO(a, missing_attributes, ma),
+		    "ALLOC refuses what is wrong and leaves nothing");
+	ktap_result(DO(a, everything_is_queried, ma), "QUERY fills every attribute");
+	ktap_result(DO(a, transitions, ma), "MODIFY goes where a target QP can go");
+
+	ktap_result(one_call(0), "one ALLOC, then messages flow");
+	ktap_result(DO(stranger, unknown_to_other_domain, ms), "another domain does not know it");
+	ktap_result(DO(a, member_unreg, NULL) && !qp_is_shown(ma->qp_num) && silent(),
+		    "it goes with its only registration");
+
+	ktap_result(one_call(XRC_RCV_ALLOC_LIFETIME_DOMAIN),
+		    "one ALLOC for the domain's lifetime, then messages flow");
+	ktap_result(DO(a, member_unreg, NULL) && DO(b, no_registrations, NULL) &&
+		    qp_is_shown(ma->qp_num) && messages_flow(),
+		    "it outlives its registrations");
+	actor_kill(&a);
+	ktap_result(DO(b, no_registrations, NULL) && messages_flow(),
+		    "it outlives its creator");
+	ktap_result(DO(stranger, unknown_to_other_domain, ms),
+		    "another domain does not know it either");
+	ktap_result(qp_is_shown(ma->qp_num) && DO(b, close_domain, NULL) &&
+		    !qp_is_shown(ma->qp_num) && silent(),
+		    "it dies with the domain's last close");
+	ktap_result(DO(b, open_domain, NULL) && actor_do(&b, member_state, mb) == -EINVAL,
+		    "a domain that is opened anew does not know it");
+	actor_exit(&b);
+	actor_exit(&stranger);
+	actor_exit(&remote_actor);
+	ktap_result(counts_return_to(&before, 5), "nothing is left");
+	unlink(DOMAIN_FILE);
+	unlink(OTHER_FILE);
+	return ktap_end();
+}

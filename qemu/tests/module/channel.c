@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Event channels as files: read, poll, select, epoll, O_NONBLOCK, buffers of
+ * any size, signals; many QPs on one channel, one QP on many; what happens to
+ * unread events when a registration or a channel goes.
+ *
+ * The event of most of it is QP_GONE: whoever holds the domain makes it happen
+ * with DESTROY, at once, on any device.
+ */
+
+#define _GNU_SOURCE
+#include <err.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/select.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../ktap.h"
+#include "member.h"
+#include "observe.h"
+
+#define DOMAIN_FILE "/tmp/channel"
+
+enum { MANY = 5, COOKIE = 1000, SIZE = sizeof(struct xrc_rcv_event) };
+
+static struct actor a;
+static struct membership *ma;
+
+static int new_channel(void)
+{
+	return rcv_channel(member.node.context->cmd_fd);
+}
+
+static int new_qp(int channel, uint64_t cookie, struct registration *registration)
+{
+	return rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, channel, cookie,
+			 registration);
+}
+
+static short ready(int channel)
+{
+	struct pollfd poll_fd = { .fd = channel, .events = POLLIN | POLLOUT | POLLPRI };
+
+	return poll(&poll_fd, 1, 0) == 1 ? poll_fd.revents : 0;
+}
+
+static bool gone(const struct xrc_rcv_event *event, uint32_t qp_num, uint64_t cookie)
+{
+	return event->type == XRC_RCV_EVENT_QP_GONE && event->qpn == qp_num &&
+	       event->cookie == cookie && event->count == 1 && !event->reserved;
+}
+
+/* ---- acts ---- */
+
+static int empty(void *argument)
+{
+	int channel = new_channel(), epoll = epoll_create1(EPOLL_CLOEXEC);
+	struct epoll_event interest = { .events = EPOLLIN }, event;
+	struct xrc_rcv_event record;
+	struct timeval now = {};
+	fd_set set;
+
+	(void)argument;
+	CHECK(channel >= 0);
+	CHECK(fcntl(channel, F_GETFD) == FD_CLOEXEC);
+	CHECK(!(fcntl(channel, F_GETFL) & O_NONBLOCK));
+	CHECK(!fcntl(channel, F_SETFL, O_NONBLOCK));
+	CHECK(read(channel, &record, SIZE) == -1 && errno == EAGAIN);
+	CHECK(!ready(channel));
+	FD_ZERO(&set);
+	FD_SET(channel, &set);
+	CHECK(!select(channel + 1, &set, NULL, NULL, &now));
+	CHECK(!epoll_ctl(epoll, EPOLL_CTL_ADD, channel, &interest));
+	CHECK(!epoll_wait(epoll, &event, 1, 0));
+	CHECK(write(channel, &record, SIZE) == -1 && errno == EBADF);
+	CHECK(lseek(channel, 0, SEEK_END) == -1 || !lseek(channel, 0, SEEK_CUR));
+	CHECK(ioctl(channel, 0, 0) == -1 && errno == ENOTTY);
+	close(epoll);
+	return -close(channel);
+}
+
+static int signalled(void *argument)
+{
+	int channel = new_channel(), epoll = epoll_create1(EPOLL_CLOEXEC);
+	struct epoll_event interest = { .events = EPOLLIN, .data.u32 = 7 }, event;
+	struct registration registration;
+	struct timeval now = {};
+	struct xrc_rcv_event record;
+	uint64_t before, after;
+	fd_set set;
+
+	(void)argument;
+	CHECK(!epoll_ctl(epoll, EPOLL_CTL_ADD, channel, &interest));
+	CHECK(!new_qp(channel, COOKIE, &registration));
+	CHECK(!ready(channel));
+	before = now_ns();
+	CHECK(!rcv_destroy(member.domain, registration.qp_num));
+	after = now_ns();
+	CHECK(ready(channel) == POLLIN);
+	FD_ZERO(&set);
+	FD_SET(channel, &set);
+	CHECK(select(channel + 1, &set, NULL, NULL, &now) == 1 && FD_ISSET(channel, &set));
+	CHECK(epoll_wait(epoll, &event, 1, 0) == 1);
+	CHECK(event.events == EPOLLIN && event.data.u32 == 7);
+	CHECK(read(channel, &record, SIZE) == SIZE);
+	CHECK(gone(&record, registration.qp_num, COOKIE));
+	CHECK(record.first_ns >= before && record.first_ns <= after);
+	CHECK(!ready(channel));
+	CHECK(!epoll_wait(epoll, &event, 1, 0));
+	CHECK(!rcv_unreg(&registration));
+	close(epoll);
+	return -close(channel);
+}
+
+static int buffers(void *argument)
+{
+	struct xrc_rcv_event records[MANY + 1] = {};
+	struct registration registration[MANY];
+	int channel = new_channel(), i;
+	void *nowhere = mmap(NULL, SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	(void)argument;
+	CHECK(!fcntl(channel, F_SETFL, O_NONBLOCK));
+	for (i = 0; i < MANY; i++)
+		CHECK(!new_qp(channel, COOKIE + i, &registration[i]));
+	/* In the order of what happened, not of registration. */
+	for (i = MANY - 1; i >= 0; i--)
+		CHECK(!rcv_destroy(member.domain, registration[i].qp_num));
+
+	CHECK(read(channel, records, SIZE - 1) == -1 && errno == EINVAL);
+	CHECK(read(channel, records, 0) == -1 && errno == EINVAL);
+	CHECK(ready(channel) == POLLIN);
+	CHECK(read(channel, records, SIZE) == SIZE);
+	CHECK(gone(&records[0], registration[MANY - 1].qp_num, COOKIE + MANY - 1));
+	/* Two and a half: the half is not written. */
+	memset(records, 0xee, sizeof(records));
+	CHECK(read(channel, records, 2 * SIZE + SIZE / 2) == 2 * SIZE);
+	CHECK(gone(&records[0], registration[MANY - 2].qp_num, COOKIE + MANY - 2));
+	CHECK(gone(&records[1], registration[MANY - 3].qp_num, COOKIE + MANY - 3));
+	CHECK(records[2].qpn == 0xeeeeeeee);
+	CHECK(read(channel, records, SIZE) == SIZE);
+	CHECK(gone(&records[0], registration[1].qp_num, COOKIE + 1));
+	/* Nothing is lost to a buffer that is not there. */
+	CHECK(read(channel, nowhere, SIZE) == -1 && errno == EFAULT);
+	CHECK(read(channel, records, sizeof(records)) == SIZE);
+	CHECK(gone(&records[0], registration[0].qp_num, COOKIE));
+	CHECK(read(channel, records, SIZE) == -1 && errno == EAGAIN);
+	for (i = 0; i < MANY; i++)
+		CHECK(!rcv_unreg(&registration[i]));
+	return -close(channel);
+}
+
+/* The same QP, registered through two files, each with a channel. */
+static int two_channels(void *argument)
+{
+	struct membership *membership = argument;
+	struct registration first, second;
+	struct xrc_rcv_event record;
+	struct node other_node;
+	struct ibv_xrcd *xrcd;
+	int channel = new_channel(), other_channel;
+
+	node_open(&other_node, "right");
+	xrcd = node_open_domain(&other_node, membership->domain_file);
+	other_channel = rcv_channel(other_node.context->cmd_fd);
+	CHECK(other_channel >= 0);
+	CHECK(!rcv_alloc(member.domain, 0, NULL, channel, 1, &first));
+	/* A channel is of the file it was made through. */
+	CHECK(rcv_reg(domain_of(xrcd), first.qp_num, channel, 2, &second) == -EBADF);
+	CHECK(rcv_reg(domain_of(xrcd), first.qp_num, 0, 2, &second) == -EBADF);
+	CHECK(!rcv_reg(domain_of(xrcd), first.qp_num, other_channel, 2, &second));
+	/* A last close of the domain: both hear of it, both handles stay. */
+	CHECK(!ibv_close_xrcd(xrcd));
+	CHECK(!ready(channel) && !ready(other_channel));
+	CHECK(!ibv_close_xrcd(member.xrcd));
+	CHECK(read(channel, &record, SIZE) == SIZE);
+	CHECK(gone(&record, first.qp_num, 1));
+	CHECK(read(other_channel, &record, SIZE) == SIZE);
+	CHECK(gone(&record, first.qp_num, 2));
+	CHECK(!rcv_unreg(&first) && !rcv_unreg(&second));
+	member.xrcd = node_open_domain(&member.node, membership->domain_file);
+	member.domain = domain_of(member.xrcd);
+	close(other_channel);
+	ibv_dealloc_pd(other_node.pd);
+	CHECK(!ibv_close_device(other_node.context));
+	return -close(channel);
+}
+
+static int unregistered(void *argument)
+{
+	struct registration first, second;
+	struct xrc_rcv_event record;
+	int channel = new_channel();
+
+	(void)argument;
+	CHECK(!fcntl(channel, F_SETFL, O_NONBLOCK));
+	CHECK(!new_qp(channel, 1, &first) && !new_qp(channel, 2, &second));
+	CHECK(!rcv_destroy(member.domain, first.qp_num));
+	CHECK(!rcv_destroy(member.domain, second.qp_num));
+	CHECK(ready(channel) == POLLIN);
+	CHECK(!rcv_unreg(&first));
+	CHECK(read(channel, &record, SIZE) == SIZE);
+	CHECK(gone(&record, second.qp_num, 2));
+	CHECK(!ready(channel));
+	CHECK(!rcv_unreg(&second));
+	CHECK(read(channel, &record, SIZE) == -1 && errno == EAGAIN);
+	return -close(channel);
+}
+
+/* The registration is worth as much as before; its events have nowhere to go. */
+static int closed(void *argument)
+{
+	const struct ib_uverbs_qp_attr init = attr_to_init(&member.node);
+	struct registration first, second;
+	int channel = new_channel(), still_open;
+
+	(void)argument;
+	CHECK(!new_qp(channel, 1, &first) && !new_qp(channel, 2, &second));
+	CHECK(!rcv_destroy(member.domain, first.qp_num));
+	/* The file is closed with its last descriptor. */
+	still_open = dup(channel);
+	CHECK(still_open >= 0 && !close(channel));
+	CHECK(ready(still_open) == POLLIN);
+	CHECK(!close(still_open));
+	CHECK(!rcv_modify(member.domain, second.qp_num, &init));
+	CHECK(!rcv_to_state(member.domain, second.qp_num, IBV_QPS_ERR));
+	CHECK(!rcv_destroy(member.domain, second.qp_num));
+	CHECK(!rcv_unreg(&first) && !rcv_unreg(&second));
+	return 0;
+}
+
+struct waiter {
+	int channel;
+	bool in_poll;
+	struct xrc_rcv_event record;
+	ssize_t result;
+};
+
+static void *wait_for_event(void *argument)
+{
+	struct waiter *waiter = argument;
+	struct pollfd poll_fd = { .fd = waiter->channel, .events = POLLIN };
+
+	if (waiter->in_poll && poll(&poll_fd, 1, -1) != 1)
+		return NULL;
+	waiter->result = read(waiter->channel, &waiter->record, SIZE);
+	return NULL;
+}
+
+static int wakes(bool in_poll)
+{
+	struct waiter waiter = { .channel = new_channel(), .in_poll = in_poll, .result = -1 };
+	struct registration registration;
+	struct timespec deadline;
+	pthread_t thread;
+
+	CHECK(!new_qp(waiter.channel, COOKIE, &registration));
+	CHECK(!pthread_create(&thread, NULL, wait_for_event, &waiter));
+	usleep(200000);
+	CHECK(pthread_tryjoin_np(thread, NULL) == EBUSY);
+	CHECK(!rcv_destroy(member.domain, registration.qp_num));
+	clock_gettime(CLOCK_REALTIME, &deadline);
+	deadline.tv_sec += 10;
+	CHECK(!pthread_timedjoin_np(thread, NULL, &deadline));
+	CHECK(waiter.result == SIZE && gone(&waiter.record, registration.qp_num, COOKIE));
+	CHECK(!rcv_unreg(&registration));
+	return -close(waiter.channel);
+}
+
+static int blocking(void *argument)
+{
+	(void)argument;
+	return wakes(false) ?: wakes(true);
+}
+
+static void on_alarm(int signal)
+{
+	(void)signal;
+}
+
+static int interrupted(void *argument)
+{
+	struct sigaction action = { .sa_handler = on_alarm };
+	struct xrc_rcv_event record;
+	int channel = new_channel();
+
+	(void)argument;
+	sigaction(SIGALRM, &action, NULL);
+	alarm(1);
+	CHECK(read(channel, &record, SIZE) == -1 && errno == EINTR);
+	return -close(channel);
+}
+
+static int read_for_ever(void *argument)
+{
+	struct xrc_rcv_event record;
+
+	(void)argument;
+	return read(new_channel(), &record, SIZE);
+}
+
+static bool killed_while_blocked(void)
+{
+	actor_begin(&a, read_for_ever, NULL);
+	usleep(200000);
+	actor_kill(&a);
+	return true;
+}
+
+int main(void)
+{
+	struct counts before;
+
+	ktap_start("event channels", 10);
+	before = count_objects();
+	ma = membership_new(DOMAIN_FILE, 0, 0);
+	actor_start(&a);
+	if (!DO(a, member_join, ma))
+		errx(1, "the actor is not ready");
+	ktap_result(DO(a, empty, NULL), "an empty channel");
+	ktap_result(DO(a, signalled, NULL), "poll, select and epoll show an event");
+	ktap_result(DO(a, buffers, NULL), "whole records, as many as fit, in order");
+	ktap_result(DO(a, two_channels, ma), "one QP, two channels, the domain's last close");
+	ktap_result(DO(a, unregistered, NULL), "unread events go with their registration");
+	ktap_result(DO(a, closed, NULL), "a registration outlives its channel");
+	ktap_result(DO(a, blocking, NULL), "an event ends a read and a poll that wait for it");
+	ktap_result(DO(a, interrupted, NULL), "a signal ends a read, too");
+	ktap_result(killed_while_blocked(), "so does a kill");
+	ktap_result(counts_return_to(&before, 5), "nothing is left");
+	unlink(DOMAIN_FILE);
+	return ktap_end();
+}

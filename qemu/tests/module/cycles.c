@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * cycles [COUNT]
+ *
+ * COUNT times: one file creates a receive QP, another registers and unregisters,
+ * the first unregisters, which ends the QP; every tenth time by the end of the
+ * file instead, every hundredth by the domain's. Memory and counts are flat.
+ */
+
+#define _GNU_SOURCE
+#include <err.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../ktap.h"
+#include "member.h"
+#include "observe.h"
+
+#define DOMAIN_FILE "/tmp/cycles"
+
+enum {
+	WARM_UP = 2000,
+	SLAB_KIB = 1024,		/* per-CPU caches and the like come and go */
+	AVAILABLE_KIB = 8192,
+};
+
+static struct actor a;
+static struct membership *ma;
+static uint32_t *cycles;
+
+static int many_cycles(void *argument)
+{
+	const uint32_t *cycles = argument;
+	struct registration first, second;
+	struct xrc_rcv_event event;
+	struct node other_node;
+	struct ibv_xrcd *other;
+	uint32_t i;
+
+	node_open(&other_node, "right");
+	other = node_open_domain(&other_node, DOMAIN_FILE);
+	for (i = 0; i < *cycles; i++) {
+		uint32_t flags = i % 10 ? 0 : XRC_RCV_ALLOC_LIFETIME_DOMAIN;
+
+		CHECK(!rcv_alloc(member.domain, flags, NULL, member.channel, i + 1, &first));
+		CHECK(!rcv_reg(domain_of(other), first.qp_num, NO_CHANNEL, 0, &second));
+		CHECK(!rcv_unreg(&second));
+		if (flags) {
+			CHECK(!rcv_destroy(member.domain, first.qp_num));
+			CHECK(read(member.channel, &event, sizeof(event)) == sizeof(event));
+			CHECK(event.cookie == i + 1);
+		}
+		CHECK(!rcv_unreg(&first));
+		if (i % 1000 == 999) {
+			CHECK(!rcv_alloc(domain_of(other), 0, NULL, NO_CHANNEL, 0, &second));
+			CHECK(!ibv_close_xrcd(other));
+			CHECK(!ibv_dealloc_pd(other_node.pd));
+			CHECK(!ibv_close_device(other_node.context));
+			node_open(&other_node, "right");
+			other = node_open_domain(&other_node, DOMAIN_FILE);
+		}
+	}
+	CHECK(!ibv_close_xrcd(other));
+	CHECK(!ibv_dealloc_pd(other_node.pd));
+	CHECK(!ibv_close_device(other_node.context));
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	const char *kernel = getenv("LAB_KERNEL");
+	uint32_t count = argc > 1 ? strtoul(argv[1], NULL, 10) :
+			 kernel && !strcmp(kernel, "debug") ? 5000 : 100000;
+	long slab, available, slab_grown, available_shrunk;
+	struct counts start, before, after;
+	char text[96];
+	uint64_t begin;
+	bool done;
+
+	ktap_start("cycles of create, register, unregister", 4);
+	start = count_objects();
+	ma = membership_new(DOMAIN_FILE, 0, 0);
+	ma->wants_events = true;
+	cycles = share(sizeof(*cycles));
+	actor_start(&a);
+	*cycles = WARM_UP;
+	if (!(DO(a, member_join, ma) && DO(a, many_cycles, cycles)))
+		errx(1, "not even the first cycles work");
+	before = count_objects();
+	available = memory_available();
+	slab = slab_unreclaimable();
+	begin = now_ns();
+	*cycles = count;
+	done = DO(a, many_cycles, cycles);
+	snprintf(text, sizeof(text), "%u cycles", count);
+	ktap_result(done, text);
+	ktap_note("%lu ms", (now_ns() - begin) / 1000000);
+	after = count_objects();
+	available_shrunk = available - memory_available();
+	slab_grown = slab_unreclaimable() - slab;
+	ktap_note("%ld KiB more in slabs, %ld KiB less available", slab_grown, available_shrunk);
+	ktap_result(done && same_counts(&before, &after), "as many objects as before");
+	ktap_result(done && slab_grown < SLAB_KIB && available_shrunk < AVAILABLE_KIB,
+		    "as much memory as before");
+	actor_exit(&a);
+	ktap_result(counts_return_to(&start, 5), "nothing is left");
+	unlink(DOMAIN_FILE);
+	return ktap_end();
+}

@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A peer breaks the connection with an RDMA WRITE it has no right to. Every
+ * registered process reads of it once, whoever created the QP; who did not
+ * register reads nothing. While nobody reads, repetition costs no memory.
+ *
+ * Beside it the same on the QP of mainline's own verbs: processes that joined
+ * with ibv_open_qp() hear nothing, and this test says so for as long as it is true.
+ */
+
+#define _GNU_SOURCE
+#include <err.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../ktap.h"
+#include "member.h"
+#include "observe.h"
+
+#define DOMAIN_FILE "/tmp/events"
+
+enum {
+	MANY = 64,
+	SIZE = 64,
+	COOKIE = 0x1234500,
+	QUIET_MS = 1000,
+	EVENT_MS = 10000,
+	BOUND_KIB = 512,
+	WARM_UP = 100,
+};
+
+/* What a member reads, for all to see. */
+struct account {
+	struct xrc_rcv_event events[8];
+	unsigned int count;
+	unsigned int repetitions;	/* that repeat_error() is to make */
+};
+
+static struct actor creator, members[MANY], idler, opener, remote_actor;
+static struct membership *mc, *mm[MANY], *mi, *mo;
+static struct account *accounts;
+static struct remote *remote;
+static struct traffic *traffic;
+static struct delivery *delivery;
+static struct write *forbidden;
+
+/* ---- acts ---- */
+
+/* All that is there, and what comes until it is quiet. */
+static int read_events(void *argument)
+{
+	struct account *account = argument;
+	struct pollfd ready = { .fd = member.channel, .events = POLLIN };
+	int timeout = EVENT_MS;
+	ssize_t size;
+
+	if (member.channel < 0)
+		return -EBADF;
+	account->count = 0;
+	while (poll(&ready, 1, timeout) == 1) {
+		if (ready.revents != POLLIN)
+			return -EIO;
+		if (account->count == 8)
+			return -EOVERFLOW;
+		size = read(member.channel, &account->events[account->count],
+			    sizeof(account->events) -
+			    account->count * sizeof(account->events[0]));
+		if (size <= 0 || size % sizeof(account->events[0]))
+			return -EBADMSG;
+		account->count += size / sizeof(account->events[0]);
+		timeout = QUIET_MS;
+	}
+	return 0;
+}
+
+static int read_nothing(void *argument)
+{
+	struct pollfd ready = { .fd = member.channel, .events = POLLIN };
+
+	(void)argument;
+	return poll(&ready, 1, 0) ? -EBADMSG : 0;
+}
+
+/* Round and round, without a look at the channel. When an error has happened says another
+ * file of the process, which does look at its own.
+ */
+static struct registration witness;
+static int witness_channel;
+
+static int call_witness(void *argument)
+{
+	struct membership *membership = argument;
+	struct domain domain;
+	struct node node;
+
+	node_open(&node, "right");
+	domain = domain_of(node_open_domain(&node, membership->domain_file));
+	witness_channel = rcv_channel(domain.uverbs_fd);
+	return rcv_reg(domain, membership->qp_num, witness_channel, 0, &witness);
+}
+
+static int dismiss_witness(void *argument)
+{
+	(void)argument;
+	return rcv_unreg(&witness) ?: -close(witness_channel);
+}
+
+static int repeat_error(void *argument)
+{
+	const struct ib_uverbs_qp_attr init = attr_to_init(&member.node);
+	struct account *account = argument;
+	struct xrc_rcv_event event;
+	unsigned int i;
+	int result;
+
+	for (i = 0; i < account->repetitions; i++) {
+		result = rcv_modify(member.domain, member.registration.qp_num, &init);
+		if (!result)
+			result = rcv_to_state(member.domain, member.registration.qp_num,
+					      IBV_QPS_ERR);
+		CHECK(read(witness_channel, &event, sizeof(event)) == sizeof(event));
+		CHECK(event.type == IBV_EVENT_QP_LAST_WQE_REACHED && event.count == 1);
+		if (!result)
+			result = rcv_to_state(member.domain, member.registration.qp_num,
+					      IBV_QPS_RESET);
+		if (result)
+			return result;
+	}
+	return 0;
+}
+
+/* What mainline has: a shared target QP, created by one process, opened by others. */
+static struct ibv_qp *mainline_qp;
+
+static int mainline_create(void *argument)
+{
+	struct membership *membership = argument;
+
+	mainline_qp = node_create_target(&member.node, member.xrcd);
+	membership->qp_num = mainline_qp->qp_num;
+	return 0;
+}
+
+static int mainline_open(void *argument)
+{
+	struct membership *membership = argument;
+	struct ibv_qp_open_attr attr = {
+		.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD |
+			     IBV_QP_OPEN_ATTR_TYPE,
+		.qp_num = membership->qp_num,
+		.xrcd = member.xrcd,
+		.qp_type = IBV_QPT_XRC_RECV,
+	};
+
+	mainline_qp = ibv_open_qp(member.node.context, &attr);
+	return mainline_qp ? 0 : -errno;
+}
+
+static int mainline_connect(void *argument)
+{
+	struct membership *membership = argument;
+	struct path path = *membership->sender;
+
+	path.recv_psn = membership->sender->send_psn;
+	qp_connect(&member.node, mainline_qp, &path);
+	return 0;
+}
+
+/* How many QP_ACCESS_ERR events of the QP come by mainline's way. */
+static int mainline_events(void *argument)
+{
+	struct pollfd ready = { .fd = member.node.context->async_fd, .events = POLLIN };
+	struct ibv_async_event event;
+	int count = 0;
+
+	(void)argument;
+	while (poll(&ready, 1, QUIET_MS) == 1) {
+		if (ibv_get_async_event(member.node.context, &event))
+			return -errno;
+		if (event.event_type == IBV_EVENT_QP_ACCESS_ERR &&
+		    event.element.qp == mainline_qp)
+			count++;
+		ibv_ack_async_event(&event);
+	}
+	return count;
+}
+
+/* ---- scenarios ---- */
+
+static bool message_arrives(void)
+{
+	*traffic = (struct traffic) {
+		.srq_num = { mi->srq_num },
+		.srqs = 1,
+		.count = 1,
+		.size = SIZE,
+	};
+	*delivery = (struct delivery) { traffic, 0, mc->qp_num };
+	return DO(remote_actor, sender_send, traffic) && DO(idler, member_receive, delivery);
+}
+
+static bool broken_by_the_peer(void)
+{
+	*forbidden = (struct write) {
+		.srq_num = mi->srq_num,
+		.address = (uintptr_t)mi->buffers,
+		.rkey = mi->rkey ^ 0x5a5a00,
+	};
+	return actor_do(&remote_actor, sender_write, forbidden) == -EIO &&
+	       forbidden->status == IBV_WC_REM_ACCESS_ERR;
+}
+
+static bool is_event(const struct xrc_rcv_event *event, uint32_t type, unsigned int index,
+		     uint64_t from, uint64_t to)
+{
+	return event->type == type && event->cookie == COOKIE + index &&
+	       event->qpn == mc->qp_num && event->count == 1 && !event->reserved &&
+	       event->first_ns >= from && event->first_ns <= to;
+}
+
+/* The error once, and then at most that the QP has done its last. */
+static bool one_error(unsigned int index, uint64_t from, uint64_t to)
+{
+	struct account *account = &accounts[index];
+	unsigned int i;
+
+	if (account->count && account->count <= 2 &&
+	    is_event(&account->events[0], IBV_EVENT_QP_ACCESS_ERR, index, from, to) &&
+	    (account->count == 1 ||
+	     is_event(&account->events[1], IBV_EVENT_QP_LAST_WQE_REACHED, index, from, to)))
+		return true;
+	ktap_note("process %u read %u events", index, account->count);
+	for (i = 0; i < account->count; i++)
+		ktap_note("  type %u, %u times, QP %#x, cookie %#llx", account->events[i].type,
+			  account->events[i].count, account->events[i].qpn,
+			  account->events[i].cookie);
+	return false;
+}
+
+static bool all_read(unsigned int count)
+{
+	bool right = true;
+	unsigned int i;
+
+	for (i = 0; i < count; i++)
+		actor_begin(&members[i], read_events, &accounts[i]);
+	for (i = 0; i < count; i++)
+		right &= succeeded("reading events", actor_wait(&members[i]));
+	return right;
+}
+
+/* That the connection is there is an event, too. */
+static bool all_hear_of_the_connection(unsigned int count)
+{
+	bool right = all_read(count);
+	unsigned int i;
+
+	for (i = 0; i < count; i++)
+		right &= accounts[i].count == 1 &&
+			 accounts[i].events[0].type == IBV_EVENT_COMM_EST;
+	return right;
+}
+
+static bool all_hear_of_the_error(unsigned int count, uint64_t from)
+{
+	bool right = all_read(count);
+	uint64_t to = now_ns();
+	unsigned int i;
+
+	for (i = 0; i < count; i++)
+		right &= one_error(i, from, to);
+	return right;
+}
+
+/* COUNT processes are registered; the creator is not any more. */
+static bool heard_by(unsigned int count)
+{
+	unsigned int i;
+	bool right;
+	uint64_t from;
+
+	right = DO(creator, member_alloc_connected, mc);
+	mi->qp_num = mc->qp_num;
+	for (i = 0; right && i < count; i++) {
+		mm[i]->qp_num = mc->qp_num;
+		right = DO(members[i], member_reg, mm[i]);
+	}
+	right = right && DO(creator, member_unreg, NULL);
+	remote_aim(remote, mi, mc->qp_num);
+	right = right && DO(remote_actor, sender_connect, remote) && message_arrives();
+	right = right && all_hear_of_the_connection(count);
+	from = now_ns();
+	right = right && broken_by_the_peer() && all_hear_of_the_error(count, from);
+	right &= DO(idler, read_nothing, NULL) & DO(creator, read_nothing, NULL);
+	for (i = 0; i < count; i++)
+		right &= DO(members[i], read_nothing, NULL) & DO(members[i], member_unreg, NULL);
+	return right && !qp_is_shown(mc->qp_num);
+}
+
+static bool bounded(unsigned int repetitions)
+{
+	struct account *account = &accounts[0];
+	const struct xrc_rcv_event *event = &account->events[0];
+	long before, after;
+	uint64_t begin;
+	bool right;
+
+	right = DO(members[0], member_alloc, mm[0]) && DO(members[0], call_witness, mm[0]);
+	account->repetitions = WARM_UP;
+	right = right && DO(members[0], repeat_error, account);
+	before = slab_unreclaimable();
+	begin = now_ns();
+	account->repetitions = repetitions - WARM_UP;
+	right = right && DO(members[0], repeat_error, account);
+	after = slab_unreclaimable();
+	right = right && DO(members[0], read_events, account);
+	ktap_note("%u errors in %lu ms: %ld KiB more in slabs, %u record(s), the first says %u times",
+		  repetitions, (now_ns() - begin) / 1000000, after - before, account->count,
+		  event->count);
+	return DO(members[0], member_unreg, NULL) && DO(members[0], dismiss_witness, NULL) &&
+	       right && after - before < BOUND_KIB &&
+	       account->count == 1 && event->type == IBV_EVENT_QP_LAST_WQE_REACHED &&
+	       event->count == repetitions && event->cookie == COOKIE;
+}
+
+static bool mainline(void)
+{
+	int at_creator, at_opener;
+
+	if (!DO(creator, mainline_create, mc))
+		return false;
+	mo->qp_num = mc->qp_num;
+	if (!(DO(opener, mainline_open, mo) && DO(creator, mainline_connect, mc)))
+		return false;
+	remote_aim(remote, mi, mc->qp_num);
+	if (!(DO(remote_actor, sender_connect, remote) && broken_by_the_peer()))
+		return false;
+	at_creator = actor_do(&creator, mainline_events, NULL);
+	at_opener = actor_do(&opener, mainline_events, NULL);
+	ktap_note("ibv_create_qp: %d event(s), ibv_open_qp: %d", at_creator, at_opener);
+	return at_creator == 1 && at_opener == 0;
+}
+
+int main(void)
+{
+	static const unsigned int counts[] = { 1, 2, MANY };
+	const char *kernel = getenv("LAB_KERNEL"), *given = getenv("REPETITIONS");
+	/* The checkers of the debug kernel make each many times dearer. */
+	unsigned int repetitions = given ? strtoul(given, NULL, 10) + WARM_UP :
+				   kernel && !strcmp(kernel, "debug") ? 2000 : 100000;
+	struct counts before;
+	bool ready = true;
+	char text[96];
+	unsigned int i;
+
+	ktap_start("events of receive QPs", 6);
+	before = count_objects();
+	accounts = share(MANY * sizeof(*accounts));
+	traffic = share(sizeof(*traffic));
+	delivery = share(sizeof(*delivery));
+	forbidden = share(sizeof(*forbidden));
+	remote = remote_new(SIZE);
+	mc = membership_new(DOMAIN_FILE, 0, 0);
+	mi = membership_new(DOMAIN_FILE, 4, SIZE);
+	mo = membership_new(DOMAIN_FILE, 0, 0);
+	mc->sender = &remote->path;
+	mc->wants_events = mi->wants_events = true;
+	actor_start(&remote_actor);
+	actor_start(&creator);
+	actor_start(&idler);
+	actor_start(&opener);
+	ready = DO(remote_actor, sender_start, remote) & DO(creator, member_join, mc) &
+		DO(idler, member_join, mi) & DO(opener, member_join, mo);
+	for (i = 0; i < MANY; i++) {
+		mm[i] = membership_new(DOMAIN_FILE, 0, 0);
+		mm[i]->wants_events = true;
+		mm[i]->cookie = COOKIE + i;
+		actor_start(&members[i]);
+		ready &= DO(members[i], member_join, mm[i]);
+	}
+	if (!ready)
+		errx(1, "the actors are not ready");
+
+	for (i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+		snprintf(text, sizeof(text),
+			 "one access error, %u registered: each reads it once", counts[i]);
+		ktap_result(heard_by(counts[i]), text);
+	}
+	snprintf(text, sizeof(text), "%u errors while nobody reads are one record", repetitions);
+	ktap_result(bounded(repetitions), text);
+	ktap_result(mainline(), "mainline: the creator reads of it, who opened the QP does not");
+
+	for (i = 0; i < MANY; i++)
+		actor_exit(&members[i]);
+	actor_exit(&creator);
+	actor_exit(&idler);
+	actor_exit(&opener);
+	actor_exit(&remote_actor);
+	ktap_result(counts_return_to(&before, 10), "nothing is left");
+	unlink(DOMAIN_FILE);
+	return ktap_end();
+}

@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Every allocation of every call fails once: the first, the second, and so on
+ * until the call no longer allocates that often. Each time the answer is ENOMEM,
+ * or the call did without; either way nothing is left of it. At the end
+ * kmemleak looks for what nobody remembers.
+ *
+ * Needs a kernel with failslab and kmemleak: the lab's debug kernel.
+ */
+
+#define _GNU_SOURCE
+#include <err.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../ktap.h"
+#include "member.h"
+#include "observe.h"
+
+#define DOMAIN_FILE "/tmp/failnth"
+
+enum { LIMIT = 2000, CHILDREN = 4 };
+
+/* What a call is tried on: fresh each time. */
+static struct fixture {
+	struct node node;		/* a second file of the process */
+	struct ibv_xrcd *xrcd;
+	struct domain other;
+	struct registration others;	/* a QP that the second file created */
+	struct registration mine;
+	int channel;
+} fixture;
+
+struct operation {
+	const char *name;
+	int (*prepare)(void);
+	int (*call)(void);
+	/* Back to where prepare() began, whether the call succeeded or not. */
+	int (*undo)(bool done);
+};
+
+static void write_file(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text))
+		err(1, "%s", path);
+	close(fd);
+}
+
+/* ---- operations ---- */
+
+static int nothing(void)
+{
+	return 0;
+}
+
+static int nothing_to_undo(bool done)
+{
+	(void)done;
+	return 0;
+}
+
+static int qp_of_other(void)
+{
+	return rcv_alloc(fixture.other, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, NO_CHANNEL, 0,
+			 &fixture.others);
+}
+
+static int drop_qp_of_other(bool done)
+{
+	(void)done;
+	return rcv_destroy(fixture.other, fixture.others.qp_num) ?:
+	       rcv_unreg(&fixture.others);
+}
+
+static int caps(void)
+{
+	struct xrc_rcv_caps caps;
+
+	return rcv_caps(member.domain.uverbs_fd, &caps);
+}
+
+static int channel(void)
+{
+	int result = rcv_channel(member.domain.uverbs_fd);
+
+	fixture.channel = result;
+	return result < 0 ? result : 0;
+}
+
+static int close_channel(bool done)
+{
+	return done ? -close(fixture.channel) : 0;
+}
+
+static int alloc_in_reset(void)
+{
+	return rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &fixture.mine);
+}
+
+static int alloc_connected(void)
+{
+	struct ib_uverbs_qp_attr attr = attr_connected(&member.node,
+						       member.membership->sender);
+
+	return rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, &attr, member.channel, 1,
+			 &fixture.mine);
+}
+
+static int unregister(bool done)
+{
+	return done ? rcv_unreg(&fixture.mine) : 0;
+}
+
+static int read_event(void)
+{
+	struct xrc_rcv_event event;
+
+	return read(member.channel, &event, sizeof(event)) == sizeof(event) ? 0 : -errno;
+}
+
+static int destroy_and_unregister(bool done)
+{
+	if (!done)
+		return 0;
+	return rcv_destroy(member.domain, fixture.mine.qp_num) ?: read_event() ?:
+	       rcv_unreg(&fixture.mine);
+}
+
+static int reg(void)
+{
+	return rcv_reg(member.domain, fixture.others.qp_num, member.channel, 1, &fixture.mine);
+}
+
+static int unregister_and_drop(bool done)
+{
+	return unregister(done) ?: drop_qp_of_other(done);
+}
+
+static int mine_registered(void)
+{
+	return qp_of_other() ?: reg();
+}
+
+static int unreg(void)
+{
+	return rcv_unreg(&fixture.mine);
+}
+
+static int unregister_if_not_and_drop(bool done)
+{
+	return unregister(!done) ?: drop_qp_of_other(done);
+}
+
+static int modify_to_init(void)
+{
+	struct ib_uverbs_qp_attr attr = attr_to_init(&member.node);
+
+	return rcv_modify(member.domain, fixture.others.qp_num, &attr);
+}
+
+static int modify_to_rtr(void)
+{
+	struct ib_uverbs_qp_attr attr = attr_to_rtr(&member.node, member.membership->sender);
+
+	return rcv_modify(member.domain, fixture.others.qp_num, &attr);
+}
+
+static int qp_in_init(void)
+{
+	return qp_of_other() ?: modify_to_init();
+}
+
+static int modify_to_error(void)
+{
+	return rcv_to_state(member.domain, fixture.others.qp_num, IBV_QPS_ERR);
+}
+
+static int query(void)
+{
+	struct ib_uverbs_qp_attr attr;
+	struct xrc_rcv_qp_info info;
+
+	return rcv_query(member.domain, fixture.others.qp_num, &attr, &info);
+}
+
+static int list(void)
+{
+	struct xrc_rcv_qp_info infos[8];
+	uint32_t count = 8, total;
+
+	return rcv_list(member.domain, 0, infos, &count, &total) ?: count != 1;
+}
+
+static int qp_of_nobody(void)
+{
+	return qp_of_other() ?: rcv_unreg(&fixture.others);
+}
+
+static int destroy(void)
+{
+	return rcv_destroy(member.domain, fixture.others.qp_num);
+}
+
+static int destroy_if_not(bool done)
+{
+	return done ? 0 : destroy();
+}
+
+static int events_of_mine(void)
+{
+	return mine_registered() ?: rcv_unreg(&fixture.others) ?:
+	       rcv_destroy(member.domain, fixture.others.qp_num);
+}
+
+static int unregister_always(bool done)
+{
+	(void)done;
+	return rcv_unreg(&fixture.mine);
+}
+
+/* A domain of its own, with QPs, that the call closes for the last time. */
+static int private_domain(void)
+{
+	struct ibv_xrcd_init_attr attr = {
+		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
+		.fd = -1,
+		.oflags = O_CREAT,
+	};
+	struct registration registration;
+	unsigned int i;
+	int result = 0;
+
+	fixture.xrcd = ibv_open_xrcd(member.node.context, &attr);
+	if (!fixture.xrcd)
+		return -errno;
+	for (i = 0; i < CHILDREN && !result; i++) {
+		result = rcv_alloc(domain_of(fixture.xrcd), XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL,
+				   NO_CHANNEL, 0, &registration);
+		if (!result)
+			result = rcv_unreg(&registration);
+	}
+	return result;
+}
+
+static int close_domain(void)
+{
+	return -ibv_close_xrcd(fixture.xrcd);
+}
+
+static int close_domain_if_not(bool done)
+{
+	return done ? 0 : close_domain();
+}
+
+static const struct operation operations[] = {
+	{ "QUERY_CAPS", nothing, caps, nothing_to_undo },
+	{ "EVENT_CHANNEL_ALLOC", nothing, channel, close_channel },
+	{ "ALLOC in RESET", nothing, alloc_in_reset, unregister },
+	{ "ALLOC in RTR, with a channel", nothing, alloc_connected, destroy_and_unregister },
+	{ "REG", qp_of_other, reg, unregister_and_drop },
+	{ "UNREG", mine_registered, unreg, unregister_if_not_and_drop },
+	{ "MODIFY to INIT", qp_of_other, modify_to_init, drop_qp_of_other },
+	{ "MODIFY to RTR", qp_in_init, modify_to_rtr, drop_qp_of_other },
+	{ "MODIFY to ERR", qp_in_init, modify_to_error, drop_qp_of_other },
+	{ "QUERY", qp_of_other, query, drop_qp_of_other },
+	{ "QUERY_DOMAIN", qp_of_other, list, drop_qp_of_other },
+	{ "DESTROY", qp_of_nobody, destroy, destroy_if_not },
+	{ "read", events_of_mine, read_event, unregister_always },
+	{ "the domain's last close", private_domain, close_domain, close_domain_if_not },
+};
+
+enum { OPERATIONS = sizeof(operations) / sizeof(operations[0]) };
+
+/* ---- the sweep ---- */
+
+/* Runs the call with its N-th allocation failing; whether it had as many. */
+static bool nth_fails(unsigned int n, int (*call)(void), int *result)
+{
+	char text[16] = {};
+	int fd = open("/proc/thread-self/fail-nth", O_RDWR);
+
+	if (fd < 0)
+		err(1, "fail-nth");
+	snprintf(text, sizeof(text), "%u", n);
+	if (write(fd, text, strlen(text)) < 0)
+		err(1, "fail-nth");
+	*result = call();
+	memset(text, 0, sizeof(text));
+	if (pread(fd, text, sizeof(text) - 1, 0) <= 0)
+		err(1, "fail-nth");
+	if (write(fd, "0", 1) != 1)
+		err(1, "fail-nth");
+	close(fd);
+	return !strtoul(text, NULL, 10);
+}
+
+static int sweep(void *argument)
+{
+	const struct operation *operation = &operations[*(unsigned int *)argument];
+	unsigned int n, failed = 0;
+	uint32_t count, total;
+	bool injected;
+	int result;
+
+	for (n = 1; n < LIMIT; n++) {
+		result = operation->prepare();
+		if (result) {
+			warnx("%s: allocation %u: preparation: %d", operation->name, n, result);
+			return -EBADMSG;
+		}
+		injected = nth_fails(n, operation->call, &result);
+		if (result && result != -ENOMEM) {
+			warnx("%s: allocation %u failed: %s", operation->name, n,
+			      strerror(-result));
+			return -EBADMSG;
+		}
+		failed += !!result;
+		if (operation->undo(!result)) {
+			warnx("%s: allocation %u failed: cannot be undone", operation->name, n);
+			return -EBADMSG;
+		}
+		count = 0;
+		if (rcv_list(member.domain, 0, NULL, &count, &total) || total) {
+			warnx("%s: allocation %u failed: %u QPs are left", operation->name, n,
+			      total);
+			return -EBADMSG;
+		}
+		if (!injected)
+			break;
+	}
+	if (result || n == LIMIT) {
+		warnx("%s: does not get through: %d", operation->name, result);
+		return -EBADMSG;
+	}
+	*(unsigned int *)argument = n - 1;
+	return failed;
+}
+
+static int open_second_file(void *argument)
+{
+	struct membership *membership = argument;
+	struct ibv_xrcd *xrcd;
+
+	node_open(&fixture.node, "right");
+	xrcd = node_open_domain(&fixture.node, membership->domain_file);
+	fixture.other = domain_of(xrcd);
+	return 0;
+}
+
+static bool no_leak(void)
+{
+	char line[256];
+	bool clean = true;
+	FILE *file;
+
+	/* Nothing younger than five seconds is reported. */
+	sleep(6);
+	write_file("/sys/kernel/debug/kmemleak", "scan");
+	file = fopen("/sys/kernel/debug/kmemleak", "re");
+	if (!file)
+		err(1, "kmemleak");
+	while (fgets(line, sizeof(line), file)) {
+		clean = false;
+		line[strcspn(line, "\n")] = '\0';
+		ktap_note("%s", line);
+	}
+	fclose(file);
+	return clean;
+}
+
+int main(void)
+{
+	static struct actor a, remote_actor;
+	struct membership *membership;
+	struct remote *remote;
+	unsigned int *index, i;
+	struct counts before;
+
+	ktap_start("every allocation fails once", OPERATIONS + 2);
+	write_file("/sys/kernel/debug/failslab/ignore-gfp-wait", "N");
+	/* A line and a stack per failure is not what the log is for. */
+	write_file("/sys/kernel/debug/failslab/verbose", "0");
+	write_file("/sys/kernel/debug/fail_page_alloc/verbose", "0");
+	before = count_objects();
+	membership = membership_new(DOMAIN_FILE, 0, 0);
+	membership->wants_events = true;
+	remote = remote_new(64);
+	membership->sender = &remote->path;
+	index = share(sizeof(*index));
+	actor_start(&remote_actor);
+	actor_start(&a);
+	if (!(DO(remote_actor, sender_start, remote) && DO(a, member_join, membership) &&
+	      DO(a, open_second_file, membership)))
+		errx(1, "the actors are not ready");
+
+	for (i = 0; i < OPERATIONS; i++) {
+		int failed;
+
+		*index = i;
+		failed = actor_do(&a, sweep, index);
+		if (failed >= 0)
+			ktap_note("%s: %u allocations, %d of them needed", operations[i].name,
+				  *index, failed);
+		ktap_result(failed >= 0, operations[i].name);
+	}
+	actor_exit(&a);
+	actor_exit(&remote_actor);
+	ktap_result(counts_return_to(&before, 5), "nothing is left");
+	ktap_result(no_leak(), "nothing has leaked");
+	unlink(DOMAIN_FILE);
+	return ktap_end();
+}

@@ -1,0 +1,875 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * hostile [-n CALLS] [-s SEED]
+ *
+ * Calls nobody should make. First every attribute of every method, one thing
+ * wrong with it at a time: size, value, pointer, handle, presence; and the
+ * header. Each answer is the documented one and leaves nothing behind. Then
+ * CALLS ioctls of which anything may be wrong: they may do what they like with
+ * the caller's own QPs, but answer nothing that is not documented, and whatever
+ * they made goes with their file.
+ */
+
+#define _GNU_SOURCE
+#include <err.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "../ktap.h"
+#include "member.h"
+#include "observe.h"
+
+#define DOMAIN_FILE "/tmp/hostile"
+#define OTHER_FILE "/tmp/hostile-other"
+
+enum { PAGE = 4096, ROOM = 1 << 17, CALLS_PER_FILE = 500 };
+
+static struct {
+	struct node node;		/* a second file of the process */
+	struct ibv_xrcd *xrcd;
+	struct domain domain;
+	struct registration registration;	/* with the QP calls are about */
+	struct registration mine;
+	int channel, other_channel;
+	uint32_t freed;			/* a handle that was a registration once */
+} other;
+
+static uint8_t *room;			/* for any answer, of any length */
+static uint8_t *unmapped;
+static unsigned int attempts;
+
+/* ---- good calls ---- */
+
+enum kind { INPUT, OUTPUT, OPEN_OUTPUT, NEW, OBJECT, CHANNEL };
+
+struct attribute {
+	uint16_t id;
+	enum kind kind;
+	uint16_t size;		/* the least, for an OPEN_OUTPUT */
+	bool optional;
+};
+
+struct method {
+	const char *name;
+	uint16_t object, id;
+	struct attribute attributes[8];
+};
+
+static const struct method methods[] = {
+	{ "ALLOC", XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_ALLOC, {
+		{ XRC_RCV_ATTR_QP_ALLOC_HANDLE, NEW, 0, false },
+		{ XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE, OBJECT, 0, false },
+		{ XRC_RCV_ATTR_QP_ALLOC_FLAGS, INPUT, 4, true },
+		{ XRC_RCV_ATTR_QP_ALLOC_ATTR, INPUT, sizeof(struct ib_uverbs_qp_attr), true },
+		{ XRC_RCV_ATTR_QP_ALLOC_CHANNEL, CHANNEL, 0, true },
+		{ XRC_RCV_ATTR_QP_ALLOC_COOKIE, INPUT, 8, true },
+		{ XRC_RCV_ATTR_QP_ALLOC_RESP_QPN, OUTPUT, 4, false },
+	} },
+	{ "REG", XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_REG, {
+		{ XRC_RCV_ATTR_QP_REG_HANDLE, NEW, 0, false },
+		{ XRC_RCV_ATTR_QP_REG_XRCD_HANDLE, OBJECT, 0, false },
+		{ XRC_RCV_ATTR_QP_REG_QPN, INPUT, 4, false },
+		{ XRC_RCV_ATTR_QP_REG_CHANNEL, CHANNEL, 0, true },
+		{ XRC_RCV_ATTR_QP_REG_COOKIE, INPUT, 8, true },
+	} },
+	{ "UNREG", XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_UNREG, {
+		{ XRC_RCV_ATTR_QP_UNREG_HANDLE, OBJECT, 0, false },
+	} },
+	{ "MODIFY", XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_MODIFY, {
+		{ XRC_RCV_ATTR_QP_MODIFY_XRCD_HANDLE, OBJECT, 0, false },
+		{ XRC_RCV_ATTR_QP_MODIFY_QPN, INPUT, 4, false },
+		{ XRC_RCV_ATTR_QP_MODIFY_ATTR, INPUT, sizeof(struct ib_uverbs_qp_attr), false },
+	} },
+	{ "QUERY", XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_QUERY, {
+		{ XRC_RCV_ATTR_QP_QUERY_XRCD_HANDLE, OBJECT, 0, false },
+		{ XRC_RCV_ATTR_QP_QUERY_QPN, INPUT, 4, false },
+		{ XRC_RCV_ATTR_QP_QUERY_RESP_ATTR, OPEN_OUTPUT, sizeof(struct ib_uverbs_qp_attr), true },
+		{ XRC_RCV_ATTR_QP_QUERY_RESP_INFO, OPEN_OUTPUT, sizeof(struct xrc_rcv_qp_info), true },
+	} },
+	{ "DESTROY", XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_DESTROY, {
+		{ XRC_RCV_ATTR_QP_DESTROY_XRCD_HANDLE, OBJECT, 0, false },
+		{ XRC_RCV_ATTR_QP_DESTROY_QPN, INPUT, 4, false },
+	} },
+	{ "QUERY_DOMAIN", XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QUERY_DOMAIN, {
+		{ XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE, OBJECT, 0, false },
+		{ XRC_RCV_ATTR_QUERY_DOMAIN_AFTER_QPN, INPUT, 4, true },
+		{ XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO, OPEN_OUTPUT, sizeof(struct xrc_rcv_qp_info), true },
+		{ XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT, OUTPUT, 4, false },
+		{ XRC_RCV_ATTR_QUERY_DOMAIN_RESP_TOTAL, OUTPUT, 4, true },
+	} },
+	{ "QUERY_CAPS", XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QUERY_CAPS, {
+		{ XRC_RCV_ATTR_QUERY_CAPS_RESP, OPEN_OUTPUT, sizeof(struct xrc_rcv_caps), false },
+	} },
+	{ "EVENT_CHANNEL_ALLOC", XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC, {
+		{ XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD, NEW, 0, false },
+	} },
+};
+
+enum { METHODS = sizeof(methods) / sizeof(methods[0]) };
+
+static const struct method *method_named(const char *name)
+{
+	const struct method *method = methods;
+
+	while (strcmp(method->name, name))
+		method++;
+	return method;
+}
+
+static unsigned int attribute_count(const struct method *method)
+{
+	unsigned int count = 0;
+
+	while (method->attributes[count].id)
+		count++;
+	return count;
+}
+
+/* What an attribute of that size means, for all methods: there are few. */
+static struct ib_uverbs_qp_attr good_attr;
+
+static void build(struct call *call, const struct method *method)
+{
+	unsigned int i, count = attribute_count(method);
+	uint64_t zero = 0;
+
+	call_start(call, method->object, method->id);
+	for (i = 0; i < count; i++) {
+		const struct attribute *attribute = &method->attributes[i];
+
+		switch (attribute->kind) {
+		case INPUT:
+			if (attribute->size == sizeof(good_attr))
+				call_in(call, attribute->id, &good_attr, sizeof(good_attr));
+			else if (attribute->size == 4 && !attribute->optional)
+				call_in(call, attribute->id, &other.registration.qp_num, 4);
+			else
+				call_in(call, attribute->id, &zero, attribute->size);
+			break;
+		case OUTPUT:
+		case OPEN_OUTPUT:
+			call_out(call, attribute->id, room + i * PAGE, attribute->size);
+			break;
+		case NEW:
+			call_object(call, attribute->id, -1);
+			break;
+		case OBJECT:
+			call_object(call, attribute->id, method == method_named("UNREG") ?
+				    other.mine.handle : member.domain.handle);
+			break;
+		case CHANNEL:
+			call_object(call, attribute->id, other.channel);
+			break;
+		}
+	}
+}
+
+/* ---- one thing wrong at a time ---- */
+
+/* One QP of the domain, created by the second file; with UNREG also registered by ours. */
+static int prepare(const struct method *method)
+{
+	int result = rcv_alloc(other.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, NO_CHANNEL, 0,
+			       &other.registration);
+
+	if (!result && method == method_named("UNREG"))
+		result = rcv_reg(member.domain, other.registration.qp_num, NO_CHANNEL, 0,
+				 &other.mine);
+	if (!result && method == method_named("DESTROY"))
+		result = rcv_unreg(&other.registration);
+	return result;
+}
+
+static uint32_t qps(void)
+{
+	uint32_t count = 0, total = ~0u;
+
+	return rcv_list(other.domain, 0, NULL, &count, &total) ? ~0u : total;
+}
+
+static unsigned int registrations(void)
+{
+	struct xrc_rcv_qp_info info;
+
+	return rcv_query(other.domain, other.registration.qp_num, NULL, &info) ?
+	       ~0u : info.registrations;
+}
+
+/* Takes back what a call did that succeeded after all. */
+static bool take_back(const struct method *method, struct call *call)
+{
+	struct registration made = {
+		.uverbs_fd = member.domain.uverbs_fd,
+		.handle = call->attributes[0].data,
+	};
+
+	if (method == method_named("EVENT_CHANNEL_ALLOC"))
+		return !close(call->attributes[0].data);
+	if (method == method_named("ALLOC") || method == method_named("REG"))
+		return !rcv_unreg(&made);
+	return true;
+}
+
+static bool clean_up(const struct method *method, bool done)
+{
+	bool right = true;
+
+	if (method == method_named("UNREG") && !done)
+		right &= !rcv_unreg(&other.mine);
+	if (method != method_named("DESTROY") || !done)
+		right &= !rcv_destroy(other.domain, other.registration.qp_num);
+	if (method != method_named("DESTROY"))
+		right &= !rcv_unreg(&other.registration);
+	return right && !qps();
+}
+
+__attribute__((format(printf, 4, 5)))
+static bool answers(const struct method *method, struct call *call, int expected,
+		    const char *format, ...)
+{
+	unsigned int before_qps = qps(), before_registrations = registrations();
+	bool right = true;
+	char what[128];
+	va_list args;
+	int result;
+
+	va_start(args, format);
+	vsnprintf(what, sizeof(what), format, args);
+	va_end(args);
+	attempts++;
+	if (!call->header.length)
+		call->header.length = sizeof(call->header) +
+				      call->header.num_attrs * sizeof(call->attributes[0]);
+	result = ioctl(member.domain.uverbs_fd, RDMA_VERBS_IOCTL, &call->header) ? -errno : 0;
+	if (result != expected) {
+		warnx("%s, %s: %s, not %s", method->name, what, strerror(-result),
+		      strerror(-expected));
+		right = false;
+	}
+	if (result && (qps() != before_qps || registrations() != before_registrations)) {
+		warnx("%s, %s: left something behind", method->name, what);
+		right = false;
+	}
+	if (!result && !take_back(method, call)) {
+		warnx("%s, %s: cannot be taken back", method->name, what);
+		right = false;
+	}
+	if (!clean_up(method, !result)) {
+		warnx("%s, %s: %u QPs left", method->name, what, qps());
+		right = false;
+	}
+	return right;
+}
+
+/* A fresh good call, of which the caller spoils one thing. */
+static struct ib_uverbs_attr *spoil(const struct method *method, struct call *call,
+				    unsigned int i)
+{
+	if (prepare(method))
+		errx(1, "%s: cannot be prepared", method->name);
+	build(call, method);
+	return &call->attributes[i];
+}
+
+static bool spoiled_presence(const struct method *method, unsigned int i)
+{
+	const struct attribute *attribute = &method->attributes[i];
+	struct ib_uverbs_attr *attr;
+	struct call call;
+	bool right;
+
+	attr = spoil(method, &call, i);
+	memmove(attr, attr + 1, (char *)(call.attributes + call.header.num_attrs) -
+				(char *)(attr + 1));
+	call.header.num_attrs--;
+	right = answers(method, &call, attribute->optional ? 0 : -EINVAL,
+			"without attribute %u", i);
+
+	attr = spoil(method, &call, i);
+	call.attributes[call.header.num_attrs++] = *attr;
+	right &= answers(method, &call, -EINVAL, "attribute %u twice", i);
+
+	attr = spoil(method, &call, i);
+	attr->attr_data.reserved = 1;
+	right &= answers(method, &call, -EINVAL, "attribute %u, reserved bits", i);
+
+	/* What is not known has to be refused if it is mandatory only. */
+	spoil(method, &call, i);
+	call_add(&call, 0x1fff, 0, 0);
+	right &= answers(method, &call, -EPROTONOSUPPORT, "an unknown attribute");
+	spoil(method, &call, i);
+	call_add(&call, 0x1fff, 0, 0)->flags = 0;
+	right &= answers(method, &call, 0, "an unknown attribute that is not mandatory");
+	return right;
+}
+
+static bool spoiled_input(const struct method *method, unsigned int i)
+{
+	const struct attribute *attribute = &method->attributes[i];
+	/* Room for a struct, in the middle of zeroes. */
+	uint8_t *copy = room + ROOM - PAGE;
+	struct ib_uverbs_attr *attr;
+	bool right = true, flags = attribute->id == XRC_RCV_ATTR_QP_ALLOC_FLAGS &&
+				   method == method_named("ALLOC");
+	struct call call;
+
+	attr = spoil(method, &call, i);
+	attr->len = 0;
+	right &= answers(method, &call, -EINVAL, "attribute %u, no bytes", i);
+	attr = spoil(method, &call, i);
+	attr->len--;
+	right &= answers(method, &call, -EINVAL, "attribute %u, a byte short", i);
+
+	if (attribute->size <= 8) {
+		if (attribute->size == 8) {
+			memset(copy, 0, 16);
+			attr = spoil(method, &call, i);
+			attr->len = 16;
+			attr->data = (uintptr_t)copy;
+			right &= answers(method, &call, -EINVAL, "attribute %u, 16 bytes", i);
+		} else {
+			attr = spoil(method, &call, i);
+			attr->len = 8;
+			right &= answers(method, &call, flags ? 0 : -EINVAL,
+					 "attribute %u, 8 bytes", i);
+		}
+		attr = spoil(method, &call, i);
+		attr->len = 0xffff;
+		attr->data = (uintptr_t)room;
+		right &= answers(method, &call, -EINVAL, "attribute %u, 64 KiB", i);
+		if (flags) {
+			attr = spoil(method, &call, i);
+			attr->data = 0xffffffff;
+			right &= answers(method, &call, -EINVAL, "all flags");
+		}
+		return right;
+	}
+
+	/* A struct grows: zeroes after what is known are the same struct. */
+	memset(copy, 0, PAGE);
+	memcpy(copy, &good_attr, sizeof(good_attr));
+	attr = spoil(method, &call, i);
+	attr->len += 8;
+	attr->data = (uintptr_t)copy;
+	right &= answers(method, &call, 0, "attribute %u, longer, zero", i);
+	copy[attribute->size + 7] = 1;
+	attr = spoil(method, &call, i);
+	attr->len += 8;
+	attr->data = (uintptr_t)copy;
+	right &= answers(method, &call, -EOPNOTSUPP, "attribute %u, longer, not zero", i);
+	attr = spoil(method, &call, i);
+	attr->data = 0;
+	right &= answers(method, &call, -EFAULT, "attribute %u at 0", i);
+	attr = spoil(method, &call, i);
+	attr->data = (uintptr_t)unmapped;
+	right &= answers(method, &call, -EFAULT, "attribute %u, unmapped", i);
+	attr = spoil(method, &call, i);
+	attr->data = (uintptr_t)unmapped - attribute->size + 1;
+	right &= answers(method, &call, -EFAULT, "attribute %u, its end unmapped", i);
+	attr = spoil(method, &call, i);
+	attr->data = 0xffff888000000000;
+	right &= answers(method, &call, -EFAULT, "attribute %u in the kernel", i);
+	attr = spoil(method, &call, i);
+	attr->data = ~0ull;
+	right &= answers(method, &call, -EFAULT, "attribute %u at the end of all", i);
+
+	/* Misaligned is no fault. */
+	memcpy(copy + 1, &good_attr, sizeof(good_attr));
+	attr = spoil(method, &call, i);
+	attr->data = (uintptr_t)copy + 1;
+	right &= answers(method, &call, 0, "attribute %u, misaligned", i);
+
+	/* The struct itself: all ones, all of the mask, padding. */
+	memset(copy, 0xff, sizeof(good_attr));
+	attr = spoil(method, &call, i);
+	attr->data = (uintptr_t)copy;
+	right &= answers(method, &call, -EINVAL, "attribute %u, all ones", i);
+	memcpy(copy, &good_attr, sizeof(good_attr));
+	((struct ib_uverbs_qp_attr *)copy)->qp_attr_mask = ~0u;
+	attr = spoil(method, &call, i);
+	attr->data = (uintptr_t)copy;
+	right &= answers(method, &call, -EINVAL, "attribute %u, an all-ones mask", i);
+	memcpy(copy, &good_attr, sizeof(good_attr));
+	((struct ib_uverbs_qp_attr *)copy)->reserved[0] = 1;
+	attr = spoil(method, &call, i);
+	attr->data = (uintptr_t)copy;
+	right &= answers(method, &call, -EINVAL, "attribute %u, padding", i);
+	return right;
+}
+
+static bool spoiled_output(const struct method *method, unsigned int i)
+{
+	const struct attribute *attribute = &method->attributes[i];
+	bool open = attribute->kind == OPEN_OUTPUT;
+	/* An array whose length says how many fit: no element is an answer too. */
+	bool array = method == method_named("QUERY_DOMAIN") && open;
+	struct ib_uverbs_attr *attr;
+	bool right = true;
+	struct call call;
+
+	attr = spoil(method, &call, i);
+	attr->len = 0;
+	if (!open)
+		right &= answers(method, &call, -EINVAL, "attribute %u, no bytes", i);
+	else
+		clean_up(method, false);
+	if (!open) {
+		attr = spoil(method, &call, i);
+		attr->len--;
+		right &= answers(method, &call, -EINVAL, "attribute %u, a byte short", i);
+	} else if (!array) {
+		/* As much as both know: half of it, or zeroes after it. */
+		attr = spoil(method, &call, i);
+		attr->len /= 2;
+		memset(room + i * PAGE, 0xee, PAGE);
+		right &= answers(method, &call, 0, "attribute %u, half", i);
+		if (room[i * PAGE + attr->len] != 0xee) {
+			warnx("%s: attribute %u: written beyond its end", method->name, i);
+			right = false;
+		}
+		attr = spoil(method, &call, i);
+		attr->len += 16;
+		memset(room + i * PAGE, 0xee, PAGE);
+		right &= answers(method, &call, 0, "attribute %u, longer", i);
+		if (room[i * PAGE + attribute->size] || room[i * PAGE + attr->len] != 0xee) {
+			warnx("%s: attribute %u: not zero after its end", method->name, i);
+			right = false;
+		}
+	}
+	attr = spoil(method, &call, i);
+	attr->data = 0;
+	right &= answers(method, &call, -EFAULT, "attribute %u at 0", i);
+	attr = spoil(method, &call, i);
+	attr->data = (uintptr_t)unmapped;
+	right &= answers(method, &call, -EFAULT, "attribute %u, unmapped", i);
+	attr = spoil(method, &call, i);
+	attr->data = (uintptr_t)unmapped - 1;
+	right &= answers(method, &call, -EFAULT, "attribute %u, its end unmapped", i);
+	attr = spoil(method, &call, i);
+	attr->data = 0xffff888000000000;
+	right &= answers(method, &call, -EFAULT, "attribute %u in the kernel", i);
+	attr = spoil(method, &call, i);
+	attr->data++;
+	right &= answers(method, &call, 0, "attribute %u, misaligned", i);
+	return right;
+}
+
+static bool spoiled_object(const struct method *method, unsigned int i)
+{
+	bool unreg = method == method_named("UNREG");
+	struct ib_uverbs_attr *attr;
+	bool right = true;
+	struct call call;
+	struct {
+		int64_t value;
+		int error;
+		const char *what;
+	} wrong[] = {
+		{ -1, -EINVAL, "-1" },
+		{ INT64_MIN, -EINVAL, "the least" },
+		{ INT64_MAX, -ENOENT, "the greatest" },
+		{ 0x7fffffff, -ENOENT, "nobody's" },
+		{ 0x100000000, -ENOENT, "more than 32 bits" },
+		{ other.freed, -ENOENT, "freed" },
+		/* Handles of one file count all its objects: these are others. */
+		{ member.node.pd->handle, -EINVAL, "a protection domain" },
+	};
+	unsigned int w;
+
+	for (w = 0; w < sizeof(wrong) / sizeof(wrong[0]); w++) {
+		attr = spoil(method, &call, i);
+		attr->data = wrong[w].value;
+		right &= answers(method, &call, wrong[w].error, "object %u is %s", i,
+				 wrong[w].what);
+	}
+	if (unreg) {
+		attr = spoil(method, &call, i);
+		attr->data = member.domain.handle;
+		right &= answers(method, &call, -EINVAL, "object %u is a domain", i);
+	}
+	attr = spoil(method, &call, i);
+	attr->len = 8;
+	right &= answers(method, &call, -EINVAL, "object %u with a length", i);
+	return right;
+}
+
+static bool spoiled_channel(const struct method *method, unsigned int i)
+{
+	struct ib_uverbs_attr *attr;
+	bool right = true;
+	struct call call;
+	struct {
+		int64_t value;
+		int error;
+		const char *what;
+	} wrong[] = {
+		{ -1, -EBADF, "-1" },
+		{ 0, -EBADF, "standard input" },
+		{ 9999, -EBADF, "not open" },
+		{ 0x100000000, -EINVAL, "more than 32 bits" },
+		{ member.node.context->cmd_fd, -EBADF, "the uverbs file" },
+		{ other.other_channel, -EBADF, "another file's" },
+	};
+	unsigned int w;
+
+	for (w = 0; w < sizeof(wrong) / sizeof(wrong[0]); w++) {
+		attr = spoil(method, &call, i);
+		attr->data = wrong[w].value;
+		right &= answers(method, &call, wrong[w].error, "channel is %s", wrong[w].what);
+	}
+	attr = spoil(method, &call, i);
+	attr->len = 8;
+	right &= answers(method, &call, -EINVAL, "channel with a length");
+	return right;
+}
+
+/* The place where the new handle would go cannot be written. */
+static bool spoiled_new(const struct method *method)
+{
+	struct call *read_only = (struct call *)(room + ROOM - PAGE), call;
+	unsigned int before;
+	bool right = true;
+	int result;
+
+	spoil(method, &call, 0);
+	call.attributes[0].len = 4;
+	right &= answers(method, &call, -EINVAL, "a length for the new handle");
+
+	spoil(method, &call, 0);
+	call.header.length = sizeof(call.header) +
+			     call.header.num_attrs * sizeof(call.attributes[0]);
+	*read_only = call;
+	before = qps();
+	attempts++;
+	if (mprotect(read_only, PAGE, PROT_READ))
+		err(1, "mprotect");
+	result = ioctl(member.domain.uverbs_fd, RDMA_VERBS_IOCTL, read_only) ? -errno : 0;
+	if (mprotect(read_only, PAGE, PROT_READ | PROT_WRITE))
+		err(1, "mprotect");
+	if (result != -EFAULT || qps() != before) {
+		warnx("%s, a call that cannot be written to: %s", method->name,
+		      strerror(-result));
+		right = false;
+	}
+	return clean_up(method, false) && right;
+}
+
+static bool spoiled_header(const struct method *method)
+{
+	struct call call;
+	bool right = true;
+
+	spoil(method, &call, 0);
+	call.header.driver_id ^= 1;
+	right &= answers(method, &call, -EINVAL, "another driver");
+	spoil(method, &call, 0);
+	call.header.driver_id = ~0u;
+	right &= answers(method, &call, -EINVAL, "a driver that is none");
+	spoil(method, &call, 0);
+	call.header.method_id |= 7 | 0x800;
+	right &= answers(method, &call, -EPROTONOSUPPORT, "another method");
+	spoil(method, &call, 0);
+	call.header.method_id &= 0xfff;
+	right &= answers(method, &call, -EPROTONOSUPPORT, "a method of the core's namespace");
+	spoil(method, &call, 0);
+	call.header.object_id = 0xffff;
+	right &= answers(method, &call, -EPROTONOSUPPORT, "another object");
+	spoil(method, &call, 0);
+	call.header.reserved1 = 1;
+	right &= answers(method, &call, -EPROTONOSUPPORT, "reserved1");
+	spoil(method, &call, 0);
+	call.header.reserved2 = 1;
+	right &= answers(method, &call, -EPROTONOSUPPORT, "reserved2");
+	spoil(method, &call, 0);
+	call.header.length = 8;
+	right &= answers(method, &call, -EINVAL, "a length that is too short");
+	spoil(method, &call, 0);
+	call.header.length = 0xffff;
+	right &= answers(method, &call, -EINVAL, "a length that is too long");
+	spoil(method, &call, 0);
+	call.header.num_attrs = 0xffff;
+	call.header.length = sizeof(call.header) + 16 * sizeof(call.attributes[0]);
+	right &= answers(method, &call, -EINVAL, "a number of attributes that does not fit");
+	return right;
+}
+
+static int one_thing_wrong(void *argument)
+{
+	const struct method *method = &methods[*(unsigned int *)argument];
+	bool right = spoiled_header(method);
+	unsigned int i;
+	struct call call;
+
+	attempts = 0;
+	/* A good call succeeds: else all below would be about something else. */
+	spoil(method, &call, 0);
+	right &= answers(method, &call, 0, "nothing wrong");
+	for (i = 0; method->attributes[i].id; i++) {
+		right &= spoiled_presence(method, i);
+		switch (method->attributes[i].kind) {
+		case INPUT:
+			right &= spoiled_input(method, i);
+			break;
+		case OUTPUT:
+		case OPEN_OUTPUT:
+			right &= spoiled_output(method, i);
+			break;
+		case OBJECT:
+			right &= spoiled_object(method, i);
+			break;
+		case CHANNEL:
+			right &= spoiled_channel(method, i);
+			break;
+		case NEW:
+			right &= spoiled_new(method);
+			break;
+		}
+	}
+	*(unsigned int *)argument = attempts;
+	return right ? 0 : -EBADMSG;
+}
+
+static int get_ready(void *argument)
+{
+	struct membership *membership = argument;
+	struct registration registration;
+
+	room = mmap(NULL, ROOM + PAGE, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	if (room == MAP_FAILED)
+		return -errno;
+	unmapped = room + ROOM;
+	CHECK(!munmap(unmapped, PAGE));
+
+	node_open(&other.node, "right");
+	other.xrcd = node_open_domain(&other.node, membership->domain_file);
+	other.domain = domain_of(other.xrcd);
+	other.channel = rcv_channel(member.domain.uverbs_fd);
+	other.other_channel = rcv_channel(other.domain.uverbs_fd);
+	CHECK(other.channel >= 0 && other.other_channel >= 0);
+	good_attr = attr_to_init(&member.node);
+
+	/* Not the last of the file, or it would be the next that is given out. */
+	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &registration));
+	other.freed = registration.handle + 1000;
+	return rcv_unreg(&registration);
+}
+
+/* ---- anything wrong ---- */
+
+struct campaign {
+	uint64_t seed;
+	unsigned int calls, succeeded;
+	int unexpected;
+};
+
+static uint64_t state;
+
+static uint64_t dice(void)
+{
+	uint64_t x = state += 0x9e3779b97f4a7c15;
+
+	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+	x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+	return x ^ (x >> 31);
+}
+
+static bool documented(int error)
+{
+	switch (-error) {
+	case 0:
+	case EINVAL:
+	case ENOENT:
+	case EFAULT:
+	case EBADF:
+	case EBUSY:
+	case EEXIST:
+	case EDQUOT:
+	case EOPNOTSUPP:
+	case EPROTONOSUPPORT:
+		return true;
+	}
+	return false;
+}
+
+static uint64_t any_number(uint32_t some_qp)
+{
+	switch (dice() % 8) {
+	case 0:
+		return ~0ull;
+	case 1:
+		return dice();
+	case 2:
+		return dice() % 16;
+	case 3:
+		return 1ull << dice() % 64;
+	case 4:
+		return member.domain.handle;
+	default:
+		return some_qp;
+	}
+}
+
+static void any_attribute(struct ib_uverbs_attr *attr, const struct attribute *attribute,
+			  uint32_t some_qp)
+{
+	if (dice() % 3 == 0)
+		attr->len = dice() % 4 ? dice() % 256 : dice();
+	if (dice() % 16 == 0)
+		attr->attr_id = 0x1000 | dice() % 16;
+	if (dice() % 32 == 0)
+		attr->attr_data.reserved = dice();
+	if (dice() % 32 == 0)
+		attr->flags = dice();
+	switch (attribute->kind) {
+	case OUTPUT:
+	case OPEN_OUTPUT:
+		/* Answers may go anywhere but over the program. */
+		if (dice() % 4 == 0)
+			attr->data = (uintptr_t)unmapped - dice() % 8;
+		break;
+	case INPUT:
+		if (attribute->size == sizeof(good_attr)) {
+			/* The address stays: to look others up takes a second each. */
+			size_t at = dice() % 2 ? dice() % 40 :
+				    offsetof(struct ib_uverbs_qp_attr, max_send_wr) + dice() % 36;
+
+			memcpy(room + ROOM - PAGE, &good_attr, sizeof(good_attr));
+			room[ROOM - PAGE + at] = dice();
+			room[ROOM - PAGE + dice() % 5] = dice();
+			attr->data = (uintptr_t)(dice() % 32 ? room + ROOM - PAGE : unmapped);
+			break;
+		}
+		/* fall through */
+	default:
+		if (dice() % 2)
+			attr->data = any_number(some_qp);
+		break;
+	}
+}
+
+/* An attribute that became another may have its old value taken for an address to
+ * write to: only what is the room's, nobody's or the kernel's is left standing.
+ */
+static void keep_program(struct call *call)
+{
+	unsigned int i;
+
+	for (i = 0; i < call->header.num_attrs; i++) {
+		uint64_t data = call->attributes[i].data;
+
+		if (data >= PAGE && data < 1ull << 47 &&
+		    !(data >= (uintptr_t)room && data < (uintptr_t)unmapped) &&
+		    data >= 1ull << 32)
+			call->attributes[i].data = (uintptr_t)unmapped;
+	}
+}
+
+static int anything_wrong(void *argument)
+{
+	struct campaign *campaign = argument;
+	uint32_t some_qp[8] = {};
+	unsigned int n, i;
+
+	state = campaign->seed;
+	for (n = 0; n < CALLS_PER_FILE; n++) {
+		const struct method *method = &methods[dice() % METHODS];
+		struct call call;
+		int result;
+
+		other.registration.qp_num = some_qp[dice() % 8];
+		other.mine.handle = dice() % 32;
+		build(&call, method);
+		for (i = 0; i < call.header.num_attrs; i++)
+			if (dice() % 4 == 0)
+				any_attribute(&call.attributes[i], &method->attributes[i],
+					      other.registration.qp_num);
+		if (dice() % 16 == 0)
+			call.header.method_id ^= 1 << dice() % 16;
+		if (dice() % 16 == 0)
+			call.header.num_attrs = dice() % 16;
+		keep_program(&call);
+		result = call_run(&call, member.domain.uverbs_fd);
+		if (!documented(result)) {
+			warnx("%s: %s", method->name, strerror(-result));
+			campaign->unexpected = result;
+		}
+		campaign->calls++;
+		campaign->succeeded += !result;
+		if (!result && method == method_named("ALLOC"))
+			memcpy(&some_qp[dice() % 8], room + 6 * PAGE, 4);
+		if (!result && method == method_named("EVENT_CHANNEL_ALLOC") &&
+		    (int)call.attributes[0].data > 2)
+			close(call.attributes[0].data);
+	}
+	return campaign->unexpected;
+}
+
+/* ---- ---- */
+
+static void join(struct actor *actor, struct membership *membership)
+{
+	actor_start(actor);
+	if (!(DO(*actor, member_join, membership) && DO(*actor, get_ready, membership)))
+		errx(1, "the actor is not ready");
+}
+
+int main(int argc, char **argv)
+{
+	struct campaign *campaign;
+	struct membership *membership;
+	unsigned int calls = 100000, *index, i;
+	struct counts before;
+	struct actor actor;
+	char text[96];
+	int option;
+
+	campaign = share(sizeof(*campaign));
+	campaign->seed = 1;
+	while ((option = getopt(argc, argv, "n:s:")) != -1) {
+		if (option == 'n')
+			calls = strtoul(optarg, NULL, 10);
+		else if (option == 's')
+			campaign->seed = strtoull(optarg, NULL, 10);
+		else
+			return 2;
+	}
+	ktap_start("calls nobody should make", METHODS + 2);
+	before = count_objects();
+	membership = membership_new(DOMAIN_FILE, 0, 0);
+	index = share(sizeof(*index));
+	join(&actor, membership);
+	for (i = 0; i < METHODS; i++) {
+		bool right;
+
+		*index = i;
+		right = DO(actor, one_thing_wrong, index);
+		snprintf(text, sizeof(text), "%s with one thing wrong", methods[i].name);
+		ktap_note("%u calls", *index);
+		ktap_result(right, text);
+	}
+	actor_exit(&actor);
+
+	/* Many files: each takes all it made along. */
+	while (campaign->calls < calls) {
+		join(&actor, membership);
+		if (!DO(actor, anything_wrong, campaign))
+			break;
+		campaign->seed += 0x10001;
+		actor_kill(&actor);
+	}
+	actor_exit(&actor);
+	ktap_note("%u calls, %u of them succeeded", campaign->calls, campaign->succeeded);
+	ktap_result(campaign->calls >= calls && !campaign->unexpected && campaign->succeeded,
+		    "calls with anything wrong answer what is documented");
+	ktap_result(counts_return_to(&before, 10), "nothing is left");
+	unlink(DOMAIN_FILE);
+	return ktap_end();
+}

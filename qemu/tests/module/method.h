@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The methods of ib_xrc_rcv, called without a library: what goes into the
+ * ioctl is what the test says. The named calls below pass what a good caller
+ * passes; anything else is put together attribute by attribute.
+ *
+ * All return 0 or a negative errno.
+ */
+#ifndef METHOD_H
+#define METHOD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <infiniband/verbs.h>
+#include <rdma/ib_user_verbs.h>
+#include <rdma/ib_xrc_rcv.h>
+#include <rdma/rdma_user_ioctl_cmds.h>
+
+/* A call in the making; on the caller's stack. */
+struct call {
+	union {
+		struct ib_uverbs_ioctl_hdr header;
+		struct {
+			uint8_t header_bytes[sizeof(struct ib_uverbs_ioctl_hdr)];
+			struct ib_uverbs_attr attributes[16];
+		};
+	};
+};
+
+void call_start(struct call *call, uint16_t object, uint16_t method);
+struct ib_uverbs_attr *call_add(struct call *call, uint16_t id, uint16_t length,
+				uint64_t data);
+/* Up to eight bytes travel in the attribute itself, as the kernel wants it. */
+struct ib_uverbs_attr *call_in(struct call *call, uint16_t id, const void *data,
+			       uint16_t length);
+struct ib_uverbs_attr *call_out(struct call *call, uint16_t id, void *data,
+				uint16_t length);
+/* A handle or a file descriptor; -1 where the kernel is to fill one in. */
+struct ib_uverbs_attr *call_object(struct call *call, uint16_t id, int64_t object);
+int call_run(struct call *call, int uverbs_fd);
+
+/* The driver that calls are meant for: that of the lab's device. */
+uint32_t driver_id(void);
+
+/* A domain as a method wants it. */
+struct domain {
+	int uverbs_fd;
+	uint32_t handle;
+};
+
+/* The handle is where rdma-core's private struct verbs_xrcd has it. */
+struct domain domain_of(const struct ibv_xrcd *xrcd);
+
+enum { NO_CHANNEL = -1 };
+
+struct registration {
+	int uverbs_fd;
+	uint32_t handle;
+	uint32_t qp_num;
+};
+
+int rcv_alloc(struct domain domain, uint32_t flags, const struct ib_uverbs_qp_attr *attr,
+	      int channel, uint64_t cookie, struct registration *registration);
+int rcv_reg(struct domain domain, uint32_t qp_num, int channel, uint64_t cookie,
+	    struct registration *registration);
+int rcv_unreg(const struct registration *registration);
+int rcv_modify(struct domain domain, uint32_t qp_num,
+	       const struct ib_uverbs_qp_attr *attr);
+/* ATTR and INFO may be NULL. */
+int rcv_query(struct domain domain, uint32_t qp_num, struct ib_uverbs_qp_attr *attr,
+	      struct xrc_rcv_qp_info *info);
+int rcv_destroy(struct domain domain, uint32_t qp_num);
+/* COUNT: in, how many fit into INFOS; out, how many are there. TOTAL may be NULL. */
+int rcv_list(struct domain domain, uint32_t after, struct xrc_rcv_qp_info *infos,
+	     uint32_t *count, uint32_t *total);
+int rcv_caps(int uverbs_fd, struct xrc_rcv_caps *caps);
+/* Returns the channel's file descriptor. */
+int rcv_channel(int uverbs_fd);
+
+/* Only the state: to RESET or ERR, or a step that wants nothing else. */
+int rcv_to_state(struct domain domain, uint32_t qp_num, enum ibv_qp_state state);
+
+#endif

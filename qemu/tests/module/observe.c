@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0
+
+#define _GNU_SOURCE
+#include <err.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../ktap.h"
+#include "../rxe/node.h"
+#include "observe.h"
+
+/* The whole output of a command in right; to be freed. */
+static char *output_of(const char *command)
+{
+	char in_right[256], *text = NULL;
+	size_t size = 0;
+	FILE *pipe;
+
+	snprintf(in_right, sizeof(in_right), "%s%s",
+		 nodes_are_rxe() ? "ip netns exec right " : "", command);
+	pipe = popen(in_right, "re");
+	if (!pipe || getdelim(&text, &size, '\0', pipe) < 0 || pclose(pipe))
+		errx(1, "%s failed", in_right);
+	return text;
+}
+
+static const char *right_device(void)
+{
+	return nodes_are_rxe() ? "rxe_right" : "mlx4_0";
+}
+
+bool qp_is_shown(uint32_t qp_num)
+{
+	char *text = output_of("rdma -j resource show qp"), *object;
+	char device[64], number[32];
+	bool shown = false;
+
+	snprintf(device, sizeof(device), "\"ifname\":\"%s\"", right_device());
+	snprintf(number, sizeof(number), "\"lqpn\":%u,", qp_num);
+	for (object = strtok(text, "}"); object && !shown; object = strtok(NULL, "}"))
+		shown = strstr(object, device) && strstr(object, number);
+	free(text);
+	return shown;
+}
+
+static unsigned int count_of(const char *text, const char *name)
+{
+	char wanted[32];
+	const char *found;
+
+	snprintf(wanted, sizeof(wanted), "\"%s\":", name);
+	found = strstr(text, wanted);
+	return found ? strtoul(found + strlen(wanted), NULL, 10) : 0;
+}
+
+struct counts count_objects(void)
+{
+	char command[64], *text;
+	struct counts counts;
+
+	snprintf(command, sizeof(command), "rdma -j resource show %s", right_device());
+	text = output_of(command);
+	counts = (struct counts) {
+		.pd = count_of(text, "pd"),
+		.cq = count_of(text, "cq"),
+		.qp = count_of(text, "qp"),
+		.cm_id = count_of(text, "cm_id"),
+		.mr = count_of(text, "mr"),
+		.ctx = count_of(text, "ctx"),
+		.srq = count_of(text, "srq"),
+	};
+
+	free(text);
+	return counts;
+}
+
+bool same_counts(const struct counts *before, const struct counts *after)
+{
+	return !memcmp(before, after, sizeof(*before));
+}
+
+bool counts_return_to(const struct counts *before, unsigned int seconds)
+{
+	uint64_t end = now_ns() + seconds * 1000000000ull;
+	struct counts now;
+
+	do {
+		now = count_objects();
+		if (same_counts(before, &now))
+			return true;
+		usleep(100000);
+	} while (now_ns() < end);
+	ktap_note("pd %u→%u cq %u→%u qp %u→%u mr %u→%u ctx %u→%u srq %u→%u",
+		  before->pd, now.pd, before->cq, now.cq, before->qp, now.qp,
+		  before->mr, now.mr, before->ctx, now.ctx, before->srq, now.srq);
+	return false;
+}
+
+static long meminfo(const char *name)
+{
+	char line[128];
+	long value = -1;
+	FILE *file = fopen("/proc/meminfo", "re");
+
+	if (!file)
+		err(1, "/proc/meminfo");
+	while (value < 0 && fgets(line, sizeof(line), file))
+		if (!strncmp(line, name, strlen(name)) && line[strlen(name)] == ':')
+			value = strtol(line + strlen(name) + 1, NULL, 10);
+	fclose(file);
+	return value;
+}
+
+long memory_available(void)
+{
+	int fd = open("/proc/sys/vm/drop_caches", O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0 || write(fd, "3", 1) != 1)
+		warn("drop_caches");
+	close(fd);
+	return meminfo("MemAvailable");
+}
+
+long slab_unreclaimable(void)
+{
+	return meminfo("SUnreclaim");
+}
+
+int log_open(void)
+{
+	int log = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+
+	if (log < 0 || lseek(log, 0, SEEK_END) < 0)
+		err(1, "/dev/kmsg");
+	return log;
+}
+
+unsigned int log_count(int log, const char *text)
+{
+	unsigned int count = 0;
+	char record[8192];
+	ssize_t size;
+
+	for (;;) {
+		size = read(log, record, sizeof(record) - 1);
+		if (size < 0 && errno == EPIPE)
+			continue;	/* overwritten; the next one is there */
+		if (size <= 0)
+			return count;
+		record[size] = '\0';
+		if (strstr(record, text))
+			count++;
+	}
+}
+
+static void replug(const char *what)
+{
+	char program[512], command[600];
+	const char *tree = getenv("LAB_TREE");
+
+	if (!tree)
+		errx(1, "LAB_TREE is not set");
+	snprintf(program, sizeof(program), "%s/qemu/tests/module/replug", tree);
+	snprintf(command, sizeof(command), "%s %s", program, what);
+	if (system(command))
+		errx(1, "%s failed", command);
+}
+
+void device_remove(void)
+{
+	replug("remove");
+}
+
+void device_add(void)
+{
+	replug("add");
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the rest of the system sees of receive QPs: other tools, counts, memory,
+ * the kernel's log.
+ */
+#ifndef OBSERVE_H
+#define OBSERVE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Whether `rdma resource show qp` shows the number on right's device. */
+bool qp_is_shown(uint32_t qp_num);
+
+/* The objects of right's device, as `rdma resource show` counts them. */
+struct counts {
+	unsigned int pd, cq, qp, cm_id, mr, ctx, srq;
+};
+
+struct counts count_objects(void);
+bool same_counts(const struct counts *before, const struct counts *after);
+/* Waits for counts to be what they were; says what is not. */
+bool counts_return_to(const struct counts *before, unsigned int seconds);
+
+/* Kibibytes that are available, after caches that can be were emptied. */
+long memory_available(void);
+/* Kibibytes in slabs that nothing but their owners can free. */
+long slab_unreclaimable(void);
+
+/* The kernel's log from here on. */
+int log_open(void);
+/* How many lines since log_open(), or the last call, have the text. */
+unsigned int log_count(int log, const char *text);
+
+/* Takes right's device away, or brings it back. */
+void device_remove(void);
+void device_add(void);
+
+#endif

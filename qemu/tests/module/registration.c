@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Registrations: one per open uverbs file and receive QP. Twice, never, too
+ * late, from the wrong place; two files of one process; one file of two
+ * processes. Who may look at, list, modify and destroy what.
+ */
+
+#define _GNU_SOURCE
+#include <err.h>
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../ktap.h"
+#include "member.h"
+#include "observe.h"
+
+#define DOMAIN_FILE "/tmp/registration"
+#define OTHER_FILE "/tmp/registration-other"
+
+enum { MANY = 10, PAGE = 3, DEAD = 0xabcdef };
+
+static struct actor a, b, stranger;
+static struct membership *ma, *mb, *ms;
+
+static int registrations(struct domain domain, uint32_t qp_num)
+{
+	struct xrc_rcv_qp_info info;
+	int result = rcv_query(domain, qp_num, NULL, &info);
+
+	return result ? result : (int)info.registrations;
+}
+
+/* ---- acts ---- */
+
+static int twice(void *argument)
+{
+	struct registration first, again;
+
+	(void)argument;
+	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &first));
+	CHECK(rcv_reg(member.domain, first.qp_num, NO_CHANNEL, 0, &again) == -EEXIST);
+	CHECK(registrations(member.domain, first.qp_num) == 1);
+	CHECK(!rcv_unreg(&first));
+	CHECK(rcv_unreg(&first) == -ENOENT);
+	CHECK(rcv_reg(member.domain, first.qp_num, NO_CHANNEL, 0, &again) == -EINVAL);
+	return 0;
+}
+
+static int dead(void *argument)
+{
+	struct registration registration;
+
+	(void)argument;
+	CHECK(rcv_reg(member.domain, DEAD, NO_CHANNEL, 0, &registration) == -EINVAL);
+	CHECK(rcv_reg(member.domain, 0, NO_CHANNEL, 0, &registration) == -EINVAL);
+	CHECK(rcv_reg(member.domain, ~0u, NO_CHANNEL, 0, &registration) == -EINVAL);
+	CHECK(rcv_to_state(member.domain, DEAD, IBV_QPS_ERR) == -EINVAL);
+	CHECK(rcv_query(member.domain, DEAD, NULL, NULL) == -EINVAL);
+	CHECK(rcv_destroy(member.domain, DEAD) == -EINVAL);
+	return 0;
+}
+
+/* Not registered, but of the domain. */
+static int holder(void *argument)
+{
+	struct membership *membership = argument;
+	struct ib_uverbs_qp_attr attr = attr_to_init(&member.node);
+	uint32_t number = membership->qp_num;
+
+	CHECK(!rcv_modify(member.domain, number, &attr));
+	CHECK(member_state(membership) == IBV_QPS_INIT);
+	CHECK(!rcv_to_state(member.domain, number, IBV_QPS_ERR));
+	CHECK(!rcv_to_state(member.domain, number, IBV_QPS_RESET));
+	CHECK(registrations(member.domain, number) == 1);
+	CHECK(rcv_destroy(member.domain, number) == -EINVAL);
+	return 0;
+}
+
+static int outsider(void *argument)
+{
+	struct membership *membership = argument;
+	struct ib_uverbs_qp_attr attr = attr_to_init(&member.node);
+	uint32_t number = membership->qp_num, count = 0, total = 77;
+	struct registration registration;
+
+	CHECK(rcv_modify(member.domain, number, &attr) == -EINVAL);
+	CHECK(rcv_query(member.domain, number, &attr, NULL) == -EINVAL);
+	CHECK(rcv_reg(member.domain, number, NO_CHANNEL, 0, &registration) == -EINVAL);
+	CHECK(rcv_destroy(member.domain, number) == -EINVAL);
+	CHECK(!rcv_list(member.domain, 0, NULL, &count, &total) && total == 0);
+	return 0;
+}
+
+/* Left's device, and there the domain of the same file. */
+static int join_left(void *argument)
+{
+	struct membership *membership = argument;
+
+	member.membership = membership;
+	node_enter("left");
+	node_open(&member.node, "left");
+	member.xrcd = node_open_domain(&member.node, membership->domain_file);
+	member.domain = domain_of(member.xrcd);
+	return 0;
+}
+
+/* One process, two open files; the QP is there for whichever remains. */
+static int two_files(void *argument)
+{
+	struct membership *membership = argument;
+	struct registration first, second;
+	struct node other_node;
+	struct ibv_xrcd *xrcd;
+	struct domain other;
+
+	node_open(&other_node, "right");
+	xrcd = node_open_domain(&other_node, membership->domain_file);
+	other = domain_of(xrcd);
+
+	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &first));
+	CHECK(!rcv_reg(other, first.qp_num, NO_CHANNEL, 0, &second));
+	CHECK(registrations(member.domain, first.qp_num) == 2);
+	/* A handle is of the file it came from: in the other it is none, or another. */
+	CHECK(!rcv_unreg(&first));
+	CHECK(registrations(member.domain, first.qp_num) == 1);
+	CHECK(!rcv_reg(member.domain, first.qp_num, NO_CHANNEL, 0, &first));
+	/* The file's end is the registration's. */
+	CHECK(!ibv_close_xrcd(xrcd));
+	CHECK(!ibv_dealloc_pd(other_node.pd));
+	CHECK(!ibv_close_device(other_node.context));
+	CHECK(registrations(member.domain, first.qp_num) == 1);
+	CHECK(!rcv_unreg(&first));
+	CHECK(registrations(member.domain, first.qp_num) == -EINVAL);
+	return 0;
+}
+
+/* A child has the parent's file: the registration is both's, until both are gone. */
+static int forked_child(void *argument)
+{
+	struct membership *membership = argument;
+	struct registration registration;
+	pid_t child;
+	int result;
+
+	result = rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &member.registration);
+	if (result)
+		return result;
+	membership->qp_num = member.registration.qp_num;
+	child = fork();
+	if (child) {
+		membership->cookie = child;
+		return child < 0 ? -errno : 0;
+	}
+
+	/* The child: shows that it is the same file, then stays until it is killed. */
+	if (rcv_reg(member.domain, membership->qp_num, NO_CHANNEL, 0, &registration) != -EEXIST)
+		_exit(1);
+	membership->flags = 1;
+	for (;;)
+		pause();
+}
+
+static int pages(void *argument)
+{
+	const struct ib_uverbs_qp_attr init = attr_to_init(&member.node);
+	struct registration registration[MANY];
+	struct xrc_rcv_qp_info infos[MANY + 1];
+	uint32_t after = 0, count, total, seen = 0, i, j;
+
+	(void)argument;
+	for (i = 0; i < MANY; i++)
+		CHECK(!rcv_alloc(member.domain, i % 2 ? XRC_RCV_ALLOC_LIFETIME_DOMAIN : 0, NULL,
+				 NO_CHANNEL, 0, &registration[i]));
+	CHECK(!rcv_modify(member.domain, registration[4].qp_num, &init));
+
+	/* By pages: all, once, in ascending order, each as it is. */
+	for (;;) {
+		count = PAGE;
+		CHECK(!rcv_list(member.domain, after, infos, &count, &total));
+		CHECK(total == MANY && count <= PAGE);
+		if (!count)
+			break;
+		for (i = 0; i < count; i++) {
+			CHECK(infos[i].qpn > after);
+			after = infos[i].qpn;
+			for (j = 0; j < MANY; j++)
+				if (registration[j].qp_num == after)
+					break;
+			CHECK(j < MANY);
+			CHECK(infos[i].registrations == 1);
+			CHECK(infos[i].lifetime == j % 2);
+			CHECK(infos[i].state == (j == 4 ? IBV_QPS_INIT : IBV_QPS_RESET));
+			seen++;
+		}
+	}
+	CHECK(seen == MANY);
+
+	/* At once, with room to spare; and nothing but the number of them. */
+	count = MANY + 1;
+	CHECK(!rcv_list(member.domain, 0, infos, &count, NULL) && count == MANY);
+	count = 0;
+	CHECK(!rcv_list(member.domain, 0, NULL, &count, &total) && total == MANY && !count);
+	count = 1;
+	CHECK(!rcv_list(member.domain, ~0u, infos, &count, NULL) && !count);
+
+	for (i = 0; i < MANY; i++)
+		CHECK(!rcv_unreg(&registration[i]));
+	count = MANY;
+	CHECK(!rcv_list(member.domain, 0, infos, &count, &total));
+	CHECK(count == MANY / 2 && total == MANY / 2);
+	for (i = 0; i < count; i++) {
+		CHECK(infos[i].lifetime == XRC_RCV_LIFETIME_DOMAIN && !infos[i].registrations);
+		CHECK(!rcv_destroy(member.domain, infos[i].qpn));
+	}
+	return 0;
+}
+
+static int destroy_busy(void *argument)
+{
+	struct membership *membership = argument;
+
+	CHECK(rcv_destroy(member.domain, membership->qp_num) == -EBUSY);
+	return 0;
+}
+
+/* The caller's own registration does not count, and stays a handle. */
+static int destroy_own(void *argument)
+{
+	struct membership *membership = argument;
+
+	CHECK(!rcv_destroy(member.domain, membership->qp_num));
+	CHECK(registrations(member.domain, membership->qp_num) == -EINVAL);
+	CHECK(rcv_destroy(member.domain, membership->qp_num) == -EINVAL);
+	CHECK(!rcv_unreg(&member.registration));
+	CHECK(rcv_unreg(&member.registration) == -ENOENT);
+	return 0;
+}
+
+static int destroy_of_registrations(void *argument)
+{
+	struct registration registration;
+
+	(void)argument;
+	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &registration));
+	CHECK(rcv_destroy(member.domain, registration.qp_num) == -EINVAL);
+	CHECK(registrations(member.domain, registration.qp_num) == 1);
+	CHECK(!rcv_unreg(&registration));
+	return 0;
+}
+
+/* ---- scenarios ---- */
+
+static bool destroys(void)
+{
+	ma->flags = XRC_RCV_ALLOC_LIFETIME_DOMAIN;
+	if (!DO(a, member_alloc, ma))
+		return false;
+	ma->flags = 0;
+	mb->qp_num = ma->qp_num;
+	/* Whether the caller is registered too makes no difference. */
+	return DO(b, destroy_busy, mb) && DO(b, member_reg, mb) && DO(b, destroy_busy, mb) &&
+	       DO(a, destroy_busy, ma) && DO(a, member_unreg, NULL) && DO(b, destroy_own, mb) &&
+	       !qp_is_shown(ma->qp_num) && DO(a, destroy_of_registrations, NULL);
+}
+
+static bool shared_with_child(void)
+{
+	unsigned int tries;
+	bool right;
+
+	ma->flags = 0;
+	right = DO(a, forked_child, ma);
+	mb->qp_num = ma->qp_num;
+	while (right && !*(volatile uint32_t *)&ma->flags && !kill(ma->cookie, 0))
+		usleep(10000);
+	right &= ma->flags == 1;
+	actor_kill(&a);
+	usleep(200000);
+	right &= actor_do(&b, member_state, mb) == IBV_QPS_RESET && qp_is_shown(ma->qp_num);
+	kill(ma->cookie, SIGKILL);
+	/* A grandchild: not ours to wait for. */
+	for (tries = 0; tries < 200 && actor_do(&b, member_state, mb) >= 0; tries++)
+		usleep(10000);
+	return right && actor_do(&b, member_state, mb) == -EINVAL && !qp_is_shown(ma->qp_num);
+}
+
+static bool other_device(void)
+{
+	struct membership *left = membership_new(DOMAIN_FILE, 0, 0);
+	struct actor elsewhere;
+	bool right;
+
+	left->qp_num = ma->qp_num;
+	actor_start(&elsewhere);
+	right = DO(elsewhere, join_left, left) && DO(elsewhere, outsider, left);
+	actor_exit(&elsewhere);
+	return right;
+}
+
+int main(void)
+{
+	struct counts before;
+
+	ktap_start("registrations, and who may do what", nodes_are_rxe() ? 11 : 10);
+	before = count_objects();
+	ma = membership_new(DOMAIN_FILE, 0, 0);
+	mb = membership_new(DOMAIN_FILE, 0, 0);
+	ms = membership_new(OTHER_FILE, 0, 0);
+	actor_start(&a);
+	actor_start(&b);
+	actor_start(&stranger);
+	if (!(DO(a, member_join, ma) && DO(b, member_join, mb) && DO(stranger, member_join, ms)))
+		errx(1, "the actors are not ready");
+
+	ktap_result(DO(a, twice, NULL), "a file registers once, and unregisters once");
+	ktap_result(DO(a, dead, NULL), "a number that is no receive QP is refused");
+
+	ktap_result(DO(a, member_alloc, ma), "A creates a QP");
+	mb->qp_num = ms->qp_num = ma->qp_num;
+	ktap_result(DO(b, holder, mb), "who holds the domain need not register to modify");
+	ktap_result(DO(stranger, outsider, ms), "who holds another domain may nothing");
+	if (nodes_are_rxe())
+		ktap_result(other_device(), "nor may who holds the same file's domain elsewhere");
+	DO(a, member_unreg, NULL);
+
+	ktap_result(DO(a, two_files, ma), "two files of a process are two registrations");
+	ktap_result(DO(a, pages, NULL), "a domain lists its receive QPs, page by page");
+	ktap_result(destroys(), "DESTROY ends a QP that nobody else is registered with");
+	ktap_result(shared_with_child(), "a forked child shares the file and keeps the QP");
+	actor_exit(&b);
+	actor_exit(&stranger);
+	ktap_result(counts_return_to(&before, 5), "nothing is left");
+	unlink(DOMAIN_FILE);
+	unlink(OTHER_FILE);
+	return ktap_end();
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The device goes while processes have receive QPs, registrations and channels
+ * on it, and some of them wait for events: they get a last record, then EIO and
+ * a hang-up, nothing waits for them, and what they do afterwards fails cleanly.
+ * When the device is back everything begins anew.
+ */
+
+#define _GNU_SOURCE
+#include <err.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "../ktap.h"
+#include "member.h"
+#include "observe.h"
+
+#define DOMAIN_FILE "/tmp/removal"
+
+enum { MANY = 128, SIZE = sizeof(struct xrc_rcv_event), LIMIT_MS = 20000 };
+
+static struct actor holder, reader, poller, remote_actor;
+static struct membership *mh, *mr, *mp;
+static struct remote *remote;
+static struct traffic *traffic;
+
+/* ---- acts ---- */
+
+static int many_qps(void *argument)
+{
+	unsigned int i;
+
+	(void)argument;
+	for (i = 0; i < MANY; i++)
+		CHECK(!rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL,
+				 member.channel, i, &member.registration));
+	return 0;
+}
+
+static bool is_gone(const struct xrc_rcv_event *event)
+{
+	return event->type == XRC_RCV_EVENT_QP_GONE && event->count == 1 && !event->reserved;
+}
+
+/* Waits in read: the record, then the end. */
+static int read_until_the_end(void *argument)
+{
+	struct membership *membership = argument;
+	struct xrc_rcv_event event;
+
+	CHECK(read(member.channel, &event, SIZE) == SIZE);
+	CHECK(is_gone(&event) && event.qpn == membership->qp_num &&
+	      event.cookie == membership->cookie);
+	CHECK(read(member.channel, &event, SIZE) == -1 && errno == EIO);
+	CHECK(read(member.channel, &event, SIZE) == -1 && errno == EIO);
+	return 0;
+}
+
+static int poll_until_the_end(void *argument)
+{
+	int epoll = epoll_create1(EPOLL_CLOEXEC);
+	struct epoll_event interest = { .events = EPOLLIN }, found;
+	struct pollfd ready = { .fd = member.channel, .events = POLLIN };
+	struct xrc_rcv_event event;
+
+	(void)argument;
+	CHECK(!epoll_ctl(epoll, EPOLL_CTL_ADD, member.channel, &interest));
+	CHECK(epoll_wait(epoll, &found, 1, LIMIT_MS) == 1 && found.events & EPOLLIN);
+	CHECK(read(member.channel, &event, SIZE) == SIZE && is_gone(&event));
+	/* The hang-up may come a moment after the record. */
+	ready.events = 0;
+	CHECK(poll(&ready, 1, LIMIT_MS) == 1 && ready.revents & POLLHUP);
+	CHECK(epoll_wait(epoll, &found, 1, 0) == 1 && found.events & EPOLLHUP);
+	CHECK(!fcntl(member.channel, F_SETFL, O_NONBLOCK));
+	CHECK(read(member.channel, &event, SIZE) == -1 && errno == EIO);
+	close(epoll);
+	return 0;
+}
+
+/* One record per QP, though nobody was there to read them. */
+static int read_all_records(void *argument)
+{
+	struct xrc_rcv_event events[MANY + 2];
+	bool seen[MANY] = {};
+	ssize_t size;
+	unsigned int i;
+
+	(void)argument;
+	size = read(member.channel, events, sizeof(events));
+	CHECK(size == MANY * SIZE);
+	for (i = 0; i < MANY; i++) {
+		CHECK(is_gone(&events[i]));
+		CHECK(events[i].cookie < MANY && !seen[events[i].cookie]);
+		seen[events[i].cookie] = true;
+	}
+	CHECK(read(member.channel, events, sizeof(events)) == -1 && errno == EIO);
+	return 0;
+}
+
+static int every_call_fails(void *argument)
+{
+	struct membership *membership = argument;
+	struct registration registration;
+	struct xrc_rcv_caps caps;
+
+	CHECK(rcv_caps(member.node.context->cmd_fd, &caps) == -EIO);
+	CHECK(rcv_channel(member.node.context->cmd_fd) == -EIO);
+	CHECK(rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &registration) == -EIO);
+	CHECK(rcv_query(member.domain, membership->qp_num, NULL, NULL) == -EIO);
+	CHECK(rcv_unreg(&member.registration) == -EIO);
+	return 0;
+}
+
+/* ---- scenario ---- */
+
+static bool silent(void)
+{
+	*traffic = (struct traffic) {
+		.srq_num = { mr->srq_num }, .srqs = 1, .count = 1, .size = 64,
+	};
+	return actor_do(&remote_actor, sender_send, traffic) == -EIO;
+}
+
+static void start(struct actor *actor, struct membership **membership, unsigned int depth)
+{
+	*membership = membership_new(DOMAIN_FILE, depth, 64);
+	(*membership)->wants_events = true;
+	(*membership)->cookie = actor == &reader ? 77 : 88;
+	(*membership)->sender = &remote->path;
+	actor_start(actor);
+	if (!DO(*actor, member_join, *membership))
+		errx(1, "the actors are not ready");
+}
+
+int main(void)
+{
+	struct counts before;
+	uint64_t begin, end;
+	bool gone;
+
+	ktap_start("a device is removed under its users", 10);
+	before = count_objects();
+	remote = remote_new(64);
+	traffic = share(sizeof(*traffic));
+	actor_start(&remote_actor);
+	if (!DO(remote_actor, sender_start, remote))
+		errx(1, "the sender is not ready");
+	start(&holder, &mh, 0);
+	start(&reader, &mr, 4);
+	start(&poller, &mp, 0);
+
+	/* One QP that both are registered with and that messages come through. */
+	ktap_result(DO(reader, member_alloc_connected, mr) &&
+		    (mp->qp_num = mh->qp_num = mr->qp_num) && DO(poller, member_reg, mp) &&
+		    DO(holder, many_qps, NULL), "QPs, registrations and channels");
+	remote_aim(remote, mr, mr->qp_num);
+	DO(remote_actor, sender_connect, remote);
+	actor_begin(&reader, read_until_the_end, mr);
+	actor_begin(&poller, poll_until_the_end, NULL);
+	usleep(300000);
+
+	begin = now_ns();
+	device_remove();
+	end = now_ns();
+	ktap_note("gone after %lu ms", (end - begin) / 1000000);
+	ktap_result(end - begin < LIMIT_MS * 1000000ull, "the device goes without waiting for them");
+	ktap_result(succeeded("reader", actor_wait(&reader)), "a read gets a record, then EIO");
+	ktap_result(succeeded("poller", actor_wait(&poller)), "a poll gets a record, then a hang-up");
+	ktap_result(DO(holder, read_all_records, NULL), "the records of many QPs wait to be read");
+	ktap_result(DO(holder, every_call_fails, mh), "calls answer EIO");
+	ktap_result(!nodes_are_rxe() || silent(), "the sender has nobody to talk to");
+
+	/* Those who have it open keep nothing from coming back, or from working. */
+	device_add();
+	gone = actor_do(&holder, every_call_fails, mh) == 0;
+	actor_exit(&poller);
+	start(&poller, &mp, 0);
+	ktap_result(DO(poller, member_alloc, mp) && qp_is_shown(mp->qp_num) &&
+		    DO(poller, member_unreg, NULL) && !qp_is_shown(mp->qp_num),
+		    "the device that comes back has receive QPs again");
+	ktap_result(gone, "what was open before stays dead");
+	actor_kill(&holder);
+	actor_exit(&reader);
+	actor_exit(&poller);
+	actor_exit(&remote_actor);
+	ktap_result(counts_return_to(&before, 5), "nothing is left");
+	unlink(DOMAIN_FILE);
+	return ktap_end();
+}

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * stress [-t SECONDS] [-s SEED]
+ *
+ * Sixteen processes do everything to the receive QPs of eight domains at once,
+ * in any order: create, register, modify into errors, list, read, give up,
+ * destroy, close, exit. Meanwhile some are killed, and the device is taken away
+ * and brought back. No call may answer what is not documented; at the end
+ * everything is as it was. What the kernel's checkers say is in its log.
+ */
+
+#define _GNU_SOURCE
+#include <err.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../ktap.h"
+#include "member.h"
+#include "observe.h"
+
+enum {
+	PROCESSES = 16,
+	DOMAINS = 8,
+	HELD = 8,		/* registrations a process remembers */
+	SECONDS = 30,
+	LONG_SECONDS = 600,
+	REMOVAL_S = 10,		/* between two removals */
+	KILL_MS = 150,
+	SLAB_KIB = 2048,
+};
+
+/* Shared; counted by all. */
+static struct {
+	atomic_uint calls, refused, exits, gone, events;
+	atomic_int unexpected;
+	atomic_uint where;
+} *tally;
+
+static uint64_t state;
+
+static uint64_t dice(uint64_t sides)
+{
+	uint64_t x = state += 0x9e3779b97f4a7c15;
+
+	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+	x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+	return (x ^ (x >> 31)) % sides;
+}
+
+/* ---- a process ---- */
+
+static struct worker {
+	struct ibv_context *context;
+	int channel;
+	struct {
+		struct ibv_xrcd *xrcd;
+		struct domain domain;
+		struct registration held[HELD];
+	} domains[DOMAINS];
+} worker;
+
+/* The answer of a call; the process ends if the device is gone. */
+static int answer(int result, unsigned int line)
+{
+	atomic_fetch_add(&tally->calls, 1);
+	switch (-result) {
+	case 0:
+		break;
+	case EINVAL:
+	case EEXIST:
+	case EBUSY:
+	case ENOENT:
+	case EDQUOT:
+		atomic_fetch_add(&tally->refused, 1);
+		break;
+	case EIO:
+	case ENODEV:
+		atomic_fetch_add(&tally->gone, 1);
+		exit(0);
+	default:
+		atomic_store(&tally->unexpected, result);
+		atomic_store(&tally->where, line);
+	}
+	return result;
+}
+
+#define ANSWER(call) answer(call, __LINE__)
+
+static void open_device(void)
+{
+	struct ibv_device **list, **device;
+
+	node_enter("right");
+	list = ibv_get_device_list(NULL);
+	for (device = list; list && *device; device++)
+		if (!strcmp(ibv_get_device_name(*device),
+			    nodes_are_rxe() ? "rxe_right" : "mlx4_0"))
+			worker.context = ibv_open_device(*device);
+	if (!worker.context) {
+		/* Between removal and return: try again, as another process. */
+		usleep(200000);
+		exit(0);
+	}
+	worker.channel = rcv_channel(worker.context->cmd_fd);
+	if (worker.channel < 0 || fcntl(worker.channel, F_SETFL, O_NONBLOCK))
+		exit(0);
+}
+
+static void open_domain(unsigned int index)
+{
+	struct ibv_xrcd_init_attr attr = {
+		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
+		.oflags = O_CREAT,
+	};
+	char path[32];
+
+	snprintf(path, sizeof(path), "/tmp/stress-%u", index);
+	attr.fd = open(path, O_RDONLY | O_CREAT | O_CLOEXEC, 0600);
+	worker.domains[index].xrcd = ibv_open_xrcd(worker.context, &attr);
+	close(attr.fd);
+	if (!worker.domains[index].xrcd) {
+		ANSWER(-errno);
+		return;
+	}
+	worker.domains[index].domain = domain_of(worker.domains[index].xrcd);
+}
+
+static void close_domain(unsigned int index)
+{
+	/* Registrations are no reason to stay; their handles are given up later or never. */
+	if (!ANSWER(-ibv_close_xrcd(worker.domains[index].xrcd)))
+		worker.domains[index].xrcd = NULL;
+}
+
+static uint32_t some_qp(struct domain domain)
+{
+	struct xrc_rcv_qp_info infos[32];
+	uint32_t count = 32;
+
+	if (ANSWER(rcv_list(domain, 0, infos, &count, NULL)) || !count)
+		return dice(1 << 24);
+	return infos[dice(count)].qpn;
+}
+
+static void read_events(void)
+{
+	struct xrc_rcv_event events[16];
+	ssize_t size = read(worker.channel, events, sizeof(events));
+
+	if (size > 0)
+		atomic_fetch_add(&tally->events, size / sizeof(events[0]));
+	else if (errno != EAGAIN)
+		ANSWER(-errno);
+}
+
+static void do_something(void)
+{
+	unsigned int index = dice(DOMAINS);
+	struct domain domain = worker.domains[index].domain;
+	struct registration *slot = &worker.domains[index].held[dice(HELD)];
+	struct xrc_rcv_qp_info info;
+	struct ib_uverbs_qp_attr attr;
+	struct node node = { .port = nodes_are_rxe() ? 1 : 2 };
+	int channel = dice(4) ? worker.channel : NO_CHANNEL;
+
+	if (!worker.domains[index].xrcd) {
+		open_domain(index);
+		return;
+	}
+	switch (dice(16)) {
+	case 0:
+	case 1:
+	case 2:
+		if (slot->handle)
+			break;
+		if (ANSWER(rcv_alloc(domain, dice(3) ? 0 : XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL,
+				     channel, dice(100), slot)))
+			slot->handle = 0;
+		return;
+	case 3:
+	case 4:
+	case 5:
+		if (slot->handle)
+			break;
+		if (ANSWER(rcv_reg(domain, some_qp(domain), channel, dice(100), slot)))
+			slot->handle = 0;
+		return;
+	case 6:
+	case 7:
+		attr = attr_to_init(&node);
+		ANSWER(rcv_modify(domain, some_qp(domain), &attr));
+		return;
+	case 8:
+		ANSWER(rcv_to_state(domain, some_qp(domain), IBV_QPS_ERR));
+		return;
+	case 9:
+		ANSWER(rcv_to_state(domain, some_qp(domain), IBV_QPS_RESET));
+		return;
+	case 10:
+		ANSWER(rcv_query(domain, some_qp(domain), &attr, &info));
+		return;
+	case 11:
+		ANSWER(rcv_destroy(domain, some_qp(domain)));
+		return;
+	case 12:
+	case 13:
+		read_events();
+		return;
+	case 14:
+		if (!dice(4))
+			close_domain(index);
+		return;
+	case 15:
+		if (!dice(64)) {
+			close(worker.channel);
+			worker.channel = ANSWER(rcv_channel(worker.context->cmd_fd));
+			fcntl(worker.channel, F_SETFL, O_NONBLOCK);
+		} else if (!dice(64)) {
+			atomic_fetch_add(&tally->exits, 1);
+			exit(0);
+		}
+		return;
+	}
+	if (slot->handle) {
+		ANSWER(rcv_unreg(slot));
+		slot->handle = 0;
+	}
+}
+
+static pid_t start(uint64_t seed)
+{
+	pid_t director = getpid(), pid = fork();
+
+	if (pid < 0)
+		err(1, "fork");
+	if (pid)
+		return pid;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != director)
+		_exit(1);
+	state = seed;
+	open_device();
+	for (;;)
+		do_something();
+}
+
+/* ---- all of them ---- */
+
+static pid_t processes[PROCESSES];
+
+/* Ends of whatever kind make room for the next. */
+static void restart(uint64_t *seed)
+{
+	unsigned int i;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
+		for (i = 0; i < PROCESSES; i++)
+			if (processes[i] == pid)
+				processes[i] = start((*seed)++);
+}
+
+static void kill_all(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < PROCESSES; i++)
+		kill(processes[i], SIGKILL);
+	for (i = 0; i < PROCESSES; i++)
+		waitpid(processes[i], NULL, 0);
+}
+
+static unsigned int seconds_to_run(void)
+{
+	const char *long_run = getenv("LAB_LONG");
+
+	return long_run && *long_run && strcmp(long_run, "0") ? LONG_SECONDS : SECONDS;
+}
+
+int main(int argc, char **argv)
+{
+	unsigned int seconds = seconds_to_run(), kills = 0, removals = 0, i;
+	uint64_t seed = 1, end, removal;
+	struct counts before;
+	long slab, slab_grown;
+	int option;
+
+	while ((option = getopt(argc, argv, "t:s:")) != -1) {
+		if (option == 't')
+			seconds = strtoul(optarg, NULL, 10);
+		else if (option == 's')
+			seed = strtoull(optarg, NULL, 10);
+		else
+			return 2;
+	}
+	ktap_start("everything at once", 4);
+	tally = share(sizeof(*tally));
+	before = count_objects();
+	memory_available();
+	slab = slab_unreclaimable();
+	state = seed ^ 0xd1ec704;
+	ktap_note("seed %lu, %u s", seed, seconds);
+	seed <<= 32;
+
+	for (i = 0; i < PROCESSES; i++)
+		processes[i] = start(seed++);
+	end = now_ns() + seconds * 1000000000ull;
+	removal = now_ns() + REMOVAL_S / 2 * 1000000000ull;
+	while (now_ns() < end && !atomic_load(&tally->unexpected)) {
+		usleep(dice(2 * KILL_MS * 1000));
+		restart(&seed);
+		kill(processes[dice(PROCESSES)], SIGKILL);
+		kills++;
+		if (now_ns() > removal) {
+			device_remove();
+			usleep(dice(500000));
+			device_add();
+			removals++;
+			removal = now_ns() + REMOVAL_S * 1000000000ull;
+		}
+	}
+	kill_all();
+
+	ktap_note("%u calls, %u refused; %u events read; %u exits, %u kills, %u removals (%u processes saw one)",
+		  tally->calls, tally->refused, tally->events, tally->exits, kills, removals,
+		  tally->gone);
+	if (tally->unexpected)
+		ktap_note("stress.c:%u: %s", tally->where, strerror(-tally->unexpected));
+	ktap_result(!tally->unexpected, "every answer is a documented one");
+	ktap_result(tally->calls > seconds * 100 && tally->events && tally->exits && kills &&
+		    removals && tally->gone, "there was something of everything");
+	ktap_result(counts_return_to(&before, 20), "counts return to the start");
+	memory_available();
+	slab_grown = slab_unreclaimable() - slab;
+	ktap_note("%ld KiB more in slabs", slab_grown);
+	ktap_result(slab_grown < SLAB_KIB, "memory returns to the start");
+	for (i = 0; i < DOMAINS; i++) {
+		char path[32];
+
+		snprintf(path, sizeof(path), "/tmp/stress-%u", i);
+		unlink(path);
+	}
+	return ktap_end();
+}
