@@ -58,60 +58,23 @@ use kernel::{
 /// What the module adds to a device.
 pub(crate) static OBJECTS: [&Object; 2] = [&QP, &EVENT_CHANNEL];
 
-#[rustfmt::skip]
 static QP: Object = Object::handle::<RegistrationHandle>(&[
-    &Method::new::<Alloc>(XRC_RCV_METHOD_QP_ALLOC, &[
-        &Attribute::new_handle::<RegistrationHandle>(XRC_RCV_ATTR_QP_ALLOC_HANDLE),
-        &Attribute::handle(XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE, XRCD).mandatory(),
-        &Attribute::flags(XRC_RCV_ATTR_QP_ALLOC_FLAGS),
-        &Attribute::input_struct::<UserAttributes>(XRC_RCV_ATTR_QP_ALLOC_ATTR),
-        &Attribute::file::<EventChannel>(XRC_RCV_ATTR_QP_ALLOC_CHANNEL),
-        &Attribute::input::<u64>(XRC_RCV_ATTR_QP_ALLOC_COOKIE),
-        &Attribute::output::<u32>(XRC_RCV_ATTR_QP_ALLOC_RESP_QPN).mandatory(),
-    ]),
-    &Method::new::<Register>(XRC_RCV_METHOD_QP_REG, &[
-        &Attribute::new_handle::<RegistrationHandle>(XRC_RCV_ATTR_QP_REG_HANDLE),
-        &Attribute::handle(XRC_RCV_ATTR_QP_REG_XRCD_HANDLE, XRCD).mandatory(),
-        &Attribute::input::<u32>(XRC_RCV_ATTR_QP_REG_QPN).mandatory(),
-        &Attribute::file::<EventChannel>(XRC_RCV_ATTR_QP_REG_CHANNEL),
-        &Attribute::input::<u64>(XRC_RCV_ATTR_QP_REG_COOKIE),
-    ]),
-    &Method::destroy(XRC_RCV_METHOD_QP_UNREG, &[
-        &Attribute::destroyed_handle::<RegistrationHandle>(XRC_RCV_ATTR_QP_UNREG_HANDLE),
-    ]),
-    &Method::new::<Modify>(XRC_RCV_METHOD_QP_MODIFY, &[
-        &Attribute::handle(XRC_RCV_ATTR_QP_MODIFY_XRCD_HANDLE, XRCD).mandatory(),
-        &Attribute::input::<u32>(XRC_RCV_ATTR_QP_MODIFY_QPN).mandatory(),
-        &Attribute::input_struct::<UserAttributes>(XRC_RCV_ATTR_QP_MODIFY_ATTR).mandatory(),
-    ]),
-    &Method::new::<Query>(XRC_RCV_METHOD_QP_QUERY, &[
-        &Attribute::handle(XRC_RCV_ATTR_QP_QUERY_XRCD_HANDLE, XRCD).mandatory(),
-        &Attribute::input::<u32>(XRC_RCV_ATTR_QP_QUERY_QPN).mandatory(),
-        &Attribute::output_any(XRC_RCV_ATTR_QP_QUERY_RESP_ATTR),
-        &Attribute::output_any(XRC_RCV_ATTR_QP_QUERY_RESP_INFO),
-    ]),
-    &Method::new::<Destroy>(XRC_RCV_METHOD_QP_DESTROY, &[
-        &Attribute::handle(XRC_RCV_ATTR_QP_DESTROY_XRCD_HANDLE, XRCD).mandatory(),
-        &Attribute::input::<u32>(XRC_RCV_ATTR_QP_DESTROY_QPN).mandatory(),
-    ]),
-    &Method::new::<QueryDomain>(XRC_RCV_METHOD_QUERY_DOMAIN, &[
-        &Attribute::handle(XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE, XRCD).mandatory(),
-        &Attribute::input::<u32>(XRC_RCV_ATTR_QUERY_DOMAIN_AFTER_QPN),
-        &Attribute::output_any(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO),
-        &Attribute::output::<u32>(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT).mandatory(),
-        &Attribute::output::<u32>(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_TOTAL),
-    ]),
-    &Method::new::<QueryCaps>(XRC_RCV_METHOD_QUERY_CAPS, &[
-        &Attribute::output_any(XRC_RCV_ATTR_QUERY_CAPS_RESP).mandatory(),
-    ]),
+    &Method::new::<Alloc>(),
+    &Method::new::<Register>(),
+    &Method::destroy(
+        XRC_RCV_METHOD_QP_UNREG,
+        &[&Attribute::destroyed_handle::<RegistrationHandle>(
+            XRC_RCV_ATTR_QP_UNREG_HANDLE,
+        )],
+    ),
+    &Method::new::<Modify>(),
+    &Method::new::<Query>(),
+    &Method::new::<Destroy>(),
+    &Method::new::<QueryDomain>(),
+    &Method::new::<QueryCaps>(),
 ]);
 
-#[rustfmt::skip]
-static EVENT_CHANNEL: Object = Object::file::<EventChannel>(&[
-    &Method::new::<AllocEventChannel>(XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC, &[
-        &Attribute::new_file::<EventChannel>(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD),
-    ]),
-]);
+static EVENT_CHANNEL: Object = Object::file::<EventChannel>(&[&Method::new::<AllocEventChannel>()]);
 
 type DeviceCall<'a> = Call<'a, AttachedDevice>;
 
@@ -152,11 +115,22 @@ fn registration(call: &DeviceCall<'_>, channel: u32, cookie: u32) -> Result<Arc<
     Registration::new(Holder::File(call.file(), Process::current()), sink)
 }
 
-/// [`XRC_RCV_METHOD_QP_ALLOC`]
+/// `XRC_RCV_METHOD_QP_ALLOC`
 struct Alloc;
 
 impl Handler for Alloc {
     type Client = AttachedDevice;
+
+    const METHOD: u32 = XRC_RCV_METHOD_QP_ALLOC;
+    const ATTRIBUTES: &'static [&'static Attribute] = &[
+        &Attribute::new_handle::<RegistrationHandle>(XRC_RCV_ATTR_QP_ALLOC_HANDLE),
+        &Attribute::handle(XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE, XRCD).mandatory(),
+        &Attribute::flags(XRC_RCV_ATTR_QP_ALLOC_FLAGS),
+        &Attribute::input_struct::<UserAttributes>(XRC_RCV_ATTR_QP_ALLOC_ATTR),
+        &Attribute::file::<EventChannel>(XRC_RCV_ATTR_QP_ALLOC_CHANNEL),
+        &Attribute::input::<u64>(XRC_RCV_ATTR_QP_ALLOC_COOKIE),
+        &Attribute::output::<u32>(XRC_RCV_ATTR_QP_ALLOC_RESP_QPN).mandatory(),
+    ];
 
     fn run(call: &DeviceCall<'_>) -> Result {
         let device = call.data();
@@ -191,8 +165,9 @@ impl Handler for Alloc {
             attributes,
             request: Some(call.request()),
         };
+        let seat = device.uverbs_files().enter(call.file())?;
         let domain = device.domains().get_or_new(xrcd)?;
-        let qp = domain.create(xrcd, device.pd(), wish, registration)?;
+        let qp = domain.create(xrcd, device.pd(), wish, registration, Some(seat))?;
         let handle = call.new_handle::<RegistrationHandle>(XRC_RCV_ATTR_QP_ALLOC_HANDLE)?;
 
         call.output(XRC_RCV_ATTR_QP_ALLOC_RESP_QPN, &qp.number())?;
@@ -201,11 +176,20 @@ impl Handler for Alloc {
     }
 }
 
-/// [`XRC_RCV_METHOD_QP_REG`]
+/// `XRC_RCV_METHOD_QP_REG`
 struct Register;
 
 impl Handler for Register {
     type Client = AttachedDevice;
+
+    const METHOD: u32 = XRC_RCV_METHOD_QP_REG;
+    const ATTRIBUTES: &'static [&'static Attribute] = &[
+        &Attribute::new_handle::<RegistrationHandle>(XRC_RCV_ATTR_QP_REG_HANDLE),
+        &Attribute::handle(XRC_RCV_ATTR_QP_REG_XRCD_HANDLE, XRCD).mandatory(),
+        &Attribute::input::<u32>(XRC_RCV_ATTR_QP_REG_QPN).mandatory(),
+        &Attribute::file::<EventChannel>(XRC_RCV_ATTR_QP_REG_CHANNEL),
+        &Attribute::input::<u64>(XRC_RCV_ATTR_QP_REG_COOKIE),
+    ];
 
     fn run(call: &DeviceCall<'_>) -> Result {
         let domain = domain(call, XRC_RCV_ATTR_QP_REG_XRCD_HANDLE)?;
@@ -214,18 +198,27 @@ impl Handler for Register {
             XRC_RCV_ATTR_QP_REG_CHANNEL,
             XRC_RCV_ATTR_QP_REG_COOKIE,
         )?;
+        let seat = call.data().uverbs_files().enter(call.file())?;
+        let qpn = call.mandatory(XRC_RCV_ATTR_QP_REG_QPN)?;
         let handle = call.new_handle::<RegistrationHandle>(XRC_RCV_ATTR_QP_REG_HANDLE)?;
 
-        handle.set(domain.register(call.mandatory(XRC_RCV_ATTR_QP_REG_QPN)?, registration)?);
+        handle.set(domain.register(qpn, registration, Some(seat))?);
         Ok(())
     }
 }
 
-/// [`XRC_RCV_METHOD_QP_MODIFY`]
+/// `XRC_RCV_METHOD_QP_MODIFY`
 struct Modify;
 
 impl Handler for Modify {
     type Client = AttachedDevice;
+
+    const METHOD: u32 = XRC_RCV_METHOD_QP_MODIFY;
+    const ATTRIBUTES: &'static [&'static Attribute] = &[
+        &Attribute::handle(XRC_RCV_ATTR_QP_MODIFY_XRCD_HANDLE, XRCD).mandatory(),
+        &Attribute::input::<u32>(XRC_RCV_ATTR_QP_MODIFY_QPN).mandatory(),
+        &Attribute::input_struct::<UserAttributes>(XRC_RCV_ATTR_QP_MODIFY_ATTR).mandatory(),
+    ];
 
     fn run(call: &DeviceCall<'_>) -> Result {
         let qp = qp(
@@ -251,11 +244,19 @@ fn info(qp: &ReceiveQp, attributes: &Attributes) -> Result<xrc_rcv_qp_info> {
     })
 }
 
-/// [`XRC_RCV_METHOD_QP_QUERY`]
+/// `XRC_RCV_METHOD_QP_QUERY`
 struct Query;
 
 impl Handler for Query {
     type Client = AttachedDevice;
+
+    const METHOD: u32 = XRC_RCV_METHOD_QP_QUERY;
+    const ATTRIBUTES: &'static [&'static Attribute] = &[
+        &Attribute::handle(XRC_RCV_ATTR_QP_QUERY_XRCD_HANDLE, XRCD).mandatory(),
+        &Attribute::input::<u32>(XRC_RCV_ATTR_QP_QUERY_QPN).mandatory(),
+        &Attribute::output_any(XRC_RCV_ATTR_QP_QUERY_RESP_ATTR),
+        &Attribute::output_any(XRC_RCV_ATTR_QP_QUERY_RESP_INFO),
+    ];
 
     fn run(call: &DeviceCall<'_>) -> Result {
         let qp = qp(
@@ -270,11 +271,17 @@ impl Handler for Query {
     }
 }
 
-/// [`XRC_RCV_METHOD_QP_DESTROY`]
+/// `XRC_RCV_METHOD_QP_DESTROY`
 struct Destroy;
 
 impl Handler for Destroy {
     type Client = AttachedDevice;
+
+    const METHOD: u32 = XRC_RCV_METHOD_QP_DESTROY;
+    const ATTRIBUTES: &'static [&'static Attribute] = &[
+        &Attribute::handle(XRC_RCV_ATTR_QP_DESTROY_XRCD_HANDLE, XRCD).mandatory(),
+        &Attribute::input::<u32>(XRC_RCV_ATTR_QP_DESTROY_QPN).mandatory(),
+    ];
 
     fn run(call: &DeviceCall<'_>) -> Result {
         let domain = domain(call, XRC_RCV_ATTR_QP_DESTROY_XRCD_HANDLE)?;
@@ -287,17 +294,26 @@ impl Handler for Destroy {
     }
 }
 
-/// [`XRC_RCV_METHOD_QUERY_DOMAIN`]
+/// `XRC_RCV_METHOD_QUERY_DOMAIN`
 struct QueryDomain;
 
 impl Handler for QueryDomain {
     type Client = AttachedDevice;
 
+    const METHOD: u32 = XRC_RCV_METHOD_QUERY_DOMAIN;
+    const ATTRIBUTES: &'static [&'static Attribute] = &[
+        &Attribute::handle(XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE, XRCD).mandatory(),
+        &Attribute::input::<u32>(XRC_RCV_ATTR_QUERY_DOMAIN_AFTER_QPN),
+        &Attribute::output_any(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO),
+        &Attribute::output::<u32>(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT).mandatory(),
+        &Attribute::output::<u32>(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_TOTAL),
+    ];
+
     fn run(call: &DeviceCall<'_>) -> Result {
         let xrcd = call.xrcd(XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE)?;
         let after = call.input(XRC_RCV_ATTR_QUERY_DOMAIN_AFTER_QPN)?;
         let room =
-            call.output_len(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO) / size_of::<xrc_rcv_qp_info>();
+            call.output_len(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO)? / size_of::<xrc_rcv_qp_info>();
         let (qps, total) = match call.data().domains().get(xrcd) {
             Some(domain) => domain.list(after, room)?,
             None => (KVVec::new(), 0),
@@ -324,11 +340,15 @@ impl Handler for QueryDomain {
     }
 }
 
-/// [`XRC_RCV_METHOD_QUERY_CAPS`]
+/// `XRC_RCV_METHOD_QUERY_CAPS`
 struct QueryCaps;
 
 impl Handler for QueryCaps {
     type Client = AttachedDevice;
+
+    const METHOD: u32 = XRC_RCV_METHOD_QUERY_CAPS;
+    const ATTRIBUTES: &'static [&'static Attribute] =
+        &[&Attribute::output_any(XRC_RCV_ATTR_QUERY_CAPS_RESP).mandatory()];
 
     fn run(call: &DeviceCall<'_>) -> Result {
         call.output_struct(
@@ -346,11 +366,16 @@ impl Handler for QueryCaps {
     }
 }
 
-/// [`XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC`]
+/// `XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC`
 struct AllocEventChannel;
 
 impl Handler for AllocEventChannel {
     type Client = AttachedDevice;
+
+    const METHOD: u32 = XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC;
+    const ATTRIBUTES: &'static [&'static Attribute] = &[&Attribute::new_file::<EventChannel>(
+        XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD,
+    )];
 
     fn run(call: &DeviceCall<'_>) -> Result {
         let file = call.new_file::<EventChannel>(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD)?;

@@ -10,6 +10,7 @@ use crate::{
     commands,
     debugfs::Files,
     domain::Domains,
+    file,
     rdma::{
         attachment::{
             Attach,
@@ -25,7 +26,6 @@ use crate::{
             Device, //
         },
         pd::ProtectionDomain,
-        workqueue::UnboundQueue,
         xrcd::Xrcd, //
     },
     THIS_MODULE, //
@@ -54,9 +54,7 @@ pub(crate) struct AttachedDevice {
     /// The kernel's own protection domain, which all receive QPs of the device belong to.
     pd: Arc<ProtectionDomain>,
     domains: Arc<Domains>,
-    /// Where the QPs of a domain are destroyed at the same time: each takes a command or more of the
-    /// device, and a domain can have thousands.
-    destruction: UnboundQueue,
+    uverbs_files: Arc<file::Files>,
     device: ARef<Device>,
 }
 
@@ -76,6 +74,11 @@ impl AttachedDevice {
             Ok(new) => *files = Some(new),
             Err(e) => pr_warn!("{}: no files in debugfs: {e:?}\n", self.device.name()),
         }
+    }
+
+    /// The uverbs files with registrations.
+    pub(crate) fn uverbs_files(&self) -> &Arc<file::Files> {
+        &self.uverbs_files
     }
 
     /// Its domains with receive QPs.
@@ -123,7 +126,7 @@ impl ClientOperations for AttachedDevice {
                 attachment: Attachment::new(device, &commands::OBJECTS, &THIS_MODULE)?,
                 pd: Arc::new(ProtectionDomain::new(device, crate::NAME)?, GFP_KERNEL)?,
                 domains: Domains::new()?,
-                destruction: UnboundQueue::new(crate::NAME)?,
+                uverbs_files: file::Files::new()?,
                 device: device.into(),
             }),
             GFP_KERNEL,
@@ -140,7 +143,7 @@ impl ClientOperations for AttachedDevice {
     fn remove(device: Pin<&Self>) {
         device.attachment.uninstall();
         // No process has a domain any more. A part of the kernel that does should have closed it.
-        device.domains.close_all(&device.destruction);
+        device.domains.close_all();
         pr_info!("{}: detached\n", device.device.name());
     }
 
@@ -155,6 +158,6 @@ impl Attach for AttachedDevice {
     }
 
     fn domain_closed(device: Pin<&Self>, xrcd: &Xrcd) {
-        device.domains.close(xrcd, &device.destruction);
+        device.domains.close(xrcd);
     }
 }

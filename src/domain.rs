@@ -13,7 +13,9 @@ use crate::{
     announce,
     attributes::Creation,
     fan_out::FanOut,
+    file::Seat,
     limits::{
+        self,
         Population,
         UserShare, //
     },
@@ -64,6 +66,9 @@ use kernel::{
 pub(crate) struct Domain {
     number: u32,
     population: Arc<Population>,
+    /// Where QPs are destroyed at the same time: each takes a command or more of the device, and there
+    /// can be thousands.
+    queue: Arc<UnboundQueue>,
     #[pin]
     qps: Mutex<RBTree<u32, Arc<ReceiveQp>>>,
 }
@@ -73,6 +78,8 @@ pub(crate) struct Membership {
     domain: Arc<Domain>,
     qp: Arc<ReceiveQp>,
     registration: Arc<Registration>,
+    /// `None` for the kernel.
+    seat: Option<Seat>,
 }
 
 /// A QP that nobody can find yet. Dropping it undoes all.
@@ -91,13 +98,14 @@ pub(crate) struct Wish<'a> {
 }
 
 impl Domain {
-    fn new(number: u32) -> Result<Arc<Self>> {
+    fn new(number: u32, queue: Arc<UnboundQueue>) -> Result<Arc<Self>> {
         let population = Population::new()?;
 
         Arc::pin_init(
             pin_init!(Self {
                 number,
                 population,
+                queue,
                 qps <- new_mutex!(RBTree::new(), "Domain::qps"),
             }),
             GFP_KERNEL,
@@ -116,9 +124,10 @@ impl Domain {
         pd: &Arc<ProtectionDomain>,
         mut wish: Wish<'_>,
         registration: Arc<Registration>,
+        seat: Option<Seat>,
     ) -> Result<NewQp> {
         let device = xrcd.device();
-        let inhabitant = self.population.add()?;
+        let inhabitant = self.population.add(limits::per_domain())?;
         let user = UserShare::take()?;
         let charge = Charge::hca_object(device)?;
         let fan_out = FanOut::new(device.into(), self.number)?;
@@ -128,6 +137,7 @@ impl Domain {
                 _charge: charge,
                 _user: user,
                 _inhabitant: inhabitant,
+                departing: None,
             },
             wish.lifetime,
             fan_out,
@@ -143,6 +153,7 @@ impl Domain {
                     domain: self.clone(),
                     qp,
                     registration,
+                    seat,
                 },
                 GFP_KERNEL,
             )?,
@@ -160,6 +171,7 @@ impl Domain {
         self: &Arc<Self>,
         qpn: u32,
         registration: Arc<Registration>,
+        seat: Option<Seat>,
     ) -> Result<KBox<Membership>> {
         let room: KBox<MaybeUninit<Membership>> = KBox::new_uninit(GFP_KERNEL)?;
         let qps = self.qps.lock();
@@ -180,6 +192,7 @@ impl Domain {
                 domain: self.clone(),
                 qp,
                 registration,
+                seat,
             },
         ))
     }
@@ -234,7 +247,7 @@ impl Domain {
     }
 
     /// Destroys all its QPs, at the same time. Nobody can be creating one.
-    fn close(&self, queue: &UnboundQueue) {
+    fn close(&self) {
         let mut qps = replace(&mut *self.qps.lock(), RBTree::new());
 
         while let Some(cursor) = qps.cursor_front_mut() {
@@ -242,8 +255,7 @@ impl Domain {
             let (_, qp) = node.to_key_value();
 
             announce::destroyed(&qp);
-            // Enqueued nowhere else, so this does not fail.
-            let _ = queue.enqueue(qp);
+            qp.destroy_later(&self.queue, None);
         }
         // Also for those that their last holder is destroying: the domain must not go before its QPs.
         self.population.wait_until_none();
@@ -262,6 +274,7 @@ impl NewQp {
             domain,
             qp,
             registration,
+            ..
         } = &*self.membership;
         let node = self.node.into_node(qp.number(), qp.clone());
         let mut qps = domain.qps.lock();
@@ -286,6 +299,8 @@ impl Membership {
     }
 
     /// Gives the registration up. The last one out destroys the QP, if that is its lifetime.
+    ///
+    /// When a file goes with all that it has, its last registration waits for all QPs.
     pub(crate) fn leave(self: KBox<Self>, why: Removal) {
         let number = self.qp.number();
         let last = {
@@ -307,8 +322,21 @@ impl Membership {
         };
 
         self.registration.end(number, why);
+
+        let Some(seat) = self.seat.as_ref().filter(|_| why != Removal::ByUser) else {
+            if last {
+                self.qp.destroy();
+            }
+            return;
+        };
+
         if last {
-            self.qp.destroy();
+            let departing = seat.departing().add(0).ok();
+
+            self.qp.clone().destroy_later(&self.domain.queue, departing);
+        }
+        if seat.is_last() {
+            seat.departing().wait_until_none();
         }
     }
 }
@@ -318,6 +346,7 @@ impl Membership {
 /// Its lock is held for no longer than to look one up.
 #[pin_data]
 pub(crate) struct Domains {
+    queue: Arc<UnboundQueue>,
     #[pin]
     table: Mutex<Table>,
 }
@@ -330,8 +359,11 @@ struct Table {
 impl Domains {
     /// None.
     pub(crate) fn new() -> Result<Arc<Self>> {
+        let queue = Arc::new(UnboundQueue::new(crate::NAME)?, GFP_KERNEL)?;
+
         Arc::pin_init(
             pin_init!(Self {
+                queue,
                 table <- new_mutex!(
                     Table {
                         domains: RBTree::new(),
@@ -362,7 +394,7 @@ impl Domains {
         }
 
         let number = table.last_number.wrapping_add(1);
-        let domain = Domain::new(number)?;
+        let domain = Domain::new(number, self.queue.clone())?;
 
         table
             .domains
@@ -387,23 +419,23 @@ impl Domains {
     }
 
     /// The device goes: so do all QPs.
-    pub(crate) fn close_all(&self, queue: &UnboundQueue) {
+    pub(crate) fn close_all(&self) {
         let mut domains = replace(&mut self.table.lock().domains, RBTree::new());
 
         while let Some(cursor) = domains.cursor_front_mut() {
             let (_, node) = cursor.remove_current();
             let (_, domain) = node.to_key_value();
 
-            domain.close(queue);
+            domain.close();
         }
     }
 
     /// The XRCD is closed for the last time: its QPs go.
-    pub(crate) fn close(&self, xrcd: &Xrcd, queue: &UnboundQueue) {
+    pub(crate) fn close(&self, xrcd: &Xrcd) {
         let domain = self.table.lock().domains.remove(&xrcd.id());
 
         if let Some(domain) = domain {
-            domain.close(queue);
+            domain.close();
         }
     }
 }

@@ -24,6 +24,7 @@ mod registration;
 
 mod event_channel;
 mod event_queue;
+mod file;
 
 // What all of these go by.
 mod announce;

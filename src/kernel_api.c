@@ -7,10 +7,12 @@
 #include <linux/export.h>
 #include <rdma/ib_xrc_rcv.h>
 
-EXPORT_SYMBOL_GPL(xrc_rcv_create_qp);
-EXPORT_SYMBOL_GPL(xrc_rcv_reg_qp);
-EXPORT_SYMBOL_GPL(xrc_rcv_unreg_qp);
-EXPORT_SYMBOL_GPL(xrc_rcv_qpn);
-EXPORT_SYMBOL_GPL(xrc_rcv_modify_qp);
-EXPORT_SYMBOL_GPL(xrc_rcv_query_qp);
-EXPORT_SYMBOL_GPL(xrc_rcv_destroy_qp);
+#define EXPORT_RUST EXPORT_SYMBOL_GPL
+
+EXPORT_RUST(xrc_rcv_create_qp);
+EXPORT_RUST(xrc_rcv_reg_qp);
+EXPORT_RUST(xrc_rcv_unreg_qp);
+EXPORT_RUST(xrc_rcv_qpn);
+EXPORT_RUST(xrc_rcv_modify_qp);
+EXPORT_RUST(xrc_rcv_query_qp);
+EXPORT_RUST(xrc_rcv_destroy_qp);

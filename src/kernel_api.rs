@@ -145,7 +145,7 @@ fn create(xrcd: &Xrcd, init: &InitAttributes<'_>) -> Result<KBox<Membership>> {
     Ok(device
         .domains()
         .get_or_new(xrcd)?
-        .create(xrcd, device.pd(), wish, registration)?
+        .create(xrcd, device.pd(), wish, registration, None)?
         .publish())
 }
 
@@ -177,7 +177,7 @@ pub(crate) unsafe extern "C" fn xrc_rcv_reg_qp(
     handler: Option<Handler>,
     context: *mut c_void,
 ) -> *mut Membership {
-    let register = || domain(xrcd)?.register(qpn, registration(handler, context)?);
+    let register = || domain(xrcd)?.register(qpn, registration(handler, context)?, None);
 
     into_pointer(register())
 }

@@ -51,7 +51,8 @@ fn take_one(used: u32, limit: u32, may_exceed: impl FnOnce() -> bool) -> Result<
     Ok(taken)
 }
 
-/// Counts the QPs of a domain, from before they are created until after they are destroyed.
+/// Counts QPs, until after they are destroyed: those of a domain, from before they are created, and those
+/// that a file leaves behind.
 #[pin_data]
 pub(crate) struct Population {
     #[pin]
@@ -74,11 +75,11 @@ impl Population {
         )
     }
 
-    /// Adds one, if the limit on a domain allows it.
-    pub(crate) fn add(self: &Arc<Self>) -> Result<Inhabitant> {
+    /// Adds one, if `limit` allows it.
+    pub(crate) fn add(self: &Arc<Self>, limit: u32) -> Result<Inhabitant> {
         let mut count = self.count.lock();
 
-        *count = take_one(*count, per_domain(), may_exceed)?;
+        *count = take_one(*count, limit, may_exceed)?;
         Ok(Inhabitant(self.clone()))
     }
 
@@ -222,8 +223,8 @@ mod tests {
     #[test]
     fn population_counts() -> Result {
         let population = Population::new()?;
-        let first = population.add()?;
-        let second = population.add()?;
+        let first = population.add(0)?;
+        let second = population.add(0)?;
 
         assert_eq!(*population.count.lock(), 2);
         drop(first);

@@ -27,7 +27,8 @@ use crate::{
             State,
             UserAttributes, //
         },
-        uverbs::call::UserRequest, //
+        uverbs::call::UserRequest,
+        workqueue::UnboundQueue, //
     },
     uapi, //
 };
@@ -93,6 +94,8 @@ pub(crate) struct Verbs {
     pub(crate) _charge: Charge,
     pub(crate) _user: UserShare,
     pub(crate) _inhabitant: Inhabitant,
+    /// Who waits for the QP to be destroyed, but not for it alone.
+    pub(crate) departing: Option<Inhabitant>,
 }
 
 /// The QP, or `EINVAL` if it is destroyed.
@@ -199,6 +202,21 @@ impl ReceiveQp {
             drop(qp);
             self.fan_out.gone(self.number);
         }
+    }
+}
+
+impl ReceiveQp {
+    /// Has the workqueue destroy it. It must not be in its domain any more.
+    pub(crate) fn destroy_later(
+        self: Arc<Self>,
+        queue: &UnboundQueue,
+        departing: Option<Inhabitant>,
+    ) {
+        if let Some(verbs) = &mut *self.verbs.lock() {
+            verbs.departing = departing;
+        }
+        // It is taken out of its domain once, so it is queued once.
+        let _ = queue.enqueue(self);
     }
 }
 

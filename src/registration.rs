@@ -127,7 +127,7 @@ impl Registration {
         };
 
         match why {
-            Removal::ByUser => subscription.cancel(),
+            Removal::ByUser | Removal::ByClose => subscription.cancel(),
             Removal::ByDevice => {
                 self.deliver(&Event::now(qpn, EventType::QP_GONE));
                 subscription.abandon();

@@ -3,7 +3,7 @@
 
 One panel per story, the same steps above each other. Time runs to the right;
 where little happens it is compressed, so within a step only the order counts,
-and below each step stands how long it really took.
+and below each step stands how long it took.
 """
 
 import math
@@ -123,6 +123,7 @@ class Panel:
         self.drawing, self.story, self.axis = drawing, story, axis
         self.y = {lane: top + 48.0 + LANE * i for i, lane in enumerate(LANES)}
         self.records = sorted(story.journal.records, key=lambda record: record["t"])
+        self.taken = {}             # up to where a lane has marks
         drawing.text(16, top + 14, TITLES[story.kind], font_size=15, font_weight="bold")
         self.frame(top)
         self.lives()
@@ -195,6 +196,7 @@ class Panel:
 
     def on_message(self, record, x, y):
         self.drawing.message(x, y, COLOURS[record["who"]])
+        self.taken[y] = x + 13
 
     def on_created(self, record, x, y):
         self.drawing.line(x, self.y["QP"] + 9, x, y, COLOURS[record["who"]], 1.5, stroke_dasharray="2 2")
@@ -205,7 +207,9 @@ class Panel:
     def on_event(self, record, x, y):
         colour = {UP: "#4c9a2a", ACCESS: RED}.get(record["type"], "#e0a21b")
         self.drawing.line(x, self.y["QP"] + 9, x, y, colour, 1, stroke_dasharray="1 3")
+        x = max(x, self.taken.get(y, x))    # events of one moment stand beside each other
         self.drawing.event(x, y, colour)
+        self.taken[y] = x + 15
 
     def on_silence(self, record, x, y):
         self.drawing.silence(x, y)
@@ -249,7 +253,7 @@ def legend(drawing, y, width):
         drawing.text(x + 14, y + 4, words, font_size=12)
         x += 44 + 6.2 * len(words)
     drawing.text(16, y + 34, "Drawn from what the processes of this run recorded. Time runs to the right, compressed where "
-                 "little happens; below each step, how long it really took.", PALE, font_size=12)
+                 "little happens; below each step, how long it took, checks included.", PALE, font_size=12)
 
 
 def draw(stories, path):

@@ -42,6 +42,10 @@ static struct xrc_rcv_qp *registration;
 
 static void open_channel(void)
 {
+	struct xrc_rcv_caps caps;
+
+	if (xrc_rcv_query_caps(node.context, &caps))
+		errx(1, "there are no receive QPs here, ib_xrc_rcv is not loaded");
 	channel = xrc_rcv_create_event_channel(node.context);
 	if (!channel)
 		err(1, "event channel");

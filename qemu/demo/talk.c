@@ -45,7 +45,8 @@ struct path hear_path(const char *words)
 	    strlen(gid) != 32)
 		errx(1, "not a path: %s", words);
 	for (i = 0; i < sizeof(path.gid.raw); i++)
-		sscanf(gid + 2 * i, "%2hhx", &path.gid.raw[i]);
+		if (sscanf(gid + 2 * i, "%2hhx", &path.gid.raw[i]) != 1)
+			errx(1, "not a GID: %s", gid);
 	return path;
 }
 

@@ -89,5 +89,6 @@ build_vmlx4() {
 build_tests() {
 	build_user
 	quiet tests make --no-print-directory -C "$tree/qemu/tests" \
-		OUT="$build_root/tests" RDMA_CORE="$build_root/rdma-core" USER="$build_root/user"
+		OUT="$build_root/tests" RDMA_CORE="$build_root/rdma-core"
+	quiet qperf "$tree/qemu/tests/user/build-qperf" "$build_root/user/qperf" "$build_root/user/stage/usr"
 }

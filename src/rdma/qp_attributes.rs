@@ -253,6 +253,7 @@ impl UserAttributes {
         }
         if mask.has(Mask::AV) {
             port(user.ah_attr.port_num)?;
+            check_padding(&user.ah_attr)?;
             // SAFETY: All three are valid.
             unsafe {
                 bindings::xrc_rcv_ah_from_user(device.as_ptr(), &mut attr.ah_attr, &user.ah_attr)
@@ -263,6 +264,7 @@ impl UserAttributes {
                 return Err(EINVAL);
             }
             attr.alt_port_num = port(user.alt_port_num)?;
+            check_padding(&user.alt_ah_attr)?;
             attr.alt_pkey_index = user.alt_pkey_index;
             attr.alt_timeout = within(user.alt_timeout.into(), 0..=31)? as u8;
             // SAFETY: All three are valid.
@@ -277,6 +279,13 @@ impl UserAttributes {
         attributes.mask = mask;
         Ok(attributes)
     }
+}
+
+fn check_padding(ah: &bindings::ib_uverbs_ah_attr) -> Result {
+    if ah.reserved != 0 || ah.grh.reserved != 0 {
+        return Err(EINVAL);
+    }
+    Ok(())
 }
 
 const BITS_24: u32 = 0xff_ffff;

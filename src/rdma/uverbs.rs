@@ -29,24 +29,26 @@ pub(crate) mod object_id {
 }
 
 /// Tells one uverbs file from another while both are open.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FileId(usize);
 
 /// Why an object goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Removal {
-    /// Its handle was destroyed, its file was closed or never got it.
+    /// Its handle was destroyed.
     ByUser,
+    /// Its file was closed.
+    ByClose,
     /// The device was removed under a file that is still open.
     ByDevice,
 }
 
 impl From<bindings::rdma_remove_reason> for Removal {
     fn from(why: bindings::rdma_remove_reason) -> Self {
-        if why == bindings::rdma_remove_reason_RDMA_REMOVE_DRIVER_REMOVE {
-            Self::ByDevice
-        } else {
-            Self::ByUser
+        match why {
+            bindings::rdma_remove_reason_RDMA_REMOVE_DRIVER_REMOVE => Self::ByDevice,
+            bindings::rdma_remove_reason_RDMA_REMOVE_CLOSE => Self::ByClose,
+            _ => Self::ByUser,
         }
     }
 }

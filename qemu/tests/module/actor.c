@@ -26,12 +26,11 @@ void *share(size_t size)
 			    MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 
 	if (memory == MAP_FAILED)
-		err(1, "%zu bytes to share", size);
+		err(1, "%zu bytes for all", size);
 	return memory;
 }
 
-__attribute__((noreturn))
-static void serve(int socket)
+static _Noreturn void serve(int socket)
 {
 	struct order order;
 	int result;

@@ -385,7 +385,7 @@ int main(void)
 	if (!ready)
 		errx(1, "the actors are not ready");
 
-	for (i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+	for (i = 0; i < ARRAY_SIZE(counts); i++) {
 		snprintf(text, sizeof(text),
 			 "one access error, %u registered: each reads it once", counts[i]);
 		ktap_result(heard_by(counts[i]), text);

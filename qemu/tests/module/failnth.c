@@ -275,7 +275,7 @@ static const struct operation operations[] = {
 	{ "the domain's last close", private_domain, close_domain, close_domain_if_not },
 };
 
-enum { OPERATIONS = sizeof(operations) / sizeof(operations[0]) };
+enum { OPERATIONS = ARRAY_SIZE(operations) };
 
 /* ---- the sweep ---- */
 

@@ -112,7 +112,7 @@ static const struct method methods[] = {
 	} },
 };
 
-enum { METHODS = sizeof(methods) / sizeof(methods[0]) };
+enum { METHODS = ARRAY_SIZE(methods) };
 
 static const struct method *method_named(const char *name)
 {
@@ -483,7 +483,7 @@ static bool spoiled_object(const struct method *method, unsigned int i)
 	};
 	unsigned int w;
 
-	for (w = 0; w < sizeof(wrong) / sizeof(wrong[0]); w++) {
+	for (w = 0; w < ARRAY_SIZE(wrong); w++) {
 		attr = spoil(method, &call, i);
 		attr->data = wrong[w].value;
 		right &= answers(method, &call, wrong[w].error, "object %u is %s", i,
@@ -519,7 +519,7 @@ static bool spoiled_channel(const struct method *method, unsigned int i)
 	};
 	unsigned int w;
 
-	for (w = 0; w < sizeof(wrong) / sizeof(wrong[0]); w++) {
+	for (w = 0; w < ARRAY_SIZE(wrong); w++) {
 		attr = spoil(method, &call, i);
 		attr->data = wrong[w].value;
 		right &= answers(method, &call, wrong[w].error, "channel is %s", wrong[w].what);

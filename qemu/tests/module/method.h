@@ -17,6 +17,8 @@
 #include <rdma/ib_xrc_rcv.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
 
+#define ARRAY_SIZE(array) (sizeof(array) / sizeof((array)[0]))
+
 /* A call in the making; on the caller's stack. */
 struct call {
 	union {

@@ -100,7 +100,7 @@ bool counts_return_to(const struct counts *before, unsigned int seconds)
 	return false;
 }
 
-static long meminfo(const char *name)
+static long memory(const char *name)
 {
 	char line[128];
 	long value = -1;
@@ -122,12 +122,12 @@ long memory_available(void)
 	if (fd < 0 || write(fd, "3", 1) != 1)
 		warn("drop_caches");
 	close(fd);
-	return meminfo("MemAvailable");
+	return memory("MemAvailable");
 }
 
 long slab_unreclaimable(void)
 {
-	return meminfo("SUnreclaim");
+	return memory("SUnreclaim");
 }
 
 int log_open(void)
@@ -157,7 +157,7 @@ unsigned int log_count(int log, const char *text)
 	}
 }
 
-static void replug(const char *what)
+static void device(const char *what)
 {
 	char program[512], command[600];
 	const char *tree = getenv("LAB_TREE");
@@ -172,10 +172,10 @@ static void replug(const char *what)
 
 void device_remove(void)
 {
-	replug("remove");
+	device("remove");
 }
 
 void device_add(void)
 {
-	replug("add");
+	device("add");
 }

@@ -81,7 +81,6 @@ static int hold(unsigned int count, uint32_t flags, bool with_channel)
 	return stay();
 }
 
-/* Calls a function for every QP of the domain. */
 static void for_each_qp(void (*function)(uint32_t qp_num))
 {
 	struct xrc_rcv_qp_info infos[64];

@@ -273,7 +273,7 @@ static bool shared_with_child(void)
 	ma->flags = 0;
 	right = DO(a, forked_child, ma);
 	mb->qp_num = ma->qp_num;
-	while (right && !*(volatile uint32_t *)&ma->flags && !kill(ma->cookie, 0))
+	while (right && !__atomic_load_n(&ma->flags, __ATOMIC_ACQUIRE) && !kill(ma->cookie, 0))
 		usleep(10000);
 	right &= ma->flags == 1;
 	actor_kill(&a);

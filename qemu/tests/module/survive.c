@@ -126,18 +126,18 @@ static bool messages_flow(uint32_t count, size_t size)
 /* Kills A when the first word of a message to B is there and the last is not. */
 static bool kill_in_message(void)
 {
-	volatile uint64_t *first = (uint64_t *)mb->buffers;
-	volatile uint64_t *last = (uint64_t *)(mb->buffers + LONG) - 1;
+	uint64_t *first = (uint64_t *)mb->buffers;
+	uint64_t *last = (uint64_t *)(mb->buffers + LONG) - 1;
 	bool hit;
 
 	traffic->first = 0;
 	traffic->count = 0;
 	plan(4, LONG);
 	begin_traffic();
-	while (!*first)
+	while (!__atomic_load_n(first, __ATOMIC_RELAXED))
 		;
 	actor_kill(&a);
-	hit = !*last;
+	hit = !__atomic_load_n(last, __ATOMIC_RELAXED);
 	if (!hit)
 		ktap_note("the message was there before A was gone");
 	return end_traffic() && hit;

@@ -9,7 +9,7 @@
 use std::time::{Duration, Instant};
 
 use crate::hca::Hca;
-use crate::qp::Service;
+use crate::qpc::Service;
 
 /// The first multicast LID.
 const LID_MULTICAST: u16 = 0xc000;

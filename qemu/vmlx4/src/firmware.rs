@@ -14,7 +14,8 @@ use crate::icm::{pages_to_bytes, Layout, ICM_PAGE_SHIFT};
 use crate::mcg::{LOG_MAX_MCGS, LOG_QPS_PER_MCG};
 use crate::mpt::{LOG_MAX_MPTS, MPT_SIZE};
 use crate::pci::BAR2_SIZE;
-use crate::qp::{LOG_MAX_MESSAGE, LOG_MAX_QPS, LOG_RESERVED_QPS};
+use crate::qp::{LOG_MAX_QPS, LOG_RESERVED_QPS};
+use crate::qpc::LOG_MAX_MESSAGE;
 use crate::srq::{LOG_MAX_SRQS, LOG_MAX_SRQ_WQES};
 
 /// Offset in BAR 0 of the catastrophic error buffer, which QUERY_FW announces.

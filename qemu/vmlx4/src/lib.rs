@@ -34,6 +34,7 @@ pub mod memory;
 pub mod mpt;
 pub mod pci;
 pub mod qp;
+pub mod qpc;
 pub mod requester;
 pub mod responder;
 pub mod schedule;

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Queue pairs: the context the driver gives, the state machine of the modify commands, and the
-//! rings in the driver's buffer. A QP lives from RST2INIT to 2RST or reset.
-//!
-//! The context is kept as the driver's own bytes, because QUERY_QP returns them.
+//! Queue pairs: the state machine of the modify commands, and the rings in the driver's buffer. A QP
+//! lives from RST2INIT to 2RST or reset. What the driver says of it is its context, [`crate::qpc`].
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,6 +15,7 @@ use crate::eq::EventType;
 use crate::hca::Hca;
 use crate::icm::{Buffer, Dma};
 use crate::memory::DmaError;
+use crate::qpc::{optpar, Context, Migration, Service, State, CONTEXT_SIZE};
 use crate::srq::RecvWqe;
 use crate::wqe::{ControlSegment, CONTROL_SIZE};
 
@@ -24,379 +23,21 @@ use crate::wqe::{ControlSegment, CONTROL_SIZE};
 pub const LOG_MAX_QPS: u8 = 18;
 /// log2 of the reserved ones.
 pub const LOG_RESERVED_QPS: u8 = 6;
-/// log2 of the longest message.
-pub const LOG_MAX_MESSAGE: u8 = 30;
 /// MLX4_XRC_QPN_BIT: set in the number of an XRC target everywhere.
 pub const XRC_QPN_BIT: u32 = 1 << 23;
 
 // The command's mailbox: which optional parameters count, then the context.
 const OPTPAR: usize = 0x00;
 const CONTEXT: usize = 0x08;
-const CONTEXT_SIZE: usize = 0xf8;
 const MAILBOX_SIZE: usize = CONTEXT + CONTEXT_SIZE;
-
-// struct mlx4_qp_context.
-const QPC_FLAGS: usize = 0x00;
-const QPC_PD: usize = 0x04;
-const QPC_MTU_MSGMAX: usize = 0x08;
-const QPC_RQ_SIZE_STRIDE: usize = 0x09;
-const QPC_SQ_SIZE_STRIDE: usize = 0x0a;
-const QPC_USR_PAGE: usize = 0x0c;
-const QPC_LOCAL_QPN: usize = 0x10;
-const QPC_REMOTE_QPN: usize = 0x14;
-const QPC_PRI_PATH: usize = 0x18;
-const QPC_ALT_PATH: usize = 0x44;
-const QPC_PARAMS1: usize = 0x70;
-const QPC_NEXT_SEND_PSN: usize = 0x78;
-const QPC_CQN_SEND: usize = 0x7c;
-const QPC_PARAMS2: usize = 0x90;
-const QPC_RNR_NEXTRECVPSN: usize = 0x94;
-const QPC_XRCD: usize = 0x98;
-const QPC_CQN_RECV: usize = 0x9c;
-const QPC_DB_REC_ADDR: usize = 0xa0;
-const QPC_QKEY: usize = 0xa8;
-const QPC_SRQN: usize = 0xac;
-const QPC_LOG_PAGE_SIZE: usize = 0xc8;
-const QPC_MTT_BASE_ADDR_H: usize = 0xcb;
-const QPC_MTT_BASE_ADDR_L: usize = 0xcc;
-
-// struct mlx4_qp_path.
-const PATH_SIZE: usize = 0x2c;
-const PATH_PKEY_INDEX: usize = 0x03;
-const PATH_RLID: usize = 0x06;
-const PATH_ACKTO: usize = 0x08;
-const PATH_SCHED_QUEUE: usize = 0x20;
-/// In PATH_SCHED_QUEUE: port 2.
-const SCHED_QUEUE_PORT_2: u8 = 1 << 6;
-/// In PATH_ACKTO: the timeout; below it, the link type.
-const ACKTO_MASK: u8 = 0xf8;
-
-/// In QPC_SRQN: there is one.
-const SRQN_VALID: u32 = 1 << 24;
-/// In QPC_FLAGS: path migration state.
-const PM_SHIFT: u32 = 11;
-const PM_MASK: u32 = 3 << PM_SHIFT;
-/// In QPC_PARAMS1.
-const PARAMS1_RNR_RETRY: u32 = 7 << 13;
-const PARAMS1_RETRY_CNT: u32 = 7 << 16;
-const PARAMS1_SRA_MAX: u32 = 7 << 21;
-/// In QPC_PARAMS2 (MLX4_QP_BIT_*).
-const QP_BIT_RRE: u32 = 1 << 15;
-const QP_BIT_RWE: u32 = 1 << 14;
-const QP_BIT_RAE: u32 = 1 << 13;
-const PARAMS2_RRA_MAX: u32 = 7 << 21;
-/// In QPC_RNR_NEXTRECVPSN.
-const RNR_TIMER: u32 = 0x1f << 24;
-const PSN: u32 = 0xff_ffff;
 
 /// In the modifier of RTS2SQD: tell when the queue has drained.
 const SQD_EVENT: u32 = 1 << 31;
 
-/// 4096 ns, four-fold: the spec lets an ACK timeout last up to four times its nominal value.
-const ACK_TIMEOUT_UNIT: u64 = 4 * 4096;
 /// A QP without an ACK timeout waits forever; this often the model looks whether that has ended.
 const ENDLESS_POLL: Duration = Duration::from_millis(50);
 /// How often a QP in error looks for newly posted receives, which ring no doorbell.
 const FLUSH_POLL: Duration = Duration::from_millis(5);
-
-/// Optional parameters of a transition (enum mlx4_qp_optpar).
-mod optpar {
-    pub const ALT_ADDR_PATH: u32 = 1 << 0;
-    pub const RRE: u32 = 1 << 1;
-    pub const RAE: u32 = 1 << 2;
-    pub const RWE: u32 = 1 << 3;
-    pub const PKEY_INDEX: u32 = 1 << 4;
-    pub const Q_KEY: u32 = 1 << 5;
-    pub const RNR_TIMEOUT: u32 = 1 << 6;
-    pub const PRIMARY_ADDR_PATH: u32 = 1 << 7;
-    pub const SRA_MAX: u32 = 1 << 8;
-    pub const RRA_MAX: u32 = 1 << 9;
-    pub const PM_STATE: u32 = 1 << 10;
-    pub const RETRY_COUNT: u32 = 1 << 12;
-    pub const RNR_RETRY: u32 = 1 << 13;
-    pub const ACK_TIMEOUT: u32 = 1 << 14;
-    pub const SCHED_QUEUE: u32 = 1 << 16;
-
-    /// What may change once the connection is up.
-    pub const CONNECTED: u32 = ALT_ADDR_PATH | RRE | RAE | RWE | Q_KEY | RNR_TIMEOUT | PM_STATE;
-}
-
-/// State of a QP (enum mlx4_qp_state).
-#[allow(missing_docs)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[repr(u8)]
-pub enum State {
-    Rst = 0,
-    Init = 1,
-    Rtr = 2,
-    Rts = 3,
-    Sqer = 4,
-    Sqd = 5,
-    Err = 6,
-    SqDraining = 7,
-}
-
-/// Transport service (MLX4_QP_ST_*).
-#[allow(missing_docs)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[repr(u8)]
-pub enum Service {
-    Rc = 0x0,
-    Uc = 0x1,
-    Ud = 0x3,
-    Xrc = 0x6,
-    Mlx = 0x7,
-}
-
-impl Service {
-    fn from_bits(bits: u32) -> Option<Self> {
-        Some(match bits {
-            0x0 => Self::Rc,
-            0x1 => Self::Uc,
-            0x3 => Self::Ud,
-            0x6 => Self::Xrc,
-            0x7 => Self::Mlx,
-            _ => return None,
-        })
-    }
-
-    /// Requests are acknowledged.
-    pub fn reliable(self) -> bool {
-        matches!(self, Self::Rc | Self::Xrc)
-    }
-}
-
-/// Path migration state (MLX4_QP_PM_*).
-#[allow(missing_docs)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[repr(u8)]
-pub enum Migration {
-    Armed = 0x0,
-    Rearm = 0x1,
-    Migrated = 0x3,
-}
-
-/// The QP context.
-#[derive(Clone)]
-pub struct Context([u8; CONTEXT_SIZE]);
-
-impl Context {
-    fn service(&self) -> Option<Service> {
-        Service::from_bits(self.0.get_be32(QPC_FLAGS) >> 16 & 0xf)
-    }
-
-    /// The protection domain.
-    pub fn pd(&self) -> u32 {
-        self.0.get_be24(QPC_PD)
-    }
-
-    /// The UAR page its doorbell must come from.
-    pub fn uar_page(&self) -> u32 {
-        self.0.get_be24(QPC_USR_PAGE)
-    }
-
-    /// Longest message.
-    pub fn max_message(&self) -> u64 {
-        1 << (self.0.get_u8(QPC_MTU_MSGMAX) & 0x1f).min(LOG_MAX_MESSAGE)
-    }
-
-    /// The QP at the other end.
-    pub fn remote_qpn(&self) -> u32 {
-        self.0.get_be24(QPC_REMOTE_QPN)
-    }
-
-    /// The port at the other end of the primary path.
-    pub fn remote_lid(&self) -> u16 {
-        self.0.get_be16(QPC_PRI_PATH + PATH_RLID)
-    }
-
-    /// The port at the other end of the alternate path.
-    pub fn alternate_remote_lid(&self) -> u16 {
-        self.0.get_be16(QPC_ALT_PATH + PATH_RLID)
-    }
-
-    /// Our port on the primary path.
-    pub fn port(&self) -> u8 {
-        Self::port_of(self.0.get_u8(QPC_PRI_PATH + PATH_SCHED_QUEUE))
-    }
-
-    /// Our port on the alternate path.
-    pub fn alternate_port(&self) -> u8 {
-        Self::port_of(self.0.get_u8(QPC_ALT_PATH + PATH_SCHED_QUEUE))
-    }
-
-    fn port_of(sched_queue: u8) -> u8 {
-        if sched_queue & SCHED_QUEUE_PORT_2 != 0 {
-            2
-        } else {
-            1
-        }
-    }
-
-    /// Service level of the primary path.
-    pub fn service_level(&self) -> u8 {
-        self.0.get_u8(QPC_PRI_PATH + PATH_SCHED_QUEUE) >> 2 & 0xf
-    }
-
-    /// How long to wait for an answer; none is forever.
-    pub fn ack_timeout(&self) -> Option<Duration> {
-        match self.0.get_u8(QPC_PRI_PATH + PATH_ACKTO) >> 3 {
-            0 => None,
-            log => Some(Duration::from_nanos(ACK_TIMEOUT_UNIT << u32::from(log))),
-        }
-    }
-
-    /// How often to ask again when nobody answers.
-    pub fn retry_count(&self) -> u8 {
-        (self.0.get_be32(QPC_PARAMS1) >> 16 & 7) as u8
-    }
-
-    /// How often to ask again a receiver that is not ready; 7 is forever.
-    pub fn rnr_retry(&self) -> u8 {
-        (self.0.get_be32(QPC_PARAMS1) >> 13 & 7) as u8
-    }
-
-    /// How long a requester that finds us not ready shall wait.
-    pub fn rnr_timer(&self) -> Duration {
-        // The spec's table, in units of 10 us.
-        const TIMER: [u32; 32] = [
-            65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768,
-            1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
-        ];
-        let code = (self.0.get_be32(QPC_RNR_NEXTRECVPSN) & RNR_TIMER) >> 24;
-        let units = TIMER.get(code as usize).copied().unwrap_or(65536);
-        Duration::from_micros(u64::from(units).saturating_mul(10))
-    }
-
-    fn params2(&self, bit: u32) -> bool {
-        self.0.get_be32(QPC_PARAMS2) & bit != 0
-    }
-
-    /// Peers may read.
-    pub fn remote_read_enabled(&self) -> bool {
-        self.params2(QP_BIT_RRE)
-    }
-
-    /// Peers may write.
-    pub fn remote_write_enabled(&self) -> bool {
-        self.params2(QP_BIT_RWE)
-    }
-
-    /// Peers may use atomics.
-    pub fn remote_atomic_enabled(&self) -> bool {
-        self.params2(QP_BIT_RAE)
-    }
-
-    /// The XRC domain of a target; 0 otherwise.
-    pub fn xrcd(&self) -> u16 {
-        self.0.get_be32(QPC_XRCD) as u16
-    }
-
-    /// The CQ of sends.
-    pub fn cqn_send(&self) -> u32 {
-        self.0.get_be24(QPC_CQN_SEND)
-    }
-
-    /// The CQ of receives.
-    pub fn cqn_recv(&self) -> u32 {
-        self.0.get_be24(QPC_CQN_RECV)
-    }
-
-    /// The key datagrams must carry.
-    pub fn qkey(&self) -> u32 {
-        self.0.get_be32(QPC_QKEY)
-    }
-
-    /// The SRQ, if one is attached.
-    pub fn srqn(&self) -> Option<u32> {
-        let word = self.0.get_be32(QPC_SRQN);
-        (word & SRQN_VALID != 0).then_some(word & 0xff_ffff)
-    }
-
-    /// Path migration state.
-    pub fn migration(&self) -> Migration {
-        match (self.0.get_be32(QPC_FLAGS) & PM_MASK) >> PM_SHIFT {
-            0 => Migration::Armed,
-            1 => Migration::Rearm,
-            _ => Migration::Migrated,
-        }
-    }
-
-    fn set_migration(&mut self, state: Migration) {
-        self.overlay32(QPC_FLAGS, PM_MASK, (state as u32) << PM_SHIFT);
-    }
-
-    fn set_state(&mut self, state: State) {
-        self.overlay32(QPC_FLAGS, 0xf << 28, (state as u32) << 28);
-    }
-
-    fn overlay32(&mut self, at: usize, mask: u32, value: u32) {
-        let word = self.0.get_be32(at) & !mask | value & mask;
-        self.0.set_be32(at, word);
-    }
-
-    fn copy32(&mut self, from: &Self, at: usize, mask: u32) {
-        self.overlay32(at, mask, from.0.get_be32(at));
-    }
-
-    fn copy_path(&mut self, from: &[u8; PATH_SIZE], at: usize) {
-        self.0.set_field(at, from);
-    }
-
-    /// Takes over from `from` what `parameters` names.
-    fn apply(&mut self, from: &Self, parameters: u32) {
-        let has = |parameter| parameters & parameter != 0;
-        if has(optpar::PRIMARY_ADDR_PATH) {
-            let pkey_index = self.0.get_u8(QPC_PRI_PATH + PATH_PKEY_INDEX);
-            let timeout = self.0.get_u8(QPC_PRI_PATH + PATH_ACKTO) & ACKTO_MASK;
-            self.copy_path(&from.0.field(QPC_PRI_PATH), QPC_PRI_PATH);
-            let link = self.0.get_u8(QPC_PRI_PATH + PATH_ACKTO) & !ACKTO_MASK;
-            self.0.set_u8(QPC_PRI_PATH + PATH_PKEY_INDEX, pkey_index);
-            self.0.set_u8(QPC_PRI_PATH + PATH_ACKTO, timeout | link);
-        }
-        if has(optpar::SCHED_QUEUE) {
-            let queue = from.0.get_u8(QPC_PRI_PATH + PATH_SCHED_QUEUE);
-            self.0.set_u8(QPC_PRI_PATH + PATH_SCHED_QUEUE, queue);
-        }
-        if has(optpar::PKEY_INDEX) {
-            let pkey_index = from.0.get_u8(QPC_PRI_PATH + PATH_PKEY_INDEX);
-            self.0.set_u8(QPC_PRI_PATH + PATH_PKEY_INDEX, pkey_index);
-        }
-        if has(optpar::ACK_TIMEOUT) {
-            let timeout = from.0.get_u8(QPC_PRI_PATH + PATH_ACKTO) & ACKTO_MASK;
-            let link = self.0.get_u8(QPC_PRI_PATH + PATH_ACKTO) & !ACKTO_MASK;
-            self.0.set_u8(QPC_PRI_PATH + PATH_ACKTO, timeout | link);
-        }
-        if has(optpar::ALT_ADDR_PATH) {
-            self.copy_path(&from.0.field(QPC_ALT_PATH), QPC_ALT_PATH);
-        }
-        for (parameter, at, mask) in [
-            (optpar::RRE, QPC_PARAMS2, QP_BIT_RRE),
-            (optpar::RAE, QPC_PARAMS2, QP_BIT_RAE),
-            (optpar::RWE, QPC_PARAMS2, QP_BIT_RWE),
-            (optpar::RRA_MAX, QPC_PARAMS2, PARAMS2_RRA_MAX),
-            (optpar::SRA_MAX, QPC_PARAMS1, PARAMS1_SRA_MAX),
-            (optpar::RETRY_COUNT, QPC_PARAMS1, PARAMS1_RETRY_CNT),
-            (optpar::RNR_RETRY, QPC_PARAMS1, PARAMS1_RNR_RETRY),
-            (optpar::RNR_TIMEOUT, QPC_RNR_NEXTRECVPSN, RNR_TIMER),
-            (optpar::PM_STATE, QPC_FLAGS, PM_MASK),
-            (optpar::Q_KEY, QPC_QKEY, u32::MAX),
-        ] {
-            if has(parameter) {
-                self.copy32(from, at, mask);
-            }
-        }
-    }
-
-    /// Makes the alternate path the primary one.
-    fn migrate(&mut self) {
-        self.copy_path(&self.0.field(QPC_ALT_PATH), QPC_PRI_PATH);
-        self.set_migration(Migration::Migrated);
-    }
-}
 
 /// A ring of WQEs in a QP's buffer.
 #[derive(Clone, Copy, Debug, Default)]
@@ -478,13 +119,10 @@ pub struct Qp {
 impl Qp {
     fn new(qpn: u32, mut context: Context, state: State) -> Option<Self> {
         let service = context.service()?;
-        let mtt = u64::from(context.0.get_u8(QPC_MTT_BASE_ADDR_H)) << 32
-            | u64::from(context.0.get_be32(QPC_MTT_BASE_ADDR_L));
-        let page_shift = u32::from(context.0.get_u8(QPC_LOG_PAGE_SIZE) & 0x3f).saturating_add(12);
-        let mut sq = Ring::new(context.0.get_u8(QPC_SQ_SIZE_STRIDE));
+        let mut sq = Ring::new(context.sq_size_stride());
         // Without a receive queue its size byte means nothing.
         let mut rq = (context.srqn().is_none() && service != Service::Xrc)
-            .then(|| Ring::new(context.0.get_u8(QPC_RQ_SIZE_STRIDE)));
+            .then(|| Ring::new(context.rq_size_stride()));
         // The queue with the larger stride comes first.
         if let Some(rq) = &mut rq {
             if rq.stride > sq.stride {
@@ -493,12 +131,12 @@ impl Qp {
                 rq.offset = sq.bytes();
             }
         }
-        context.0.set_be32(QPC_LOCAL_QPN, qpn);
+        context.set_local_qpn(qpn);
         context.set_state(state);
         Some(Self {
             qpn,
             buffer: match state {
-                State::Init => Some(Buffer::new(mtt, page_shift)?),
+                State::Init => Some(context.buffer()?),
                 _ => None,
             },
             context,
@@ -567,7 +205,7 @@ impl Qp {
         let (Some(buffer), Some(rq)) = (self.buffer, &mut self.rq) else {
             return Ok(None);
         };
-        let doorbell = self.context.0.get_be64(QPC_DB_REC_ADDR) & !3;
+        let doorbell = self.context.doorbell_record();
         let posted = u32::from_be_bytes(dma.memory.block(doorbell)?) as u16;
         if posted == rq.index {
             return Ok(None);
@@ -725,7 +363,7 @@ impl Hca {
             .get(command.in_modifier & 0xff_ffff)
             .ok_or(Status::BadIndex)?;
         let mut mailbox = vec![0; MAILBOX_SIZE];
-        mailbox.set_field(CONTEXT, &qp.context.0);
+        mailbox.set_field(CONTEXT, qp.context.bytes());
         Ok(Output::Mailbox(mailbox))
     }
 
@@ -740,7 +378,7 @@ impl Hca {
             return Ok(Output::None);
         }
         let mailbox: [u8; MAILBOX_SIZE] = self.mailbox(command)?;
-        let new = Context(mailbox.field(CONTEXT));
+        let new = Context::new(mailbox.field(CONTEXT));
         match opcode {
             Opcode::RST2INIT_QP => {
                 if self.qps.get(qpn).is_some() {
@@ -770,14 +408,8 @@ impl Hca {
         let context = &mut qp.context;
         context.apply(&new, transition.required | asked & transition.optional);
         match opcode {
-            Opcode::INIT2RTR_QP => {
-                context
-                    .0
-                    .set_u8(QPC_MTU_MSGMAX, new.0.get_u8(QPC_MTU_MSGMAX));
-                context.0.set_be32(QPC_REMOTE_QPN, new.remote_qpn());
-                context.copy32(&new, QPC_RNR_NEXTRECVPSN, PSN);
-            }
-            Opcode::RTR2RTS_QP => context.copy32(&new, QPC_NEXT_SEND_PSN, PSN),
+            Opcode::INIT2RTR_QP => context.connect(&new),
+            Opcode::RTR2RTS_QP => context.start_sending(&new),
             _ => {}
         }
         let to = match opcode {

@@ -12,7 +12,8 @@ use crate::fabric::{Atomic, Body, DatagramHeader, Nak, Packet, Reply};
 use crate::hca::Hca;
 use crate::memory::DmaError;
 use crate::mpt::{Access, KeyError};
-use crate::qp::{Migration, Qp, Service, State};
+use crate::qp::Qp;
+use crate::qpc::{Migration, Service, State};
 use crate::wqe::{Request, Segment, SendWqe};
 
 /// Bytes of an atomic's operand and answer.

@@ -17,7 +17,7 @@ use crate::fabric::{Body, DatagramHeader, Nak, Packet, Reply};
 use crate::hca::Hca;
 use crate::memory::DmaError;
 use crate::mpt::{Access, KeyError, Region};
-use crate::qp::{Context, Migration, Service, State};
+use crate::qpc::{Context, Migration, Service, State};
 use crate::srq::RecvWqe;
 use crate::wqe::parse_scatter;
 

@@ -12,6 +12,8 @@ use super::{
         Handle,
         NewHandle, //
     },
+    object_id::XRCD,
+    table::Attribute,
     FileId, //
 };
 use crate::rdma::{
@@ -41,9 +43,11 @@ use kernel::{
 ///
 /// # Invariants
 ///
-/// `bundle` is valid for `'a`, and so is `device`, which the client `C` has data for.
+/// `bundle` is valid for `'a`, and so is `device`, which the client `C` has data for. `declared` are the
+/// attributes of the method that runs.
 pub(crate) struct Call<'a, C: ClientOperations> {
     bundle: *mut bindings::uverbs_attr_bundle,
+    declared: &'static [&'static Attribute],
     device: &'a Device,
     data: <C::Data as ForeignOwnable>::Borrowed<'a>,
 }
@@ -61,8 +65,12 @@ impl UserRequest<'_> {
 impl<'a, C: ClientOperations> Call<'a, C> {
     /// # Safety
     ///
-    /// uverbs must be running a handler with `bundle` for the length of `'a`.
-    pub(super) unsafe fn new(bundle: *mut bindings::uverbs_attr_bundle) -> Result<Self> {
+    /// uverbs must be running a handler with `bundle` for the length of `'a`, for a method with the
+    /// attributes `declared`.
+    pub(super) unsafe fn new(
+        bundle: *mut bindings::uverbs_attr_bundle,
+        declared: &'static [&'static Attribute],
+    ) -> Result<Self> {
         // SAFETY: The bundle is valid; its file is open.
         let device = unsafe {
             let header = &*(*bundle).__bindgen_anon_1.__bindgen_anon_1;
@@ -74,6 +82,7 @@ impl<'a, C: ClientOperations> Call<'a, C> {
         // INVARIANT: uverbs removes the device after all handlers have returned.
         Ok(Self {
             bundle,
+            declared,
             device,
             data: C::client()
                 .data(device)
@@ -110,20 +119,54 @@ impl<'a, C: ClientOperations> Call<'a, C> {
         UserRequest(&mut header.driver_udata, PhantomData)
     }
 
-    /// Whether the attribute is there.
-    pub(crate) fn has(&self, id: u32) -> bool {
+    /// Whether the attribute is there. `EINVAL` if it is not what the method declared.
+    fn has(&self, id: u32, kind: u32, object: Option<u16>) -> Result<bool> {
+        let declared = self.declared.iter().any(|attribute| {
+            (attribute.id(), attribute.kind(), attribute.object_id()) == (id, kind, object)
+        });
+
+        if !declared {
+            return Err(EINVAL);
+        }
         // SAFETY: By the type invariant.
-        unsafe { bindings::xrc_rcv_attr_is_valid(self.bundle, id as u16) }
+        Ok(unsafe { bindings::xrc_rcv_attr_is_valid(self.bundle, id as u16) })
     }
 
-    fn uobject(&self, id: u32) -> Result<*mut bindings::ib_uobject> {
-        // SAFETY: By the type invariant.
-        from_err_ptr(unsafe { bindings::xrc_rcv_attr_uobject(self.bundle, id as u16) })
+    fn has_input(&self, id: u32) -> Result<bool> {
+        self.has(id, bindings::uverbs_attr_type_UVERBS_ATTR_TYPE_PTR_IN, None)
+    }
+
+    fn has_output(&self, id: u32) -> Result<bool> {
+        self.has(
+            id,
+            bindings::uverbs_attr_type_UVERBS_ATTR_TYPE_PTR_OUT,
+            None,
+        )
+    }
+
+    /// The object of an attribute that is there, `None` if it is not.
+    fn uobject(
+        &self,
+        id: u32,
+        kind: u32,
+        object: u16,
+    ) -> Result<Option<*mut bindings::ib_uobject>> {
+        if !self.has(id, kind, Some(object))? {
+            return Ok(None);
+        }
+        // SAFETY: By the type invariant; the attribute is an object.
+        from_err_ptr(unsafe { bindings::xrc_rcv_attr_uobject(self.bundle, id as u16) }).map(Some)
+    }
+
+    fn handle(&self, id: u32, object: u16) -> Result<*mut bindings::ib_uobject> {
+        let kind = bindings::uverbs_attr_type_UVERBS_ATTR_TYPE_IDR;
+
+        self.uobject(id, kind, object)?.ok_or(EINVAL)
     }
 
     /// The domain that an attribute for `object_id::XRCD` names.
     pub(crate) fn xrcd(&self, id: u32) -> Result<&Xrcd> {
-        let uobject = self.uobject(id)?;
+        let uobject = self.handle(id, XRCD)?;
 
         // SAFETY: The object of an XRCD handle is an `ib_xrcd`, and the attribute keeps the handle
         // from being destroyed during the call.
@@ -132,7 +175,7 @@ impl<'a, C: ClientOperations> Call<'a, C> {
 
     /// A value, or `None` if the attribute is not there.
     pub(crate) fn input<T: FromBytes>(&self, id: u32) -> Result<Option<T>> {
-        if !self.has(id) {
+        if !self.has_input(id)? {
             return Ok(None);
         }
 
@@ -160,6 +203,9 @@ impl<'a, C: ClientOperations> Call<'a, C> {
     pub(crate) fn flags(&self, id: u32, known: u32) -> Result<u32> {
         let mut flags = 0;
 
+        if !self.has_input(id)? {
+            return Ok(flags);
+        }
         // SAFETY: By the type invariant.
         to_result(unsafe {
             bindings::uverbs_get_flags32(&mut flags, self.bundle, id as usize, known.into())
@@ -168,16 +214,19 @@ impl<'a, C: ClientOperations> Call<'a, C> {
     }
 
     /// The length in bytes of the place for an answer; 0 if the attribute is not there.
-    pub(crate) fn output_len(&self, id: u32) -> usize {
+    pub(crate) fn output_len(&self, id: u32) -> Result<usize> {
+        if !self.has_output(id)? {
+            return Ok(0);
+        }
         // SAFETY: By the type invariant.
         let len = unsafe { bindings::xrc_rcv_attr_len(self.bundle, id as u16) };
 
-        usize::try_from(len).unwrap_or(0)
+        Ok(usize::try_from(len)?)
     }
 
     /// Answers with a value, if the caller asked for it.
     pub(crate) fn output<T: AsBytes + ?Sized>(&self, id: u32, value: &T) -> Result {
-        if !self.has(id) {
+        if !self.has_output(id)? {
             return Ok(());
         }
 
@@ -194,7 +243,7 @@ impl<'a, C: ClientOperations> Call<'a, C> {
 
     /// Answers with as much of a structure as the caller knows; if it knows more, the rest is zero.
     pub(crate) fn output_struct<T: AsBytes>(&self, id: u32, value: &T) -> Result {
-        if !self.has(id) {
+        if !self.has_output(id)? {
             return Ok(());
         }
 
@@ -209,16 +258,26 @@ impl<'a, C: ClientOperations> Call<'a, C> {
         })
     }
 
-    /// The handle that the method creates. `EINVAL` if the attribute was not declared so.
+    /// The handle that the method creates.
     pub(crate) fn new_handle<H: Handle>(&self, id: u32) -> Result<NewHandle<'_, H>> {
+        let uobject = self.handle(id, H::OBJECT as u16)?;
+
         // SAFETY: The attribute's object stays for the length of the call.
-        unsafe { NewHandle::new(self.uobject(id)?) }
+        unsafe { NewHandle::new(uobject) }
     }
 
-    /// The file that the method creates. `EINVAL` if the attribute was not declared so.
+    fn file_object<F: EventFile>(&self, id: u32) -> Result<Option<*mut bindings::ib_uobject>> {
+        let kind = bindings::uverbs_attr_type_UVERBS_ATTR_TYPE_FD;
+
+        self.uobject(id, kind, F::OBJECT as u16)
+    }
+
+    /// The file that the method creates.
     pub(crate) fn new_file<F: EventFile>(&self, id: u32) -> Result<NewFile<'_, F>> {
+        let uobject = self.file_object::<F>(id)?.ok_or(EINVAL)?;
+
         // SAFETY: The attribute's object stays for the length of the call.
-        unsafe { NewFile::new(self.uobject(id)?) }
+        unsafe { NewFile::new(uobject) }
     }
 
     /// The data of the file that an attribute names, or `None` if the attribute is not there.
@@ -226,10 +285,11 @@ impl<'a, C: ClientOperations> Call<'a, C> {
         &self,
         id: u32,
     ) -> Result<Option<<F::Data as ForeignOwnable>::Borrowed<'_>>> {
-        if !self.has(id) {
+        let Some(uobject) = self.file_object::<F>(id)? else {
             return Ok(None);
-        }
+        };
+
         // SAFETY: The attribute's object stays for the length of the call.
-        unsafe { event_file::data::<F>(self.uobject(id)?) }.map(Some)
+        unsafe { event_file::data::<F>(uobject) }.map(Some)
     }
 }

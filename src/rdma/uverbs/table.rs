@@ -5,13 +5,18 @@
 //! They are written as constants, the way the C tables are, and read the same:
 //!
 //! ```ignore
-//! static THING: Object = Object::handle::<Thing>(&[
-//!     &Method::new::<Query>(THING_QUERY, &[
+//! static THING: Object = Object::handle::<Thing>(&[&Method::new::<Query>()]);
+//!
+//! impl Handler for Query {
+//!     const METHOD: u32 = THING_QUERY;
+//!     const ATTRIBUTES: &[&Attribute] = &[
 //!         &Attribute::handle(QUERY_XRCD, object_id::XRCD).mandatory(),
 //!         &Attribute::output::<u32>(QUERY_RESULT).mandatory(),
-//!     ]),
-//! ]);
+//!     ];
+//! }
 //! ```
+//!
+//! A running method can get at an attribute only as what it declared it to be.
 //!
 //! ib_uverbs copies the attributes' specifications when a device is added; it keeps pointers to the
 //! objects' types and to handlers.
@@ -204,6 +209,26 @@ impl Attribute {
         .mandatory()
     }
 
+    pub(super) const fn id(&self) -> u32 {
+        self.0.id as u32
+    }
+
+    pub(super) const fn kind(&self) -> u32 {
+        self.0.attr.type_ as u32
+    }
+
+    /// The object that it is a handle or file of, if it is one.
+    pub(super) fn object_id(&self) -> Option<u16> {
+        match self.kind() {
+            bindings::uverbs_attr_type_UVERBS_ATTR_TYPE_IDR
+            | bindings::uverbs_attr_type_UVERBS_ATTR_TYPE_FD => {
+                // SAFETY: `Self::object` made it, which sets this member.
+                Some(unsafe { &self.0.attr.u.obj }.obj_type)
+            }
+            _ => None,
+        }
+    }
+
     /// Makes it mandatory: without the attribute the call fails with `EINVAL`.
     pub(crate) const fn mandatory(mut self) -> Self {
         let unit = &self.0.attr._bitfield_1;
@@ -225,6 +250,12 @@ const NO_IDS: bindings::uverbs_attr_spec__bindgen_ty_2 = bindings::uverbs_attr_s
 pub(crate) trait Handler {
     /// The client on whose devices the method is offered.
     type Client: ClientOperations;
+
+    /// The number of the method.
+    const METHOD: u32;
+
+    /// Its attributes.
+    const ATTRIBUTES: &'static [&'static Attribute];
 
     /// Runs it. All mandatory attributes are there, and all are of the right kind and size.
     fn run(call: &Call<'_, Self::Client>) -> Result;
@@ -250,11 +281,8 @@ impl Method {
     }
 
     /// A method that `H` implements.
-    pub(crate) const fn new<H: Handler>(
-        id: u32,
-        attributes: &'static [&'static Attribute],
-    ) -> Self {
-        Self::define(id, attributes, run::<H>)
+    pub(crate) const fn new<H: Handler>() -> Self {
+        Self::define(H::METHOD, H::ATTRIBUTES, run::<H>)
     }
 
     /// A method that does no more than to destroy a handle.
@@ -272,7 +300,7 @@ unsafe extern "C" fn run<H: Handler>(bundle: *mut bindings::uverbs_attr_bundle) 
     from_result(|| {
         // SAFETY: uverbs passes a valid bundle, and keeps the device from being removed while a
         // handler runs.
-        let call = unsafe { Call::new(bundle) }?;
+        let call = unsafe { Call::new(bundle, H::ATTRIBUTES) }?;
 
         H::run(&call)?;
         Ok(0)

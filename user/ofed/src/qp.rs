@@ -4,7 +4,7 @@
 //!
 //! Such a QP is a pair: an initiator, which is the `ibv_qp` that the program holds, and a target
 //! beside it. They have two numbers where the program exchanges one with its peer, so that one
-//! carries both: see [`Number`]. Where the peer turns out to be a receive QP, which never sends, the
+//! carries both: see `Number`. Where the peer turns out to be a receive QP, which never sends, the
 //! target is destroyed again; MPI libraries, which connect to nothing else, so pay for it only until
 //! they connect.
 
@@ -267,28 +267,24 @@ pub unsafe extern "C" fn ibv_modify_qp(
     let peer = Number::from_public(given.dest_qp_num);
     let has = |bits: QpAttrMask| mask as u32 & bits.bits() != 0;
 
-    let mut own = [
-        ibv_qp_attr {
-            dest_qp_num: peer.target(),
-            ..given
-        },
-        Default::default(),
-    ];
-    // SAFETY: `qp` is live; `own` is longer than rdma-core's struct, `rate_limit` included.
+    // rdma-core's struct is longer by `rate_limit`, so this is followed by zeroes.
+    let to_initiator = ibv_qp_attr {
+        dest_qp_num: peer.target(),
+        ..given
+    };
+    let mut own = [to_initiator, Default::default()];
+    let initiator_mask = mask & !(NOT_INITIATOR.bits() as c_int);
+    // SAFETY: The caller's QP, which has a pair; `own` has all that rdma-core reads.
     let result = unsafe {
-        let result = with_own_number(qp, number, || {
-            real::modify_qp(
-                qp,
-                own.as_mut_ptr(),
-                mask & !(NOT_INITIATOR.bits() as c_int),
-            )
-        });
+        let modify = || real::modify_qp(qp, own.as_mut_ptr(), initiator_mask);
+        let result = with_own_number(qp, number, modify);
         (*qp).qp_num = number.0;
         result
     };
     if result != 0 || target.is_null() {
         return result;
     }
+
     if has(QpAttrMask::DEST_QPN) && !peer.is_pair() {
         with_pairs_mut(|pairs| {
             if let Some(pair) = pairs.get_mut(&qp.addr()) {

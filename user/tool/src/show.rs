@@ -50,7 +50,9 @@ pub(crate) fn run(args: &Show, out: &mut impl Write) -> Result<()> {
         .iter()
         .any(|device| device.status == Status::Attached && device.domains.is_none())
     {
-        eprintln!("xrc-rcv: receive QPs are shown to root, or with --domain");
+        eprintln!(
+            "xrc-rcv: receive QPs are shown to root where debugfs is mounted, or with --domain"
+        );
     }
     Ok(())
 }

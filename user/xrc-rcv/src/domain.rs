@@ -233,7 +233,7 @@ impl<'file> Domain<'file> {
             command = command.input(XRC_RCV_ATTR_QP_ALLOC_FLAGS, &options.flags);
         }
         let handle = command.execute_new(self.context.as_fd())?;
-        Ok(Registration::new(self.context, handle, qp_num))
+        Ok(Registration::from_handle(self.context, handle, qp_num))
     }
 
     /// Registers the caller with an existing receive QP of this domain.
@@ -256,7 +256,7 @@ impl<'file> Domain<'file> {
             )
             .input(XRC_RCV_ATTR_QP_REG_COOKIE, &options.cookie)
             .execute_new(self.context.as_fd())?;
-        Ok(Registration::new(self.context, handle, qp_num))
+        Ok(Registration::from_handle(self.context, handle, qp_num))
     }
 
     /// Modifies a receive QP; the caller need not be registered with it.

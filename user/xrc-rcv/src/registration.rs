@@ -6,6 +6,7 @@
 //! The last one to go takes the QP with it, unless its lifetime is the domain's.
 
 use std::mem::ManuallyDrop;
+use std::os::fd::AsFd;
 
 use crate::context::Context;
 use crate::error::{Error, Result};
@@ -22,14 +23,6 @@ pub struct Registration<'file> {
 }
 
 impl<'file> Registration<'file> {
-    pub(crate) fn new(context: Context<'file>, handle: u32, qp_num: u32) -> Self {
-        Registration {
-            context,
-            handle,
-            qp_num,
-        }
-    }
-
     /// The number that senders connect to.
     pub fn qp_num(&self) -> u32 {
         self.qp_num
@@ -44,7 +37,7 @@ impl<'file> Registration<'file> {
         // After the device was removed there is nothing left to give up, and EIO says so.
         match Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_UNREG)
             .handle(XRC_RCV_ATTR_QP_UNREG_HANDLE, self.handle)
-            .execute(std::os::fd::AsFd::as_fd(&self.context))
+            .execute(self.context.as_fd())
         {
             Err(Error::Os(libc::EIO)) => Ok(()),
             result => result,

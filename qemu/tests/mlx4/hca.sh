@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# The ConnectX-3 of the lab's guest, modelled or real, for the tests beside this file: mlx4_0 with
+# two active InfiniBand ports. Servers use port 1 and clients port 2, so that messages cross.
+
+here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
+# shellcheck source=qemu/tests/ktap.sh
+. "$here/../ktap.sh"
+
+hca=mlx4_0
+sysfs=/sys/class/infiniband/$hca
+scratch=$(mktemp -d)
+trap 'jobs -p | xargs -r kill 2>/dev/null; rm -rf "$scratch"' EXIT
+cd "$scratch" || exit 1
+
+# The distribution's own program with the distribution's own libraries.
+stock() { env -u LD_LIBRARY_PATH -u PYTHONPATH PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"; }
+
+# The model's control; a real card has none.
+ctl() { "$LAB_BUILD_ROOT/vmlx4/release/vmlx4ctl" "$@"; }
+
+# A number the model counts, by its place in `vmlx4ctl status`.
+count() { ctl --get "$1" status; }
+
+# What the device holds: queues, keys, QPs.
+objects() { ctl --get /objects status; }
+
+# Skips the whole script where there is no model to ask.
+model_only() { # model_only NAME
+	if [ "$LAB_DEVICE" != vmlx4 ]; then
+		echo "KTAP version 1"
+		echo "1..0 # SKIP $1 needs the model's control"
+		exit 0
+	fi
+}
+
+# Waits up to SECONDS for a command to succeed.
+within() { # within SECONDS COMMAND…
+	local end=$((SECONDS + $1))
+	shift
+	until "$@" >/dev/null 2>&1; do
+		[ $SECONDS -lt $end ] || return
+		sleep 0.1
+	done
+}
+
+port_state() { cut -d: -f1 "$sysfs/ports/$1/state"; }
+active() { [ "$(port_state 1)" = 4 ] && [ "$(port_state 2)" = 4 ]; }
+
+# Waits until a TCP port is listened on. Fails when PID, the server, has gone.
+listening() { # listening PORT PID
+	until [ -n "$(ss -Htln "sport = :$1")" ]; do
+		kill -0 "$2" 2>/dev/null || return
+		sleep 0.1
+	done
+}
+
+# Runs a server, its client when the server listens, and succeeds if both do.
+pair() { # pair PORT SERVER-COMMAND… -- CLIENT-COMMAND…
+	local port=$1 server=() pid log status=0
+	shift
+	while [ "$1" != -- ]; do
+		server+=("$1")
+		shift
+	done
+	shift
+	log=$(mktemp)
+	stock timeout -k 5 90 "${server[@]}" >"$log" 2>&1 &
+	pid=$!
+	if listening "$port" "$pid"; then
+		stock timeout -k 5 90 "$@" || {
+			status=$?
+			echo "client: exit status $status"
+			kill "$pid" 2>/dev/null
+		}
+	fi
+	wait "$pid" || {
+		status=$?
+		echo "server: exit status $status"
+		sed 's/^/server: /' "$log"
+	}
+	rm -f "$log"
+	return $status
+}
+
+# One of rdma-core's example programs from port 2 to port 1.
+pingpong() { # pingpong TYPE [OPTION…]
+	local common=(-d "$hca" -n 50 -p 18515)
+	local program=ibv_$1_pingpong
+	shift
+	common+=("$@")
+	pair 18515 "$program" "${common[@]}" -i 1 -- "$program" "${common[@]}" -i 2 localhost
+}
+
+# The XRC one: its clients are processes that share a domain.
+xsrq_pingpong() { # xsrq_pingpong CLIENTS [OPTION…]
+	local clients=$1 common server client pids=() pid status=0
+	shift
+	common=(-d "$hca" -n 50 -p 18516 "$@")
+	rm -f /tmp/xrc_domain
+	stock timeout -k 5 90 ibv_xsrq_pingpong -i 1 -c "$clients" "${common[@]}" &
+	server=$!
+	listening 18516 $server || {
+		wait $server
+		return 1
+	}
+	for client in $(seq "$clients"); do
+		stock timeout -k 5 90 ibv_xsrq_pingpong -i 2 "${common[@]}" localhost &
+		pids+=($!)
+	done
+	for pid in "${pids[@]}" $server; do
+		wait "$pid" || status=$?
+	done
+	return $status
+}
+
+# A pair that goes on until it is told not to, or until its device goes: pids in $stream.
+start_stream() {
+	stock ibv_rc_pingpong -d "$hca" -i 1 -n 100000000 -p 18517 >server.log 2>&1 &
+	stream=($!)
+	listening 18517 $! || return
+	stock ibv_rc_pingpong -d "$hca" -i 2 -n 100000000 -p 18517 localhost >client.log 2>&1 &
+	stream+=($!)
+	within 10 flowing
+}
+flowing() {
+	local before
+	before=$(count /counters/requests/send)
+	sleep 0.2
+	[ "$(count /counters/requests/send)" -gt "$before" ]
+}
+stop_stream() {
+	kill "${stream[@]}" 2>/dev/null
+	wait "${stream[@]}" 2>/dev/null
+	:
+}
+
+# The kernel's log from here on.
+mark_log() { log_mark=$(dmesg | wc -l); }
+log_says() { dmesg | tail -n +"$((log_mark + 1))" | grep -q "$1"; }
