@@ -50,8 +50,8 @@ pub(crate) enum Creation {
 }
 
 impl Creation {
-    /// Reads the caller's wish from what it gives. `EINVAL` if something is missing, or given without
-    /// use.
+    /// Reads the caller's wish from what it gives. `EINVAL` if something is missing, or given
+    /// without use.
     pub(crate) fn new(given: Mask, state: Option<State>) -> Result<Self> {
         let given = given.without(IGNORED | Mask::STATE);
         let migration = given.and(Mask::PATH_MIG_STATE);
@@ -116,8 +116,8 @@ pub(crate) enum Port {
     FromPath,
 }
 
-/// How a request to modify treats the port: on the way to RTR the QP has one, from INIT; later, in SQD,
-/// a new path takes the QP to its port.
+/// How a request to modify treats the port: on the way to RTR the QP has one, from INIT; later,
+/// in SQD, a new path takes the QP to its port.
 pub(crate) fn port_rule(given: Mask, state: Option<State>) -> Port {
     if !given.has(Mask::AV) {
         Port::AsGiven

@@ -2,9 +2,9 @@
 
 //! What processes can ask for, through the uverbs file of a device.
 //!
-//! Each command reads what the caller passed into typed values, and has one of the objects below do
-//! the work. What creates something writes its answers before anybody else can see the new thing, so
-//! that nothing has to be undone but what is dropped.
+//! Each command reads what the caller passed into typed values, and has one of the objects below
+//! do the work. What creates something writes its answers before anybody else can see the new
+//! thing, so that nothing has to be undone but what is dropped.
 
 use crate::{
     attributes::Creation,

@@ -2,9 +2,9 @@
 
 //! What receive QPs there are, and who holds them, for people and tools to read.
 //!
-//! `/sys/kernel/debug/ib_xrc_rcv/DEVICE/` has the files `domains`, `qps` and `registrations`, with a
-//! line of `key=value` for each. Reading takes references under the locks and prints without them, so
-//! it holds nobody up; the files of a device go before the device.
+//! `/sys/kernel/debug/ib_xrc_rcv/DEVICE/` has the files `domains`, `qps` and `registrations`,
+//! with a line of `key=value` for each. Reading takes references under the locks and prints
+//! without them, so it holds nobody up; the files of a device go before the device.
 
 use crate::{
     domain::{

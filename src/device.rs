@@ -90,7 +90,8 @@ impl AttachedDevice {
 /// The module, as ib_core knows it.
 pub(crate) static CLIENT: Client<AttachedDevice> = Client::new(crate::NAME);
 
-/// Whether ib_uverbs was there when the module was loaded. While it stays, it sees all devices first.
+/// Whether ib_uverbs was there when the module was loaded. While it stays, it sees all devices
+/// first.
 static UVERBS_WAS_FIRST: Atomic<bool> = Atomic::new(false);
 
 /// Attaches to all devices there are and that will come.

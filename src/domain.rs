@@ -2,12 +2,13 @@
 
 //! An XRC domain with receive QPs.
 //!
-//! Made with the first receive QP of an open `ib_xrcd`, of which it knows no more than the identity;
-//! gone with that domain's last close. Owned by the device's [`Domains`]; memberships hold references.
+//! Made with the first receive QP of an open `ib_xrcd`, of which it knows no more than the
+//! identity; gone with that domain's last close. Owned by the device's [`Domains`]; memberships
+//! hold references.
 //!
-//! Its lock makes finding a QP and registering with it, and being the last to leave and taking the QP
-//! out, one step each. So nobody ever registers with a QP that is about to be destroyed. No verb is
-//! called with the lock held.
+//! Its lock makes finding a QP and registering with it, and being the last to leave and taking
+//! the QP out, one step each. So nobody ever registers with a QP that is about to be destroyed.
+//! No verb is called with the lock held.
 
 use crate::{
     announce,
@@ -66,8 +67,8 @@ use kernel::{
 pub(crate) struct Domain {
     number: u32,
     population: Arc<Population>,
-    /// Where QPs are destroyed at the same time: each takes a command or more of the device, and there
-    /// can be thousands.
+    /// Where QPs are destroyed at the same time: each takes a command or more of the device, and
+    /// there can be thousands.
     queue: Arc<UnboundQueue>,
     #[pin]
     qps: Mutex<RBTree<u32, Arc<ReceiveQp>>>,
@@ -220,7 +221,8 @@ impl Domain {
         self.qps.lock().iter().count()
     }
 
-    /// Up to `max` QPs with numbers greater than `after`, in their order, and how many there are in all.
+    /// Up to `max` QPs with numbers greater than `after`, in their order, and how many there are
+    /// in all.
     pub(crate) fn list(
         &self,
         after: Option<u32>,
@@ -257,7 +259,8 @@ impl Domain {
             announce::destroyed(&qp);
             qp.destroy_later(&self.queue, None);
         }
-        // Also for those that their last holder is destroying: the domain must not go before its QPs.
+        // Also for those that their last holder is destroying: the domain must not go before its
+        // QPs.
         self.population.wait_until_none();
     }
 }
@@ -323,7 +326,7 @@ impl Membership {
 
         self.registration.end(number, why);
 
-        let Some(seat) = self.seat.as_ref().filter(|_| why != Removal::ByUser) else {
+        let Some(seat) = self.seat.as_ref().filter(|_| why != Removal::Destroyed) else {
             if last {
                 self.qp.destroy();
             }

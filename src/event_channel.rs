@@ -2,11 +2,11 @@
 
 //! An event channel: the file from which a process reads the events of its registrations.
 //!
-//! Made by a process through its uverbs file, and owned by the file descriptor; the registrations on
-//! it hold references. Its lock is taken in any context, with the lock of a QP's fan-out held.
+//! Made by a process through its uverbs file, and owned by the file descriptor; the registrations
+//! on it hold references. Its lock is taken in any context, with the lock of a QP's fan-out held.
 //!
-//! When the device is removed, or the descriptor is closed, nothing is added any more. What is unread
-//! can still be read; after that, `read(2)` gives `EIO`.
+//! When the device is removed, or the descriptor is closed, nothing is added any more. What is
+//! unread can still be read; after that, `read(2)` gives `EIO`.
 
 use crate::{
     event::Event,

@@ -5,11 +5,12 @@
 //! For each registration on the channel there is one *slot* per kind of event, allocated with the
 //! registration. An event that happens again before it is read only counts up in its slot, so the
 //! queue needs memory for what is registered and not for what happens: [`post`](EventQueue::post)
-//! allocates nothing, takes constant time, and cannot fail. Slots with something in them form a list,
-//! oldest first.
+//! allocates nothing, takes constant time, and cannot fail. Slots with something in them form a
+//! list, oldest first.
 //!
-//! Owned by an [`EventChannel`](crate::event_channel::EventChannel), whose lock guards it. Nothing in
-//! here sleeps, and what frees memory hands it to the caller, who does so without the lock.
+//! Owned by an [`EventChannel`](crate::event_channel::EventChannel), whose lock guards it.
+//! Nothing in here sleeps, and what frees memory hands it to the caller, who does so without the
+//! lock.
 
 use crate::event::{
     Event,
@@ -195,7 +196,8 @@ impl EventQueue {
         }
     }
 
-    /// Adds an event for a registration. Returns whether it is a new record, and not only counted up.
+    /// Adds an event for a registration. Returns whether it is a new record, and not only counted
+    /// up.
     pub(crate) fn post(&mut self, id: SlotsId, event: &Event) -> bool {
         if self.slots(id).is_none() {
             return false;

@@ -3,10 +3,10 @@
 //! The fan-out of a receive QP: who is registered, and therefore hears of its events.
 //!
 //! Owned by the QP and, as the context of its events, by the verbs object. An event comes in any
-//! context, with interrupts disabled and locks of the provider held. So the list has a lock that may
-//! be taken there; inside it, only that of one event channel at a time is taken. Additions happen under
-//! the domain's lock, one at a time, and make room before they take this one: nothing is allocated or
-//! freed with it held.
+//! context, with interrupts disabled and locks of the provider held. So the list has a lock that
+//! may be taken there; inside it, only that of one event channel at a time is taken. Additions
+//! happen under the domain's lock, one at a time, and make room before they take this one:
+//! nothing is allocated or freed with it held.
 
 use crate::{
     announce,

@@ -2,13 +2,14 @@
 
 //! The uverbs files that have registrations.
 //!
-//! When a file is closed, or loses its device, uverbs takes its handles away one after the other. Each may
-//! be the last registration of a QP, and destroying a QP takes commands of the device. So the QPs are
-//! destroyed by a workqueue, at the same time, and only the end of the file's last handle waits for them:
-//! what the file held is gone when it is closed, but a process that held thousands of QPs does not wait
-//! for one after the other.
+//! When a file is closed, or loses its device, uverbs takes its handles away one after the other.
+//! Each may be the last registration of a QP, and destroying a QP takes commands of the device.
+//! So the QPs are destroyed by a workqueue, at the same time, and only the end of the file's last
+//! handle waits for them: what the file held is gone when it is closed, but a process that held
+//! thousands of QPs does not wait for one after the other.
 //!
-//! A file is known from its first registration to its last. The lock is held for no longer than to count.
+//! A file is known from its first registration to its last. The lock is held for no longer than
+//! to count.
 
 use crate::{
     limits::Population,

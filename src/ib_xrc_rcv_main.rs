@@ -13,17 +13,19 @@ mod commands;
 mod debugfs;
 mod kernel_api;
 
-// What there is: devices have domains, domains have QPs, QPs tell registrations of events.
+// What there is: devices have domains, domains have QPs, whose fan-outs tell registrations of
+// events, which wait on event channels. Devices also know the uverbs files that have
+// registrations.
 mod device;
 mod domain;
 mod receive_qp;
 
 mod fan_out;
-
 mod registration;
 
 mod event_channel;
 mod event_queue;
+
 mod file;
 
 // What all of these go by.

@@ -2,8 +2,8 @@
 
 //! What other parts of the kernel can ask for.
 //!
-//! The functions of the C header `src/include/rdma/ib_xrc_rcv.h`, with the semantics of the commands
-//! of processes. `kernel_api.c` exports them.
+//! The functions of the C header `src/include/rdma/ib_xrc_rcv.h`, with the semantics of the
+//! commands of processes. `kernel_api.c` exports them.
 
 use crate::{
     attributes::{
@@ -188,7 +188,7 @@ pub(crate) unsafe extern "C" fn xrc_rcv_reg_qp(
 #[no_mangle]
 pub(crate) unsafe extern "C" fn xrc_rcv_unreg_qp(membership: *mut Membership) {
     // SAFETY: The caller's promise.
-    unsafe { KBox::from_raw(membership) }.leave(Removal::ByUser);
+    unsafe { KBox::from_raw(membership) }.leave(Removal::Destroyed);
 }
 
 #[no_mangle]

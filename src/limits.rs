@@ -2,9 +2,9 @@
 
 //! How many receive QPs there may be: in a domain, and of a user.
 //!
-//! Whoever creates a QP takes a share of both, and the QP keeps the shares until it is destroyed. The
-//! limits are module parameters, looked at when a share is taken; 0 means that there is none, and
-//! `CAP_SYS_RESOURCE` goes beyond them.
+//! Whoever creates a QP takes a share of both, and the QP keeps the shares until it is destroyed.
+//! The limits are module parameters, looked at when a share is taken; 0 means that there is none,
+//! and `CAP_SYS_RESOURCE` goes beyond them.
 
 use crate::rdma::over_limit;
 use kernel::{
@@ -51,8 +51,8 @@ fn take_one(used: u32, limit: u32, may_exceed: impl FnOnce() -> bool) -> Result<
     Ok(taken)
 }
 
-/// Counts QPs, until after they are destroyed: those of a domain, from before they are created, and those
-/// that a file leaves behind.
+/// Counts QPs, until after they are destroyed: those of a domain, from before they are created,
+/// and those that a file leaves behind.
 #[pin_data]
 pub(crate) struct Population {
     #[pin]

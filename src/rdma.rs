@@ -2,8 +2,8 @@
 
 //! Safe abstractions over ib_core and uverbs.
 //!
-//! The only part of the module that uses bindings of RDMA headers; none of their raw pointers leaves
-//! it. Nothing in here knows about XRC receive QPs.
+//! The only part of the module that uses bindings of RDMA headers; none of their raw pointers
+//! leaves it. Nothing in here knows about XRC receive QPs.
 
 pub(crate) mod attachment;
 mod bindings;

@@ -2,10 +2,10 @@
 
 //! A receive QP: an XRC target QP that belongs to no process.
 //!
-//! Member of one domain from when it can be found until it is destroyed. The domain's table holds a
-//! reference, and so does each membership; the verbs object goes when the QP is destroyed, whoever
-//! still has references. Its lock is taken by whoever calls verbs on it, one at a time; event handlers
-//! do not take it.
+//! Member of one domain from when it can be found until it is destroyed. The domain's table holds
+//! a reference, and so does each membership; the verbs object goes when the QP is destroyed,
+//! whoever still has references. Its lock is taken by whoever calls verbs on it, one at a time;
+//! event handlers do not take it.
 
 use crate::{
     attributes::{
@@ -87,8 +87,8 @@ pub(crate) struct ReceiveQp {
     destruction: Work<Self>,
 }
 
-/// What there is as long as the QP exists. Goes in this order: what was charged for the QP is given back
-/// after the QP.
+/// What there is as long as the QP exists. Goes in this order: what was charged for the QP is
+/// given back after the QP.
 pub(crate) struct Verbs {
     pub(crate) qp: TargetQp<FanOut>,
     pub(crate) _charge: Charge,
@@ -192,7 +192,8 @@ impl ReceiveQp {
         existing(&mut verbs)?.query()
     }
 
-    /// Destroys it, and tells those who are registered still. It must not be in its domain any more.
+    /// Destroys it, and tells those who are registered still. It must not be in its domain any
+    /// more.
     pub(crate) fn destroy(&self) {
         let verbs = self.verbs.lock().take();
 

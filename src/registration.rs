@@ -2,8 +2,8 @@
 
 //! A registration: somebody's interest in a receive QP.
 //!
-//! Held by the QP's fan-out, and by what the holder has of it: the handle of a process, or the pointer
-//! of a kernel user. It has no lock; what changes in it is atomic.
+//! Held by the QP's fan-out, and by what the holder has of it: the handle of a process, or the
+//! pointer of a kernel user. It has no lock; what changes in it is atomic.
 
 use crate::{
     event::{
@@ -127,8 +127,8 @@ impl Registration {
         };
 
         match why {
-            Removal::ByUser | Removal::ByClose => subscription.cancel(),
-            Removal::ByDevice => {
+            Removal::Destroyed | Removal::FileClosed => subscription.cancel(),
+            Removal::DeviceRemoved => {
                 self.deliver(&Event::now(qpn, EventType::QP_GONE));
                 subscription.abandon();
             }

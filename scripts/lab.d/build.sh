@@ -14,7 +14,10 @@ build_main() {
 	build "${kernel_rest[@]}"
 }
 
-build() {
+# One lab builds at a time: two of one tree would build the same things in the same places.
+build() { with_cache_lock build_parts "$@"; }
+
+build_parts() {
 	local part
 	for part; do
 		case $part in

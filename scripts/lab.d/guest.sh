@@ -9,6 +9,7 @@ with_module=y
 leak_check=y
 keep_log=
 timeout=1800
+boot_timeout=${LAB_BOOT_TIMEOUT:-240}
 
 guest_options() {
 	kernel_option "$@"
@@ -28,7 +29,7 @@ guest_options() {
 	guest_command=("$@")
 	case $device in
 	rxe | vmlx4 | none) ;;
-	vfio=*) "$tree/qemu/passthrough/check" "${device#vfio=}" ;;
+	vfio=*) "$tree/qemu/passthrough/bind" "${device#vfio=}" ;;
 	*) die "--device wants rxe, vmlx4, vfio=BDF or none, not '$device'" ;;
 	esac
 }
@@ -76,19 +77,20 @@ guest_cleanup() {
 # The guest's console is our standard output; the kernel's log goes to a file.
 guest_qemu() {
 	local accel memory=${LAB_MEMORY:-2048} cpus=${LAB_CPUS:-2} qemu
+	local append="console=ttyS0 loglevel=8 panic=-1 ${LAB_APPEND-}"
 	accel=$(guest_accel)
 	qemu=(qemu-system-x86_64
 		-machine "q35,accel=$accel,memory-backend=mem" -smp "$cpus" -m "$memory"
 		-object "memory-backend-memfd,id=mem,size=${memory}M,share=on"
 		-nodefaults -no-user-config -display none -no-reboot
 		-kernel "$kimage" -initrd "$initramfs"
-		-append "console=ttyS0 loglevel=8 panic=-1 no_timer_check printk.time=1 ${LAB_APPEND-}"
 		-serial "file:$run/kernel.log"
 		-chardev "stdio,id=console,signal=$1" -device virtio-serial-pci -device virtconsole,chardev=console
 		-device virtio-rng-pci)
 	case $accel in
-	kvm) qemu+=(-cpu host) ;;
-	*) qemu+=(-cpu max) ;;
+	kvm) qemu+=(-cpu host -append "$append") ;;
+	# Under emulation timers are late: what the kernel would measure with them it is told.
+	*) qemu+=(-cpu max -append "$append no_timer_check lpj=4000000") ;;
 	esac
 	share root / ,readonly=on
 	share run "$run"
@@ -117,14 +119,35 @@ guest_device() {
 	esac
 }
 
+# Starts QEMU and waits until the command runs in the guest. An emulated machine on a busy host
+# now and then loses a timer interrupt while it boots and stands still: such a one is killed.
+guest_boot() {
+	local deadline=$((SECONDS + boot_timeout))
+	: >"$run/kernel.log"
+	rm -f "$run"/*.sock
+	background guest_qemu on </dev/null
+	qemu_pid=$!
+	while [ ! -e "$run/started" ] && kill -0 "$qemu_pid" 2>/dev/null; do
+		if ((SECONDS >= deadline)); then
+			kill -KILL -- "-$qemu_pid"
+			wait "$qemu_pid" 2>/dev/null
+			return 124
+		fi
+		sleep 0.1
+	done
+}
+
 guest_run() {
 	local status=0
 	guest_options "$@"
 	[ ${#guest_command[@]} -gt 0 ] || die "run needs a command: scripts/lab run -- COMMAND…"
 	guest_prepare
 	printf '%q ' "${guest_command[@]}" >"$run/command"
-	background guest_qemu on </dev/null
-	wait $! || status=$?
+	guest_boot || {
+		say "the guest did not come up within $boot_timeout s; once more"
+		guest_boot || status=$?
+	}
+	[ "$status" -ne 0 ] || wait "$qemu_pid" || status=$?
 	trap - INT TERM HUP
 	if [ "$status" -eq 124 ]; then
 		say "the guest did not end within $timeout s (--timeout) and was given up"

@@ -2,13 +2,13 @@
 
 //! How a client makes its own uverbs objects and methods part of a device.
 //!
-//! ib_uverbs merges the definitions in `ib_device.driver_def` into the interface of a device when it
-//! adds the device. A client that is there first ([`super::client`]) puts its objects in front of
-//! what the driver brings, and learns of the last close of an XRC domain by standing before the
-//! driver's `dealloc_xrcd`, which ib_core calls when nothing refers to the domain any more.
+//! ib_uverbs merges the definitions in `ib_device.driver_def` into the interface of a device when
+//! it adds the device. A client that is there first ([`super::client`]) puts its objects in front
+//! of what the driver brings, and learns of the last close of an XRC domain by standing before
+//! the driver's `dealloc_xrcd`, which ib_core calls when nothing refers to the domain any more.
 //!
-//! Nothing in ib_uverbs holds the client's module while its handlers are in use, so the attachment
-//! does.
+//! Nothing in ib_uverbs holds the client's module while its handlers are in use, so the
+//! attachment does.
 
 use super::{
     bindings,
@@ -47,8 +47,9 @@ type DeallocXrcd =
 /// The module's hold on a device.
 ///
 /// Made in the client's `add`, in effect between [`install`](Self::install) in its `added` and
-/// [`uninstall`](Self::uninstall) in its `remove`. No lock: uverbs reads the definitions after `add`
-/// and is done with the device before `remove`, and whoever has an XRC domain keeps the device.
+/// [`uninstall`](Self::uninstall) in its `remove`. No lock: uverbs reads the definitions after
+/// `add` and is done with the device before `remove`, and whoever has an XRC domain keeps the
+/// device.
 pub(crate) struct Attachment<T> {
     device: ARef<Device>,
     definitions: KVec<bindings::uapi_definition>,
@@ -176,8 +177,8 @@ impl ModuleReference {
 
 impl Drop for ModuleReference {
     fn drop(&mut self) {
-        // SAFETY: `new` took the reference. The client unregisters before its module goes, and waits
-        // for this to return.
+        // SAFETY: `new` took the reference. The client unregisters before its module goes, and
+        // waits for this to return.
         unsafe { bindings::module_put(self.0.as_ptr()) }
     }
 }

@@ -2,11 +2,11 @@
 
 //! Clients of ib_core: who wants to know of every RDMA device.
 //!
-//! ib_core calls the clients' `add` for each device in the order in which the clients registered, and
-//! their `remove` in reverse. Hence, of two clients, the one that registered first sees a device before
-//! the other does, and sees it longer: when its `remove` runs, the other is done with the device. A
-//! client that registers before ib_uverbs may rely on it: its data is there whenever a uverbs method
-//! runs.
+//! ib_core calls the clients' `add` for each device in the order in which the clients registered,
+//! and their `remove` in reverse. Hence, of two clients, the one that registered first sees a
+//! device before the other does, and sees it longer: when its `remove` runs, the other is done
+//! with the device. A client that registers before ib_uverbs may rely on it: its data is there
+//! whenever a uverbs method runs.
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
@@ -82,8 +82,8 @@ impl<T: ClientOperations> Client<T> {
                 } else {
                     None
                 },
-                // SAFETY: Zeroes are valid for every other member: callbacks that are not there, and
-                // what ib_core sets up itself.
+                // SAFETY: Zeroes are valid for every other member: callbacks that are not there,
+                // and what ib_core sets up itself.
                 ..unsafe { MaybeUninit::zeroed().assume_init() }
             }),
             registered: Atomic::new(false),

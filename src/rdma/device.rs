@@ -15,8 +15,9 @@ use kernel::{
 
 /// A `struct ib_device`.
 ///
-/// A reference keeps its memory, not its registration: verbs may be called only between the client's
-/// `add` and `remove` (see [`super::client`]), which the objects of this module that call verbs see to.
+/// A reference keeps its memory, not its registration: verbs may be called only between the
+/// client's `add` and `remove` (see [`super::client`]), which the objects of this module that
+/// call verbs see to.
 #[repr(transparent)]
 pub(crate) struct Device(Opaque<bindings::ib_device>);
 

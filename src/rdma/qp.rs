@@ -87,8 +87,9 @@ impl<H: EventHandler> TargetQp<H> {
         init.event_handler = Some(Self::event_callback);
         init.qp_context = Arc::as_ptr(&handler).cast_mut().cast();
 
-        // SAFETY: The protection domain and the XRC domain are valid and of the same device; ib_core
-        // keeps `owner`, which is static. Callbacks get the handler, which outlives the queue pair.
+        // SAFETY: The protection domain and the XRC domain are valid and of the same device;
+        // ib_core keeps `owner`, which is static. Callbacks get the handler, which outlives the
+        // queue pair.
         let qp = from_err_ptr(unsafe {
             bindings::ib_create_qp_kernel(pd.as_ptr(), &mut init, owner.as_char_ptr())
         })?;
@@ -158,8 +159,8 @@ impl<H: EventHandler> TargetQp<H> {
     }
 
     unsafe extern "C" fn event_callback(event: *mut bindings::ib_event, handler: *mut c_void) {
-        // SAFETY: By the type invariant, `handler` is valid as long as the queue pair. ib_core passes
-        // a valid event of that queue pair.
+        // SAFETY: By the type invariant, `handler` is valid as long as the queue pair. ib_core
+        // passes a valid event of that queue pair.
         let (handler, qpn, event) = unsafe {
             (
                 &*handler.cast_const().cast::<H>(),

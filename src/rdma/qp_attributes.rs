@@ -234,8 +234,8 @@ impl UserAttributes {
         if mask.has(Mask::MIN_RNR_TIMER) {
             attr.min_rnr_timer = within(user.min_rnr_timer.into(), 0..=31)? as u8;
         }
-        // Packet sequence numbers have 24 bits. ib_core cuts off the rest, with a warning in the log
-        // for each; programs do pass random numbers of 32.
+        // Packet sequence numbers have 24 bits. ib_core cuts off the rest, with a warning in the
+        // log for each; programs do pass random numbers of 32.
         if mask.has(Mask::RQ_PSN) {
             attr.rq_psn = user.rq_psn & BITS_24;
         }

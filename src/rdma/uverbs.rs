@@ -5,8 +5,8 @@
 //! [`table`] declares them, [`call`] is what a method sees while it runs, [`handle`] and
 //! [`event_file`] are the two kinds of objects.
 //!
-//! A uverbs *file* is one open of a device's `/dev/infiniband/uverbsN`. It owns objects; all of them
-//! go when it is closed, or when the device is removed.
+//! A uverbs *file* is one open of a device's `/dev/infiniband/uverbsN`. It owns objects; all of
+//! them go when it is closed, or when the device is removed.
 //!
 //! C headers: [`include/rdma/uverbs_ioctl.h`](srctree/include/rdma/uverbs_ioctl.h),
 //! [`include/rdma/uverbs_types.h`](srctree/include/rdma/uverbs_types.h)
@@ -36,19 +36,19 @@ pub(crate) struct FileId(usize);
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Removal {
     /// Its handle was destroyed.
-    ByUser,
+    Destroyed,
     /// Its file was closed.
-    ByClose,
+    FileClosed,
     /// The device was removed under a file that is still open.
-    ByDevice,
+    DeviceRemoved,
 }
 
 impl From<bindings::rdma_remove_reason> for Removal {
     fn from(why: bindings::rdma_remove_reason) -> Self {
         match why {
-            bindings::rdma_remove_reason_RDMA_REMOVE_DRIVER_REMOVE => Self::ByDevice,
-            bindings::rdma_remove_reason_RDMA_REMOVE_CLOSE => Self::ByClose,
-            _ => Self::ByUser,
+            bindings::rdma_remove_reason_RDMA_REMOVE_DRIVER_REMOVE => Self::DeviceRemoved,
+            bindings::rdma_remove_reason_RDMA_REMOVE_CLOSE => Self::FileClosed,
+            _ => Self::Destroyed,
         }
     }
 }

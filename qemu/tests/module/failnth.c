@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Every allocation of every call fails once: the first, the second, and so on
- * until the call no longer allocates that often. Each time the answer is ENOMEM,
- * or the call did without; either way nothing is left of it. At the end
+ * until the call no longer allocates that often. Each time the answer says so, or
+ * the call did without; either way nothing is left of it. At the end
  * kmemleak looks for what nobody remembers.
  *
  * Needs a kernel with failslab and kmemleak: the lab's debug kernel.
@@ -279,6 +279,12 @@ enum { OPERATIONS = ARRAY_SIZE(operations) };
 
 /* ---- the sweep ---- */
 
+/* ENFILE is how a socket says ENOMEM, which rxe makes for each QP. */
+static bool out_of_memory(int result)
+{
+	return result == -ENOMEM || result == -ENFILE;
+}
+
 /* Runs the call with its N-th allocation failing; whether it had as many. */
 static bool nth_fails(unsigned int n, int (*call)(void), int *result)
 {
@@ -315,7 +321,7 @@ static int sweep(void *argument)
 			return -EBADMSG;
 		}
 		injected = nth_fails(n, operation->call, &result);
-		if (result && result != -ENOMEM) {
+		if (result && !out_of_memory(result)) {
 			warnx("%s: allocation %u failed: %s", operation->name, n,
 			      strerror(-result));
 			return -EBADMSG;

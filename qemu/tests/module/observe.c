@@ -130,6 +130,24 @@ long slab_unreclaimable(void)
 	return memory("SUnreclaim");
 }
 
+bool memory_is_checked(void)
+{
+	return !access("/sys/kernel/debug/kmemleak", F_OK);
+}
+
+long slab_noise(void)
+{
+	return memory_is_checked() ? 64 << 10 : 2 << 10;
+}
+
+uint64_t give_up_at(unsigned int seconds)
+{
+	const char *long_run = getenv("LAB_LONG");
+
+	return long_run && *long_run && strcmp(long_run, "0") ?
+	       UINT64_MAX : now_ns() + seconds * 1000000000ull;
+}
+
 int log_open(void)
 {
 	int log = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);

@@ -26,6 +26,13 @@ bool counts_return_to(const struct counts *before, unsigned int seconds);
 long memory_available(void);
 /* Kibibytes in slabs that nothing but their owners can free. */
 long slab_unreclaimable(void);
+/* Whether the kernel's checkers keep freed memory back, so that only kmemleak can tell. */
+bool memory_is_checked(void);
+/* What slabs may differ by in the end though nothing was left there. */
+long slab_noise(void);
+
+/* When a repetition has to do with what it has: after so many seconds, unless LAB_LONG is set. */
+uint64_t give_up_at(unsigned int seconds);
 
 /* The kernel's log from here on. */
 int log_open(void);

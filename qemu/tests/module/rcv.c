@@ -81,7 +81,7 @@ static int hold(unsigned int count, uint32_t flags, bool with_channel)
 	return stay();
 }
 
-static void for_each_qp(void (*function)(uint32_t qp_num))
+static void visit_qps(void (*function)(uint32_t qp_num))
 {
 	struct xrc_rcv_qp_info infos[64];
 	uint32_t after = 0, count, i;
@@ -149,7 +149,7 @@ int main(int argc, char **argv)
 	if (!strcmp(what, "hold") && optind + 2 == argc)
 		return hold(strtoul(argv[optind + 1], NULL, 10), flags, with_channel);
 	if (!strcmp(what, "join")) {
-		for_each_qp(join_qp);
+		visit_qps(join_qp);
 		return stay();
 	}
 	if (!strcmp(what, "error")) {
@@ -157,7 +157,7 @@ int main(int argc, char **argv)
 
 		/* The event comes a moment after the error; RESET would forget it. */
 		while (times--) {
-			for_each_qp(break_qp);
+			visit_qps(break_qp);
 			usleep(2000);
 		}
 		return 0;

@@ -36,7 +36,7 @@ listening() { # listening PORT PID
 }
 
 # Runs a server in right, its client in left when the server listens, and
-# succeeds if both do. Each is given at most a minute and a half.
+# succeeds if both do. Each is given at most three minutes.
 pair() { # pair PORT SERVER-COMMAND… -- CLIENT-COMMAND…
 	local port=$1 server=() pid log status=0
 	shift
@@ -47,10 +47,10 @@ pair() { # pair PORT SERVER-COMMAND… -- CLIENT-COMMAND…
 	shift
 	log=$(mktemp)
 	# Not through the function: $! has to be the command, not a shell around it.
-	ip netns exec right timeout -k 5 90 "${server[@]}" >"$log" 2>&1 &
+	ip netns exec right timeout -k 5 180 "${server[@]}" >"$log" 2>&1 &
 	pid=$!
 	if listening "$port" "$pid"; then
-		left timeout -k 5 90 "$@" || {
+		left timeout -k 5 180 "$@" || {
 			status=$?
 			echo "client: exit status $status"
 			kill "$pid" 2>/dev/null

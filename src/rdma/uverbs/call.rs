@@ -43,8 +43,8 @@ use kernel::{
 ///
 /// # Invariants
 ///
-/// `bundle` is valid for `'a`, and so is `device`, which the client `C` has data for. `declared` are the
-/// attributes of the method that runs.
+/// `bundle` is valid for `'a`, and so is `device`, which the client `C` has data for. `declared`
+/// are the attributes of the method that runs.
 pub(crate) struct Call<'a, C: ClientOperations> {
     bundle: *mut bindings::uverbs_attr_bundle,
     declared: &'static [&'static Attribute],
@@ -52,8 +52,8 @@ pub(crate) struct Call<'a, C: ClientOperations> {
     data: <C::Data as ForeignOwnable>::Borrowed<'a>,
 }
 
-/// What a driver gets to see of a process's request. Ours is always empty, but its being there tells
-/// ib_core that a process is behind the request.
+/// What a driver gets to see of a process's request. Ours is always empty, but its being there
+/// tells ib_core that a process is behind the request.
 pub(crate) struct UserRequest<'a>(*mut bindings::ib_udata, PhantomData<&'a ()>);
 
 impl UserRequest<'_> {

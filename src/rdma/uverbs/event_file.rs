@@ -2,8 +2,8 @@
 
 //! Objects that processes know by a file descriptor, and from which they read events.
 //!
-//! The data of such a file lives until the file descriptor is closed, and outlives the removal of the
-//! device, of which it is told.
+//! The data of such a file lives until the file descriptor is closed, and outlives the removal of
+//! the device, of which it is told.
 
 use super::Removal;
 use crate::rdma::bindings;
@@ -242,8 +242,8 @@ impl<'a, F: EventFile> NewFile<'a, F> {
         Ok(Self(object, PhantomData))
     }
 
-    /// Gives the file its data. The method must succeed after that: uverbs does not release what was
-    /// never visible.
+    /// Gives the file its data. The method must succeed after that: uverbs does not release what
+    /// was never visible.
     pub(crate) fn set(self, data: F::Data) {
         // INVARIANT: From `into_foreign`; it was null.
         // SAFETY: By the type invariant.
