@@ -30,7 +30,7 @@ enum {
 	QUIET_MS = 1000,
 	EVENT_MS = 10000,
 	WARM_UP = 100,
-	PATIENCE_S = 30,
+	PATIENCE_S = 60,
 	ENOUGH = 1000,
 };
 
