@@ -115,13 +115,23 @@ static long memory(const char *name)
 	return value;
 }
 
+static void write_setting(const char *path, const char *value)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	/* Not every kernel has every setting. */
+	if (fd < 0)
+		return;
+	if (write(fd, value, strlen(value)) < 0)
+		warn("%s", path);
+	close(fd);
+}
+
 long memory_available(void)
 {
-	int fd = open("/proc/sys/vm/drop_caches", O_WRONLY | O_CLOEXEC);
-
-	if (fd < 0 || write(fd, "3", 1) != 1)
-		warn("drop_caches");
-	close(fd);
+	write_setting("/proc/sys/vm/drop_caches", "3");
+	/* Also what processors keep at hand of free pages. */
+	write_setting("/proc/sys/vm/compact_memory", "1");
 	return memory("MemAvailable");
 }
 
