@@ -315,10 +315,15 @@ static bool completions(unsigned int expected)
 	return found == expected || wrong("%u completions instead of %u", found, expected);
 }
 
+/* The answer to a packet can be here before the QP is in its next state. */
 static bool in_state(struct ibv_qp *qp, enum ibv_qp_state state)
 {
-	enum ibv_qp_state found = qp_state(qp);
+	uint64_t end = now_ns() + ANSWER_MS * 1000000ull;
+	enum ibv_qp_state found;
 
+	do
+		found = qp_state(qp);
+	while (found != state && now_ns() < end);
 	return found == state || wrong("QP in state %d instead of %d", found, state);
 }
 
