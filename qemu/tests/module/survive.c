@@ -238,13 +238,15 @@ static bool alone(enum stage stage)
 
 int main(void)
 {
+	/* The modelled ConnectX-3 moves a message as a whole: there is no middle of it. */
+	enum stage last = nodes_are_rxe() ? IN_MESSAGE : REGISTERED;
 	struct counts before;
 	char text[128];
 	enum stage stage;
 
-	ktap_start("receive QPs survive their creator", 14);
+	ktap_start("receive QPs survive their creator", 2 * (last + 1) + 4);
 	before = count_objects();
-	for (stage = RESET; stage <= IN_MESSAGE; stage++) {
+	for (stage = RESET; stage <= last; stage++) {
 		bool entered = enter(stage == IN_MESSAGE ? LONG : SIZE);
 
 		snprintf(text, sizeof(text),

@@ -180,6 +180,11 @@ struct ibv_qp *node_create_initiator(struct node *node, struct ibv_cq *cq,
 	};
 	struct ibv_qp *qp = ibv_create_qp_ex(node->context, &attr);
 
+	/* libmlx4 has the old post API only. */
+	if (!qp && errno == EOPNOTSUPP) {
+		attr.comp_mask &= ~IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+		qp = ibv_create_qp_ex(node->context, &attr);
+	}
 	if (!qp)
 		err(1, "initiator QP");
 	return qp;
