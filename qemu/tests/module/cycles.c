@@ -25,7 +25,7 @@ enum {
 	WARM_UP = 2000,
 	ENOUGH = 1000,
 	PATIENCE_S = 60,
-	AVAILABLE_KIB = 32 << 10,	/* a page per thirteen cycles is more than that */
+	AVAILABLE_KIB = 8 << 10,	/* a page per fifty cycles is more than that */
 };
 
 static struct actor a;
