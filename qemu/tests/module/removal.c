@@ -22,7 +22,7 @@
 
 #define DOMAIN_FILE "/tmp/removal"
 
-enum { MANY = 128, SIZE = sizeof(struct xrc_rcv_event), LIMIT_MS = 60000 };
+enum { MANY = 128, SIZE = sizeof(struct xrc_rcv_event), LIMIT_MS = 20000 };
 
 static struct actor holder, reader, poller, remote_actor;
 static struct membership *mh, *mr, *mp;
