@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# What is built from the tree for a kernel, or for the guest's programs, outside the tree.
+# What is built from the tree for a kernel, or for the guest's programs, outside the tree: the
+# module and all that changes with the tree for this checkout, what is only patched once per key.
 
 # Per kernel; programs for user space go to $build_root/user and its neighbours.
 build_dir() { printf '%s/%s' "$build_root" "$kernel_key"; }
@@ -15,7 +16,7 @@ build_main() {
 }
 
 # One lab builds at a time: two of one tree would build the same things in the same places.
-build() { with_cache_lock build_parts "$@"; }
+build() { with_build_lock build_parts "$@"; }
 
 build_parts() {
 	local part
@@ -29,9 +30,9 @@ build_parts() {
 
 # quiet NAME COMMAND… - run in the root; show the output only if it fails.
 quiet() {
-	local log=$logs/$1.log
+	local log=$build_root/log/$1.log
 	shift
-	mkdir -p "$logs"
+	mkdir -p "$build_root/log"
 	root_exec "$@" >"$log" 2>&1 </dev/null || {
 		cat "$log" >&2
 		die "the build failed: $* (its output is in $log)"
@@ -53,29 +54,38 @@ build_consumer() {
 		consumer "$kdir" "$(build_dir)" "$tree"
 }
 
-# stamped NAME KEY WHAT COMMAND… - run COMMAND as a step unless it was run for this KEY.
-stamped() {
-	local dir=$1 key=$2 what=$3
+# shared LINK KEY WHAT COMMAND… - run COMMAND DIRECTORY as a step, once for all checkouts that have
+# the same KEY, and let LINK lead to the directory. It is not moved: rdma-core knows its paths.
+shared() {
+	local link=$1 name=${1##*/} key=$2 what=$3
 	shift 3
-	[ "$(cat "$dir/.key" 2>/dev/null)" = "$key" ] && return
-	rm -rf "$dir"
-	mkdir -p "$dir"
-	step "$(basename "$dir")" "$what" root_exec "$@"
-	echo "$key" >"$dir/.key"
+	local directory=$cache/$name/$key
+	[ -e "$directory/.complete" ] || with_cache_lock shared_make "$name" "$what" "$directory" "$@"
+	[ "$(readlink "$link")" = "$directory" ] || { rm -rf "$link" && ln -s "$directory" "$link"; }
+}
+
+shared_make() {
+	local name=$1 what=$2 directory=$3
+	shift 3
+	[ -e "$directory/.complete" ] && return
+	rm -rf "$directory"
+	mkdir -p "$directory"
+	step "$name" "$what" root_exec "$@" "$directory"
+	touch "$directory/.complete"
 }
 
 build_rxe() {
 	local key
 	key=$(key_of_tree "$tree/qemu/patches/rxe" "$tree/scripts/build-rxe")-$kernel_key
-	KSRC=$ksrc stamped "$(build_dir)/rxe" "$key" "building rxe with XRC for $kver" \
-		"$tree/scripts/build-rxe" "$kdir" "$(build_dir)/rxe"
+	KSRC=$ksrc shared "$(build_dir)/rxe" "$key" "building rxe with XRC for $kver" \
+		"$tree/scripts/build-rxe" "$kdir"
 }
 
 build_rdma_core() {
 	local key
 	key=$(key_of_tree "$tree/qemu/patches/rdma-core" "$tree/scripts/build-rdma-core")-$root_key
-	stamped "$build_root/rdma-core" "$key" "building rdma-core with rxe's XRC (about 2 minutes)" \
-		"$tree/scripts/build-rdma-core" "$build_root/rdma-core"
+	shared "$build_root/rdma-core" "$key" "building rdma-core with rxe's XRC (about 2 minutes)" \
+		"$tree/scripts/build-rdma-core"
 }
 
 build_user() {

@@ -70,14 +70,24 @@ background() {
 	trap "kill -KILL -- -$! 2>/dev/null; wait $! 2>/dev/null; exit 130" INT TERM HUP
 }
 
-# Only one lab sets the cache up at a time.
+# Only one lab sets the shared part of the cache up at a time, and one builds from this checkout.
 with_cache_lock() {
 	mkdir -p "$cache"
 	exec 9>"$cache/lock"
-	flock -n 9 || { say "waiting for another lab that is setting up" && flock 9; }
+	lock 9
 	"$@" 9>&-
 	exec 9>&-
 }
+
+with_build_lock() {
+	mkdir -p "$build_root"
+	exec 8>"$build_root/lock"
+	lock 8
+	"$@" 8>&-
+	exec 8>&-
+}
+
+lock() { flock -w 5 "$1" || { say "waiting for another lab that is building" && flock "$1"; }; }
 
 cache_clean() {
 	case "${1-}" in
