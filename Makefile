@@ -9,6 +9,7 @@ KSRC ?=
 # Everything that is generated goes here, never beside the sources.
 MO ?= $(CURDIR)/build
 DESTDIR ?=
+INSTALL_MOD_PATH ?= $(DESTDIR)
 
 lab := scripts/lab
 
@@ -28,14 +29,22 @@ modules: | $(MO)
 clippy: | $(MO)
 	+@$(kbuild) CLIPPY=1 MO=$(abspath $(MO))/clippy modules
 
-rust-analyzer: | $(MO)
-	+@$(kbuild) rust-analyzer
+# Headers lack what makes it: the source has it. An editor looks for it at the top of the tree,
+# and wants to know where the bindings are; the lab's root is elsewhere for it.
+rust-analyzer: modules
+	+@$(kbuild) $(if $(KSRC),-C $(KSRC) O=$(KDIR)) rust-analyzer
+	@sed -e 's|"\.\.[^"]*/src/\([^"]*\.rs"\)|"src/\1|' \
+		-e 's|"RUST_MODFILE": |"XRC_RCV_OUT": "$(abspath $(MO))/src", &|' \
+		-e 's|"/usr\([/"]\)|"$(LAB_ROOT)/usr\1|g' $(MO)/rust-project.json >rust-project.json
 
 doc: modules
 	+@scripts/rustdoc $(KDIR) $(abspath $(MO))
 
+# Headers have no key to sign with, and no System.map, without which Kbuild leaves depmod out.
 modules_install: modules
-	+@$(kbuild) INSTALL_MOD_PATH=$(DESTDIR) modules_install
+	+@$(kbuild) INSTALL_MOD_PATH=$(INSTALL_MOD_PATH) \
+		$(if $(wildcard $(KDIR)/certs/signing_key.pem),,CONFIG_MODULE_SIG_ALL=) modules_install
+	$(if $(INSTALL_MOD_PATH),,depmod $$(cat $(KDIR)/include/config/kernel.release))
 
 install: modules_install
 	install -D -m 644 src/ib_xrc_rcv.conf $(DESTDIR)/etc/modprobe.d/ib_xrc_rcv.conf
@@ -49,7 +58,7 @@ else
 
 # The same, in the lab's root.
 modules clippy doc rust-analyzer:
-	+@eval "$$($(lab) env)" && $(lab) exec -- $(MAKE) --no-print-directory KDIR=$$KDIR KSRC=$$KSRC MO=$(abspath $(MO)) $@
+	+@eval "$$($(lab) env)" && $(lab) exec -- $(MAKE) --no-print-directory KDIR=$$KDIR KSRC=$$KSRC LAB_ROOT=$$LAB_ROOT MO=$(abspath $(MO)) $@
 
 install modules_install:
 	@echo "Give the kernel to install for: make KDIR=/lib/modules/\$$(uname -r)/build $@" >&2; exit 1
