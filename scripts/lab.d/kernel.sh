@@ -34,7 +34,7 @@ kernel_setup() {
 	/*) kernel_own ;;
 	*) die "--kernel wants stock, debug or an absolute directory, not '$kernel'" ;;
 	esac
-	initramfs=$cache/initramfs/$kernel_key-$(key_of "$tree/qemu/guest/initramfs-init" "$tree/scripts/lab.d/kernel.sh").cpio.gz
+	initramfs=$cache/initramfs/$kernel_key-$(key_of "$tree/qemu/guest/initramfs-init" "$tree/scripts/make-initramfs").cpio.gz
 	[ -e "$initramfs" ] || with_cache_lock kernel_initramfs
 	mkdir -p "$(build_dir)"
 }
