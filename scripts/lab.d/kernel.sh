@@ -73,9 +73,10 @@ kernel_debug_build() {
 
 kernel_own() {
 	[ -d "$kernel" ] || die "no such kernel build tree: $kernel"
-	LAB_BIND="$kernel ${KSRC-}"
-	export LAB_BIND
-	"$tree/scripts/kernel-toolchain" "$kernel" >/dev/null || exit 125
+	# A compiler of one's own comes along with its libraries.
+	[ -z "${RUSTC-}" ] || RUSTC=$("$RUSTC" --print sysroot)/bin/rustc
+	export LAB_BIND="$kernel ${KSRC-} ${RUSTC+${RUSTC%/bin/rustc}}"
+	root_exec "$tree/scripts/kernel-toolchain" "$kernel" >/dev/null || exit 125
 	kver=$(cat "$kernel/include/config/kernel.release")
 	kernel_key=own-$(printf '%s' "$kernel" | sha256sum | cut -c1-12)
 	kdir=$kernel
