@@ -5,8 +5,8 @@
 //! Made by a process through its uverbs file, and owned by the file descriptor; the registrations
 //! on it hold references. Its lock is taken in any context, with the lock of a QP's fan-out held.
 //!
-//! When the device is removed, or the descriptor is closed, nothing is added any more. What is
-//! unread can still be read; after that, `read(2)` gives `EIO`.
+//! When the device is removed, or the descriptor or the uverbs file is closed, nothing is added any
+//! more. What is unread can still be read; after that, `read(2)` gives `EIO`.
 
 use crate::{
     event::Event,
@@ -22,13 +22,10 @@ use crate::{
             new_irq_spinlock,
             IrqSpinLock, //
         },
-        uverbs::{
-            event_file::{
-                EventFile,
-                FileOperations,
-                FileType, //
-            },
-            Removal, //
+        uverbs::event_file::{
+            EventFile,
+            FileOperations,
+            FileType, //
         }, //
     },
     uapi::{
@@ -200,8 +197,6 @@ impl EventFile for EventChannel {
     const OBJECT: u32 = XRC_RCV_OBJECT_EVENT_CHANNEL;
     const TYPE: &'static FileType<Self> = &TYPE;
 
-    type Data = Arc<Self>;
-
     fn read(
         channel: ArcBorrow<'_, Self>,
         mut writer: UserSliceWriter,
@@ -257,7 +252,7 @@ impl EventFile for EventChannel {
         mask
     }
 
-    fn closed(channel: ArcBorrow<'_, Self>, _why: Removal) {
+    fn closed(channel: Arc<Self>) {
         channel.state.lock().ended = true;
         channel.readable.notify_all();
     }

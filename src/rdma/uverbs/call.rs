@@ -32,6 +32,7 @@ use kernel::{
         to_result, //
     },
     prelude::*,
+    sync::ArcBorrow,
     transmute::{
         AsBytes,
         FromBytes, //
@@ -281,10 +282,7 @@ impl<'a, C: ClientOperations> Call<'a, C> {
     }
 
     /// The data of the file that an attribute names, or `None` if the attribute is not there.
-    pub(crate) fn event_file<F: EventFile>(
-        &self,
-        id: u32,
-    ) -> Result<Option<<F::Data as ForeignOwnable>::Borrowed<'_>>> {
+    pub(crate) fn event_file<F: EventFile>(&self, id: u32) -> Result<Option<ArcBorrow<'_, F>>> {
         let Some(uobject) = self.file_object::<F>(id)? else {
             return Ok(None);
         };

@@ -2,10 +2,11 @@
 
 //! Objects that processes know by a file descriptor, and from which they read events.
 //!
-//! The data of such a file lives until the file descriptor is closed, and outlives the removal of
-//! the device, of which it is told.
+//! uverbs *destroys* the object behind such a file when the file descriptor is closed, but also when
+//! the uverbs file is closed or the device removed; and it *releases* the file when the descriptor is
+//! closed. The two can happen at the same time, so the object and the file have a reference to the
+//! data each.
 
-use super::Removal;
 use crate::rdma::bindings;
 use core::{
     marker::PhantomData,
@@ -23,8 +24,11 @@ use kernel::{
         File, //
     },
     prelude::*,
-    sync::poll::PollTable,
-    types::ForeignOwnable,
+    sync::{
+        poll::PollTable,
+        Arc,
+        ArcBorrow, //
+    },
     uaccess::{
         UserPtr,
         UserSlice,
@@ -33,44 +37,35 @@ use kernel::{
 };
 
 /// What is behind the file descriptor.
-pub(crate) trait EventFile: Sized + 'static {
+pub(crate) trait EventFile: Send + Sync + Sized + 'static {
     /// Its number in the uverbs interface.
     const OBJECT: u32;
 
     /// Its type.
     const TYPE: &'static FileType<Self>;
 
-    /// Owned by the file.
-    type Data: ForeignOwnable + Send + Sync;
-
     /// `read(2)`: writes whole records and returns their length in bytes.
-    fn read(
-        data: <Self::Data as ForeignOwnable>::Borrowed<'_>,
-        writer: UserSliceWriter,
-        nonblocking: bool,
-    ) -> Result<usize>;
+    fn read(data: ArcBorrow<'_, Self>, writer: UserSliceWriter, nonblocking: bool)
+        -> Result<usize>;
 
     /// `poll(2)`: registers with `table` and returns a mask of `EPOLL…` bits.
-    fn poll(
-        data: <Self::Data as ForeignOwnable>::Borrowed<'_>,
-        file: &File,
-        table: PollTable<'_>,
-    ) -> u32;
+    fn poll(data: ArcBorrow<'_, Self>, file: &File, table: PollTable<'_>) -> u32;
 
-    /// The descriptor is being closed, or the device is removed. No method gets the file any more.
-    fn closed(data: <Self::Data as ForeignOwnable>::Borrowed<'_>, why: Removal);
+    /// The descriptor or the uverbs file is closed, or the device removed. No method gets the file
+    /// any more.
+    fn closed(data: Arc<Self>);
 }
 
 /// The object as uverbs allocates it.
 ///
 /// # Invariants
 ///
-/// `data` is null, or comes from `F::Data::into_foreign` and belongs to the object.
+/// `data` is null until [`NewFile::set`] and constant from then on. It stands for two references of
+/// an [`Arc`]: the object's until it is destroyed, and the file's until it is released.
 #[repr(C)]
 struct FileObject<F> {
     uobject: bindings::ib_uobject,
-    data: *mut c_void,
-    _file: PhantomData<F>,
+    data: *const F,
 }
 
 /// The file operations, to be put in a `static`.
@@ -99,19 +94,11 @@ impl<F: EventFile> FileOperations<F> {
 
     /// # Safety
     ///
-    /// `file` must be an open file with these operations.
-    unsafe fn data<'a>(
-        file: *mut kernel::bindings::file,
-    ) -> Result<<F::Data as ForeignOwnable>::Borrowed<'a>> {
-        // SAFETY: uverbs sets the private data of a file before a process can see it, to the object
-        // that stays until the file is released.
-        let data = unsafe { (*(*file).private_data.cast::<FileObject<F>>()).data };
-
-        if data.is_null() {
-            return Err(EIO);
-        }
-        // SAFETY: By the invariant of `FileObject`; the data is taken back on release only.
-        Ok(unsafe { F::Data::borrow(data) })
+    /// `file` must be a file with these operations, and stay open for `'a`.
+    unsafe fn data<'a>(file: *mut kernel::bindings::file) -> Result<ArcBorrow<'a, F>> {
+        // SAFETY: uverbs sets the private data of a file before a process can see it, to the object,
+        // which stays until the file is released.
+        unsafe { borrow((*file).private_data.cast()) }
     }
 
     unsafe extern "C" fn read_callback(
@@ -178,30 +165,44 @@ impl<F: EventFile> FileType<F> {
         &self.0.type_
     }
 
+    /// Called at most once for an object, also while its file is being released.
     unsafe extern "C" fn destroy_callback(
         uobject: *mut bindings::ib_uobject,
-        why: bindings::rdma_remove_reason,
+        _why: bindings::rdma_remove_reason,
     ) {
         // SAFETY: uverbs passes an object of this type.
         let data = unsafe { (*uobject.cast::<FileObject<F>>()).data };
 
         if !data.is_null() {
-            // SAFETY: By the invariant of `FileObject`.
-            F::closed(unsafe { F::Data::borrow(data) }, why.into());
+            // SAFETY: By the invariant of `FileObject`, this is the object's reference.
+            F::closed(unsafe { Arc::from_raw(data) });
         }
     }
 
-    /// Called once, on release of the file, after everything else.
+    /// Called once, when the file is released; the object may be being destroyed.
     unsafe extern "C" fn release_callback(uobject: *mut bindings::ib_uobject) {
-        // SAFETY: uverbs passes an object of this type, which nobody else uses any more.
-        let object = unsafe { &mut *uobject.cast::<FileObject<F>>() };
-        let data = core::mem::replace(&mut object.data, core::ptr::null_mut());
+        // SAFETY: uverbs passes an object of this type.
+        let data = unsafe { (*uobject.cast::<FileObject<F>>()).data };
 
         if !data.is_null() {
-            // SAFETY: By the invariant of `FileObject`; nobody borrows the data.
-            drop(unsafe { F::Data::from_foreign(data) });
+            // SAFETY: By the invariant of `FileObject`, this is the file's reference.
+            drop(unsafe { Arc::from_raw(data) });
         }
     }
+}
+
+/// # Safety
+///
+/// `object` must be valid, and its file stay open for `'a`.
+unsafe fn borrow<'a, F: EventFile>(object: *mut FileObject<F>) -> Result<ArcBorrow<'a, F>> {
+    // SAFETY: The caller's promise.
+    let data = unsafe { (*object).data };
+
+    if data.is_null() {
+        return Err(EIO);
+    }
+    // SAFETY: By the invariant of `FileObject`, the file has a reference.
+    Ok(unsafe { ArcBorrow::from_raw(data) })
 }
 
 /// Checks that an attribute is an object of type `F`.
@@ -244,10 +245,13 @@ impl<'a, F: EventFile> NewFile<'a, F> {
 
     /// Gives the file its data. The method must succeed after that: uverbs does not release what
     /// was never visible.
-    pub(crate) fn set(self, data: F::Data) {
-        // INVARIANT: From `into_foreign`; it was null.
+    pub(crate) fn set(self, data: Arc<F>) {
+        let of_file = data.clone().into_raw();
+        let _of_object = data.into_raw();
+
+        // INVARIANT: It was null; these are two references.
         // SAFETY: By the type invariant.
-        unsafe { (*self.0).data = data.into_foreign() };
+        unsafe { (*self.0).data = of_file };
     }
 }
 
@@ -258,13 +262,7 @@ impl<'a, F: EventFile> NewFile<'a, F> {
 /// `uobject` must be that of an attribute, and stay so for `'a`.
 pub(super) unsafe fn data<'a, F: EventFile>(
     uobject: *mut bindings::ib_uobject,
-) -> Result<<F::Data as ForeignOwnable>::Borrowed<'a>> {
-    // SAFETY: The caller's promise.
-    let data = unsafe { (*object::<F>(uobject)?).data };
-
-    if data.is_null() {
-        return Err(EIO);
-    }
-    // SAFETY: By the invariant of `FileObject`; the attribute holds the file open.
-    Ok(unsafe { F::Data::borrow(data) })
+) -> Result<ArcBorrow<'a, F>> {
+    // SAFETY: The caller's promise; an attribute holds its file open.
+    unsafe { borrow(object::<F>(uobject)?) }
 }
