@@ -202,7 +202,10 @@ impl UserAttributes {
             attr.cur_qp_state = State::try_from(user.cur_qp_state)? as u32;
         }
         if mask.has(Mask::ACCESS_FLAGS) {
-            attr.qp_access_flags = within(user.qp_access_flags, 0..=MAX_ACCESS)? as c_int;
+            if user.qp_access_flags & !ACCESS != 0 {
+                return Err(EINVAL);
+            }
+            attr.qp_access_flags = user.qp_access_flags as c_int;
         }
         if mask.has(Mask::PKEY_INDEX) {
             attr.pkey_index = user.pkey_index;
@@ -289,7 +292,7 @@ fn check_padding(ah: &bindings::ib_uverbs_ah_attr) -> Result {
 }
 
 const BITS_24: u32 = 0xff_ffff;
-const MAX_ACCESS: u32 = bindings::ib_access_flags_IB_ACCESS_SUPPORTED;
+const ACCESS: u32 = bindings::ib_access_flags_IB_ACCESS_SUPPORTED;
 const MTU: core::ops::RangeInclusive<u32> =
     bindings::ib_mtu_IB_MTU_256..=bindings::ib_mtu_IB_MTU_4096;
 const MIGRATION: core::ops::RangeInclusive<u32> =
