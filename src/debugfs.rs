@@ -102,8 +102,10 @@ fn for_each_qp(
 }
 
 fn print_domains(domains: &Arc<Domains>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    for_each_domain(domains, |domain| {
-        writeln!(f, "domain={} qps={}", domain.number(), domain.len())
+    // One that has none any more, or whose first could not be made, is only remembered.
+    for_each_domain(domains, |domain| match domain.len() {
+        0 => Ok(()),
+        qps => writeln!(f, "domain={} qps={}", domain.number(), qps),
     })
 }
 
