@@ -234,7 +234,7 @@ impl Handler for Modify {
     }
 }
 
-/// A QP as it is listed. `EINVAL` if it was destroyed meanwhile.
+/// A QP as it is listed, with attributes that were just queried.
 fn info(qp: &ReceiveQp, attributes: &Attributes) -> Result<xrc_rcv_qp_info> {
     Ok(xrc_rcv_qp_info {
         qpn: qp.number(),

@@ -107,8 +107,8 @@ enum xrc_rcv_alloc_flags {
  *	the state to end in. MAX_DEST_RD_ATOMIC and MIN_RNR_TIMER count as 0 if
  *	missing; ALT_PATH and PATH_MIG_STATE are optional; QKEY, TIMEOUT,
  *	RETRY_CNT and RNR_RETRY are accepted and ignored.
- * @XRC_RCV_ATTR_QP_ALLOC_CHANNEL: in, fd of an event channel of the same
- *	uverbs file's device. Optional.
+ * @XRC_RCV_ATTR_QP_ALLOC_CHANNEL: in, fd of an event channel that was made
+ *	through the same uverbs file; EBADF for any other. Optional.
  * @XRC_RCV_ATTR_QP_ALLOC_COOKIE: in, u64 returned in each event of this
  *	registration. Optional, 0 if absent.
  * @XRC_RCV_ATTR_QP_ALLOC_RESP_QPN: out, u32 QP number. Mandatory.
@@ -131,7 +131,7 @@ enum xrc_rcv_qp_alloc_attrs {
  *	domain. Mandatory.
  * @XRC_RCV_ATTR_QP_REG_QPN: in, u32 QP number. Mandatory. EINVAL if no receive
  *	QP of the domain has it; EEXIST if this file is registered already.
- * @XRC_RCV_ATTR_QP_REG_CHANNEL: in, fd of an event channel. Optional.
+ * @XRC_RCV_ATTR_QP_REG_CHANNEL: in, fd of an event channel, as for ALLOC. Optional.
  * @XRC_RCV_ATTR_QP_REG_COOKIE: in, u64, as for ALLOC. Optional.
  */
 enum xrc_rcv_qp_reg_attrs {
@@ -299,7 +299,7 @@ enum xrc_rcv_event_channel_alloc_attrs {
  *
  * read() returns as many whole records as fit and are there; EINVAL if not one
  * fits; blocks, or gives EAGAIN with O_NONBLOCK, if none is there; EIO once the
- * device is gone and all records are read.
+ * device is gone or the uverbs file closed, and all records are read.
  */
 struct xrc_rcv_event {
 	__aligned_u64 cookie;
