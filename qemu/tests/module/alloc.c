@@ -199,6 +199,14 @@ static int missing_attributes(void *argument)
 	attr.port_num = 99;
 	right &= refused("with a port that is not there", 0, &attr, -EINVAL);
 	attr = all;
+	attr.qp_access_flags |= 1 << 12;
+	right &= refused("with an access flag nobody knows", 0, &attr, -EINVAL);
+	if (attr.ah_attr.is_global) {
+		attr = all;
+		attr.ah_attr.grh.sgid_index = 200;
+		right &= refused("with a GID that is not there", 0, &attr, -ENODATA);
+	}
+	attr = all;
 	attr.path_mtu = 77;
 	right &= refused("with an MTU that is none", 0, &attr, -EINVAL);
 	attr = all;

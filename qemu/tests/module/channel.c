@@ -19,6 +19,7 @@
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <time.h>
 #include <unistd.h>
@@ -29,7 +30,7 @@
 
 #define DOMAIN_FILE "/tmp/channel"
 
-enum { MANY = 5, COOKIE = 1000, SIZE = sizeof(struct xrc_rcv_event) };
+enum { MANY = 5, COOKIE = 1000, SIZE = sizeof(struct xrc_rcv_event), RACES = 8, RACERS = 16 };
 
 static struct actor a;
 static struct membership *ma;
@@ -65,11 +66,18 @@ static int empty(void *argument)
 	int channel = new_channel(), epoll = epoll_create1(EPOLL_CLOEXEC);
 	struct epoll_event interest = { .events = EPOLLIN }, event;
 	struct xrc_rcv_event record;
+	struct rlimit usual, none;
 	struct timeval now = {};
 	fd_set set;
 
 	(void)argument;
 	CHECK(channel >= 0);
+	CHECK(!getrlimit(RLIMIT_NOFILE, &usual));
+	none = usual;
+	none.rlim_cur = 0;
+	CHECK(!setrlimit(RLIMIT_NOFILE, &none));
+	CHECK(new_channel() == -EMFILE);
+	CHECK(!setrlimit(RLIMIT_NOFILE, &usual));
 	CHECK(fcntl(channel, F_GETFD) == FD_CLOEXEC);
 	CHECK(!(fcntl(channel, F_GETFL) & O_NONBLOCK));
 	CHECK(!fcntl(channel, F_SETFL, O_NONBLOCK));
@@ -164,21 +172,19 @@ static int two_channels(void *argument)
 	struct membership *membership = argument;
 	struct registration first, second;
 	struct xrc_rcv_event record;
-	struct node other_node;
-	struct ibv_xrcd *xrcd;
+	struct file other;
 	int channel = new_channel(), other_channel;
 
-	node_open(&other_node, "right");
-	xrcd = node_open_domain(&other_node, membership->domain_file);
-	other_channel = rcv_channel(other_node.context->cmd_fd);
+	file_open(&other, membership->domain_file);
+	other_channel = rcv_channel(other.domain.uverbs_fd);
 	CHECK(other_channel >= 0);
 	CHECK(!rcv_alloc(member.domain, 0, NULL, channel, 1, &first));
 	/* A channel is of the file it was made through. */
-	CHECK(rcv_reg(domain_of(xrcd), first.qp_num, channel, 2, &second) == -EBADF);
-	CHECK(rcv_reg(domain_of(xrcd), first.qp_num, 0, 2, &second) == -EBADF);
-	CHECK(!rcv_reg(domain_of(xrcd), first.qp_num, other_channel, 2, &second));
+	CHECK(rcv_reg(other.domain, first.qp_num, channel, 2, &second) == -EBADF);
+	CHECK(rcv_reg(other.domain, first.qp_num, 0, 2, &second) == -EBADF);
+	CHECK(!rcv_reg(other.domain, first.qp_num, other_channel, 2, &second));
 	/* A last close of the domain: both hear of it, both handles stay. */
-	CHECK(!ibv_close_xrcd(xrcd));
+	CHECK(!ibv_close_xrcd(other.xrcd));
 	CHECK(!ready(channel) && !ready(other_channel));
 	CHECK(!ibv_close_xrcd(member.xrcd));
 	CHECK(read(channel, &record, SIZE) == SIZE);
@@ -189,9 +195,68 @@ static int two_channels(void *argument)
 	member.xrcd = node_open_domain(&member.node, membership->domain_file);
 	member.domain = domain_of(member.xrcd);
 	close(other_channel);
-	ibv_dealloc_pd(other_node.pd);
-	CHECK(!ibv_close_device(other_node.context));
+	ibv_dealloc_pd(other.node.pd);
+	CHECK(!ibv_close_device(other.node.context));
 	return -close(channel);
+}
+
+/* What its file held ends with the file, and so do the events of it. */
+static int orphaned(void *argument)
+{
+	struct membership *membership = argument;
+	struct registration registration;
+	struct xrc_rcv_event record;
+	struct file other;
+	int channel;
+
+	file_open(&other, membership->domain_file);
+	channel = rcv_channel(other.domain.uverbs_fd);
+	CHECK(!rcv_alloc(other.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, channel, 1,
+			 &registration));
+	CHECK(!rcv_destroy(other.domain, registration.qp_num));
+	CHECK(ready(channel) == POLLIN);
+	CHECK(!file_close(&other));
+	CHECK(ready(channel) == POLLHUP);
+	CHECK(read(channel, &record, SIZE) == -1 && errno == EIO);
+	return -close(channel);
+}
+
+static pthread_barrier_t start;
+
+static void *close_at_start(void *channel)
+{
+	pthread_barrier_wait(&start);
+	close(*(int *)channel);
+	return NULL;
+}
+
+/* uverbs ends channels when they are closed and when their file is: here both at once. */
+static int closed_with_file(void *argument)
+{
+	struct membership *membership = argument;
+	unsigned int race, i;
+
+	CHECK(!pthread_barrier_init(&start, NULL, RACERS + 1));
+	for (race = 0; race < RACES; race++) {
+		struct registration registration;
+		pthread_t threads[RACERS];
+		int channels[RACERS];
+		struct file other;
+
+		file_open(&other, membership->domain_file);
+		for (i = 0; i < RACERS; i++) {
+			channels[i] = rcv_channel(other.domain.uverbs_fd);
+			CHECK(channels[i] >= 0);
+			CHECK(!rcv_alloc(other.domain, 0, NULL, channels[i], i, &registration));
+			CHECK(!pthread_create(&threads[i], NULL, close_at_start, &channels[i]));
+		}
+		pthread_barrier_wait(&start);
+		CHECK(!ibv_close_device(other.node.context));
+		for (i = 0; i < RACERS; i++)
+			CHECK(!pthread_join(threads[i], NULL));
+		CHECK(!count_listed("registrations") && !count_listed("qps"));
+	}
+	return -pthread_barrier_destroy(&start);
 }
 
 static int unregistered(void *argument)
@@ -319,7 +384,7 @@ int main(void)
 {
 	struct counts before;
 
-	ktap_start("event channels", 10);
+	ktap_start("event channels", 12);
 	before = count_objects();
 	ma = membership_new(DOMAIN_FILE, 0, 0);
 	actor_start(&a);
@@ -331,6 +396,8 @@ int main(void)
 	ktap_result(DO(a, two_channels, ma), "one QP, two channels, the domain's last close");
 	ktap_result(DO(a, unregistered, NULL), "unread events go with their registration");
 	ktap_result(DO(a, closed, NULL), "a registration outlives its channel");
+	ktap_result(DO(a, orphaned, ma), "a channel ends with its file");
+	ktap_result(DO(a, closed_with_file, ma), "a channel and its file can be closed at once");
 	ktap_result(DO(a, blocking, NULL), "an event ends a read and a poll that wait for it");
 	ktap_result(DO(a, interrupted, NULL), "a signal ends a read, too");
 	ktap_result(killed_while_blocked(), "so does a kill");

@@ -111,6 +111,19 @@ static int make_srq(void)
 	return 0;
 }
 
+void file_open(struct file *file, const char *domain_file)
+{
+	node_open(&file->node, "right");
+	file->xrcd = node_open_domain(&file->node, domain_file);
+	file->domain = domain_of(file->xrcd);
+}
+
+int file_close(struct file *file)
+{
+	return -ibv_close_xrcd(file->xrcd) ?: -ibv_dealloc_pd(file->node.pd) ?:
+	       -ibv_close_device(file->node.context);
+}
+
 int member_join(void *argument)
 {
 	struct membership *membership = argument;

@@ -63,6 +63,17 @@ act member_reg;
 act member_unreg;
 act member_state;		/* the state of the receive QP, or the error */
 
+/* One more open file of a process that is in right already, with the domain open. */
+struct file {
+	struct node node;
+	struct ibv_xrcd *xrcd;
+	struct domain domain;
+};
+
+void file_open(struct file *file, const char *domain_file);
+/* First the domain, as libibverbs wants it. 0, or a negative errno. */
+int file_close(struct file *file);
+
 /* Attributes as masks of MODIFY and ALLOC want them. */
 struct ib_uverbs_qp_attr attr_to_init(const struct node *node);
 struct ib_uverbs_qp_attr attr_to_rtr(const struct node *node, const struct path *sender);

@@ -111,25 +111,18 @@ static int two_files(void *argument)
 {
 	struct membership *membership = argument;
 	struct registration first, second;
-	struct node other_node;
-	struct ibv_xrcd *xrcd;
-	struct domain other;
+	struct file other;
 
-	node_open(&other_node, "right");
-	xrcd = node_open_domain(&other_node, membership->domain_file);
-	other = domain_of(xrcd);
-
+	file_open(&other, membership->domain_file);
 	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &first));
-	CHECK(!rcv_reg(other, first.qp_num, NO_CHANNEL, 0, &second));
+	CHECK(!rcv_reg(other.domain, first.qp_num, NO_CHANNEL, 0, &second));
 	CHECK(registrations(member.domain, first.qp_num) == 2);
 	/* A handle is of the file it came from: in the other it is none, or another. */
 	CHECK(!rcv_unreg(&first));
 	CHECK(registrations(member.domain, first.qp_num) == 1);
 	CHECK(!rcv_reg(member.domain, first.qp_num, NO_CHANNEL, 0, &first));
 	/* The file's end is the registration's. */
-	CHECK(!ibv_close_xrcd(xrcd));
-	CHECK(!ibv_dealloc_pd(other_node.pd));
-	CHECK(!ibv_close_device(other_node.context));
+	CHECK(!file_close(&other));
 	CHECK(registrations(member.domain, first.qp_num) == 1);
 	CHECK(!rcv_unreg(&first));
 	CHECK(registrations(member.domain, first.qp_num) == -EINVAL);
