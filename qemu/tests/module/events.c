@@ -30,8 +30,6 @@ enum {
 	QUIET_MS = 1000,
 	EVENT_MS = 10000,
 	WARM_UP = 100,
-	PATIENCE_S = 60,
-	ENOUGH = 1000,
 };
 
 /* What a member reads, for all to see. */
@@ -89,25 +87,23 @@ static int read_nothing(void *argument)
 /* Round and round, without a look at the channel. When an error has happened says another
  * file of the process, which does look at its own.
  */
-static struct registration witness;
+static struct file witness;
 static int witness_channel;
 
 static int call_witness(void *argument)
 {
 	struct membership *membership = argument;
-	struct domain domain;
-	struct node node;
+	struct registration registration;
 
-	node_open(&node, "right");
-	domain = domain_of(node_open_domain(&node, membership->domain_file));
-	witness_channel = rcv_channel(domain.uverbs_fd);
-	return rcv_reg(domain, membership->qp_num, witness_channel, 0, &witness);
+	file_open(&witness, membership->domain_file);
+	witness_channel = rcv_channel(witness.domain.uverbs_fd);
+	return rcv_reg(witness.domain, membership->qp_num, witness_channel, 0, &registration);
 }
 
 static int dismiss_witness(void *argument)
 {
 	(void)argument;
-	return rcv_unreg(&witness) ?: -close(witness_channel);
+	return -close(witness_channel) ?: file_close(&witness);
 }
 
 static int repeat_error(void *argument)
@@ -116,10 +112,9 @@ static int repeat_error(void *argument)
 	struct account *account = argument;
 	struct xrc_rcv_event event;
 	unsigned int i;
-	uint64_t end = give_up_at(PATIENCE_S);
 	int result;
 
-	for (i = 0; i < account->repetitions && now_ns() < end; i++) {
+	for (i = 0; i < account->repetitions; i++) {
 		result = rcv_modify(member.domain, member.registration.qp_num, &init);
 		if (!result)
 			result = rcv_to_state(member.domain, member.registration.qp_num,
@@ -132,7 +127,6 @@ static int repeat_error(void *argument)
 		if (result)
 			return result;
 	}
-	account->repetitions = i;
 	return 0;
 }
 
@@ -320,13 +314,12 @@ static bool bounded(unsigned int repetitions)
 	account->repetitions = repetitions - WARM_UP;
 	right = right && DO(members[0], repeat_error, account);
 	after = slab_unreclaimable();
-	repetitions = account->repetitions + WARM_UP;
 	right = right && DO(members[0], read_events, account);
 	ktap_note("%u errors in %lu ms: %ld KiB more in slabs, %u record(s), the first says %u times",
 		  repetitions, (now_ns() - begin) / 1000000, after - before, account->count,
 		  event->count);
 	return DO(members[0], member_unreg, NULL) && DO(members[0], dismiss_witness, NULL) &&
-	       right && repetitions >= ENOUGH && after - before < slab_noise() &&
+	       right && after - before < slab_noise() &&
 	       account->count == 1 && event->type == IBV_EVENT_QP_LAST_WQE_REACHED &&
 	       event->count == repetitions && event->cookie == COOKIE;
 }
@@ -352,8 +345,11 @@ static bool mainline(void)
 int main(void)
 {
 	static const unsigned int counts[] = { 1, 2, MANY };
-	/* The checkers of the debug kernel make each many times dearer. */
-	unsigned int repetitions = memory_is_checked() ? 2000 : 100000;
+	/*
+	 * The checkers of the debug kernel make each many times dearer; with the modelled
+	 * ConnectX-3 each is three commands of its firmware.
+	 */
+	unsigned int repetitions = memory_is_checked() || !nodes_are_rxe() ? 2000 : 100000;
 	struct counts before;
 	bool ready = true;
 	char text[96];
@@ -392,7 +388,8 @@ int main(void)
 			 "one access error, %u registered: each reads it once", counts[i]);
 		ktap_result(heard_by(counts[i]), text);
 	}
-	ktap_result(bounded(repetitions), "errors while nobody reads are one record");
+	snprintf(text, sizeof(text), "%u errors while nobody reads are one record", repetitions);
+	ktap_result(bounded(repetitions), text);
 	ktap_result(mainline(), "mainline: the creator reads of it, who opened the QP does not");
 
 	for (i = 0; i < MANY; i++)

@@ -57,6 +57,32 @@ static unsigned int count_of(const char *text, const char *name)
 	return found ? strtoul(found + strlen(wanted), NULL, 10) : 0;
 }
 
+unsigned int count_listed(const char *what)
+{
+	static int directory = -1;
+	unsigned int count = 0;
+	char path[64];
+	FILE *file;
+	int fd, c;
+
+	if (directory < 0)
+		directory = open("/sys/kernel/debug/ib_xrc_rcv", O_PATH | O_CLOEXEC);
+	if (directory < 0)
+		err(1, "debugfs");
+	snprintf(path, sizeof(path), "%s/%s", right_device(), what);
+	fd = openat(directory, path, O_RDONLY | O_CLOEXEC);
+	/* While the device is away there is none. */
+	if (fd < 0)
+		return 0;
+	file = fdopen(fd, "r");
+	while ((c = getc(file)) != EOF)
+		count += c == '\n';
+	if (ferror(file))
+		err(1, "%s", path);
+	fclose(file);
+	return count;
+}
+
 struct counts count_objects(void)
 {
 	char command[64], *text;
@@ -72,6 +98,9 @@ struct counts count_objects(void)
 		.mr = count_of(text, "mr"),
 		.ctx = count_of(text, "ctx"),
 		.srq = count_of(text, "srq"),
+		.domains = count_listed("domains"),
+		.receive_qps = count_listed("qps"),
+		.registrations = count_listed("registrations"),
 	};
 
 	free(text);
@@ -97,6 +126,9 @@ bool counts_return_to(const struct counts *before, unsigned int seconds)
 	ktap_note("pd %u→%u cq %u→%u qp %u→%u mr %u→%u ctx %u→%u srq %u→%u",
 		  before->pd, now.pd, before->cq, now.cq, before->qp, now.qp,
 		  before->mr, now.mr, before->ctx, now.ctx, before->srq, now.srq);
+	ktap_note("domains %u→%u receive QPs %u→%u registrations %u→%u",
+		  before->domains, now.domains, before->receive_qps, now.receive_qps,
+		  before->registrations, now.registrations);
 	return false;
 }
 
@@ -127,12 +159,27 @@ static void write_setting(const char *path, const char *value)
 	close(fd);
 }
 
+/* Kibibytes of free pages that processors keep at hand: they do not count as available. */
+static long memory_at_hand(void)
+{
+	long pages = 0, count;
+	char line[128];
+	FILE *file = fopen("/proc/zoneinfo", "re");
+
+	if (!file)
+		err(1, "/proc/zoneinfo");
+	while (fgets(line, sizeof(line), file))
+		if (sscanf(line, " count: %ld", &count) == 1)
+			pages += count;
+	fclose(file);
+	return pages * (sysconf(_SC_PAGESIZE) >> 10);
+}
+
 long memory_available(void)
 {
 	write_setting("/proc/sys/vm/drop_caches", "3");
-	/* Also what processors keep at hand of free pages. */
 	write_setting("/proc/sys/vm/compact_memory", "1");
-	return memory("MemAvailable");
+	return memory("MemAvailable") + memory_at_hand();
 }
 
 long slab_unreclaimable(void)
@@ -150,39 +197,36 @@ long slab_noise(void)
 	return memory_is_checked() ? 64 << 10 : 2 << 10;
 }
 
-uint64_t give_up_at(unsigned int seconds)
+bool nothing_leaked(void)
+{
+	char line[256];
+	bool clean = true;
+	FILE *file;
+
+	/*
+	 * Nothing younger than five seconds is reported, nor what changed since the scan before:
+	 * for that the first scan of an object counts as a change.
+	 */
+	sleep(6);
+	write_setting("/sys/kernel/debug/kmemleak", "scan");
+	write_setting("/sys/kernel/debug/kmemleak", "scan");
+	file = fopen("/sys/kernel/debug/kmemleak", "re");
+	if (!file)
+		err(1, "kmemleak");
+	while (fgets(line, sizeof(line), file)) {
+		clean = false;
+		line[strcspn(line, "\n")] = '\0';
+		ktap_note("%s", line);
+	}
+	fclose(file);
+	return clean;
+}
+
+bool is_long_run(void)
 {
 	const char *long_run = getenv("LAB_LONG");
 
-	return long_run && *long_run && strcmp(long_run, "0") ?
-	       UINT64_MAX : now_ns() + seconds * 1000000000ull;
-}
-
-int log_open(void)
-{
-	int log = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-
-	if (log < 0 || lseek(log, 0, SEEK_END) < 0)
-		err(1, "/dev/kmsg");
-	return log;
-}
-
-unsigned int log_count(int log, const char *text)
-{
-	unsigned int count = 0;
-	char record[8192];
-	ssize_t size;
-
-	for (;;) {
-		size = read(log, record, sizeof(record) - 1);
-		if (size < 0 && errno == EPIPE)
-			continue;	/* overwritten; the next one is there */
-		if (size <= 0)
-			return count;
-		record[size] = '\0';
-		if (strstr(record, text))
-			count++;
-	}
+	return long_run && *long_run && strcmp(long_run, "0");
 }
 
 static void device(const char *what)

@@ -12,12 +12,17 @@
 /* Whether `rdma resource show qp` shows the number on right's device. */
 bool qp_is_shown(uint32_t qp_num);
 
-/* The objects of right's device, as `rdma resource show` counts them. */
+/* The objects of right's device, as `rdma resource show` counts them, and as the module lists them. */
 struct counts {
 	unsigned int pd, cq, qp, cm_id, mr, ctx, srq;
+	unsigned int domains, receive_qps, registrations;
 };
 
 struct counts count_objects(void);
+/* Only what the module lists: "domains", "qps" or "registrations". Also for an actor in right, if its
+ * director counted before it was started.
+ */
+unsigned int count_listed(const char *what);
 bool same_counts(const struct counts *before, const struct counts *after);
 /* Waits for counts to be what they were; says what is not. */
 bool counts_return_to(const struct counts *before, unsigned int seconds);
@@ -30,14 +35,11 @@ long slab_unreclaimable(void);
 bool memory_is_checked(void);
 /* What slabs may differ by in the end though nothing was left there. */
 long slab_noise(void);
+/* Whether kmemleak, which needs some seconds, finds nothing; says what it finds. */
+bool nothing_leaked(void);
 
-/* When a repetition has to do with what it has: after so many seconds, unless LAB_LONG is set. */
-uint64_t give_up_at(unsigned int seconds);
-
-/* The kernel's log from here on. */
-int log_open(void);
-/* How many lines since log_open(), or the last call, have the text. */
-unsigned int log_count(int log, const char *text);
+/* Whether LAB_LONG is set: do as much as there is to do, however long it takes. */
+bool is_long_run(void);
 
 /* Takes right's device away, or brings it back. */
 void device_remove(void);

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -33,7 +34,7 @@ enum {
 	HELD = 8,		/* registrations a process remembers */
 	SECONDS = 30,
 	LONG_SECONDS = 600,
-	REMOVAL_S = 10,		/* between two removals */
+	REMOVAL_S = 10,		/* between two removals, which take time themselves */
 	KILL_MS = 150,
 };
 
@@ -79,6 +80,7 @@ static int answer(int result, unsigned int line)
 	case EBUSY:
 	case ENOENT:
 	case EDQUOT:
+	case EAGAIN:	/* all that were to be listed are gone */
 		atomic_fetch_add(&tally->refused, 1);
 		break;
 	case EIO:
@@ -246,6 +248,7 @@ static pid_t start(uint64_t seed)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != director)
 		_exit(1);
+	setpriority(PRIO_PROCESS, 0, 0);
 	state = seed;
 	open_device();
 	for (;;)
@@ -278,16 +281,9 @@ static void kill_all(void)
 		waitpid(processes[i], NULL, 0);
 }
 
-static unsigned int seconds_to_run(void)
-{
-	const char *long_run = getenv("LAB_LONG");
-
-	return long_run && *long_run && strcmp(long_run, "0") ? LONG_SECONDS : SECONDS;
-}
-
 int main(int argc, char **argv)
 {
-	unsigned int seconds = seconds_to_run(), kills = 0, removals = 0, i;
+	unsigned int seconds = is_long_run() ? LONG_SECONDS : SECONDS, kills = 0, removals = 0, i;
 	uint64_t seed = 1, end, removal;
 	struct counts before;
 	long slab, slab_grown;
@@ -309,6 +305,8 @@ int main(int argc, char **argv)
 	state = seed ^ 0xd1ec704;
 	ktap_note("seed %lu, %u s", seed, seconds);
 	seed <<= 32;
+	/* Who kills and removes is not to wait for those it is done to. */
+	setpriority(PRIO_PROCESS, 0, -20);
 
 	for (i = 0; i < PROCESSES; i++)
 		processes[i] = start(seed++);
@@ -335,13 +333,15 @@ int main(int argc, char **argv)
 	if (tally->unexpected)
 		ktap_note("stress.c:%u: %s", tally->where, strerror(-tally->unexpected));
 	ktap_result(!tally->unexpected, "every answer is a documented one");
-	ktap_result(tally->calls > seconds * 100 && tally->events && tally->exits && kills &&
-		    removals && tally->gone, "there was something of everything");
+	ktap_result(tally->calls > seconds * 10 && tally->events && tally->exits && kills &&
+		    removals >= seconds / (3 * REMOVAL_S) && tally->gone,
+		    "there was something of everything");
 	ktap_result(counts_return_to(&before, 20), "counts return to the start");
 	memory_available();
 	slab_grown = slab_unreclaimable() - slab;
 	ktap_note("%ld KiB more in slabs", slab_grown);
-	ktap_result(slab_grown < slab_noise(), "memory returns to the start");
+	ktap_result(memory_is_checked() ? nothing_leaked() : slab_grown < slab_noise(),
+		    "memory returns to the start");
 	for (i = 0; i < DOMAINS; i++) {
 		char path[32];
 
