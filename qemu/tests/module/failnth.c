@@ -2,8 +2,9 @@
 /*
  * Every allocation of every call fails once: the first, the second, and so on
  * until the call no longer allocates that often. Each time the answer says so, or
- * the call did without; either way nothing is left of it. At the end
- * kmemleak looks for what nobody remembers.
+ * the call did without; either way nothing is left of it that the module lists. At
+ * the end nothing is charged to anybody, and kmemleak looks for what nobody
+ * remembers.
  *
  * Needs a kernel with failslab and kmemleak: the lab's debug kernel.
  */
@@ -12,9 +13,12 @@
 #include <err.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "../ktap.h"
@@ -22,17 +26,27 @@
 #include "observe.h"
 
 #define DOMAIN_FILE "/tmp/failnth"
+#define CGROUP "/sys/fs/cgroup"
+#define GROUP CGROUP "/failnth"
+#define PARAMETERS "/sys/module/ib_xrc_rcv/parameters"
 
-enum { LIMIT = 2000, CHILDREN = 4 };
+enum {
+	LIMIT = 2000,
+	CHILDREN = 4,
+	CROWD = 3,		/* with the creator as many as a QP has room for at first */
+	FULL = 8,		/* as many as a channel has room for at first */
+};
 
 /* What a call is tried on: fresh each time. */
 static struct fixture {
-	struct node node;		/* a second file of the process */
+	struct file file;		/* a second one of the process */
 	struct ibv_xrcd *xrcd;
-	struct domain other;
 	struct registration others;	/* a QP that the second file created */
 	struct registration mine;
 	int channel;
+	struct file passing;		/* a file that is closed */
+	struct file crowd[CROWD];
+	struct registration crowds[CROWD], full[FULL];
 } fixture;
 
 struct operation {
@@ -67,14 +81,14 @@ static int nothing_to_undo(bool done)
 
 static int qp_of_other(void)
 {
-	return rcv_alloc(fixture.other, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, NO_CHANNEL, 0,
+	return rcv_alloc(fixture.file.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, NO_CHANNEL, 0,
 			 &fixture.others);
 }
 
 static int drop_qp_of_other(bool done)
 {
 	(void)done;
-	return rcv_destroy(fixture.other, fixture.others.qp_num) ?:
+	return rcv_destroy(fixture.file.domain, fixture.others.qp_num) ?:
 	       rcv_unreg(&fixture.others);
 }
 
@@ -145,6 +159,37 @@ static int unregister_and_drop(bool done)
 static int mine_registered(void)
 {
 	return qp_of_other() ?: reg();
+}
+
+/* Where one registration more, on the same channel, needs more room in both. */
+static int crowd(void)
+{
+	int result = qp_of_other() ?: channel();
+	unsigned int i;
+
+	for (i = 0; !result && i < CROWD; i++)
+		result = rcv_reg(fixture.crowd[i].domain, fixture.others.qp_num, NO_CHANNEL, 0,
+				 &fixture.crowds[i]);
+	for (i = 0; !result && i < FULL; i++)
+		result = rcv_alloc(member.domain, 0, NULL, fixture.channel, 0, &fixture.full[i]);
+	return result;
+}
+
+static int reg_in_crowd(void)
+{
+	return rcv_reg(member.domain, fixture.others.qp_num, fixture.channel, 1, &fixture.mine);
+}
+
+static int disperse(bool done)
+{
+	int result = unregister(done);
+	unsigned int i;
+
+	for (i = 0; i < FULL; i++)
+		result |= rcv_unreg(&fixture.full[i]);
+	for (i = 0; i < CROWD; i++)
+		result |= rcv_unreg(&fixture.crowds[i]);
+	return result | close_channel(true) | drop_qp_of_other(done);
 }
 
 static int unreg(void)
@@ -224,6 +269,46 @@ static int unregister_always(bool done)
 	return rcv_unreg(&fixture.mine);
 }
 
+/* A channel of its own, with something to read. */
+static int unread(void)
+{
+	return qp_of_other() ?: channel() ?: reg_in_crowd() ?: rcv_unreg(&fixture.others) ?:
+	       rcv_destroy(member.domain, fixture.others.qp_num);
+}
+
+static int close_unread(void)
+{
+	return -close(fixture.channel);
+}
+
+/* A file with a QP of its own, and a registration with another's, on a channel. */
+static int busy_file(void)
+{
+	struct registration registration;
+	int result = qp_of_other();
+
+	if (result)
+		return result;
+	file_open(&fixture.passing, member.membership->domain_file);
+	fixture.channel = rcv_channel(fixture.passing.domain.uverbs_fd);
+	if (fixture.channel < 0)
+		return fixture.channel;
+	return rcv_alloc(fixture.passing.domain, 0, NULL, fixture.channel, 1, &registration) ?:
+	       rcv_reg(fixture.passing.domain, fixture.others.qp_num, fixture.channel, 2,
+		       &registration);
+}
+
+/* As an exit does it: nothing was given up before. */
+static int close_file(void)
+{
+	return -ibv_close_device(fixture.passing.node.context);
+}
+
+static int close_channel_and_drop(bool done)
+{
+	return close_channel(true) ?: drop_qp_of_other(done);
+}
+
 /* A domain of its own, with QPs, that the call closes for the last time. */
 static int private_domain(void)
 {
@@ -264,6 +349,7 @@ static const struct operation operations[] = {
 	{ "ALLOC in RESET", nothing, alloc_in_reset, unregister },
 	{ "ALLOC in RTR, with a channel", nothing, alloc_connected, destroy_and_unregister },
 	{ "REG", qp_of_other, reg, unregister_and_drop },
+	{ "REG where it is crowded", crowd, reg_in_crowd, disperse },
 	{ "UNREG", mine_registered, unreg, unregister_if_not_and_drop },
 	{ "MODIFY to INIT", qp_of_other, modify_to_init, drop_qp_of_other },
 	{ "MODIFY to RTR", qp_in_init, modify_to_rtr, drop_qp_of_other },
@@ -272,6 +358,8 @@ static const struct operation operations[] = {
 	{ "QUERY_DOMAIN", qp_of_other, list, drop_qp_of_other },
 	{ "DESTROY", qp_of_nobody, destroy, destroy_if_not },
 	{ "read", events_of_mine, read_event, unregister_always },
+	{ "a channel's close", unread, close_unread, unregister_always },
+	{ "a file's close", busy_file, close_file, close_channel_and_drop },
 	{ "the domain's last close", private_domain, close_domain, close_domain_if_not },
 };
 
@@ -309,8 +397,7 @@ static bool nth_fails(unsigned int n, int (*call)(void), int *result)
 static int sweep(void *argument)
 {
 	const struct operation *operation = &operations[*(unsigned int *)argument];
-	unsigned int n, failed = 0;
-	uint32_t count, total;
+	unsigned int n, failed = 0, left;
 	bool injected;
 	int result;
 
@@ -331,10 +418,11 @@ static int sweep(void *argument)
 			warnx("%s: allocation %u failed: cannot be undone", operation->name, n);
 			return -EBADMSG;
 		}
-		count = 0;
-		if (rcv_list(member.domain, 0, NULL, &count, &total) || total) {
-			warnx("%s: allocation %u failed: %u QPs are left", operation->name, n,
-			      total);
+		left = count_listed("domains") + count_listed("qps") +
+		       count_listed("registrations");
+		if (left) {
+			warnx("%s: allocation %u failed: %u objects are left", operation->name, n,
+			      left);
 			return -EBADMSG;
 		}
 		if (!injected)
@@ -351,33 +439,57 @@ static int sweep(void *argument)
 static int open_second_file(void *argument)
 {
 	struct membership *membership = argument;
-	struct ibv_xrcd *xrcd;
+	unsigned int i;
 
-	node_open(&fixture.node, "right");
-	xrcd = node_open_domain(&fixture.node, membership->domain_file);
-	fixture.other = domain_of(xrcd);
+	file_open(&fixture.file, membership->domain_file);
+	for (i = 0; i < CROWD; i++)
+		file_open(&fixture.crowd[i], membership->domain_file);
 	return 0;
 }
 
-static bool no_leak(void)
+/* The counts that limits go by are shown nowhere, but a limit of one tells that they are 0. */
+static int creates_one_and_no_more(void *argument)
+{
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+	struct registration first, second;
+
+	(void)argument;
+	CHECK(!syscall(SYS_capget, &header, data));
+	data[CAP_TO_INDEX(CAP_SYS_RESOURCE)].effective &= ~CAP_TO_MASK(CAP_SYS_RESOURCE);
+	CHECK(!syscall(SYS_capset, &header, data));
+	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &first));
+	CHECK(rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &second) == -EDQUOT);
+	return rcv_unreg(&first);
+}
+
+static bool limits_count_none(struct actor *actor, const char *parameter)
+{
+	bool right;
+
+	write_file(parameter, "1");
+	right = DO(*actor, creates_one_and_no_more, NULL);
+	write_file(parameter, "0");
+	return right;
+}
+
+/* Whether anything is charged to the group that this process and its children are in. */
+static bool charged(void)
 {
 	char line[256];
-	bool clean = true;
-	FILE *file;
+	bool any = false;
+	FILE *file = fopen(GROUP "/rdma.current", "re");
 
-	/* Nothing younger than five seconds is reported. */
-	sleep(6);
-	write_file("/sys/kernel/debug/kmemleak", "scan");
-	file = fopen("/sys/kernel/debug/kmemleak", "re");
 	if (!file)
-		err(1, "kmemleak");
+		err(1, GROUP);
 	while (fgets(line, sizeof(line), file)) {
-		clean = false;
-		line[strcspn(line, "\n")] = '\0';
-		ktap_note("%s", line);
+		const char *number = line;
+
+		while ((number = strchr(number, '=')))
+			any |= strtoul(++number, NULL, 10) != 0;
 	}
 	fclose(file);
-	return clean;
+	return any;
 }
 
 int main(void)
@@ -388,11 +500,15 @@ int main(void)
 	unsigned int *index, i;
 	struct counts before;
 
-	ktap_start("every allocation fails once", OPERATIONS + 2);
+	ktap_start("every allocation fails once", OPERATIONS + 4);
 	write_file("/sys/kernel/debug/failslab/ignore-gfp-wait", "N");
 	/* A line and a stack per failure is not what the log is for. */
 	write_file("/sys/kernel/debug/failslab/verbose", "0");
 	write_file("/sys/kernel/debug/fail_page_alloc/verbose", "0");
+	write_file(CGROUP "/cgroup.subtree_control", "+rdma");
+	if (mkdir(GROUP, 0700))
+		err(1, GROUP);
+	write_file(GROUP "/cgroup.procs", "0");
 	before = count_objects();
 	membership = membership_new(DOMAIN_FILE, 0, 0);
 	membership->wants_events = true;
@@ -415,10 +531,16 @@ int main(void)
 				  *index, failed);
 		ktap_result(failed >= 0, operations[i].name);
 	}
+	ktap_result(limits_count_none(&a, PARAMETERS "/max_qps_per_domain") &
+		    limits_count_none(&a, PARAMETERS "/max_qps_per_user"),
+		    "nothing is left that limits count");
 	actor_exit(&a);
 	actor_exit(&remote_actor);
 	ktap_result(counts_return_to(&before, 5), "nothing is left");
-	ktap_result(no_leak(), "nothing has leaked");
+	ktap_result(!charged(), "nothing is charged to the cgroup");
+	write_file(CGROUP "/cgroup.procs", "0");
+	rmdir(GROUP);
+	ktap_result(nothing_leaked(), "nothing has leaked");
 	unlink(DOMAIN_FILE);
 	return ktap_end();
 }
