@@ -7,6 +7,8 @@
 here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 # shellcheck source=qemu/tests/ktap.sh
 . "$here/../ktap.sh"
+# shellcheck source=qemu/tests/pair.sh
+. "$here/../pair.sh"
 
 hca=mlx4_0
 sysfs=/sys/class/infiniband/$hca
@@ -15,7 +17,9 @@ trap 'jobs -p | xargs -r kill 2>/dev/null; rm -rf "$scratch"' EXIT
 cd "$scratch" || exit 1
 
 # The distribution's own program with the distribution's own libraries.
-stock() { env -u LD_LIBRARY_PATH -u PYTHONPATH PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"; }
+server=(env -u LD_LIBRARY_PATH -u PYTHONPATH PATH=/usr/sbin:/usr/bin:/sbin:/bin)
+client=("${server[@]}")
+stock() { "${server[@]}" "$@"; }
 
 # The model's control; a real card has none.
 ctl() { "$LAB_BUILD_ROOT/vmlx4/release/vmlx4ctl" "$@"; }
@@ -48,42 +52,6 @@ within() { # within SECONDS COMMAND…
 port_state() { cut -d: -f1 "$sysfs/ports/$1/state"; }
 active() { [ "$(port_state 1)" = 4 ] && [ "$(port_state 2)" = 4 ]; }
 
-# Waits until a TCP port is listened on. Fails when PID, the server, has gone.
-listening() { # listening PORT PID
-	until [ -n "$(ss -Htln "sport = :$1")" ]; do
-		kill -0 "$2" 2>/dev/null || return
-		sleep 0.1
-	done
-}
-
-# Runs a server, its client when the server listens, and succeeds if both do.
-pair() { # pair PORT SERVER-COMMAND… -- CLIENT-COMMAND…
-	local port=$1 server=() pid log status=0
-	shift
-	while [ "$1" != -- ]; do
-		server+=("$1")
-		shift
-	done
-	shift
-	log=$(mktemp)
-	stock timeout -k 5 90 "${server[@]}" >"$log" 2>&1 &
-	pid=$!
-	if listening "$port" "$pid"; then
-		stock timeout -k 5 90 "$@" || {
-			status=$?
-			echo "client: exit status $status"
-			kill "$pid" 2>/dev/null
-		}
-	fi
-	wait "$pid" || {
-		status=$?
-		echo "server: exit status $status"
-		sed 's/^/server: /' "$log"
-	}
-	rm -f "$log"
-	return $status
-}
-
 # One of rdma-core's example programs from port 2 to port 1.
 pingpong() { # pingpong TYPE [OPTION…]
 	local common=(-d "$hca" -n 50 -p 18515)
@@ -95,24 +63,12 @@ pingpong() { # pingpong TYPE [OPTION…]
 
 # The XRC one: its clients are processes that share a domain.
 xsrq_pingpong() { # xsrq_pingpong CLIENTS [OPTION…]
-	local clients=$1 common server client pids=() pid status=0
+	local clients=$1
 	shift
-	common=(-d "$hca" -n 50 -p 18516 "$@")
+	set -- -d "$hca" -n 50 -p 18516 "$@"
 	rm -f /tmp/xrc_domain
-	stock timeout -k 5 90 ibv_xsrq_pingpong -i 1 -c "$clients" "${common[@]}" &
-	server=$!
-	listening 18516 $server || {
-		wait $server
-		return 1
-	}
-	for client in $(seq "$clients"); do
-		stock timeout -k 5 90 ibv_xsrq_pingpong -i 2 "${common[@]}" localhost &
-		pids+=($!)
-	done
-	for pid in "${pids[@]}" $server; do
-		wait "$pid" || status=$?
-	done
-	return $status
+	pair -c "$clients" 18516 ibv_xsrq_pingpong -i 1 -c "$clients" "$@" \
+		-- ibv_xsrq_pingpong -i 2 "$@" localhost
 }
 
 # A pair that goes on until it is told not to, or until its device goes: pids in $stream.

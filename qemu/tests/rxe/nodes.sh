@@ -8,12 +8,16 @@
 here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 # shellcheck source=qemu/tests/ktap.sh
 . "$here/../ktap.sh"
+# shellcheck source=qemu/tests/pair.sh
+. "$here/../pair.sh"
 # shellcheck source=/dev/null
 . "$LAB_BUILD_ROOT/rdma-core/env.sh"
 programs=$LAB_BUILD_ROOT/tests/rxe
 
-left() { ip netns exec left "$@"; }
-right() { ip netns exec right "$@"; }
+server=(ip netns exec right)
+client=(ip netns exec left)
+left() { "${client[@]}" "$@"; }
+right() { "${server[@]}" "$@"; }
 
 # The index of a node's RoCE v2 GID for its IPv4 address, which tools want to be told.
 gid_index() { # gid_index NODE ADDRESS
@@ -27,40 +31,22 @@ gid_index() { # gid_index NODE ADDRESS
 left_gid=$(gid_index left 10.0.0.1)
 right_gid=$(gid_index right 10.0.0.2)
 
-# Waits until right listens on a TCP port. Fails when PID, the server, has gone.
-listening() { # listening PORT PID
-	until [ -n "$(right ss -Htln "sport = :$1")" ]; do
-		kill -0 "$2" 2>/dev/null || return
-		sleep 0.1
-	done
+# One of perftest's programs between the nodes.
+perftest() { # perftest PORT PROGRAM [OPTION…]
+	local port=$1 program=$2
+	shift 2
+	set -- -F -p "$port" "$@"
+	pair "$port" "$program" -d rxe_right -x "$right_gid" "$@" \
+		-- "$program" -d rxe_left -x "$left_gid" "$@" 10.0.0.2
 }
 
-# Runs a server in right, its client in left when the server listens, and
-# succeeds if both do. Each is given at most three minutes.
-pair() { # pair PORT SERVER-COMMAND… -- CLIENT-COMMAND…
-	local port=$1 server=() pid log status=0
+# rdma-core's XRC example. Its clients are processes that share one domain; the server answers
+# through the target QP of one client into the SRQ of another.
+xsrq_pingpong() { # xsrq_pingpong CLIENTS [OPTION…]
+	local clients=$1
 	shift
-	while [ "$1" != -- ]; do
-		server+=("$1")
-		shift
-	done
-	shift
-	log=$(mktemp)
-	# Not through the function: $! has to be the command, not a shell around it.
-	ip netns exec right timeout -k 5 180 "${server[@]}" >"$log" 2>&1 &
-	pid=$!
-	if listening "$port" "$pid"; then
-		left timeout -k 5 180 "$@" || {
-			status=$?
-			echo "client: exit status $status"
-			kill "$pid" 2>/dev/null
-		}
-	fi
-	wait "$pid" || {
-		status=$?
-		echo "server: exit status $status"
-		sed 's/^/server: /' "$log"
-	}
-	rm -f "$log"
-	return $status
+	set -- -p 18515 "$@"
+	rm -f /tmp/xrc_domain
+	pair -c "$clients" 18515 ibv_xsrq_pingpong -d rxe_right -g "$right_gid" -c "$clients" "$@" \
+		-- ibv_xsrq_pingpong -d rxe_left -g "$left_gid" "$@" 10.0.0.2
 }

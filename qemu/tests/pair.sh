@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# A server and its clients. Where each runs is for the script that includes this to say, in the
+# words that such a command begins with:
+#
+#	server=(ip netns exec right)
+#	client=(ip netns exec left)
+
+# Waits until the server's side listens on a TCP port. Fails when PID, the server, has gone.
+listening() { # listening PORT PID
+	until [ -n "$("${server[@]:?}" ss -Htln "sport = :$1")" ]; do
+		kill -0 "$2" 2>/dev/null || return
+		sleep 0.1
+	done
+}
+
+# Runs a server and, when it listens, its client, or several at once; succeeds if all do. Each
+# is given at most three minutes.
+pair() { # pair [-c CLIENTS] PORT SERVER-COMMAND… -- CLIENT-COMMAND…
+	local clients=1 port command=() server_pid pid pids=() log status=0
+	[ "$1" != -c ] || {
+		clients=$2
+		shift 2
+	}
+	port=$1
+	shift
+	while [ "$1" != -- ]; do
+		command+=("$1")
+		shift
+	done
+	shift
+	log=$(mktemp)
+	# Not through a function: $! has to be the command, not a shell around it.
+	"${server[@]}" timeout -k 5 180 "${command[@]}" >"$log" 2>&1 &
+	server_pid=$!
+	if listening "$port" $server_pid; then
+		while [ ${#pids[@]} -lt "$clients" ]; do
+			"${client[@]:?}" timeout -k 5 180 "$@" &
+			pids+=($!)
+		done
+		for pid in "${pids[@]}"; do
+			wait "$pid" || {
+				status=$?
+				echo "client: exit status $status"
+				kill "$server_pid" 2>/dev/null
+			}
+		done
+	fi
+	wait "$server_pid" || {
+		status=$?
+		echo "server: exit status $status"
+		sed 's/^/server: /' "$log"
+	}
+	rm -f "$log"
+	return $status
+}
