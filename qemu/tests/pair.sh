@@ -7,9 +7,12 @@
 #	server=(ip netns exec right)
 #	client=(ip netns exec left)
 
-# Waits until the server's side listens on a TCP port. Fails when PID, the server, has gone.
+# Waits until somebody in the network namespace of PID, the server, listens on a TCP port. Fails
+# when PID has gone.
 listening() { # listening PORT PID
-	until [ -n "$("${server[@]:?}" ss -Htln "sport = :$1")" ]; do
+	local port
+	printf -v port ':%04X .* 0A ' "$1"
+	until grep -qs "$port" /proc/"$2"/net/tcp{,6}; do
 		kill -0 "$2" 2>/dev/null || return
 		sleep 0.1
 	done
