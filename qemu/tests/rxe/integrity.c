@@ -254,7 +254,6 @@ static uint32_t next_on(unsigned int srq, unsigned int sender, uint32_t seq)
 	return seq;
 }
 
-
 static void check(struct receive_queue *queue, struct exposed *exposed,
 		  unsigned int srq, unsigned int sender, const struct ibv_wc *wc)
 {
