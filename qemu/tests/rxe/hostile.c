@@ -14,6 +14,7 @@
  */
 
 #define _GNU_SOURCE
+#include <arpa/inet.h>
 #include <err.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -44,8 +45,9 @@ enum {
 	NAK_INVALID_REQUEST = 0x61,
 	NAK_REMOTE_ACCESS = 0x62,
 	NAK_OPERATIONAL = 0x63,
-	RNR_NAK = 0x20,		/* plus the timer's code */
-	NONE = -1,
+	RNR_NAK = 0x21,		/* with the timer of qp_connect() */
+
+	IMMEDIATE = 0x1badcafe,
 };
 
 static struct node node;
@@ -81,7 +83,7 @@ static bool post(struct ibv_srq *srq, struct ibv_mr *mr)
 		.length = mr->length,
 		.lkey = mr->lkey,
 	};
-	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad;
+	struct ibv_recv_wr wr = { .wr_id = (uintptr_t)srq, .sg_list = &sge, .num_sge = 1 }, *bad;
 
 	return !ibv_post_srq_recv(srq, &wr, &bad);
 }
@@ -92,14 +94,14 @@ static void replenish(struct ibv_srq *srq, struct ibv_mr *mr)
 		;
 }
 
-/* Empties a CQ. Counts what succeeded: a message cut short may complete in error. */
+/* Empties a CQ, counts, and keeps the last completion. */
 static unsigned int drain(struct ibv_cq *cq, struct ibv_wc *last)
 {
 	unsigned int count = 0;
 	struct ibv_wc wc;
 
 	while (ibv_poll_cq(cq, 1, &wc) > 0) {
-		count += wc.status == IBV_WC_SUCCESS;
+		count++;
 		if (last)
 			*last = wc;
 	}
@@ -127,8 +129,10 @@ static void reset(struct ibv_qp *qp)
 		err(1, "reset of QP %#x", qp->qp_num);
 }
 
-static void connect_to_nobody(struct ibv_qp *qp)
+/* Connects to a QP that does not exist at an address. */
+static void connect_to(struct ibv_qp *qp, const char *address)
 {
+	struct in_addr ipv4 = { .s_addr = inet_addr(address) };
 	struct path path = {
 		.gid = node.gid,
 		.qp_num = PEER_QP,
@@ -137,7 +141,7 @@ static void connect_to_nobody(struct ibv_qp *qp)
 		.timeout = 0,
 	};
 
-	path.gid.raw[15] = 1;			/* 10.0.0.2's neighbour */
+	memcpy(path.gid.raw + 12, &ipv4, sizeof(ipv4));
 	qp_connect(&node, qp, &path);
 }
 
@@ -148,7 +152,7 @@ static void refresh(void)
 
 	reset(target);
 	psn = (psn * 5 + 0x123457) & 0xffffff;
-	connect_to_nobody(target);
+	connect_to(target, PEER);
 	drain(cq, NULL);
 	drain(foreign_cq, NULL);
 	replenish(srq, mr);
@@ -168,7 +172,7 @@ static void set_up(void)
 		.cap = { .max_send_wr = 4, .max_send_sge = 1 },
 	};
 	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-		     IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+		     IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
 
 	node_enter("right");
 	node_open(&node, "right");
@@ -197,13 +201,13 @@ static void set_up(void)
 	empty_srq = node_create_xrc_srq(&node, node.pd, domain, cq, DEPTH);
 	target = node_create_target(&node, domain);
 	initiator = node_create_initiator(&node, cq, 8);
-	connect_to_nobody(initiator);
+	connect_to(initiator, PEER);
 	rc.send_cq = rc.recv_cq = cq;
 	rc.srq = plain_srq;
 	connected = plain_srq ? ibv_create_qp(node.pd, &rc) : NULL;
 	if (!connected)
 		err(1, "ordinary SRQ and RC QP");
-	connect_to_nobody(connected);
+	connect_to(connected, PEER);
 	replenish(plain_srq, mr);
 }
 
@@ -233,13 +237,19 @@ static const uint8_t *pattern(void)
 	return bytes;
 }
 
+static bool has_immediate(uint8_t operation)
+{
+	return operation == SEND_LAST_IMM || operation == SEND_ONLY_IMM ||
+	       operation == WRITE_LAST_IMM || operation == WRITE_ONLY_IMM;
+}
+
 static void send_message(uint8_t operation, uint32_t at_psn, uint32_t srqn, size_t size)
 {
 	struct packet packet = start(operation, at_psn);
 
 	packet_u32(&packet, srqn);
-	if (operation == SEND_LAST_IMM || operation == SEND_ONLY_IMM)
-		packet_u32(&packet, 0x1badcafe);
+	if (has_immediate(operation))
+		packet_u32(&packet, IMMEDIATE);
 	packet_payload(&packet, pattern(), size);
 	go(&packet);
 }
@@ -253,19 +263,22 @@ static void rdma(uint8_t operation, uint32_t at_psn, uint32_t srqn, uint64_t add
 	packet_u64(&packet, address);
 	packet_u32(&packet, rkey);
 	packet_u32(&packet, length);
+	if (has_immediate(operation))
+		packet_u32(&packet, IMMEDIATE);
 	packet_payload(&packet, pattern(), size);
 	go(&packet);
 }
 
-static void atomic_add(uint32_t at_psn, uint64_t address, uint32_t rkey)
+static void atomic(uint8_t operation, uint32_t at_psn, uint64_t address, uint32_t rkey,
+		   uint64_t swap_or_add, uint64_t compare)
 {
-	struct packet packet = start(FETCH_ADD, at_psn);
+	struct packet packet = start(operation, at_psn);
 
 	packet_u32(&packet, srq_number(srq));
 	packet_u64(&packet, address);
 	packet_u32(&packet, rkey);
-	packet_u64(&packet, 1);
-	packet_u64(&packet, 0);
+	packet_u64(&packet, swap_or_add);
+	packet_u64(&packet, compare);
 	go(&packet);
 }
 
@@ -303,16 +316,36 @@ static bool refused(int syndrome, uint32_t at_psn)
 	return true;
 }
 
+/* So many completions have come, all of them good. */
 static bool completions(unsigned int expected)
 {
+	uint64_t end = now_ns() + ANSWER_MS * 1000000ull;
 	unsigned int found = 0;
-	uint64_t end = now_ns() + (expected ? ANSWER_MS * 1000000ull : 0);
+	struct ibv_wc wc;
 
-	do
-		found += drain(cq, NULL);
-	while (found < expected && now_ns() < end);
-	found += drain(cq, NULL);
+	do {
+		while (ibv_poll_cq(cq, 1, &wc) > 0) {
+			if (wc.status)
+				return wrong("a completion: %s", ibv_wc_status_str(wc.status));
+			found++;
+		}
+	} while (found < expected && now_ns() < end);
 	return found == expected || wrong("%u completions instead of %u", found, expected);
+}
+
+/* The one completion is of a receive that the message took from an SRQ in vain. */
+static bool taken_in_vain(struct ibv_srq *from, enum ibv_wc_status status)
+{
+	uint64_t end = now_ns() + ANSWER_MS * 1000000ull;
+	struct ibv_wc wc;
+
+	while (ibv_poll_cq(cq, 1, &wc) <= 0)
+		if (now_ns() > end)
+			return wrong("the receive does not complete");
+	if (wc.status != status || wc.qp_num != target->qp_num || wc.wr_id != (uintptr_t)from)
+		return wrong("%s from QP %#x, of %s SRQ", ibv_wc_status_str(wc.status), wc.qp_num,
+			     wc.wr_id == (uintptr_t)from ? "the right" : "another");
+	return completions(0);
 }
 
 /* The answer to a packet can be here before the QP is in its next state. */
@@ -350,13 +383,18 @@ static bool events(uint64_t expected)
 
 #define EVENT(type) (1ull << IBV_EVENT_##type)
 
-static bool killed(int syndrome, uint32_t at_psn, uint64_t event)
+static bool dead(int syndrome, uint32_t at_psn, uint64_t event)
 {
 	bool right = refused(syndrome, at_psn);
 
 	right &= events(event | EVENT(QP_LAST_WQE_REACHED));
-	right &= in_state(target, IBV_QPS_ERR);
-	return right & completions(0);
+	return right & in_state(target, IBV_QPS_ERR);
+}
+
+/* The same, and no receive was taken. */
+static bool killed(int syndrome, uint32_t at_psn, uint64_t event)
+{
+	return dead(syndrome, at_psn, event) & completions(0);
 }
 
 /* What went before was ignored: the next answer is to this good message. */
@@ -393,35 +431,99 @@ static bool good_message(void)
 	return right & events(0);
 }
 
-static bool every_request(void)
+/* Waits for the acknowledgement of the last of several packets; those before may be merged. */
+static bool acknowledged_up_to(uint32_t last)
 {
-	uint32_t number = srq_number(srq);
-	uint32_t at = psn;
-	size_t mtu = mtu_bytes();
+	struct answer answer;
+
+	while (link_answer(&link_, PEER_QP, ANSWER_MS, &answer)) {
+		if (answer.opcode != (XRC | ACKNOWLEDGE) || answer.syndrome > 0x1f)
+			return wrong("answer %#x, syndrome %#x to psn %#x", answer.opcode,
+				     answer.syndrome, answer.psn);
+		if (answer.psn == last)
+			return true;
+	}
+	return wrong("no answer to psn %#x", last);
+}
+
+/* One message of these packets, the first of them with RETH if the message is a WRITE. */
+static bool message_arrives(const uint8_t *operations, unsigned int count)
+{
+	bool write = operations[0] >= WRITE_FIRST;
+	uint8_t last = operations[count - 1];
+	size_t mtu = mtu_bytes(), size = (count - 1) * mtu + 77, at;
+	bool right;
+	unsigned int i;
+
+	memset(buffer, 0, sizeof(buffer));
+	for (i = 0; i < count; i++) {
+		size_t bytes = i < count - 1 ? mtu : 77;
+
+		if (i == 0 && write)
+			rdma(operations[i], psn + i, srq_number(srq), (uintptr_t)buffer,
+			     mr->rkey, size, bytes);
+		else
+			send_message(operations[i], psn + i, srq_number(srq), bytes);
+	}
+	right = acknowledged_up_to(psn + count - 1);
+	psn += count;
+	for (at = 0; at < size; at += mtu)
+		right &= !memcmp(buffer + at, pattern(), size - at < mtu ? size - at : mtu) ||
+			 wrong("operation %#x: wrong data at %zu", last, at);
+	if (!write || has_immediate(last)) {
+		struct ibv_wc wc = {};
+
+		if (drain(cq, &wc) != 1 || wc.status || wc.byte_len != size ||
+		    !!(wc.wc_flags & IBV_WC_WITH_IMM) != has_immediate(last) ||
+		    (has_immediate(last) && wc.imm_data != htonl(IMMEDIATE)))
+			return wrong("operation %#x: %s, %u bytes, flags %#x", last,
+				     ibv_wc_status_str(wc.status), wc.byte_len, wc.wc_flags);
+	}
+	return right & completions(0);
+}
+
+#define MESSAGE(...) \
+	message_arrives((uint8_t[]){ __VA_ARGS__ }, sizeof((uint8_t[]){ __VA_ARGS__ }))
+
+static bool every_message(void)
+{
+	bool right = MESSAGE(SEND_ONLY);
+
+	right &= MESSAGE(SEND_ONLY_IMM);
+	right &= MESSAGE(SEND_FIRST, SEND_LAST);
+	right &= MESSAGE(SEND_FIRST, SEND_MIDDLE, SEND_LAST_IMM);
+	right &= MESSAGE(WRITE_ONLY);
+	right &= MESSAGE(WRITE_ONLY_IMM);
+	right &= MESSAGE(WRITE_FIRST, WRITE_MIDDLE, WRITE_LAST);
+	right &= MESSAGE(WRITE_FIRST, WRITE_LAST_IMM);
+	return right & events(0);
+}
+
+static bool read_and_atomics(void)
+{
+	uint64_t *word = (uint64_t *)buffer;
 	struct answer answer;
 	bool right = true;
 
-	send_message(SEND_FIRST, at++, number, mtu);
-	send_message(SEND_MIDDLE, at++, number, mtu);
-	send_message(SEND_LAST_IMM, at++, number, 1);
-	rdma(WRITE_ONLY, at++, number, (uintptr_t)buffer + 8192, mr->rkey, 77, 77);
-	while (link_answer(&link_, PEER_QP, 200, &answer))
-		right &= answer.syndrome < 0x20 || wrong("syndrome %#x", answer.syndrome);
-	right &= completions(1);
-	right &= !memcmp(buffer, pattern(), mtu) && !memcmp(buffer + mtu, pattern(), mtu) &&
-		 !memcmp(buffer + 8192, pattern(), 77);
-
-	rdma(READ_REQUEST, at, number, (uintptr_t)buffer + 8192, mr->rkey, 77, 0);
-	if (!link_answer(&link_, PEER_QP, ANSWER_MS, &answer) || answer.psn != at ||
+	memcpy(buffer, pattern(), 77);
+	rdma(READ_REQUEST, psn, srq_number(srq), (uintptr_t)buffer, mr->rkey, 77, 0);
+	if (!link_answer(&link_, PEER_QP, ANSWER_MS, &answer) || answer.psn != psn ||
 	    answer.opcode != (XRC | READ_RESPONSE_ONLY) || answer.size != 4 + 80 ||
 	    memcmp(answer.body + 4, pattern(), 77))
 		right = wrong("no good READ response");
-	at++;
-	memset(buffer, 0, 8);
-	atomic_add(at, (uintptr_t)buffer, mr->rkey);
-	if (!link_answer(&link_, PEER_QP, ANSWER_MS, &answer) || answer.psn != at ||
-	    answer.opcode != (XRC | ATOMIC_ACKNOWLEDGE) || *(uint64_t *)buffer != 1)
-		right = wrong("no good atomic acknowledgement");
+
+	*word = 5;
+	atomic(FETCH_ADD, ++psn, (uintptr_t)buffer, mr->rkey, 3, 0);
+	if (!link_answer(&link_, PEER_QP, ANSWER_MS, &answer) || answer.psn != psn ||
+	    answer.opcode != (XRC | ATOMIC_ACKNOWLEDGE) || answer.body[11] != 5 || *word != 8)
+		right = wrong("no good acknowledgement of FETCH & ADD");
+	atomic(COMPARE_SWAP, ++psn, (uintptr_t)buffer, mr->rkey, 13, 8);
+	if (!link_answer(&link_, PEER_QP, ANSWER_MS, &answer) || answer.psn != psn ||
+	    answer.opcode != (XRC | ATOMIC_ACKNOWLEDGE) || answer.body[11] != 8 || *word != 13)
+		right = wrong("no good acknowledgement of COMPARE & SWAP");
+	atomic(COMPARE_SWAP, ++psn, (uintptr_t)buffer, mr->rkey, 21, 8);
+	if (!link_answer(&link_, PEER_QP, ANSWER_MS, &answer) || answer.body[11] != 13 || *word != 13)
+		right = wrong("COMPARE & SWAP does not compare");
 	return right & events(0);
 }
 
@@ -457,7 +559,8 @@ static bool srq_changes(void)
 	if (!acknowledged(psn))
 		return false;
 	send_message(SEND_LAST, psn + 1, srq_number(second_srq), 32);
-	return killed(NAK_REMOTE_ACCESS, psn + 1, EVENT(QP_ACCESS_ERR));
+	return dead(NAK_REMOTE_ACCESS, psn + 1, EVENT(QP_ACCESS_ERR)) &
+	       taken_in_vain(srq, IBV_WC_REM_ACCESS_ERR);
 }
 
 static bool srq_goes(void)
@@ -477,6 +580,42 @@ static bool srq_goes(void)
 	send_message(SEND_LAST, psn + 1, number, 32);
 	return killed(NAK_REMOTE_ACCESS, psn + 1, EVENT(QP_ACCESS_ERR)) &
 	       (ms < AT_ONCE_MS || wrong("destroying the SRQ took %lu ms", ms));
+}
+
+/* Packets for an SRQ are on their way, some of them being handled, when it is destroyed. */
+static bool srqs_under_fire(void)
+{
+	unsigned int i, j, arrived = 0, refusals = 0;
+	uint64_t slowest = 0;
+
+	for (i = 0; i < 64; i++) {
+		struct ibv_srq *gone = node_create_xrc_srq(&node, node.pd, domain, cq, DEPTH);
+		uint32_t number = srq_number(gone);
+		struct answer answer;
+		uint64_t start_ns, ns;
+
+		replenish(gone, mr);
+		for (j = 0; j < 8; j++)
+			send_message(SEND_ONLY, psn + j, number, 32);
+		start_ns = now_ns();
+		if (ibv_destroy_srq(gone))
+			return wrong("the SRQ cannot be destroyed");
+		ns = now_ns() - start_ns;
+		slowest = ns > slowest ? ns : slowest;
+		for (j = 0; j < 8 && link_answer(&link_, PEER_QP, ANSWER_MS, &answer); j++) {
+			if (answer.opcode != (XRC | ACKNOWLEDGE) ||
+			    (answer.syndrome > 0x1f && answer.syndrome != NAK_REMOTE_ACCESS))
+				return wrong("syndrome %#x", answer.syndrome);
+			if (answer.syndrome == NAK_REMOTE_ACCESS)
+				break;
+		}
+		refusals += j < 8;
+		arrived += drain(cq, NULL);
+		refresh();
+	}
+	ktap_note("%u messages arrived, %u SRQs went before their last one, slowest in %lu us",
+		  arrived, refusals, slowest / 1000);
+	return slowest < AT_ONCE_MS * 1000000ull || wrong("destroying an SRQ took too long");
 }
 
 static bool repeated_after_srq_is_gone(void)
@@ -568,7 +707,7 @@ static bool psn_behind(void)
 	return ignored();
 }
 
-static bool stranger(void)
+static void stranger_sends(void)
 {
 	struct packet packet;
 
@@ -576,7 +715,19 @@ static bool stranger(void)
 	packet_u32(&packet, srq_number(srq));
 	packet_payload(&packet, pattern(), 32);
 	go(&packet);
-	return ignored();
+}
+
+static bool stranger(void)
+{
+	bool right;
+
+	stranger_sends();
+	right = ignored();
+	/* Nothing but the address was wrong: a QP connected to the stranger takes it. */
+	reset(target);
+	connect_to(target, STRANGER);
+	stranger_sends();
+	return right & acknowledged(psn) & completions(1);
 }
 
 static bool bad_icrc(void)
@@ -617,15 +768,15 @@ static bool first_without_last(void)
 	if (!acknowledged(psn))
 		return false;
 	send_message(SEND_ONLY, psn + 1, srq_number(srq), 32);
-	/* A receive was taken for the message: its completion tells of the error. */
-	return refused(NAK_INVALID_REQUEST, psn + 1) & in_state(target, IBV_QPS_ERR);
+	/* Its completion tells of the error, so that no event has to. */
+	return dead(NAK_INVALID_REQUEST, psn + 1, 0) &
+	       taken_in_vain(srq, IBV_WC_REM_INV_REQ_ERR);
 }
 
 static bool short_middle(void)
 {
 	send_message(SEND_FIRST, psn, srq_number(srq), 100);
-	/* As above: the completion tells. */
-	return killed(NAK_INVALID_REQUEST, psn, 0);
+	return dead(NAK_INVALID_REQUEST, psn, 0) & taken_in_vain(srq, IBV_WC_REM_INV_REQ_ERR);
 }
 
 static bool bad_rkey(void)
@@ -649,47 +800,84 @@ static bool other_pd_read(void)
 
 static bool other_pd_atomic(void)
 {
-	atomic_add(psn, (uintptr_t)other_buffer, other_mr->rkey);
+	atomic(FETCH_ADD, psn, (uintptr_t)other_buffer, other_mr->rkey, 1, 0);
 	return killed(NAK_REMOTE_ACCESS, psn, EVENT(QP_ACCESS_ERR)) &
 	       (other_buffer[0] == 0 || wrong("it was counted"));
 }
 
-static bool other_pd_invalidate(void)
+/* User space's regions cannot be; those of the kernel are seen to by rxe/invalidate. */
+static bool bad_invalidate(void)
 {
 	struct packet packet = start(SEND_ONLY_INVALIDATE, psn);
+	bool right;
 
 	packet_u32(&packet, srq_number(srq));
-	packet_u32(&packet, other_mr->rkey);
+	packet_u32(&packet, mr->rkey);
 	packet_payload(&packet, pattern(), 32);
 	go(&packet);
-	if (!events(EVENT(QP_LAST_WQE_REACHED)) || !in_state(target, IBV_QPS_ERR))
-		return false;
+	/* The message itself is executed by then. */
+	right = acknowledged(psn);
+	right &= events(EVENT(QP_LAST_WQE_REACHED));
+	right &= in_state(target, IBV_QPS_ERR);
+	right &= taken_in_vain(srq, IBV_WC_REM_INV_REQ_ERR);
 
-	/* Through an SRQ of its own domain the region still works. */
 	refresh();
-	{
-		struct ibv_srq *own = node_create_xrc_srq(&node, other_pd, domain, cq, DEPTH);
-		bool right;
+	rdma(WRITE_ONLY, psn, srq_number(srq), (uintptr_t)buffer, mr->rkey, 64, 64);
+	return right & acknowledged(psn);
+}
 
-		rdma(WRITE_ONLY, psn, srq_number(own), (uintptr_t)other_buffer,
-		     other_mr->rkey, 64, 64);
-		right = acknowledged(psn);
-		right &= !memcmp(other_buffer, pattern(), 64) || wrong("it was not written");
-		memset(other_buffer, 0, 64);
-		return right & !ibv_destroy_srq(own);
-	}
+/* Through an SRQ of its own protection domain the other region is accessible. */
+static bool own_pd_write(void)
+{
+	struct ibv_srq *own = node_create_xrc_srq(&node, other_pd, domain, cq, DEPTH);
+	bool right;
+
+	rdma(WRITE_ONLY, psn, srq_number(own), (uintptr_t)other_buffer, other_mr->rkey, 64, 64);
+	right = acknowledged(psn);
+	right &= !memcmp(other_buffer, pattern(), 64) || wrong("it was not written");
+	memset(other_buffer, 0, 64);
+	return right & !ibv_destroy_srq(own);
+}
+
+/* Of the SRQ's protection domain all are; one of type 2 is its QP's alone, too. */
+static bool memory_windows(void)
+{
+	struct ibv_mw *any = ibv_alloc_mw(node.pd, IBV_MW_TYPE_1);
+	struct ibv_mw *of_qp = ibv_alloc_mw(node.pd, IBV_MW_TYPE_2);
+	struct ibv_mw_bind bind = {
+		.bind_info = {
+			.mr = mr,
+			.addr = (uintptr_t)buffer,
+			.length = 64,
+			.mw_access_flags = IBV_ACCESS_REMOTE_WRITE,
+		},
+	};
+	struct ibv_send_wr wr = { .opcode = IBV_WR_BIND_MW, .bind_mw.bind_info = bind.bind_info };
+	struct ibv_send_wr *bad;
+	bool right;
+
+	if (!any || !of_qp)
+		err(1, "memory windows");
+	wr.bind_mw.mw = of_qp;
+	wr.bind_mw.rkey = ibv_inc_rkey(of_qp->rkey);
+	right = !ibv_bind_mw(initiator, any, &bind) && completions(1) &&
+		!ibv_post_send(initiator, &wr, &bad) && completions(1);
+	if (!right)
+		wrong("the windows cannot be bound");
+
+	rdma(WRITE_ONLY, psn, srq_number(srq), (uintptr_t)buffer, any->rkey, 64, 64);
+	right &= acknowledged(psn);
+	right &= !memcmp(buffer, pattern(), 64) || wrong("it was not written");
+	psn++;
+	rdma(WRITE_ONLY, psn, srq_number(srq), (uintptr_t)buffer, wr.bind_mw.rkey, 64, 64);
+	right &= killed(NAK_REMOTE_ACCESS, psn, EVENT(QP_ACCESS_ERR));
+	return right & !ibv_dealloc_mw(any) & !ibv_dealloc_mw(of_qp);
 }
 
 static bool nothing_posted(void)
 {
-	struct answer answer;
-
 	send_message(SEND_ONLY, psn, srq_number(empty_srq), 32);
-	if (!link_answer(&link_, PEER_QP, ANSWER_MS, &answer))
-		return wrong("no answer");
-	if ((answer.syndrome & 0xe0) != RNR_NAK || answer.psn != psn)
-		return wrong("syndrome %#x instead of an RNR NAK", answer.syndrome);
-	return ignored();
+	return refused(RNR_NAK, psn) & ignored();
 }
 
 static bool last_wqe_once(void)
@@ -790,9 +978,8 @@ static void good_packet(struct packet *packet, uint32_t at_psn, uint32_t read_ps
 			packet_u64(packet, 0);
 			return;
 		}
-		if (operation == SEND_LAST_IMM || operation == SEND_ONLY_IMM ||
-		    operation == WRITE_LAST_IMM || operation == WRITE_ONLY_IMM)
-			packet_u32(packet, 0x1badcafe);
+		if (has_immediate(operation))
+			packet_u32(packet, IMMEDIATE);
 		if (operation == SEND_LAST_INVALIDATE || operation == SEND_ONLY_INVALIDATE)
 			packet_u32(packet, random_below(2) ? other_mr->rkey : ~0u);
 		if (operation != READ_REQUEST)
@@ -884,7 +1071,7 @@ static bool mutations(unsigned int count)
 		}
 		if (qp_state(initiator) != IBV_QPS_RTS || sent % (64 * BATCH) == 0) {
 			reset(initiator);
-			connect_to_nobody(initiator);
+			connect_to(initiator, PEER);
 			ask(sent / BATCH);
 			ask(sent / BATCH + 1);
 		}
@@ -957,13 +1144,15 @@ static const struct {
 	bool (*run)(void);
 } scenarios[] = {
 	{ "a good message arrives, its first packet establishes communication", good_message },
-	{ "every kind of request is served", every_request },
+	{ "every kind of SEND and WRITE is served", every_message },
+	{ "READ and both atomics are served", read_and_atomics },
 	{ "unknown SRQ: NAK, access error", unknown_srq },
 	{ "an SRQ that is not XRC: NAK, access error", ordinary_srq },
 	{ "SRQ of another domain: NAK, access error", foreign_srq_ },
 	{ "RDMA WRITE naming an SRQ of another domain: NAK, nothing written", foreign_srq_write },
 	{ "SRQ changed within a message: NAK, access error", srq_changes },
 	{ "SRQ destroyed within a message: at once, then NAK", srq_goes },
+	{ "SRQs destroyed while their packets arrive: at once", srqs_under_fire },
 	{ "repeated message to a destroyed SRQ: acknowledged again", repeated_after_srq_is_gone },
 	{ "requests to an initiator are ignored", request_to_initiator },
 	{ "responses to a target are ignored", response_to_target },
@@ -978,9 +1167,11 @@ static const struct {
 	{ "first shorter than the MTU: NAK", short_middle },
 	{ "wrong rkey: NAK, access error", bad_rkey },
 	{ "WRITE to memory of another PD than the SRQ's: NAK", other_pd_write },
+	{ "WRITE to it through an SRQ of its PD: done", own_pd_write },
 	{ "READ from memory of another PD than the SRQ's: NAK", other_pd_read },
 	{ "atomic on memory of another PD than the SRQ's: NAK", other_pd_atomic },
-	{ "SEND with Invalidate of another PD's memory: refused", other_pd_invalidate },
+	{ "memory windows: one of type 1 works, one of another QP does not", memory_windows },
+	{ "SEND with Invalidate of what cannot be invalidated: acknowledged, no more", bad_invalidate },
 	{ "nothing posted on the SRQ: RNR NAK, no harm", nothing_posted },
 	{ "last-WQE-reached comes once however many packets follow", last_wqe_once },
 	{ "SRQ limit: one event, of that SRQ", srq_limit },
