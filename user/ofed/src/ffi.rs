@@ -6,12 +6,10 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use xrc_rcv::ffi::{ibv_context, ibv_pd, ibv_qp_cap, ibv_xrcd};
+use xrc_rcv::ffi::{ibv_context, ibv_pd, ibv_qp, ibv_qp_cap, ibv_xrcd};
 
 pub const IBV_QPT_XRC: c_uint = 5;
 pub const IBV_QPT_XRC_SEND: c_uint = 9;
-pub const IBV_QPT_XRC_RECV: c_uint = 10;
-pub const IBV_QP_INIT_ATTR_XRCD: u32 = 1 << 1;
 pub const IBV_SRQT_XRC: c_uint = 1;
 pub const IBV_SRQ_INIT_ATTR_TYPE: u32 = 1 << 0;
 pub const IBV_SRQ_INIT_ATTR_PD: u32 = 1 << 1;
@@ -35,21 +33,6 @@ pub struct ibv_srq {
     pub xrc_srq_num: u32,
 }
 
-/// `struct ibv_qp` up to its lock.
-#[repr(C)]
-pub struct ibv_qp {
-    pub context: *mut ibv_context,
-    pub qp_context: *mut c_void,
-    pub pd: *mut ibv_pd,
-    pub send_cq: *mut ibv_cq,
-    pub recv_cq: *mut ibv_cq,
-    pub srq: *mut ibv_srq,
-    pub handle: u32,
-    pub qp_num: u32,
-    pub state: c_uint,
-    pub qp_type: c_uint,
-}
-
 /// rdma-core's `struct ibv_qp_init_attr`, to which OFED adds `xrc_domain`.
 ///
 /// The last member is there only where the contract says so: in calls that OFED has and rdma-core
@@ -64,22 +47,6 @@ pub struct ibv_qp_init_attr {
     pub qp_type: c_uint,
     pub sq_sig_all: c_int,
     pub xrc_domain: *mut ibv_xrc_domain,
-}
-
-/// `struct ibv_qp_init_attr_ex` up to its XRC part, with room for what follows.
-#[repr(C)]
-pub struct ibv_qp_init_attr_ex {
-    pub qp_context: *mut c_void,
-    pub send_cq: *mut ibv_cq,
-    pub recv_cq: *mut ibv_cq,
-    pub srq: *mut ibv_srq,
-    pub cap: ibv_qp_cap,
-    pub qp_type: c_uint,
-    pub sq_sig_all: c_int,
-    pub comp_mask: u32,
-    pub pd: *mut ibv_pd,
-    pub xrcd: *mut ibv_xrcd,
-    pub _rest: [u64; 16],
 }
 
 #[repr(C)]

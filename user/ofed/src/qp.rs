@@ -15,7 +15,7 @@ use std::sync::RwLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use xrc_rcv::QpAttrMask;
-use xrc_rcv::ffi::{ibv_pd, ibv_qp_attr, ibv_qp_cap};
+use xrc_rcv::ffi::{ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr_ex};
 
 use crate::domain::ops;
 use crate::ffi::*;
@@ -196,19 +196,7 @@ unsafe fn create_target(
 
     // SAFETY: By the caller's word.
     let (context, xrcd, initiator) = unsafe { ((*initiator).context, (*domain).xrcd, &*initiator) };
-    let mut attr = ibv_qp_init_attr_ex {
-        qp_context: initiator.qp_context,
-        send_cq: ptr::null_mut(),
-        recv_cq: ptr::null_mut(),
-        srq: ptr::null_mut(),
-        cap: ibv_qp_cap::default(),
-        qp_type: IBV_QPT_XRC_RECV,
-        sq_sig_all: 0,
-        comp_mask: IBV_QP_INIT_ATTR_XRCD,
-        pd: ptr::null_mut(),
-        xrcd,
-        _rest: [0; 16],
-    };
+    let mut attr = ibv_qp_init_attr_ex::xrc_target(xrcd, initiator.qp_context);
     // SAFETY: The context is open.
     let create_qp_ex = unsafe { ops(context) }
         .and_then(|ops| ops.create_qp_ex)
@@ -216,10 +204,9 @@ unsafe fn create_target(
     let mut far = Vec::new();
     let mut result = Err(libc::EAGAIN);
     for _ in 0..ATTEMPTS {
-        let attr = ptr::from_mut(&mut attr);
         // SAFETY: The provider's function is given its own context, and an attribute with all that
         // its mask names.
-        let target = unsafe { create_qp_ex(context, attr.cast()) }.cast::<ibv_qp>();
+        let target = unsafe { create_qp_ex(context, &mut attr) };
         if target.is_null() {
             result = Err(crate::errno());
             break;

@@ -6,9 +6,9 @@ use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use xrc_rcv::ffi::{ibv_context, ibv_device, ibv_pd, ibv_qp_attr};
+use xrc_rcv::ffi::{ibv_context, ibv_device, ibv_pd, ibv_qp, ibv_qp_attr};
 
-use crate::ffi::{ibv_async_event, ibv_qp, ibv_qp_init_attr};
+use crate::ffi::{ibv_async_event, ibv_qp_init_attr};
 
 /// A function of the next library that has it, looked up once.
 struct Symbol {

@@ -30,6 +30,12 @@ pub(crate) enum Command {
     /// registration and neither keeps a QP alive nor takes an event from anybody. Needs root, or
     /// access to tracefs.
     Watch(Watch),
+    /// Measure what receive QPs cost beside mainline's target QPs, on a device of this machine
+    ///
+    /// Does the same things with both, in turns: creates QPs, joins and leaves them, tells up to
+    /// 1024 readers of an error, tears 10,000 down. Nothing is sent. A ratio below 1 means that
+    /// receive QPs take less. Memory is measured for root only.
+    Bench(Bench),
     /// Print completions for a shell
     Completions {
         /// The shell to complete for
@@ -72,6 +78,19 @@ pub(crate) struct Watch {
     /// Stop after so many lines
     #[arg(short = 'n', long, value_name = "COUNT")]
     pub(crate) count: Option<u64>,
+}
+
+#[derive(Args)]
+pub(crate) struct Bench {
+    /// Measure this device, instead of the first one with an active port
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) device: Option<String>,
+    /// Write the results to a file, too, as JSON with the ratio of every round
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Do everything so many times less
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) divisor: usize,
 }
 
 #[cfg(test)]

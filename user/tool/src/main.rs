@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! `xrc-rcv`: shows XRC receive queue pairs that the kernel owns, and who holds them.
+//! `xrc-rcv`: shows XRC receive queue pairs that the kernel owns, who holds them, and what they cost.
 
+mod bench;
 mod cli;
 mod debugfs;
 mod show;
@@ -21,6 +22,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
     match cli.command {
         Command::Show(args) => show::run(&args, &mut io::stdout().lock()),
         Command::Watch(args) => watch::run(&args, &mut io::stdout().lock()),
+        Command::Bench(args) => bench::run(&args, &mut io::stdout().lock()),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "xrc-rcv", &mut io::stdout());
             Ok(())

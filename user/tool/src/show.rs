@@ -143,7 +143,7 @@ fn domain_name(domain: &Domain) -> String {
     count(domain.domain)
 }
 
-fn render(table: Builder) -> String {
+pub(crate) fn render(table: Builder) -> String {
     let mut table = table.build();
     table.with(Style::empty()).with(Padding::new(0, 2, 0, 0));
     // Without the padding that follows the last column.

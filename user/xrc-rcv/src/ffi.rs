@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! The few structs of rdma-core that this crate reads, declared as `<infiniband/verbs.h>` has them.
+//! The few structs of rdma-core that this workspace reads, declared as `<infiniband/verbs.h>` has
+//! them.
 //!
 //! All are part of libibverbs' stable ABI except [`verbs_xrcd`], which is private to it; see
 //! [`Domain::from_ibv`](crate::Domain::from_ibv) for how that is made sure of. The test `layout`
@@ -128,6 +129,77 @@ pub struct ibv_xrcd_init_attr {
     pub oflags: c_int,
 }
 
+/// `struct ibv_qp` up to its lock.
+#[repr(C)]
+pub struct ibv_qp {
+    pub context: *mut ibv_context,
+    pub qp_context: *mut c_void,
+    pub pd: *mut ibv_pd,
+    pub send_cq: *mut c_void,
+    pub recv_cq: *mut c_void,
+    pub srq: *mut c_void,
+    pub handle: u32,
+    pub qp_num: u32,
+    pub state: c_uint,
+    pub qp_type: c_uint,
+}
+
+/// `struct ibv_qp_init_attr_ex` up to its XRC part, with room for what follows.
+#[repr(C)]
+pub struct ibv_qp_init_attr_ex {
+    pub qp_context: *mut c_void,
+    pub send_cq: *mut c_void,
+    pub recv_cq: *mut c_void,
+    pub srq: *mut c_void,
+    pub cap: ibv_qp_cap,
+    pub qp_type: c_uint,
+    pub sq_sig_all: c_int,
+    pub comp_mask: u32,
+    pub pd: *mut ibv_pd,
+    pub xrcd: *mut ibv_xrcd,
+    pub _rest: [u64; 16],
+}
+
+impl ibv_qp_init_attr_ex {
+    /// How to create an XRC target QP of a process's own.
+    pub fn xrc_target(xrcd: *mut ibv_xrcd, qp_context: *mut c_void) -> ibv_qp_init_attr_ex {
+        ibv_qp_init_attr_ex {
+            qp_context,
+            send_cq: std::ptr::null_mut(),
+            recv_cq: std::ptr::null_mut(),
+            srq: std::ptr::null_mut(),
+            cap: ibv_qp_cap::default(),
+            qp_type: IBV_QPT_XRC_RECV,
+            sq_sig_all: 0,
+            comp_mask: IBV_QP_INIT_ATTR_XRCD,
+            pd: std::ptr::null_mut(),
+            xrcd,
+            _rest: [0; 16],
+        }
+    }
+}
+
+#[repr(C)]
+pub struct ibv_qp_open_attr {
+    pub comp_mask: u32,
+    pub qp_num: u32,
+    pub xrcd: *mut ibv_xrcd,
+    pub qp_context: *mut c_void,
+    pub qp_type: c_uint,
+}
+
+/// Of the union of what an event is about, the member for QPs.
+#[repr(C)]
+pub struct ibv_async_event {
+    pub element: *mut ibv_qp,
+    pub event_type: c_uint,
+}
+
+pub const IBV_QPT_XRC_RECV: c_uint = 10;
+pub const IBV_QP_INIT_ATTR_XRCD: u32 = 1 << 1;
+pub const IBV_QP_OPEN_ATTR_NUM: u32 = 1 << 0;
+pub const IBV_QP_OPEN_ATTR_XRCD: u32 = 1 << 1;
+pub const IBV_QP_OPEN_ATTR_TYPE: u32 = 1 << 3;
 pub const IBV_XRCD_INIT_ATTR_FD: u32 = 1 << 0;
 pub const IBV_XRCD_INIT_ATTR_OFLAGS: u32 = 1 << 1;
 
@@ -137,7 +209,10 @@ pub const IBV_XRCD_INIT_ATTR_OFLAGS: u32 = 1 << 1;
 /// for them.
 #[repr(C)]
 pub struct verbs_context_xrc_ops {
-    pub create_qp_ex: Option<unsafe extern "C" fn(*mut ibv_context, *mut c_void) -> *mut c_void>,
+    pub open_qp:
+        Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_qp_open_attr) -> *mut ibv_qp>,
+    pub create_qp_ex:
+        Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_qp_init_attr_ex) -> *mut ibv_qp>,
     pub get_srq_num: Option<unsafe extern "C" fn(*mut c_void, *mut u32) -> c_int>,
     pub create_srq_ex: Option<unsafe extern "C" fn(*mut ibv_context, *mut c_void) -> *mut c_void>,
     pub open_xrcd:

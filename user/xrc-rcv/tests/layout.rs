@@ -41,7 +41,8 @@ fn layout() {
         XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT
         XRC_RCV_ATTR_QUERY_DOMAIN_RESP_TOTAL
         XRC_RCV_ATTR_QUERY_CAPS_RESP XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD XRC_RCV_EVENT_QP_GONE
-        IBV_XRCD_INIT_ATTR_FD IBV_XRCD_INIT_ATTR_OFLAGS
+        IBV_XRCD_INIT_ATTR_FD IBV_XRCD_INIT_ATTR_OFLAGS IBV_QPT_XRC_RECV IBV_QP_INIT_ATTR_XRCD
+        IBV_QP_OPEN_ATTR_NUM IBV_QP_OPEN_ATTR_XRCD IBV_QP_OPEN_ATTR_TYPE
     );
 
     structs!(facts:
@@ -79,6 +80,11 @@ fn layout() {
             rnr_retry alt_port_num alt_timeout
         }
         ibv_xrcd_init_attr [WHOLE] { comp_mask fd oflags }
+        ibv_qp [Some("offsetof(struct ibv_qp, mutex)")] {
+            context qp_context pd send_cq recv_cq srq handle qp_num state qp_type
+        }
+        ibv_async_event [WHOLE] { element event_type }
+        ibv_qp_open_attr [WHOLE] { comp_mask qp_num xrcd qp_context qp_type }
     );
 
     facts
@@ -93,9 +99,30 @@ fn layout() {
         "sizeof(struct ib_uverbs_attr)".into(),
     ));
 
+    // Longer than rdma-core's, so that it finds zeroes in what it may add.
+    for (offset, name) in [
+        (offset_of!(ibv_qp_init_attr_ex, cap), "cap"),
+        (offset_of!(ibv_qp_init_attr_ex, comp_mask), "comp_mask"),
+        (offset_of!(ibv_qp_init_attr_ex, pd), "pd"),
+        (offset_of!(ibv_qp_init_attr_ex, xrcd), "xrcd"),
+    ] {
+        facts.0.push((
+            offset as u64,
+            format!("offsetof(struct ibv_qp_init_attr_ex, {name})"),
+        ));
+    }
+    facts.0.push((
+        1,
+        format!(
+            "sizeof(struct ibv_qp_init_attr_ex) <= {}",
+            size_of::<ibv_qp_init_attr_ex>()
+        ),
+    ));
+
     // The XRC functions are counted from the end of `verbs_context`, where its context begins.
     let ops = size_of::<verbs_context_xrc_ops>() as u64;
     for (offset, name) in [
+        (offset_of!(verbs_context_xrc_ops, open_qp), "open_qp"),
         (
             offset_of!(verbs_context_xrc_ops, create_qp_ex),
             "create_qp_ex",

@@ -1,0 +1,610 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+
+//! `xrc-rcv bench`: what receive QPs cost beside mainline's target QPs, on a device of this machine.
+//!
+//! Everything is done with both in the same run, in turns. A figure is the median of its rounds, a
+//! ratio the median of the rounds' ratios. All of it is control path: packets are the same.
+
+mod events;
+mod mainline;
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use tabled::builder::Builder;
+use xrc_rcv::verbs::{Device, OpenDomain};
+use xrc_rcv::{
+    Access, AllocOptions, EventChannel, Lifetime, Mtu, QpAttr, QpState, RegisterOptions,
+    Registration,
+};
+
+use crate::cli::Bench;
+use crate::show::render;
+use crate::sysfs;
+use mainline::TargetQp;
+
+/// Calls that are timed together.
+const CALLS: usize = 100;
+/// Rounds of them.
+const ROUNDS: usize = 15;
+/// Objects whose memory is looked at together.
+const OBJECTS: usize = 4000;
+/// How many QPs are torn down, and in how many rounds.
+const TEARDOWNS: [(usize, usize); 2] = [(1000, 5), (10000, 3)];
+/// The most readers of one QP's events.
+const READERS: usize = 1024;
+
+#[derive(Debug, Serialize)]
+struct Results {
+    kernel: String,
+    device: String,
+    cpus: usize,
+    measurements: Vec<Measurement>,
+}
+
+#[derive(Debug, Serialize, PartialEq)]
+struct Measurement {
+    measurement: &'static str,
+    n: usize,
+    unit: &'static str,
+    rounds: usize,
+    ib_xrc_rcv: f64,
+    /// `None` if it did not happen: see `told`.
+    mainline: Option<f64>,
+    /// Of `ib_xrc_rcv` to `mainline`.
+    ratio: Option<f64>,
+    ratios: Vec<f64>,
+    /// Of the events of a QP: how many of `n` were told by mainline.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    told: Option<usize>,
+}
+
+impl Measurement {
+    fn new(
+        measurement: &'static str,
+        n: usize,
+        unit: &'static str,
+        rounds: &[(f64, f64)],
+    ) -> Measurement {
+        let ratios: Vec<f64> = rounds.iter().map(|(ours, theirs)| ours / theirs).collect();
+        Measurement {
+            measurement,
+            n,
+            unit,
+            rounds: rounds.len(),
+            ib_xrc_rcv: median(rounds.iter().map(|round| round.0)),
+            mainline: Some(median(rounds.iter().map(|round| round.1))),
+            ratio: Some(median(ratios.iter().copied())),
+            ratios,
+            told: None,
+        }
+    }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => values[n / 2],
+        n => (values[n / 2 - 1] + values[n / 2]) / 2.0,
+    }
+}
+
+pub(crate) fn run(args: &Bench, out: &mut impl Write) -> Result<()> {
+    if !(1..=CALLS).contains(&args.divisor) {
+        bail!("the divisor has to be from 1 to {CALLS}");
+    }
+    let (name, port) = port(args.device.as_deref())?;
+    raise_limit_of_files()?;
+    let file = File::from(rustix::fs::memfd_create(
+        "xrc-rcv-bench",
+        rustix::fs::MemfdFlags::CLOEXEC,
+    )?);
+    let bench = Runner {
+        attr: ready_to_receive(&port),
+        device: &name,
+        file: &file,
+        divisor: args.divisor,
+    };
+    let results = Results {
+        kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?
+            .trim()
+            .into(),
+        cpus: thread::available_parallelism()?.get(),
+        measurements: bench.measure()?,
+        device: name.clone(),
+    };
+    if let Some(path) = &args.output {
+        let json = serde_json::to_string_pretty(&results)? + "\n";
+        fs::write(path, json).with_context(|| path.display().to_string())?;
+    }
+    Ok(writeln!(out, "{}", table(&results))?)
+}
+
+/// The device to measure, and its first active port.
+fn port(device: Option<&str>) -> Result<(String, sysfs::Port)> {
+    let root = Path::new(sysfs::ROOT);
+    for found in sysfs::devices(root)? {
+        if device.is_none_or(|name| name == found.name) {
+            if let Some(port) = sysfs::active_port(root, &found.name)? {
+                return Ok((found.name, port));
+            }
+        }
+    }
+    match device {
+        Some(name) => bail!("no RDMA device {name} with an active port in this network namespace"),
+        None => bail!("no RDMA device with an active port in this network namespace"),
+    }
+}
+
+/// Every reader of events has three files open, and so has its counterpart.
+fn raise_limit_of_files() -> Result<()> {
+    let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current = limit.maximum;
+    Ok(rustix::process::setrlimit(
+        rustix::process::Resource::Nofile,
+        limit,
+    )?)
+}
+
+/// What takes a target to RTR, with the port itself for a peer. Nothing is ever sent.
+fn ready_to_receive(port: &sysfs::Port) -> QpAttr {
+    QpAttr::new()
+        .pkey_index(0)
+        .port(port.number)
+        .access(Access::REMOTE_WRITE)
+        .path(port.path)
+        .path_mtu(Mtu::Mtu256)
+        .dest_qp_num(0x11)
+        .rq_psn(0)
+        .max_dest_rd_atomic(1)
+        .min_rnr_timer(1)
+}
+
+/// Somebody who holds the domain: an open device, and what reports to it.
+struct Party<'device> {
+    domain: OpenDomain<'device>,
+    channel: EventChannel,
+}
+
+impl<'device> Party<'device> {
+    fn new(device: &'device Device, file: &File) -> Result<Party<'device>> {
+        Ok(Party {
+            domain: device.open_domain(Some(file.as_fd()))?,
+            channel: device
+                .context()
+                .create_event_channel()
+                .context("the device has no receive QPs to measure")?,
+        })
+    }
+}
+
+/// One of the two ways of having a QP, at the steps that both have.
+trait Side {
+    /// A part in a QP.
+    type Held<'a>;
+
+    /// Creates a QP and takes it to RTR.
+    fn create<'a>(&self, party: &'a Party<'_>) -> Result<Self::Held<'a>>;
+    fn join<'a>(&self, party: &'a Party<'_>, qp_num: u32) -> Result<Self::Held<'a>>;
+    fn qp_num(held: &Self::Held<'_>) -> u32;
+    /// The last one to leave ends the QP.
+    fn leave(held: Self::Held<'_>) -> Result<()>;
+}
+
+/// `xrc_rcv_alloc_qp()`, `xrc_rcv_reg_qp()`, `xrc_rcv_unreg_qp()`.
+struct Ours(QpAttr);
+
+impl Side for Ours {
+    type Held<'a> = Registration<'a>;
+
+    fn create<'a>(&self, party: &'a Party<'_>) -> Result<Registration<'a>> {
+        let options = AllocOptions::new().channel(&party.channel).attr(self.0);
+        Ok(party.domain.domain()?.alloc(&options)?)
+    }
+
+    fn join<'a>(&self, party: &'a Party<'_>, qp_num: u32) -> Result<Registration<'a>> {
+        let options = RegisterOptions::new().channel(&party.channel);
+        Ok(party.domain.domain()?.register(qp_num, &options)?)
+    }
+
+    fn qp_num(held: &Registration<'_>) -> u32 {
+        held.qp_num()
+    }
+
+    fn leave(held: Registration<'_>) -> Result<()> {
+        Ok(held.unregister()?)
+    }
+}
+
+/// `ibv_create_qp()` and two `ibv_modify_qp()`, `ibv_open_qp()`, `ibv_destroy_qp()`.
+struct Mainline(QpAttr);
+
+impl Side for Mainline {
+    type Held<'a> = TargetQp<'a>;
+
+    fn create<'a>(&self, party: &'a Party<'_>) -> Result<TargetQp<'a>> {
+        let qp = TargetQp::create(&party.domain)?;
+        qp.modify(&to_init(&self.0))?;
+        qp.modify(
+            &QpAttr::new()
+                .state(QpState::Rtr)
+                .path(self.0.get_path())
+                .path_mtu(Mtu::Mtu256)
+                .dest_qp_num(self.0.get_dest_qp_num())
+                .rq_psn(self.0.get_rq_psn())
+                .max_dest_rd_atomic(self.0.get_max_dest_rd_atomic())
+                .min_rnr_timer(self.0.get_min_rnr_timer()),
+        )?;
+        Ok(qp)
+    }
+
+    fn join<'a>(&self, party: &'a Party<'_>, qp_num: u32) -> Result<TargetQp<'a>> {
+        TargetQp::open(&party.domain, qp_num)
+    }
+
+    fn qp_num(held: &TargetQp<'_>) -> u32 {
+        held.qp_num()
+    }
+
+    fn leave(held: TargetQp<'_>) -> Result<()> {
+        held.destroy()
+    }
+}
+
+fn to_init(attr: &QpAttr) -> QpAttr {
+    QpAttr::new()
+        .state(QpState::Init)
+        .pkey_index(attr.get_pkey_index())
+        .port(attr.get_port())
+        .access(Access::REMOTE_WRITE)
+}
+
+fn create_all<'a, S: Side>(side: &S, party: &'a Party<'_>, n: usize) -> Result<Vec<S::Held<'a>>> {
+    (0..n).map(|_| side.create(party)).collect()
+}
+
+fn join_all<'a, S: Side>(
+    side: &S,
+    party: &'a Party<'_>,
+    created: &[S::Held<'_>],
+) -> Result<Vec<S::Held<'a>>> {
+    let numbers = created.iter().map(S::qp_num);
+    numbers.map(|number| side.join(party, number)).collect()
+}
+
+fn leave_all<S: Side>(held: Vec<S::Held<'_>>) -> Result<()> {
+    held.into_iter().try_for_each(S::leave)
+}
+
+/// Does one after the other, and in the next round the other first.
+fn in_turns<T>(
+    rounds: usize,
+    mut ours: impl FnMut() -> Result<T>,
+    mut mainline: impl FnMut() -> Result<T>,
+) -> Result<Vec<(T, T)>> {
+    let mut round = |i| {
+        if i % 2 == 0 {
+            let ours = ours()?;
+            Ok((ours, mainline()?))
+        } else {
+            let mainline = mainline()?;
+            Ok((ours()?, mainline))
+        }
+    };
+    (0..rounds).map(&mut round).collect()
+}
+
+/// Splits rounds of two figures each.
+fn both(rounds: &[([f64; 2], [f64; 2])], which: usize) -> Vec<(f64, f64)> {
+    rounds.iter().map(|(a, b)| (a[which], b[which])).collect()
+}
+
+fn us(duration: Duration, calls: usize) -> f64 {
+    duration.as_secs_f64() * 1e6 / calls as f64
+}
+
+/// What all measurements need.
+struct Runner<'a> {
+    attr: QpAttr,
+    device: &'a str,
+    /// Whose domain it is.
+    file: &'a File,
+    divisor: usize,
+}
+
+impl Runner<'_> {
+    fn open(&self) -> Result<Device> {
+        Device::open(self.device).with_context(|| self.device.to_string())
+    }
+
+    fn measure(&self) -> Result<Vec<Measurement>> {
+        let mut results = Vec::new();
+        let mut add = |measurements: Vec<Measurement>| {
+            for done in &measurements {
+                eprintln!("xrc-rcv: {}, {}", done.measurement, done.n);
+            }
+            results.extend(measurements);
+        };
+        add(self.creating()?);
+        add(self.joining()?);
+        add(self.memory()?);
+        for (n, rounds) in TEARDOWNS {
+            add(self.teardown(n / self.divisor, rounds)?);
+        }
+        let mut readers = 1;
+        while readers <= (READERS / self.divisor).max(4) {
+            readers *= 4;
+        }
+        add(events::measure(self, readers / 4)?);
+        Ok(results)
+    }
+
+    fn creating(&self) -> Result<Vec<Measurement>> {
+        fn time<S: Side>(side: &S, party: &Party<'_>, n: usize) -> Result<f64> {
+            let begin = Instant::now();
+            let created = create_all(side, party, n)?;
+            let took = us(begin.elapsed(), n);
+            leave_all::<S>(created)?;
+            Ok(took)
+        }
+
+        let device = self.open()?;
+        let party = Party::new(&device, self.file)?;
+        let n = CALLS / self.divisor;
+        let rounds = in_turns(
+            ROUNDS,
+            || time(&Ours(self.attr), &party, n),
+            || time(&Mainline(self.attr), &party, n),
+        )?;
+        let name = "create, to RTR (ALLOC; create and two modifies)";
+        Ok(vec![Measurement::new(name, 1, "us", &rounds)])
+    }
+
+    fn joining(&self) -> Result<Vec<Measurement>> {
+        /// To join, and to leave.
+        fn time<S: Side>(
+            side: &S,
+            created: &[S::Held<'_>],
+            joiner: &Party<'_>,
+        ) -> Result<[f64; 2]> {
+            let begin = Instant::now();
+            let joined = join_all(side, joiner, created)?;
+            let join = us(begin.elapsed(), created.len());
+            let begin = Instant::now();
+            leave_all::<S>(joined)?;
+            Ok([join, us(begin.elapsed(), created.len())])
+        }
+
+        let devices = [self.open()?, self.open()?];
+        let (creator, joiner) = (
+            Party::new(&devices[0], self.file)?,
+            Party::new(&devices[1], self.file)?,
+        );
+        let n = CALLS / self.divisor;
+        let (ours, mainline) = (Ours(self.attr), Mainline(self.attr));
+        let created = (
+            create_all(&ours, &creator, n)?,
+            create_all(&mainline, &creator, n)?,
+        );
+        let rounds = in_turns(
+            ROUNDS,
+            || time(&ours, &created.0, &joiner),
+            || time(&mainline, &created.1, &joiner),
+        )?;
+        Ok(vec![
+            Measurement::new("join (REG; ibv_open_qp)", 1, "us", &both(&rounds, 0)),
+            Measurement::new("leave (UNREG; ibv_destroy_qp)", 1, "us", &both(&rounds, 1)),
+        ])
+    }
+
+    fn memory(&self) -> Result<Vec<Measurement>> {
+        const MEMORY_ROUNDS: usize = 3;
+
+        /// Of a QP with its creator, and of one more who joined.
+        fn weigh<S: Side>(
+            side: &S,
+            creator: &Party<'_>,
+            joiner: &Party<'_>,
+            n: usize,
+        ) -> Result<[f64; 2]> {
+            let before = kernel_memory()?;
+            let created = create_all(side, creator, n)?;
+            let between = kernel_memory()?;
+            let joined = join_all(side, joiner, &created)?;
+            let after = kernel_memory()?;
+            leave_all::<S>(joined)?;
+            leave_all::<S>(created)?;
+            Ok([(between - before) / n as f64, (after - between) / n as f64])
+        }
+
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("xrc-rcv: kernel memory is measured for root only");
+            return Ok(Vec::new());
+        }
+        let devices = [self.open()?, self.open()?];
+        let (creator, joiner) = (
+            Party::new(&devices[0], self.file)?,
+            Party::new(&devices[1], self.file)?,
+        );
+        let n = OBJECTS / self.divisor;
+        let rounds = in_turns(
+            MEMORY_ROUNDS,
+            || weigh(&Ours(self.attr), &creator, &joiner, n),
+            || weigh(&Mainline(self.attr), &creator, &joiner, n),
+        )?;
+        Ok(vec![
+            Measurement::new(
+                "kernel memory of a QP and its creator",
+                1,
+                "bytes",
+                &both(&rounds, 0),
+            ),
+            Measurement::new(
+                "kernel memory of one more who joined",
+                1,
+                "bytes",
+                &both(&rounds, 1),
+            ),
+        ])
+    }
+
+    /// The end of many QPs: ours outlived whoever was registered and go with their domain,
+    /// mainline's are destroyed by their creator.
+    fn teardown(&self, n: usize, rounds: usize) -> Result<Vec<Measurement>> {
+        let device = self.open()?;
+        let ours = || {
+            let party = Party::new(&device, self.file)?;
+            let options = AllocOptions::new()
+                .attr(self.attr)
+                .lifetime(Lifetime::Domain);
+            for _ in 0..n {
+                party.domain.domain()?.alloc(&options)?.unregister()?;
+            }
+            let begin = Instant::now();
+            party.domain.close()?;
+            Ok(begin.elapsed().as_secs_f64() * 1e3)
+        };
+        let mainline = || {
+            let party = Party::new(&device, self.file)?;
+            let created = create_all(&Mainline(self.attr), &party, n)?;
+            let begin = Instant::now();
+            leave_all::<Mainline>(created)?;
+            party.domain.close()?;
+            Ok(begin.elapsed().as_secs_f64() * 1e3)
+        };
+        let rounds = in_turns(rounds, ours, mainline)?;
+        let name = "teardown of many (close of the domain; ibv_destroy_qp each)";
+        Ok(vec![Measurement::new(name, n, "ms", &rounds)])
+    }
+}
+
+/// Bytes in use by the kernel's slab and per-CPU allocators.
+fn kernel_memory() -> Result<f64> {
+    /// What is freed after a grace period is free then.
+    const GRACE: Duration = Duration::from_millis(300);
+
+    thread::sleep(GRACE);
+    let slabs = fs::read_to_string("/proc/slabinfo").context("/proc/slabinfo")?;
+    let memory = fs::read_to_string("/proc/meminfo").context("/proc/meminfo")?;
+    Ok(slab_bytes(&slabs) + per_cpu_bytes(&memory))
+}
+
+/// The objects of each slab by their size.
+fn slab_bytes(slabs: &str) -> f64 {
+    slabs
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split_ascii_whitespace();
+            let active: f64 = words.nth(1)?.parse().ok()?;
+            let size: f64 = words.nth(1)?.parse().ok()?;
+            Some(active * size)
+        })
+        .sum()
+}
+
+fn per_cpu_bytes(memory: &str) -> f64 {
+    let line = memory.lines().find_map(|line| line.strip_prefix("Percpu:"));
+    let number = line.and_then(|line| line.split_ascii_whitespace().next());
+    number.and_then(|number| number.parse().ok()).unwrap_or(0.0) * 1024.0
+}
+
+fn table(results: &Results) -> String {
+    let mut table = Builder::new();
+    table.push_record([
+        "MEASUREMENT",
+        "N",
+        "UNIT",
+        "IB_XRC_RCV",
+        "MAINLINE",
+        "RATIO",
+    ]);
+    for row in &results.measurements {
+        let mainline = match (row.mainline, row.told) {
+            (Some(figure), _) => format!("{figure:.1}"),
+            (None, Some(told)) => format!("none arrives at {} of {}", row.n - told, row.n),
+            (None, None) => "-".into(),
+        };
+        table.push_record([
+            row.measurement.into(),
+            row.n.to_string(),
+            row.unit.into(),
+            format!("{:.1}", row.ib_xrc_rcv),
+            mainline,
+            row.ratio.map_or("-".into(), |ratio| format!("{ratio:.2}")),
+        ]);
+    }
+    format!(
+        "ib_xrc_rcv beside mainline on {}, Linux {}, {} CPU(s); a ratio below 1: ib_xrc_rcv takes less\n\n{}",
+        results.device,
+        results.kernel,
+        results.cpus,
+        render(table)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_and_ratios_are_medians_of_rounds() {
+        let done = Measurement::new("x", 1, "us", &[(1.0, 2.0), (30.0, 10.0), (4.0, 5.0)]);
+        assert_eq!((done.ib_xrc_rcv, done.mainline), (4.0, Some(5.0)));
+        assert_eq!(done.ratio, Some(0.8));
+        assert_eq!(median([1.0, 4.0].into_iter()), 2.5);
+    }
+
+    #[test]
+    fn turns_alternate() {
+        let order = std::cell::RefCell::new(String::new());
+        let ours = || {
+            order.borrow_mut().push('o');
+            Ok(1)
+        };
+        let mainline = || {
+            order.borrow_mut().push('m');
+            Ok(2)
+        };
+        assert_eq!(in_turns(3, ours, mainline).unwrap(), [(1, 2); 3]);
+        assert_eq!(*order.borrow(), "ommoom");
+    }
+
+    #[test]
+    fn memory_is_read_from_what_the_kernel_prints() {
+        let slabs = "slabinfo - version: 2.1\n\
+                     # name <active_objs> <num_objs> <objsize> …\n\
+                     rxe_qp    10   16   2048   16    8 : tunables 0 0 0\n\
+                     kmalloc-64    3   64   64   64    1 : tunables 0 0 0\n";
+        assert_eq!(slab_bytes(slabs), 10.0 * 2048.0 + 3.0 * 64.0);
+        assert_eq!(per_cpu_bytes("MemFree: 7 kB\nPercpu:  12 kB\n"), 12288.0);
+    }
+
+    #[test]
+    fn what_does_not_happen_is_said() {
+        let mut silent = Measurement::new("event", 64, "us", &[(5.0, 1.0)]);
+        (silent.mainline, silent.ratio, silent.told) = (None, None, Some(1));
+        let results = Results {
+            kernel: "7.2".into(),
+            device: "rxe0".into(),
+            cpus: 2,
+            measurements: vec![silent],
+        };
+        let text = table(&results);
+        let row = text.lines().last().unwrap();
+        assert_eq!(
+            row.split("  ")
+                .filter(|cell| !cell.is_empty())
+                .map(str::trim)
+                .collect::<Vec<_>>(),
+            ["event", "64", "us", "5.0", "none arrives at 63 of 64", "-"]
+        );
+    }
+}

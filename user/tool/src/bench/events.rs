@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+
+//! How long an error of a QP takes to the last of those who share it.
+//!
+//! Each reader has a device, a domain and a thread of its own, as a process would. With mainline,
+//! the first is the QP's creator, and the others opened it.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, Scope};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use xrc_rcv::verbs::Device;
+use xrc_rcv::{AllocOptions, Event, EventType, QpAttr, QpState, RegisterOptions};
+
+use super::mainline::{self, TargetQp};
+use super::{Mainline, Measurement, Party, Runner, Side, median, to_init, us};
+
+const ROUNDS: usize = 7;
+/// What a reader has to itself; libibverbs needs some of it.
+const STACK: usize = 256 << 10;
+/// How long nothing more has to come for nothing more to come.
+const SILENCE: Duration = Duration::from_secs(1);
+/// What a QP in error says when it takes no more receives.
+const BROKEN: EventType = EventType::QP_LAST_WQE_REACHED;
+
+/// What a reader says: that it waits, and then when it was told.
+enum Word {
+    Ready(Result<()>),
+    Told(Instant),
+}
+
+/// Those who wait for the events of one QP.
+struct Readers<'scope, 'env> {
+    scope: &'scope Scope<'scope, 'env>,
+    words: (Sender<Word>, Receiver<Word>),
+    /// Readers end when its other end is closed.
+    stop: &'env UnixStream,
+    count: usize,
+}
+
+impl<'scope, 'env> Readers<'scope, 'env> {
+    fn new(scope: &'scope Scope<'scope, 'env>, stop: &'env UnixStream) -> Self {
+        Readers {
+            scope,
+            words: mpsc::channel(),
+            stop,
+            count: 0,
+        }
+    }
+
+    /// Adds a reader, and returns when it waits.
+    fn add(
+        &mut self,
+        read: impl FnOnce(&Listener<'_>) -> Result<()> + Send + 'scope,
+    ) -> Result<()> {
+        let (say, stop) = (self.words.0.clone(), self.stop);
+        thread::Builder::new()
+            .stack_size(STACK)
+            .spawn_scoped(self.scope, move || {
+                let listener = Listener { say: &say, stop };
+                if let Err(error) = read(&listener) {
+                    // Nobody listens any more if another reader failed before.
+                    let _ = say.send(Word::Ready(Err(error)));
+                }
+            })?;
+        match self.words.1.recv()? {
+            Word::Ready(result) => result?,
+            Word::Told(_) => bail!("an event before the error"),
+        }
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Has `error` break the QP, and says who was told, and how long it took to the last.
+    fn time(&self, error: impl FnOnce() -> Result<()>) -> Result<(usize, Duration)> {
+        // All wait again.
+        thread::sleep(Duration::from_millis(50));
+        let begin = Instant::now();
+        error()?;
+        let (mut told, mut last) = (0, begin);
+        while told < self.count {
+            match self.words.1.recv_timeout(SILENCE) {
+                Ok(Word::Told(when)) => {
+                    told += 1;
+                    last = last.max(when);
+                }
+                Ok(Word::Ready(result)) => result?,
+                Err(_) => break,
+            }
+        }
+        Ok((told, last - begin))
+    }
+}
+
+/// The part of a reader that is the same for both sides.
+struct Listener<'a> {
+    say: &'a Sender<Word>,
+    stop: &'a UnixStream,
+}
+
+impl Listener<'_> {
+    /// Waits at `fd` for events, has `take` take them, and passes on when the QP was broken.
+    fn listen(
+        &self,
+        fd: BorrowedFd<'_>,
+        mut take: impl FnMut() -> Result<EventType>,
+    ) -> Result<()> {
+        self.say.send(Word::Ready(Ok(())))?;
+        loop {
+            let mut fds = [
+                PollFd::new(&fd, PollFlags::IN),
+                PollFd::new(self.stop, PollFlags::IN),
+            ];
+            match poll(&mut fds, None) {
+                Err(Errno::INTR) => continue,
+                result => result?,
+            };
+            if !fds[1].revents().is_empty() {
+                return Ok(());
+            }
+            if take()? == BROKEN {
+                self.say.send(Word::Told(Instant::now()))?;
+            }
+        }
+    }
+}
+
+/// Measures with 1, 4, 16 … `most` readers.
+pub(super) fn measure(runner: &Runner<'_>, most: usize) -> Result<Vec<Measurement>> {
+    let devices = [runner.open()?, runner.open()?];
+    let ours = Party::new(&devices[0], runner.file)?;
+    let mainline = Party::new(&devices[1], runner.file)?;
+    // Without a channel: it is not one of the readers.
+    let ours_qp = ours
+        .domain
+        .domain()?
+        .alloc(&AllocOptions::new().attr(runner.attr))?;
+    let mainline_qp = Mainline(runner.attr).create(&mainline)?;
+    let (ours_num, mainline_num) = (ours_qp.qp_num(), mainline_qp.qp_num());
+    let in_error = QpAttr::new().state(QpState::Err);
+    let again = [QpAttr::new().state(QpState::Reset), to_init(&runner.attr)];
+
+    let (stop, running) = UnixStream::pair()?;
+    thread::scope(|scope| {
+        // Closed when this returns, however it does.
+        let _running = running;
+        let mut results = Vec::new();
+        let mut registered = Readers::new(scope, &stop);
+        let mut opened = Readers::new(scope, &stop);
+        let mut n = 1;
+        while n <= most {
+            while registered.count < n {
+                registered.add(move |listener| read_ours(runner, ours_num, listener))?;
+                let device = (opened.count == 0).then_some(&devices[1]);
+                opened
+                    .add(move |listener| read_mainline(runner, mainline_num, device, listener))?;
+            }
+            let mut rounds = Vec::new();
+            let mut silent = None;
+            for _ in 0..ROUNDS {
+                let domain = ours.domain.domain()?;
+                let (told, took) = registered.time(|| Ok(domain.modify(ours_num, &in_error)?))?;
+                if told != n {
+                    bail!("{told} of {n} readers were told of the error");
+                }
+                again
+                    .iter()
+                    .try_for_each(|attr| domain.modify(ours_num, attr))?;
+                let own = us(took, 1);
+                // What was silent once is not waited for again.
+                if silent.is_none() {
+                    let (told, took) = opened.time(|| mainline_qp.modify(&in_error))?;
+                    again.iter().try_for_each(|attr| mainline_qp.modify(attr))?;
+                    if told == n {
+                        rounds.push((own, us(took, 1)));
+                        continue;
+                    }
+                    silent = Some(told);
+                }
+                rounds.push((own, f64::NAN));
+            }
+            results.push(result(n, &rounds, silent));
+            n *= 4;
+        }
+        Ok(results)
+    })
+}
+
+fn result(n: usize, rounds: &[(f64, f64)], silent: Option<usize>) -> Measurement {
+    let mut result = Measurement::new("event, from the error to the last reader", n, "us", rounds);
+    if silent.is_some() {
+        result.ib_xrc_rcv = median(rounds.iter().map(|round| round.0));
+        (result.mainline, result.ratio) = (None, None);
+        result.ratios.clear();
+        result.told = silent;
+    }
+    result
+}
+
+/// A process that registers.
+fn read_ours(runner: &Runner<'_>, qp_num: u32, listener: &Listener<'_>) -> Result<()> {
+    let device = runner.open()?;
+    let party = Party::new(&device, runner.file)?;
+    let options = RegisterOptions::new().channel(&party.channel);
+    let _registration = party.domain.domain()?.register(qp_num, &options)?;
+    listener.listen(party.channel.as_fd(), || {
+        let mut record = [Event::default()];
+        party.channel.read(&mut record)?;
+        Ok(record[0].event_type())
+    })
+}
+
+/// The process that created the QP, on its device; or one that opens it, if there is none.
+fn read_mainline(
+    runner: &Runner<'_>,
+    qp_num: u32,
+    creators: Option<&Device>,
+    listener: &Listener<'_>,
+) -> Result<()> {
+    if let Some(device) = creators {
+        return listener.listen(mainline::async_fd(device), || mainline::take_event(device));
+    }
+    let device = runner.open()?;
+    let domain = device
+        .open_domain(Some(runner.file.as_fd()))
+        .context("domain")?;
+    let _qp = TargetQp::open(&domain, qp_num)?;
+    listener.listen(mainline::async_fd(&device), || {
+        mainline::take_event(&device)
+    })
+}
