@@ -80,7 +80,8 @@ pub(crate) struct Record {
     pub(crate) event: String,
     /// The task it happened in, which for what the hardware reports is any.
     pub(crate) task: String,
-    pub(crate) pid: u32,
+    /// Its number; the fields may have the `pid` of a registration.
+    pub(crate) task_pid: u32,
     #[serde(flatten)]
     pub(crate) fields: Map<String, Value>,
 }
@@ -99,7 +100,7 @@ impl Record {
             time: time.trim().parse().ok()?,
             event: event.into(),
             task: task.into(),
-            pid: pid.parse().ok()?,
+            task_pid: pid.parse().ok()?,
             fields: parse_fields(fields),
         })
     }
@@ -142,7 +143,7 @@ mod tests {
         let record = Record::parse(line).unwrap();
         assert_eq!(record.time, 1234.567890);
         assert_eq!(
-            (&*record.event, &*record.task, record.pid),
+            (&*record.event, &*record.task, record.task_pid),
             ("event", "<idle>", 0)
         );
         assert_eq!(record.fields["device"], "rxe_left");
@@ -150,7 +151,7 @@ mod tests {
         assert_eq!(record.fields["registrations"], 3);
         assert_eq!(record.fields["comm"], "my prog");
         let odd = Record::parse("    my-app-2-4711    [000]     1.000001: reg: device=a").unwrap();
-        assert_eq!((&*odd.task, odd.pid), ("my-app-2", 4711));
+        assert_eq!((&*odd.task, odd.task_pid), ("my-app-2", 4711));
     }
 
     #[test]

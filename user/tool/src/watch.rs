@@ -112,7 +112,7 @@ mod tests {
         );
         assert_eq!(
             printed(Some("rxe_left"), true),
-            "{\"time\":7.25,\"event\":\"event\",\"task\":\"receiver\",\"pid\":12,\
+            "{\"time\":7.25,\"event\":\"event\",\"task\":\"receiver\",\"task_pid\":12,\
              \"device\":\"rxe_left\",\"qpn\":\"0x11\",\"count\":2}\n"
         );
     }
