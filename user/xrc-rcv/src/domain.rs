@@ -148,6 +148,28 @@ impl<'channel> AllocOptions<'channel> {
 }
 
 /// An XRC domain that the caller holds.
+///
+/// What is made through it cannot outlive it:
+///
+/// ```compile_fail,E0505
+/// # use xrc_rcv::{AllocOptions, Registration, verbs::{Device, OpenDomain}};
+/// fn leave_before_registration(open: OpenDomain<'_>) -> xrc_rcv::Result<()> {
+///     let qp: Registration<'_> = open.domain()?.alloc(&AllocOptions::new())?;
+///     drop(open);
+///     qp.unregister()
+/// }
+/// ```
+///
+/// nor can the domain outlive its device:
+///
+/// ```compile_fail,E0505
+/// # use xrc_rcv::verbs::Device;
+/// fn close_device_before_domain(device: Device) -> xrc_rcv::Result<()> {
+///     let open = device.open_domain(None)?;
+///     drop(device);
+///     open.domain().map(drop)
+/// }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Domain<'file> {
     context: Context<'file>,
@@ -309,21 +331,28 @@ impl<'file> Domain<'file> {
         after: Option<u32>,
         infos: &mut [xrc_rcv_qp_info],
     ) -> Result<(usize, u32)> {
-        let (mut count, mut total) = (0u32, 0u32);
         // An attribute's length is 16 bits; a longer array is as good as a longest.
         let fits = infos
             .len()
             .min(usize::from(u16::MAX) / size_of::<xrc_rcv_qp_info>());
-        let mut command = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QUERY_DOMAIN)
-            .handle(XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE, self.handle)
-            .input_opt(XRC_RCV_ATTR_QUERY_DOMAIN_AFTER_QPN, after.as_ref())
-            .output(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT, &mut count)
-            .output(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_TOTAL, &mut total);
-        if fits != 0 {
-            command = command.output_slice(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO, &mut infos[..fits]);
+        loop {
+            let (mut count, mut total) = (0u32, 0u32);
+            let mut command = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QUERY_DOMAIN)
+                .handle(XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE, self.handle)
+                .input_opt(XRC_RCV_ATTR_QUERY_DOMAIN_AFTER_QPN, after.as_ref())
+                .output(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT, &mut count)
+                .output(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_TOTAL, &mut total);
+            if fits != 0 {
+                let infos = &mut infos[..fits];
+                command = command.output_slice(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO, infos);
+            }
+            match command.execute(self.context.as_fd()) {
+                // All that the page was to hold went meanwhile, and an empty one would be the end.
+                Err(Error::Os(libc::EAGAIN)) => continue,
+                result => result?,
+            }
+            return Ok((fits.min(count as usize), total));
         }
-        command.execute(self.context.as_fd())?;
-        Ok((fits.min(count as usize), total))
     }
 
     /// The receive QPs of the domain, in ascending order of their numbers.

@@ -9,7 +9,11 @@
  * As in libibverbs, functions return 0 or a positive errno, or a pointer that
  * is NULL after errno was set. ENOSYS always means that the device has no
  * receive QPs: ib_xrc_rcv is not loaded, was loaded after ib_uverbs had exposed
- * the device, or the device has no XRC. All functions are thread-safe.
+ * the device, or the device has no XRC.
+ *
+ * All functions may be called from any thread, with the same objects as well,
+ * but nothing may be in use that another thread destroys: an open device, a
+ * domain, a channel or a registration.
  */
 
 #ifndef INFINIBAND_XRC_RCV_H
