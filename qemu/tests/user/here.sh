@@ -10,14 +10,15 @@ here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 
 stage=$LAB_USER/stage/usr
 programs=$LAB_USER/tests
-export LD_LIBRARY_PATH=$stage/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export PATH=$stage/bin:$PATH
 
+# The lab's rdma-core is for rxe; for all others there is Debian's, as users have it.
 # One node is enough: it can send to itself. A network namespace comes with a
 # sysfs of its own, without what is mounted below.
 case $LAB_DEVICE in
 rxe)
 	device=rxe_left
+	export LD_LIBRARY_PATH=$stage/lib:$LD_LIBRARY_PATH
 	node=(ip netns exec left sh -c 'mount -t debugfs debugfs /sys/kernel/debug
 		mount -t tracefs tracefs /sys/kernel/tracing
 		exec "$@"' sh)
@@ -25,6 +26,11 @@ rxe)
 *)
 	device=mlx4_0
 	node=(env)
+	export LD_LIBRARY_PATH=$stage/lib
+	ldd "$programs/library" | grep -q 'libibverbs.so.1 => /lib/' || {
+		echo "Bail out! this is not Debian's libibverbs"
+		exit 1
+	}
 	;;
 esac
 on_node() { "${node[@]}" "$@"; }

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,6 +128,8 @@ static int go(struct party *party, uint32_t qpn, enum ibv_qp_state state)
 
 	if (state == IBV_QPS_INIT)
 		mask |= INIT_MASK;
+	if (state == IBV_QPS_RTS)
+		mask |= IBV_QP_TIMEOUT | IBV_QP_SQ_PSN;
 	if (state == IBV_QPS_RTR)
 		mask |= RTR_MASK | IBV_QP_MAX_DEST_RD_ATOMIC |
 			IBV_QP_MIN_RNR_TIMER;
@@ -208,6 +211,36 @@ static bool count(struct party *party, uint32_t expected)
 
 	return !xrc_rcv_query_domain(party->xrcd, 0, NULL, &none, &total) &&
 	       total == expected;
+}
+
+/* The core allows a second path on InfiniBand only. */
+static bool alternate_path(void)
+{
+	struct ibv_qp_attr attr = attributes(IBV_QPS_RTR), seen;
+	struct xrc_rcv_qp *qp;
+
+	attr.alt_ah_attr = attr.ah_attr;
+	attr.alt_ah_attr.sl = 3;
+	attr.alt_port_num = 1;
+	attr.alt_timeout = 14;
+	qp = xrc_rcv_alloc_qp(a.xrcd, NULL, &attr,
+			      INIT_MASK | RTR_MASK | IBV_QP_ALT_PATH);
+	if (port.link_layer == IBV_LINK_LAYER_ETHERNET) {
+		HOLDS(!qp && errno == EINVAL && count(&a, 0));
+		return true;
+	}
+	HOLDS(qp && !xrc_rcv_query_qp(a.xrcd, qp->qp_num, &seen, NULL));
+	HOLDS(seen.alt_ah_attr.sl == 3 && seen.alt_ah_attr.dlid == port.lid);
+	HOLDS(seen.alt_port_num == 1 && seen.alt_timeout == 14);
+	HOLDS(!go(&a, qp->qp_num, IBV_QPS_RTS));
+	attr.alt_ah_attr.sl = 5;
+	attr.path_mig_state = IBV_MIG_REARM;
+	HOLDS(!xrc_rcv_modify_qp(b.xrcd, qp->qp_num, &attr,
+				 IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE));
+	HOLDS(!xrc_rcv_query_qp(a.xrcd, qp->qp_num, &seen, NULL));
+	HOLDS(seen.alt_ah_attr.sl == 5 && seen.path_mig_state != IBV_MIG_MIGRATED);
+	HOLDS(!xrc_rcv_unreg_qp(qp) && count(&a, 0));
+	return true;
 }
 
 static bool refused(void)
@@ -425,6 +458,48 @@ static bool killing(void)
 	return true;
 }
 
+/* A thread's own QP, and all others', on the same two open devices. */
+static void *crowd(void *argument)
+{
+	static const char ok[] = "";
+	unsigned int i;
+
+	(void)argument;
+	for (i = 0; i < 50; i++) {
+		struct xrc_rcv_qp *qp = create(&a, i), *other;
+		struct xrc_rcv_qp_info page[8];
+		size_t filled = 8;
+
+		if (!qp || go(&b, qp->qp_num, IBV_QPS_INIT))
+			return NULL;
+		if (xrc_rcv_query_domain(b.xrcd, 0, page, &filled, NULL) || !filled)
+			return NULL;
+		/* Another thread's may go at any time. */
+		if (xrc_rcv_query_qp(b.xrcd, page[0].qpn, NULL, page) &&
+		    page[0].qpn == qp->qp_num)
+			return NULL;
+		other = xrc_rcv_reg_qp(b.xrcd, qp->qp_num, b.channel, i);
+		if (!other || xrc_rcv_unreg_qp(qp) || xrc_rcv_unreg_qp(other))
+			return NULL;
+	}
+	return (void *)ok;
+}
+
+static bool threads(void)
+{
+	pthread_t thread[4];
+	bool fine = true;
+	void *result;
+	int i;
+
+	for (i = 0; i < 4; i++)
+		HOLDS(!pthread_create(&thread[i], NULL, crowd, NULL));
+	for (i = 0; i < 4; i++)
+		fine &= !pthread_join(thread[i], &result) && result;
+	HOLDS(fine && count(&a, 0));
+	return true;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc != 2)
@@ -437,10 +512,11 @@ int main(int argc, char **argv)
 	    ibv_query_gid(a.context, 1, 0, &gid))
 		err(1, "port 1");
 
-	ktap_start("libxrc_rcv", 11);
+	ktap_start("libxrc_rcv", 13);
 	ktap_result(capabilities(), "query_caps");
 	ktap_result(life(), "alloc_qp, modify_qp, query_qp, unreg_qp");
 	ktap_result(one_call(), "alloc_qp goes to INIT or RTR in one call");
+	ktap_result(alternate_path(), "ALT_PATH: with alloc_qp, with modify_qp, refused on Ethernet");
 	ktap_result(refused(), "what alloc_qp refuses leaves nothing behind");
 	ktap_result(registering(), "reg_qp: EEXIST, unknown number, other domain");
 	ktap_result(domain_lifetime(), "destroy_qp and a lifetime by domain");
@@ -449,6 +525,7 @@ int main(int argc, char **argv)
 	ktap_result(names(), "event_type_str");
 	ktap_result(closing(), "closing the device gives registrations up");
 	ktap_result(killing(), "killing the creator gives its registration up");
+	ktap_result(threads(), "threads share open devices");
 	leave(&b);
 	leave(&a);
 	unlink(file_name);

@@ -231,12 +231,13 @@ static void gasnet_sender(pid_t *pids)
 /* A receive QP that stays in RTR says so when the first message arrives. */
 #define ESTABLISHED (IBV_EVENT_COMM_EST | IBV_XRC_QP_EVENT_FLAG)
 
-enum waiting { POLL, SELECT, EPOLL, BLOCK };
+enum waiting { POLL, SELECT, EPOLL, BLOCK, PPOLL, PSELECT, WAYS };
 
 static void wait_readable(struct node *node, enum waiting how)
 {
 	struct pollfd fd = { .fd = node->context->async_fd, .events = POLLIN };
 	struct epoll_event event = { .events = EPOLLIN, .data.u32 = 7 };
+	struct timespec seconds = { .tv_sec = 20 };
 	struct timeval timeout = { .tv_sec = 20 };
 	fd_set set;
 	int epoll;
@@ -244,6 +245,15 @@ static void wait_readable(struct node *node, enum waiting how)
 	switch (how) {
 	case POLL:
 		CHECK(poll(&fd, 1, 20000) == 1 && fd.revents == POLLIN);
+		break;
+	case PPOLL:
+		CHECK(ppoll(&fd, 1, &seconds, NULL) == 1 && fd.revents == POLLIN);
+		break;
+	case PSELECT:
+		FD_ZERO(&set);
+		FD_SET(fd.fd, &set);
+		CHECK(pselect(fd.fd + 1, &set, NULL, NULL, &seconds, NULL) == 1);
+		CHECK(FD_ISSET(fd.fd, &set));
 		break;
 	case SELECT:
 		FD_ZERO(&set);
@@ -260,7 +270,7 @@ static void wait_readable(struct node *node, enum waiting how)
 		CHECK(!epoll_ctl(epoll, EPOLL_CTL_DEL, fd.fd, NULL));
 		close(epoll);
 		break;
-	case BLOCK:
+	default:	/* BLOCK: ibv_get_async_event() waits */
 		break;
 	}
 }
@@ -340,8 +350,8 @@ static void openmpi(int me)
 	expect_message(&node, srq, me);
 	reach(2);
 	/* The sender errs, and everybody hears of it, each in its own way. */
-	expect_event(&node, me % 4, IBV_EVENT_QP_ACCESS_ERR);
-	expect_event(&node, (me + 1) % 4, IBV_EVENT_QP_LAST_WQE_REACHED);
+	expect_event(&node, 2 * me % WAYS, IBV_EVENT_QP_ACCESS_ERR);
+	expect_event(&node, (2 * me + 1) % WAYS, IBV_EVENT_QP_LAST_WQE_REACHED);
 	fcntl(node.context->async_fd, F_SETFL, O_NONBLOCK);
 	CHECK(ibv_get_async_event(node.context, &event) && errno == EAGAIN);
 
@@ -476,6 +486,138 @@ static void mvapich2(int me)
 	exit(0);
 }
 
+/* ---- rdma_bw goes on to RTS, librdmacm's XRC to SQD and ERR, Open MPI migrates ---- */
+
+static void all_states(void)
+{
+	struct connection c = { .peer = 0x123 };
+	struct ibv_qp_init_attr init_attr;
+	struct ibv_qp_attr attr;
+	struct node node;
+	int ret;
+
+	node_open(&node, device);
+	c.domain = ibv_open_xrc_domain(node.context, -1, O_CREAT);
+	CHECK(c.domain, "%s", strerror(errno));
+	c.rcv_qpn = create(c.domain);
+	CHECK(!to_init(&node, &c) && !to_rtr(&node, &c));
+
+	/* Open MPI takes from the answer what it does not change. */
+	CHECK(!ibv_query_xrc_rcv_qp(c.domain, c.rcv_qpn, &attr, 0, &init_attr));
+	attr.alt_ah_attr = attr.ah_attr;
+	attr.alt_port_num = attr.port_num;
+	attr.alt_pkey_index = attr.pkey_index;
+	attr.alt_timeout = 14;
+	attr.path_mig_state = IBV_MIG_REARM;
+	ret = ibv_modify_xrc_rcv_qp(c.domain, c.rcv_qpn, &attr,
+				    IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE);
+	CHECK(ret == EINVAL, "%s", strerror(ret));	/* it ignores that */
+	CHECK(state(c.domain, c.rcv_qpn) == IBV_QPS_RTR);
+
+	ret = to_rts(&node, &c);
+	CHECK(!ret, "%s", strerror(ret));
+	CHECK(state(c.domain, c.rcv_qpn) == IBV_QPS_RTS);
+	ret = ibv_modify_xrc_rcv_qp(c.domain, c.rcv_qpn, &attr,
+				    IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE);
+	/* The core allows that on InfiniBand only. */
+	CHECK(ret == (node.by_gid ? EINVAL : 0), "%s", strerror(ret));
+	CHECK(!ibv_query_xrc_rcv_qp(c.domain, c.rcv_qpn, &attr, 0, &init_attr));
+	CHECK(node.by_gid || (attr.alt_port_num == 1 &&
+			      attr.alt_ah_attr.dlid == node.lid));
+
+	attr.qp_state = IBV_QPS_SQD;
+	ret = ibv_modify_xrc_rcv_qp(c.domain, c.rcv_qpn, &attr, IBV_QP_STATE);
+	CHECK(!ret, "%s", strerror(ret));
+	CHECK(state(c.domain, c.rcv_qpn) == IBV_QPS_SQD);
+	attr.qp_state = IBV_QPS_ERR;
+	CHECK(!ibv_modify_xrc_rcv_qp(c.domain, c.rcv_qpn, &attr, IBV_QP_STATE));
+	CHECK(state(c.domain, c.rcv_qpn) == IBV_QPS_ERR);
+	CHECK(!ibv_unreg_xrc_rcv_qp(c.domain, c.rcv_qpn));
+	CHECK(!ibv_close_xrc_domain(c.domain));
+}
+
+/* ---- The last one leaves while others register ---- */
+
+enum { RACES = 100 };
+
+static void latecomer(int me)
+{
+	struct ibv_xrc_domain *domain;
+	struct ibv_qp_init_attr init_attr;
+	struct ibv_qp_attr attr;
+	struct node node;
+	uint32_t qpn;
+	int i, ret;
+
+	node_open(&node, device);
+	domain = open_domain(&node, O_CREAT);
+	for (i = 0; i < RACES; i++) {
+		if (me == 0)
+			shared->rcv_qpn = create(domain);
+		barrier();
+		qpn = shared->rcv_qpn;
+		ret = me ? ibv_reg_xrc_rcv_qp(domain, qpn) : 0;
+		CHECK(!ret || ret == EINVAL, "%s", strerror(ret));
+		if (!ret) {
+			/* Who is registered has the QP. */
+			shared->received[me]++;
+			CHECK(!ibv_query_xrc_rcv_qp(domain, qpn, &attr, 0, &init_attr));
+			CHECK(!ibv_unreg_xrc_rcv_qp(domain, qpn));
+		}
+		barrier();
+		/* A dead number, for which Open MPI makes a new QP. */
+		CHECK(ibv_reg_xrc_rcv_qp(domain, qpn) == EINVAL);
+		barrier();
+	}
+	CHECK(!ibv_close_xrc_domain(domain));
+	exit(0);
+}
+
+static void race_watcher(pid_t *pids)
+{
+	int i, status, late = 0;
+
+	for (i = 0; i < 3 * RACES; i++)
+		barrier();
+	for (i = 0; i < RECEIVERS; i++) {
+		waitpid(pids[i], &status, 0);
+		CHECK(status == 0, "process %d", i);
+		late += i ? shared->received[i] : 0;
+	}
+	printf("# %d of %d registrations beside the last one's leaving were in time\n",
+	       late, RACES * (RECEIVERS - 1));
+}
+
+/* ---- Children share what was open when they were forked ---- */
+
+static void forked(void)
+{
+	struct ibv_xrc_domain *domain;
+	struct node node;
+	uint32_t qpn;
+	int i, status;
+	pid_t pid;
+
+	node_open(&node, device);
+	domain = ibv_open_xrc_domain(node.context, -1, O_CREAT);
+	CHECK(domain, "%s", strerror(errno));
+	qpn = create(domain);
+	for (i = 0; i < 2; i++) {
+		pid = fork();
+		if (!pid) {
+			/* The one open device is registered already. */
+			CHECK(!ibv_reg_xrc_rcv_qp(domain, qpn));
+			CHECK(i == 0 || !ibv_unreg_xrc_rcv_qp(domain, qpn));
+			_exit(0);
+		}
+		CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+		/* The end of the first child ends nothing; the second gave it up. */
+		CHECK(ibv_reg_xrc_rcv_qp(domain, qpn) == (i ? EINVAL : 0));
+	}
+	CHECK(ibv_unreg_xrc_rcv_qp(domain, qpn) == EINVAL);
+	CHECK(!ibv_close_xrc_domain(domain));
+}
+
 /* ---- The first proposal: one call, a QP as long-lived as its domain ---- */
 
 static void first_proposal(void)
@@ -587,9 +729,32 @@ static void open_errors(void)
 	unlink(domain_file);
 }
 
-/* Runs a scenario of several processes, or of one if there is no receiver. */
-static bool scenario(void (*receiver)(int me), void (*sender)(pid_t *pids),
-		     void (*alone)(void))
+static const struct scenario {
+	const char *description;
+	/* Either several processes, */
+	void (*receiver)(int me);
+	void (*sender)(pid_t *pids);
+	/* or one. */
+	void (*alone)(void);
+} scenarios[] = {
+	{ "opening a domain fails as in OFED", .alone = open_errors },
+	{ "QPs of type IBV_QPT_XRC send and receive", .alone = both_ways },
+	{ "GASNet: a race to create, all modify, one is killed",
+	  .receiver = gasnet, .sender = gasnet_sender },
+	{ "Open MPI: poll, ppoll, select, pselect, epoll and read of async_fd; EBUSY",
+	  .receiver = openmpi, .sender = openmpi_sender },
+	{ "MVAPICH2: dlsym, a cancelled event thread",
+	  .receiver = mvapich2, .sender = openmpi_sender },
+	{ "rdma_bw, librdmacm, Open MPI: RTS, SQD, ERR, a second path", .alone = all_states },
+	{ "registering beside the last one who leaves",
+	  .receiver = latecomer, .sender = race_watcher },
+	{ "forked children share a registration", .alone = forked },
+	{ "ibv_alloc_xrc_rcv_qp: a QP as long-lived as its domain", .alone = first_proposal },
+};
+
+enum { SCENARIOS = sizeof(scenarios) / sizeof(scenarios[0]) };
+
+static bool run(const struct scenario *scenario)
 {
 	pthread_barrierattr_t attr;
 	pid_t pids[RECEIVERS] = { 0 }, pid;
@@ -612,23 +777,25 @@ static bool scenario(void (*receiver)(int me), void (*sender)(pid_t *pids),
 	/* A scenario that hangs is one that fails, with all its processes. */
 	setpgid(0, 0);
 	alarm(120);
-	if (alone) {
-		alone();
+	if (scenario->alone) {
+		scenario->alone();
 		exit(0);
 	}
 	for (i = 0; i < RECEIVERS; i++) {
 		pids[i] = fork();
 		if (!pids[i]) {
 			prctl(PR_SET_PDEATHSIG, SIGKILL);
-			receiver(i);
+			scenario->receiver(i);
 		}
 	}
-	sender(pids);
+	scenario->sender(pids);
 	exit(0);
 }
 
 int main(int argc, char **argv)
 {
+	int i;
+
 	if (argc != 2)
 		errx(2, "usage: clients DEVICE");
 	device = argv[1];
@@ -637,18 +804,8 @@ int main(int argc, char **argv)
 	if (shared == MAP_FAILED)
 		err(1, "mmap");
 
-	ktap_start("programs for OFED 1.5", 6);
-	ktap_result(scenario(NULL, NULL, open_errors),
-		    "opening a domain fails as in OFED");
-	ktap_result(scenario(NULL, NULL, both_ways),
-		    "QPs of type IBV_QPT_XRC send and receive");
-	ktap_result(scenario(gasnet, gasnet_sender, NULL),
-		    "GASNet: a race to create, all modify, one is killed");
-	ktap_result(scenario(openmpi, openmpi_sender, NULL),
-		    "Open MPI: poll, select, epoll and read of async_fd; EBUSY");
-	ktap_result(scenario(mvapich2, openmpi_sender, NULL),
-		    "MVAPICH2: dlsym, a cancelled event thread");
-	ktap_result(scenario(NULL, NULL, first_proposal),
-		    "ibv_alloc_xrc_rcv_qp: a QP as long-lived as its domain");
+	ktap_start("programs for OFED 1.5", SCENARIOS);
+	for (i = 0; i < SCENARIOS; i++)
+		ktap_result(run(&scenarios[i]), scenarios[i].description);
 	return ktap_end();
 }
