@@ -144,14 +144,23 @@ fn port(device: Option<&str>) -> Result<(String, sysfs::Port)> {
     }
 }
 
-/// Every reader of events has three files open, and so has its counterpart.
+/// Every reader of events has three files open, and its counterpart two. Only root gets more than
+/// the hard limit.
 fn raise_limit_of_files() -> Result<()> {
-    let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    limit.current = limit.maximum;
-    Ok(rustix::process::setrlimit(
-        rustix::process::Resource::Nofile,
-        limit,
-    )?)
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    let set = |limit| {
+        setrlimit(
+            Resource::Nofile,
+            Rlimit {
+                current: limit,
+                maximum: limit,
+            },
+        )
+    };
+    let hard = getrlimit(Resource::Nofile).maximum;
+    let enough = hard.map(|hard| hard.max(8 * READERS as u64));
+    Ok(set(enough).or_else(|_| set(hard))?)
 }
 
 /// What takes a target to RTR, with the port itself for a peer. Nothing is ever sent.
