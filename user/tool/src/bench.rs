@@ -348,11 +348,7 @@ impl Runner<'_> {
         for (n, rounds) in TEARDOWNS {
             add(self.teardown(n / self.divisor, rounds)?);
         }
-        let mut readers = 1;
-        while readers <= (READERS / self.divisor).max(4) {
-            readers *= 4;
-        }
-        add(events::measure(self, readers / 4)?);
+        add(events::measure(self, (READERS / self.divisor).max(4))?);
         Ok(results)
     }
 

@@ -23,8 +23,10 @@ use super::{Mainline, Measurement, Party, Runner, Side, median, to_init, us};
 const ROUNDS: usize = 7;
 /// What a reader has to itself; libibverbs needs some of it.
 const STACK: usize = 256 << 10;
-/// How long nothing more has to come for nothing more to come.
+/// With mainline, silence for this long means that nothing more comes.
 const SILENCE: Duration = Duration::from_secs(1);
+/// With ours, it is an error.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// What a QP in error says when it takes no more receives.
 const BROKEN: EventType = EventType::QP_LAST_WQE_REACHED;
 
@@ -76,15 +78,20 @@ impl<'scope, 'env> Readers<'scope, 'env> {
         Ok(())
     }
 
-    /// Has `error` break the QP, and says who was told, and how long it took to the last.
-    fn time(&self, error: impl FnOnce() -> Result<()>) -> Result<(usize, Duration)> {
+    /// Has `error` break the QP, and says how many were told before nobody was for `silence`, and
+    /// how long it took to the last.
+    fn time(
+        &self,
+        silence: Duration,
+        error: impl FnOnce() -> Result<()>,
+    ) -> Result<(usize, Duration)> {
         // All wait again.
         thread::sleep(Duration::from_millis(50));
         let begin = Instant::now();
         error()?;
         let (mut told, mut last) = (0, begin);
         while told < self.count {
-            match self.words.1.recv_timeout(SILENCE) {
+            match self.words.1.recv_timeout(silence) {
                 Ok(Word::Told(when)) => {
                     told += 1;
                     last = last.max(when);
@@ -164,7 +171,8 @@ pub(super) fn measure(runner: &Runner<'_>, most: usize) -> Result<Vec<Measuremen
             let mut silent = None;
             for _ in 0..ROUNDS {
                 let domain = ours.domain.domain()?;
-                let (told, took) = registered.time(|| Ok(domain.modify(ours_num, &in_error)?))?;
+                let (told, took) =
+                    registered.time(PATIENCE, || Ok(domain.modify(ours_num, &in_error)?))?;
                 if told != n {
                     bail!("{told} of {n} readers were told of the error");
                 }
@@ -174,7 +182,7 @@ pub(super) fn measure(runner: &Runner<'_>, most: usize) -> Result<Vec<Measuremen
                 let own = us(took, 1);
                 // What was silent once is not waited for again.
                 if silent.is_none() {
-                    let (told, took) = opened.time(|| mainline_qp.modify(&in_error))?;
+                    let (told, took) = opened.time(SILENCE, || mainline_qp.modify(&in_error))?;
                     again.iter().try_for_each(|attr| mainline_qp.modify(attr))?;
                     if told == n {
                         rounds.push((own, us(took, 1)));
