@@ -273,7 +273,10 @@ impl Hca {
 
     fn finish_command(&mut self, command: &Command, now: Instant) {
         let outcome = match self.faults.command_status(command.opcode) {
-            Some(status) => Err(status),
+            Some(status) => {
+                self.counters.last_injected_failure = Some(opcode_name(command.opcode));
+                Err(status)
+            }
             None => self.execute(command, now),
         };
         self.complete_command(command, outcome);

@@ -48,10 +48,11 @@ pub enum Operation {
     Qps,
     /// Counters start from zero again.
     ResetCounters,
-    /// Commands of one opcode fail.
+    /// Commands fail.
     FailCommand {
-        /// The driver's name or a number.
-        opcode: String,
+        /// The driver's name or a number; without it, all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        opcode: Option<String>,
         /// How they fail.
         status: Status,
         /// How many pass before.
@@ -143,7 +144,7 @@ impl Operation {
                 skip,
                 count,
             } => hca.faults.fail_command(CommandFailure {
-                opcode: parse_opcode(&opcode)?,
+                opcode: opcode.as_deref().map(parse_opcode).transpose()?,
                 status,
                 skip,
                 count,
@@ -328,7 +329,7 @@ mod tests {
             id: None,
             hca: 0,
             operation: Operation::FailCommand {
-                opcode: "2RST_QP".into(),
+                opcode: Some("2RST_QP".into()),
                 status: Status::BadQpState,
                 skip: 2,
                 count: Some(1),

@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::{Status, LOG_MAX_COMMANDS};
 
-/// Commands of one opcode fail: after `skip` that may pass, `count` of them.
+/// Commands fail: after `skip` that may pass, `count` of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandFailure {
-    /// Which.
-    pub opcode: u16,
+    /// Those of this opcode; none is all.
+    pub opcode: Option<u16>,
     /// With what.
     pub status: Status,
     /// How many pass before.
@@ -58,7 +58,7 @@ impl Faults {
         for rule in self
             .failures
             .iter_mut()
-            .filter(|rule| rule.opcode == opcode)
+            .filter(|rule| rule.opcode.is_none_or(|only| only == opcode))
         {
             if let Some(left) = rule.skip.checked_sub(1) {
                 rule.skip = left;
@@ -170,12 +170,25 @@ mod tests {
     fn failures(skip: u64, count: Option<u64>) -> Faults {
         let mut faults = Faults::default();
         faults.fail_command(CommandFailure {
-            opcode: OPCODE,
+            opcode: Some(OPCODE),
             status: Status::ExceedLim,
             skip,
             count,
         });
         faults
+    }
+
+    #[test]
+    fn without_an_opcode_every_command_counts() {
+        let mut faults = Faults::default();
+        faults.fail_command(CommandFailure {
+            opcode: None,
+            status: Status::BadParam,
+            skip: 1,
+            count: Some(1),
+        });
+        let outcomes = [7, 8, 9].map(|opcode| faults.command_status(opcode));
+        assert_eq!(outcomes, [None, Some(Status::BadParam), None]);
     }
 
     #[test]

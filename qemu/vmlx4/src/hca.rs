@@ -45,6 +45,9 @@ pub struct Counters {
     pub commands: BTreeMap<String, BTreeMap<String, u64>>,
     /// Most commands that waited for injected latency at once.
     pub max_commands_in_flight: u64,
+    /// The last command that failed because a test wanted it to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_injected_failure: Option<String>,
     /// Resets, by the driver or by QEMU.
     pub resets: u64,
     /// Requests sent, by kind.

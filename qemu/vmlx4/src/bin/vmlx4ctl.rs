@@ -47,9 +47,9 @@ enum Command {
     Qps,
     /// Let counters start from zero
     ResetCounters,
-    /// Let commands of one opcode fail
+    /// Let commands fail
     Fail {
-        /// The driver's name, such as RST2INIT_QP, or a number
+        /// The driver's name, such as RST2INIT_QP, or a number; "any" for all
         opcode: String,
         /// CMD_STAT_* in snake case, such as bad_param
         #[arg(value_parser = parse_status)]
@@ -129,7 +129,7 @@ impl Command {
                 skip,
                 count,
             } => Operation::FailCommand {
-                opcode,
+                opcode: Some(opcode).filter(|opcode| opcode != "any"),
                 status,
                 skip,
                 count,
