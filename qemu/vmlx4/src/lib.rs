@@ -44,4 +44,6 @@ pub mod uar;
 pub mod wqe;
 
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod testing;

@@ -216,16 +216,19 @@ impl Hca {
                 if !context.remote_read_enabled() || *length > context.max_message() {
                     return Err(Refusal::Invalid);
                 }
-                let length = usize::try_from(*length).map_err(|_| Refusal::Invalid)?;
+                let bytes = usize::try_from(*length).map_err(|_| Refusal::Invalid)?;
+                // No bytes, no key; and no memory for whoever has none.
+                let region = match bytes {
+                    0 => return Ok(Vec::new()),
+                    _ => self.open_remote(target, *rkey, *address, *length, Access::RemoteRead)?,
+                };
                 let mut data = Vec::new();
-                data.try_reserve_exact(length)
+                data.try_reserve_exact(bytes)
                     .map_err(|_| Refusal::Invalid)?;
-                data.resize(length, 0);
-                if length != 0 {
-                    self.open_remote(target, *rkey, *address, length as u64, Access::RemoteRead)?
-                        .read(&self.dma, &mut data)
-                        .map_err(|error| Refusal::Access(error.into()))?;
-                }
+                data.resize(bytes, 0);
+                region
+                    .read(&self.dma, &mut data)
+                    .map_err(|error| Refusal::Access(error.into()))?;
                 Ok(data)
             }
             Body::Atomic {

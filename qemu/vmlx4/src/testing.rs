@@ -18,18 +18,18 @@ use crate::eq::EQE_SIZE;
 use crate::fabric::Fabric;
 use crate::hca::Hca;
 use crate::icm::{Buffer, Layout};
-use crate::memory::GuestMemory;
+use crate::memory::{DmaError, GuestMemory};
 
 const RAM: u64 = 0x10_0000;
 const RAM_SIZE: usize = 8 << 20;
-const INBOX: u64 = RAM;
-const OUTBOX: u64 = RAM + 0x1000;
+pub const INBOX: u64 = RAM;
+pub const OUTBOX: u64 = RAM + 0x1000;
 /// ICM: MTTs, then dMPTs.
 const ICM_SIZE: u64 = 0x10_0000;
-const ICM_GUEST: u64 = RAM + 0x10_0000;
+pub const ICM_GUEST: u64 = RAM + 0x10_0000;
 const DMPT_BASE: u64 = 0x8_0000;
 /// Everything else.
-const HEAP: u64 = RAM + 0x30_0000;
+pub const HEAP: u64 = RAM + 0x30_0000;
 
 /// Where the driver keeps a QP's queues: four sends and four receives of 128 bytes.
 struct QpMemory {
@@ -500,16 +500,22 @@ impl Bench {
     }
 
     /// Posts a send WQE whose first byte this completes with the owner bit, and rings.
-    pub fn post_send(&mut self, qpn: u32, mut wqe: Vec<u8>) {
+    pub fn post_send(&mut self, qpn: u32, wqe: Vec<u8>) {
+        self.try_post_send(qpn, wqe).unwrap();
+    }
+
+    /// The same where the guest may have lost its own buffer.
+    pub fn try_post_send(&mut self, qpn: u32, mut wqe: Vec<u8>) -> Result<(), DmaError> {
         let memory = self.qps.get_mut(&qpn).unwrap();
         let owner = if memory.sends & 4 != 0 { 0x80 } else { 0 };
         wqe[0] = wqe[0] & 0x7f | owner;
         let at = u64::from(memory.sends & 3) * 128;
-        memory.buffer.write(&self.hca.dma, at, &wqe).unwrap();
+        memory.buffer.write(&self.hca.dma, at, &wqe)?;
         memory.sends += 1;
         let page = u64::from(Self::UAR) << 12;
         let number = qpn << 8;
         self.hca.write_doorbell(page | 0x14, &number.to_be_bytes());
+        Ok(())
     }
 
     /// Posts a receive of one scatter entry. The receive queue follows the sends.

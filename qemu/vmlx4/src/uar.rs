@@ -58,7 +58,8 @@ impl Hca {
 
     /// A write to BAR 0.
     pub fn write_registers(&mut self, offset: u64, data: &[u8], now: Instant) {
-        for (dword, at) in data.chunks_exact(4).zip((offset..).step_by(4)) {
+        for (index, dword) in data.chunks_exact(4).enumerate() {
+            let at = offset.saturating_add((index as u64).saturating_mul(4));
             let value = dword.get_be32(0);
             if at == RESET {
                 if value == RESET_VALUE {
