@@ -41,6 +41,8 @@ vfio_cards() {
 
 vfio_driver() { [ ! -e "$1/driver" ] || basename "$(readlink -f "$1/driver")"; }
 
+vfio_group() { basename "$(readlink -f "$1/iommu_group")"; }
+
 vfio_check() {
 	local bdf=${1-} device cards other class group
 	mapfile -t cards < <(vfio_cards)
@@ -61,7 +63,7 @@ vfio_check() {
 		vfio_fail "this host has no IOMMU in use: enable VT-d or AMD-Vi in the firmware's setup, and on Intel boot with intel_iommu=on" || return
 	[ -e "$device/iommu_group" ] ||
 		vfio_fail "$bdf is in no IOMMU group: its slot is not behind the IOMMU" || return
-	group=$(basename "$(readlink -f "$device/iommu_group")")
+	group=$(vfio_group "$device")
 	for other in "$device"/iommu_group/devices/*; do
 		other=$(basename "$other")
 		[ "$other" != "$bdf" ] || continue
@@ -95,24 +97,32 @@ vfio_write() { # FILE TEXT
 }
 
 vfio_bind() {
-	local bdf=$1 device=$vfio_sys/bus/pci/devices/$1 driver group
+	local bdf=$1 device=$vfio_sys/bus/pci/devices/$1 driver
 	vfio_check "$bdf" || return
 	driver=$(vfio_driver "$device")
 	if [ "$driver" != vfio-pci ]; then
 		# What to give it back to. None is remembered as well.
-		echo "$driver" >"$vfio_state/vfio-$bdf" || return
-		vfio_write "$device/driver_override" vfio-pci || return
-		if [ -n "$driver" ]; then
-			vfio_write "$device/driver/unbind" "$bdf" || return
-		fi
-		vfio_write "$vfio_sys/bus/pci/drivers_probe" "$bdf" || return
+		{ echo "$driver" >"$vfio_state/vfio-$bdf"; } 2>/dev/null ||
+			vfio_fail "$vfio_state cannot be written to, and the driver of $bdf has to be remembered there" || return
+		vfio_take "$bdf" || {
+			vfio_restore "$bdf"
+			return 1
+		}
 	fi
+	vfio_say "$bdf belongs to vfio-pci (IOMMU group $(vfio_group "$device"))"
+}
+
+vfio_take() {
+	local bdf=$1 device=$vfio_sys/bus/pci/devices/$1 node
+	vfio_write "$device/driver_override" vfio-pci || return
+	if [ -e "$device/driver" ]; then
+		vfio_write "$device/driver/unbind" "$bdf" || return
+	fi
+	vfio_write "$vfio_sys/bus/pci/drivers_probe" "$bdf" || return
 	[ "$(vfio_driver "$device")" = vfio-pci ] ||
 		vfio_fail "vfio-pci did not take $bdf; the kernel's log (dmesg) says why" || return
-	group=$(basename "$(readlink -f "$device/iommu_group")")
-	[ -e "$vfio_dev/vfio/$group" ] ||
-		vfio_fail "$vfio_dev/vfio/$group did not appear" || return
-	vfio_say "$bdf belongs to vfio-pci (IOMMU group $group)"
+	node=$vfio_dev/vfio/$(vfio_group "$device")
+	[ -e "$node" ] || vfio_fail "$node did not appear"
 }
 
 vfio_restore() {
@@ -121,15 +131,16 @@ vfio_restore() {
 	[ -e "$vfio_state/vfio-$bdf" ] || return 0
 	driver=$(cat "$vfio_state/vfio-$bdf")
 	rm -f "$vfio_state/vfio-$bdf"
-	[ -e "$device" ] || vfio_fail "$bdf has gone" || return
-	if [ "$(vfio_driver "$device")" = vfio-pci ]; then
-		vfio_write "$device/driver/unbind" "$bdf" || return
-	fi
+	[ -e "$device" ] || vfio_fail "$bdf is not there any more" || return
 	# An empty line clears the override.
 	vfio_write "$device/driver_override" '' || return
+	[ "$(vfio_driver "$device")" != "$driver" ] || return 0
+	if [ -e "$device/driver" ]; then
+		vfio_write "$device/driver/unbind" "$bdf" || return
+	fi
 	[ -n "$driver" ] || return 0
 	vfio_write "$vfio_sys/bus/pci/drivers_probe" "$bdf" || return
 	[ "$(vfio_driver "$device")" = "$driver" ] ||
-		vfio_fail "$driver did not take $bdf back; echo $bdf >$vfio_sys/bus/pci/drivers/$driver/bind" || return
+		vfio_fail "$driver did not take $bdf back; try: echo $bdf >$vfio_sys/bus/pci/drivers/$driver/bind" || return
 	vfio_say "$bdf belongs to $driver again"
 }
