@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Every event that the driver knows of a QP reaches every process that is
+ * registered with it, once and with its own cookie, and nobody else. The
+ * model raises them: in earnest an XRC target QP can hardly be brought to
+ * have all of them.
+ */
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "../ktap.h"
+#include "../module/member.h"
+#include "../module/observe.h"
+#include "model.h"
+
+#define DOMAIN_FILE "/tmp/fan_out"
+
+enum { MEMBERS = 2, COOKIE = 0x77000, REPEATED = 200, SIZE = sizeof(struct xrc_rcv_event) };
+
+/* MLX4_EVENT_TYPE_... of QPs, and what verbs make of them. */
+static const struct kind {
+	const char *name;
+	uint32_t type;
+} kinds[] = {
+	{ "path_mig", IBV_EVENT_PATH_MIG },
+	{ "comm_est", IBV_EVENT_COMM_EST },
+	{ "sq_drained", IBV_EVENT_SQ_DRAINED },
+	{ "wq_catas_error", IBV_EVENT_QP_FATAL },
+	{ "path_mig_failed", IBV_EVENT_PATH_MIG_ERR },
+	{ "wq_inval_req_error", IBV_EVENT_QP_REQ_ERR },
+	{ "wq_access_error", IBV_EVENT_QP_ACCESS_ERR },
+	{ "srq_qp_last_wqe", IBV_EVENT_QP_LAST_WQE_REACHED },
+};
+
+enum { KINDS = ARRAY_SIZE(kinds) };
+
+/* Members 0 and 1 are registered, the bystander with another QP of the domain. */
+static struct actor creator, members[MEMBERS], bystander;
+static struct membership *mc, *mm[MEMBERS], *mb;
+
+/* What a member is to read next. */
+static struct expectation {
+	uint32_t type, count;
+} *expected;
+
+/* ---- acts ---- */
+
+static int read_what_is_expected(void *argument)
+{
+	struct membership *membership = argument;
+	struct pollfd ready = { .fd = member.channel, .events = POLLIN };
+	struct xrc_rcv_event event;
+	uint32_t count = 0;
+
+	/* While they are read they may come as several records; of one event there is one. */
+	while (count < expected->count) {
+		CHECK(poll(&ready, 1, 10000) == 1 && ready.revents == POLLIN);
+		CHECK(read(member.channel, &event, SIZE) == SIZE);
+		CHECK(event.type == expected->type && event.qpn == membership->qp_num);
+		CHECK(event.cookie == membership->cookie && !event.reserved && event.count);
+		count += event.count;
+	}
+	CHECK(count == expected->count);
+	return 0;
+}
+
+static int read_nothing(void *argument)
+{
+	struct pollfd ready = { .fd = member.channel, .events = POLLIN };
+
+	(void)argument;
+	return poll(&ready, 1, 200) ? -EBADMSG : 0;
+}
+
+static int knows_these_events_only(void *argument)
+{
+	struct xrc_rcv_caps caps;
+	uint64_t types = 1ull << XRC_RCV_EVENT_QP_GONE;
+	unsigned int i;
+
+	(void)argument;
+	for (i = 0; i < KINDS; i++)
+		types |= 1ull << kinds[i].type;
+	CHECK(!rcv_caps(member.node.context->cmd_fd, &caps));
+	CHECK(caps.event_types == types);
+	return 0;
+}
+
+/* ---- scenarios ---- */
+
+static bool all_read(uint32_t type, uint32_t count)
+{
+	bool right = true;
+	unsigned int i;
+
+	*expected = (struct expectation) { type, count };
+	for (i = 0; i < MEMBERS; i++)
+		actor_begin(&members[i], read_what_is_expected, mm[i]);
+	for (i = 0; i < MEMBERS; i++)
+		right &= succeeded("a registered process", actor_wait(&members[i]));
+	return right;
+}
+
+static bool nobody_reads(void)
+{
+	bool right = true;
+	unsigned int i;
+
+	for (i = 0; i < MEMBERS; i++)
+		actor_begin(&members[i], read_nothing, NULL);
+	actor_begin(&creator, read_nothing, NULL);
+	actor_begin(&bystander, read_nothing, NULL);
+	for (i = 0; i < MEMBERS; i++)
+		right &= succeeded("a registered process", actor_wait(&members[i]));
+	right &= succeeded("the creator", actor_wait(&creator));
+	return right & succeeded("the bystander", actor_wait(&bystander));
+}
+
+static bool fanned_out(const struct kind *kind)
+{
+	model_event(kind->name, mc->qp_num, 1);
+	return all_read(kind->type, 1) & nobody_reads();
+}
+
+/* No more than the driver's queue of events holds. */
+static bool all_counted(void)
+{
+	bool right = true;
+	unsigned int i;
+
+	for (i = 0; i < KINDS; i++) {
+		model_event(kinds[i].name, mc->qp_num, REPEATED);
+		right &= all_read(kinds[i].type, REPEATED);
+	}
+	return right & nobody_reads();
+}
+
+/* An unread event of a QP is not another one's, and goes with its registration. */
+static bool of_the_other_qp(void)
+{
+	model_event("wq_access_error", mb->qp_num, 1);
+	*expected = (struct expectation) { IBV_EVENT_QP_ACCESS_ERR, 1 };
+	return DO(bystander, read_what_is_expected, mb) & nobody_reads();
+}
+
+static bool leaves_nothing(const struct counts *before)
+{
+	bool right = true;
+	unsigned int i;
+
+	for (i = 0; i < KINDS; i++)
+		model_event(kinds[i].name, mc->qp_num, 1);
+	for (i = 0; i < MEMBERS; i++) {
+		right &= DO(members[i], member_unreg, NULL) & DO(members[i], read_nothing, NULL);
+		actor_exit(&members[i]);
+	}
+	actor_exit(&creator);
+	actor_exit(&bystander);
+	return right & counts_return_to(before, 10);
+}
+
+static bool prepared(void)
+{
+	struct path *nobody = share(sizeof(*nobody));
+	bool right = true;
+	unsigned int i;
+
+	expected = share(sizeof(*expected));
+	mc = membership_new(DOMAIN_FILE, 0, 0);
+	mb = membership_new(DOMAIN_FILE, 0, 0);
+	mc->wants_events = mb->wants_events = true;
+	mc->sender = mb->sender = nobody;
+	mb->cookie = COOKIE - 1;
+	actor_start(&creator);
+	actor_start(&bystander);
+	right &= DO(creator, member_join, mc) && DO(bystander, member_join, mb);
+	nobody->lid = mc->path.lid;
+	right = right && DO(creator, member_alloc_connected, mc) &&
+		DO(bystander, member_alloc_connected, mb);
+	for (i = 0; i < MEMBERS; i++) {
+		mm[i] = membership_new(DOMAIN_FILE, 0, 0);
+		mm[i]->wants_events = true;
+		mm[i]->cookie = COOKIE + i;
+		mm[i]->qp_num = mc->qp_num;
+		actor_start(&members[i]);
+		right = right && DO(members[i], member_join, mm[i]) &&
+			DO(members[i], member_reg, mm[i]);
+	}
+	/* From here on the QP is nobody's but the kernel's. */
+	return right && DO(creator, member_unreg, NULL);
+}
+
+int main(void)
+{
+	struct counts before;
+	char text[96];
+	unsigned int i;
+
+	model_or_skip("raising events");
+	ktap_start("every event of a receive QP", KINDS + 5);
+	before = count_objects();
+	ktap_result(prepared(), "two processes are registered with a QP");
+	ktap_result(DO(creator, knows_these_events_only, NULL), "there are no other events");
+	for (i = 0; i < KINDS; i++) {
+		snprintf(text, sizeof(text), "%s: each reads it once, nobody else does",
+			 kinds[i].name);
+		ktap_result(fanned_out(&kinds[i]), text);
+	}
+	ktap_result(all_counted(), "hundreds of each: all are counted");
+	ktap_result(of_the_other_qp(), "an event of another QP is for who registered with that");
+	ktap_result(leaves_nothing(&before), "unread events go with their registrations");
+	unlink(DOMAIN_FILE);
+	return ktap_end();
+}

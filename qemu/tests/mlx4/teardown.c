@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A domain goes with a thousand receive QPs in it, on a device whose commands
+ * take 300 us: the last ibv_close_xrcd() keeps several of them in the air, and
+ * leaves nothing. Beside it, in the same run, what a process does that owns a
+ * thousand XRC target QPs by mainline's verbs: ibv_destroy_qp(), one after the
+ * other.
+ */
+
+#include <errno.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "../ktap.h"
+#include "../module/member.h"
+#include "../module/observe.h"
+#include "model.h"
+
+#define DOMAIN_FILE "/tmp/teardown"
+
+enum { QPS = 1000, COMMAND_US = 300, ROUNDS = 2 };
+
+static struct ibv_qp *own[QPS];
+
+static struct measurement {
+	uint64_t ns;
+	struct path peer;
+} *measured;
+
+/* ---- acts ---- */
+
+static int create_own(void *argument)
+{
+	unsigned int i;
+
+	(void)argument;
+	for (i = 0; i < QPS; i++) {
+		own[i] = node_create_target(&member.node, member.xrcd);
+		qp_connect(&member.node, own[i], &measured->peer);
+	}
+	return 0;
+}
+
+static int destroy_own(void *argument)
+{
+	uint64_t begin = now_ns();
+	unsigned int i;
+	int result;
+
+	(void)argument;
+	for (i = 0; i < QPS; i++) {
+		result = -ibv_destroy_qp(own[i]);
+		if (result)
+			return result;
+	}
+	measured->ns = now_ns() - begin;
+	return 0;
+}
+
+static int create_receive_qps(uint32_t flags, bool stay)
+{
+	struct ib_uverbs_qp_attr attr = attr_connected(&member.node, &measured->peer);
+	struct registration registration;
+	unsigned int i;
+	int result;
+
+	for (i = 0; i < QPS; i++) {
+		result = rcv_alloc(member.domain, flags, &attr, NO_CHANNEL, 0, &registration);
+		if (!result && !stay)
+			result = rcv_unreg(&registration);
+		if (result)
+			return result;
+	}
+	return 0;
+}
+
+/* Nobody is registered with them. */
+static int create_domains(void *argument)
+{
+	(void)argument;
+	return create_receive_qps(XRC_RCV_ALLOC_LIFETIME_DOMAIN, false);
+}
+
+static int create_registered(void *argument)
+{
+	(void)argument;
+	return create_receive_qps(0, true);
+}
+
+static int close_domain(void *argument)
+{
+	uint64_t begin = now_ns();
+	int result = -ibv_close_xrcd(member.xrcd);
+
+	(void)argument;
+	measured->ns = now_ns() - begin;
+	return result;
+}
+
+/* ---- scenario ---- */
+
+static struct account {
+	const char *what;
+	act *create;
+	act *destroy;			/* NULL: the process is killed */
+	uint64_t ns;			/* of the faster round */
+	unsigned long in_flight;
+	bool failed;
+} accounts[] = {
+	{ .what = "ibv_destroy_qp()", .create = create_own, .destroy = destroy_own },
+	{ .what = "last ibv_close_xrcd()", .create = create_domains, .destroy = close_domain },
+	{ .what = "SIGKILL", .create = create_registered },
+};
+
+static const struct account *const serial = &accounts[0], *const last_close = &accounts[1],
+			    *const killed = &accounts[2];
+
+/* A thousand QPs come; then they go, with slow commands: all of them, before anything else. */
+static void come_and_go(struct account *account, const struct counts *before)
+{
+	struct membership *membership = membership_new(DOMAIN_FILE, 0, 0);
+	unsigned long qps = model_qps(), there, left, in_flight;
+	struct actor owner;
+	bool right;
+
+	actor_start(&owner);
+	right = DO(owner, member_join, membership);
+	measured->peer = (struct path) { .lid = membership->path.lid, .qp_num = 0x40 };
+	right = right && DO(owner, account->create, NULL);
+	there = model_qps() - qps;
+	model_reset_counts();
+	model_latency(COMMAND_US);
+	if (account->destroy) {
+		right = right && DO(owner, account->destroy, NULL);
+	} else {
+		measured->ns = now_ns();
+		actor_kill(&owner);
+		measured->ns = now_ns() - measured->ns;
+	}
+	model_clear();
+	left = model_qps() - qps;
+	in_flight = model_count("max_commands_in_flight");
+	actor_exit(&owner);
+	ktap_note("%s: %lu QPs in %lu ms, %lu commands in flight at most", account->what,
+		  there - left, measured->ns / 1000000, in_flight);
+	if (!account->ns || measured->ns < account->ns)
+		account->ns = measured->ns;
+	if (in_flight > account->in_flight)
+		account->in_flight = in_flight;
+	if (!right || there != QPS || left || !counts_return_to(before, 5))
+		account->failed = true;
+}
+
+/* A quarter more is what a busy host may make of equal times. */
+static bool overlaps(const struct account *account)
+{
+	ktap_note("%s took %.2f of the time of the serial loop", account->what,
+		  (double)account->ns / serial->ns);
+	return account->in_flight > 1 && account->ns <= serial->ns + serial->ns / 4;
+}
+
+int main(void)
+{
+	struct counts before;
+	unsigned int i;
+
+	model_or_skip("the time of commands");
+	ktap_start("a thousand receive QPs go", 5);
+	measured = share(sizeof(*measured));
+	before = count_objects();
+	for (i = 0; i < ROUNDS * ARRAY_SIZE(accounts); i++)
+		come_and_go(&accounts[i % ARRAY_SIZE(accounts)], &before);
+	unlink(DOMAIN_FILE);
+	ktap_result(!serial->failed && serial->in_flight == 1,
+		    "a process destroys its target QPs one after the other");
+	ktap_result(!last_close->failed, "the domain's last close leaves none");
+	ktap_result(overlaps(last_close), "with commands in flight, and no slower than the loop");
+	ktap_result(!killed->failed, "the end of their last process leaves none");
+	ktap_result(overlaps(killed), "with commands in flight, and no slower than the loop");
+	return ktap_end();
+}
