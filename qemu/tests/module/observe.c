@@ -229,6 +229,33 @@ bool is_long_run(void)
 	return long_run && *long_run && strcmp(long_run, "0");
 }
 
+int log_open(void)
+{
+	int log = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+
+	if (log < 0 || lseek(log, 0, SEEK_END) < 0)
+		err(1, "/dev/kmsg");
+	return log;
+}
+
+unsigned int log_count(int log, const char *text)
+{
+	unsigned int count = 0;
+	char record[8192];
+	ssize_t size;
+
+	for (;;) {
+		size = read(log, record, sizeof(record) - 1);
+		if (size < 0 && errno == EPIPE)
+			continue;	/* overwritten; the next one is there */
+		if (size <= 0)
+			return count;
+		record[size] = '\0';
+		if (strstr(record, text))
+			count++;
+	}
+}
+
 static void device(const char *what)
 {
 	char program[512], command[600];

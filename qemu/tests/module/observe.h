@@ -41,6 +41,11 @@ bool nothing_leaked(void);
 /* Whether LAB_LONG is set: do as much as there is to do, however long it takes. */
 bool is_long_run(void);
 
+/* The kernel's log from here on. */
+int log_open(void);
+/* How many lines since log_open(), or the last call, have the text. */
+unsigned int log_count(int log, const char *text);
+
 /* Takes right's device away, or brings it back. */
 void device_remove(void);
 void device_add(void);
