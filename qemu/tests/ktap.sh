@@ -53,6 +53,16 @@ ktap_run() { # ktap_run DESCRIPTION COMMAND…
 	return "$((status == 4 ? 0 : status))"
 }
 
+# Waits until a command succeeds.
+within() { # within SECONDS COMMAND…
+	local end=$((SECONDS + $1))
+	shift
+	until "$@"; do
+		[ $SECONDS -lt $end ] || return
+		sleep 0.1
+	done
+}
+
 # Ends the script: with failure if a result failed or one that was planned is missing.
 ktap_end() {
 	if [ "$ktap_number" != "$ktap_planned" ]; then

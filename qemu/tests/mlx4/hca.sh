@@ -39,16 +39,6 @@ model_only() { # model_only NAME
 	fi
 }
 
-# Waits up to SECONDS for a command to succeed.
-within() { # within SECONDS COMMAND…
-	local end=$((SECONDS + $1))
-	shift
-	until "$@" >/dev/null 2>&1; do
-		[ $SECONDS -lt $end ] || return
-		sleep 0.1
-	done
-}
-
 port_state() { cut -d: -f1 "$sysfs/ports/$1/state"; }
 active() { [ "$(port_state 1)" = 4 ] && [ "$(port_state 2)" = 4 ]; }
 

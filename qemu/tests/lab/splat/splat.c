@@ -16,8 +16,8 @@ static int __init splat_init(void)
 	int i;
 
 	WARN(warn, "deliberate\n");
-	/* More than one: a stale register or stack may still know the last. */
-	for (i = 0; leak && i < 10; i++) {
+	/* So many because SLUB's sheaves still point to the last of a size that were allocated. */
+	for (i = 0; leak && i < 500; i++) {
 		char *lost = kmalloc(1000, GFP_KERNEL);
 
 		if (lost)
