@@ -8,6 +8,8 @@ device=rxe
 with_module=y
 leak_check=y
 keep_log=
+icount=
+default_cpus=2
 timeout=1800
 boot_timeout=${LAB_BOOT_TIMEOUT:-240}
 
@@ -19,6 +21,7 @@ guest_options() {
 		--device) device=${2-} && shift 2 ;;
 		--no-module) with_module= && shift ;;
 		--no-leak-check) leak_check= && shift ;;
+		--icount) icount=y default_cpus=4 LAB_ACCEL=tcg && shift ;;
 		--keep-log) keep_log=${2-} && shift 2 ;;
 		--timeout) timeout=${2-} && shift 2 ;;
 		--) shift && break ;;
@@ -76,7 +79,7 @@ guest_cleanup() {
 
 # The guest's console is our standard output; the kernel's log goes to a file.
 guest_qemu() {
-	local accel memory=${LAB_MEMORY:-2048} cpus=${LAB_CPUS:-2} qemu
+	local accel memory=${LAB_MEMORY:-2048} cpus=${LAB_CPUS:-$default_cpus} qemu
 	local append="console=ttyS0 loglevel=8 panic=-1 ${LAB_APPEND-}"
 	accel=$(guest_accel)
 	qemu=(qemu-system-x86_64
@@ -94,6 +97,7 @@ guest_qemu() {
 	*)
 		append+=" no_timer_check lpj=4000000 tsc=reliable pty.legacy_count=0"
 		case $device in rxe | none) append+=" pci=noacpi" ;; esac
+		[ -z "$icount" ] || qemu+=(-icount "shift=1,sleep=off")
 		# Four-level page tables: the kernel forgets for a moment at boot that it has five, and KASAN
 		# reports whatever an interrupt touches then.
 		qemu+=(-cpu max,-la57 -append "$append")
