@@ -225,7 +225,7 @@ static void do_something(void)
 			close(worker.channel);
 			worker.channel = ANSWER(rcv_channel(worker.context->cmd_fd));
 			fcntl(worker.channel, F_SETFL, O_NONBLOCK);
-		} else if (!dice(64)) {
+		} else if (!dice(8)) {
 			atomic_fetch_add(&tally->exits, 1);
 			exit(0);
 		}
