@@ -16,10 +16,9 @@ scratch=$(mktemp -d)
 trap 'jobs -p | xargs -r kill 2>/dev/null; rm -rf "$scratch"' EXIT
 cd "$scratch" || exit 1
 
-# The distribution's own program with the distribution's own libraries.
-server=(env -u LD_LIBRARY_PATH -u PYTHONPATH PATH=/usr/sbin:/usr/bin:/sbin:/bin)
-client=("${server[@]}")
-stock() { "${server[@]}" "$@"; }
+# Both ends run here.
+server=(env)
+client=(env)
 
 # The model's control; a real card has none.
 ctl() { "$LAB_BUILD_ROOT/vmlx4/release/vmlx4ctl" "$@"; }
@@ -63,10 +62,10 @@ xsrq_pingpong() { # xsrq_pingpong CLIENTS [OPTION…]
 
 # A pair that goes on until it is told not to, or until its device goes: pids in $stream.
 start_stream() {
-	stock ibv_rc_pingpong -d "$hca" -i 1 -n 100000000 -p 18517 >server.log 2>&1 &
+	ibv_rc_pingpong -d "$hca" -i 1 -n 100000000 -p 18517 >server.log 2>&1 &
 	stream=($!)
 	listening 18517 $! || return
-	stock ibv_rc_pingpong -d "$hca" -i 2 -n 100000000 -p 18517 localhost >client.log 2>&1 &
+	ibv_rc_pingpong -d "$hca" -i 2 -n 100000000 -p 18517 localhost >client.log 2>&1 &
 	stream+=($!)
 	within 10 flowing
 }

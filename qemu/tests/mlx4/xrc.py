@@ -9,11 +9,6 @@ import subprocess
 import sys
 import tempfile
 
-# The lab's own rdma-core may be first on the paths, which are read when a program starts.
-if "LD_LIBRARY_PATH" in os.environ:
-    del os.environ["LD_LIBRARY_PATH"], os.environ["PYTHONPATH"]
-    os.execv(sys.executable, [sys.executable, *sys.argv])
-
 import pyverbs.enums as e
 from pyverbs.addr import AHAttr
 from pyverbs.cq import CQ

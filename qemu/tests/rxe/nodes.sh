@@ -10,8 +10,6 @@ here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 . "$here/../ktap.sh"
 # shellcheck source=qemu/tests/pair.sh
 . "$here/../pair.sh"
-# shellcheck source=/dev/null
-. "$LAB_BUILD_ROOT/rdma-core/env.sh"
 programs=$LAB_BUILD_ROOT/tests/rxe
 
 server=(ip netns exec right)
