@@ -9,6 +9,7 @@ with_module=y
 leak_check=y
 keep_log=
 icount=
+parallel=
 default_cpus=2
 timeout=1800
 boot_timeout=${LAB_BOOT_TIMEOUT:-240}
@@ -22,6 +23,7 @@ guest_options() {
 		--no-module) with_module= && shift ;;
 		--no-leak-check) leak_check= && shift ;;
 		--icount) icount=y default_cpus=4 LAB_ACCEL=tcg && shift ;;
+		--parallel) parallel=y && shift ;;
 		--keep-log) keep_log=${2-} && shift 2 ;;
 		--timeout) timeout=${2-} && shift 2 ;;
 		--) shift && break ;;
@@ -79,11 +81,11 @@ guest_cleanup() {
 
 # The guest's console is our standard output; the kernel's log goes to a file.
 guest_qemu() {
-	local accel memory=${LAB_MEMORY:-2048} cpus=${LAB_CPUS:-$default_cpus} qemu
+	local accel memory=${LAB_MEMORY:-2048} cpus=${LAB_CPUS:-$default_cpus} thread=single qemu
 	local append="console=ttyS0 loglevel=8 panic=-1 ${LAB_APPEND-}"
 	accel=$(guest_accel)
 	qemu=(qemu-system-x86_64
-		-machine "q35,accel=$accel,memory-backend=mem" -smp "$cpus" -m "$memory"
+		-machine q35,memory-backend=mem -smp "$cpus" -m "$memory"
 		-object "memory-backend-memfd,id=mem,size=${memory}M,share=on"
 		-nodefaults -no-user-config -display none -no-reboot
 		-kernel "$kimage" -initrd "$initramfs"
@@ -91,13 +93,17 @@ guest_qemu() {
 		-chardev "stdio,id=console,signal=$1" -device virtio-serial-pci -device virtconsole,chardev=console
 		-device virtio-rng-pci)
 	case $accel in
-	kvm) qemu+=(-cpu host -append "$append") ;;
+	kvm) qemu+=(-accel kvm -cpu host -append "$append") ;;
 	# Under emulation timers are late: what the kernel would measure with them it is told. And it
 	# spares itself what takes seconds: old terminals, and ACPI's view of PCI where no card comes.
 	*)
 		append+=" no_timer_check lpj=4000000 tsc=reliable pty.legacy_count=0"
 		case $device in rxe | none) append+=" pci=noacpi" ;; esac
 		[ -z "$icount" ] || qemu+=(-icount "shift=1,sleep=off")
+		# CPUs that take turns never wait for one that the host does not run, and need no atomic
+		# instructions: half the work.
+		[ -z "$parallel" ] || [ -n "$icount" ] || thread=multi
+		qemu+=(-accel "tcg,thread=$thread")
 		# Four-level page tables: the kernel forgets for a moment at boot that it has five, and KASAN
 		# reports whatever an interrupt touches then. No fast string instructions: emulated, they go
 		# byte by byte, and without them the kernel copies and clears words, up to six times as fast.
