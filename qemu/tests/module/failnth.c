@@ -3,8 +3,8 @@
  * Every allocation of every call fails once: the first, the second, and so on
  * until the call no longer allocates that often. Each time the answer says so, or
  * the call did without; either way nothing is left of it that the module lists. At
- * the end nothing is charged to anybody, and kmemleak looks for what nobody
- * remembers.
+ * the end nothing is charged to anybody; what nobody remembers kmemleak finds,
+ * which the lab asks when the guest ends.
  *
  * Needs a kernel with failslab and kmemleak: the lab's debug kernel.
  */
@@ -500,7 +500,7 @@ int main(void)
 	unsigned int *index, i;
 	struct counts before;
 
-	ktap_start("every allocation fails once", OPERATIONS + 4);
+	ktap_start("every allocation fails once", OPERATIONS + 3);
 	write_file("/sys/kernel/debug/failslab/ignore-gfp-wait", "N");
 	/* A line and a stack per failure is not what the log is for. */
 	write_file("/sys/kernel/debug/failslab/verbose", "0");
@@ -540,7 +540,6 @@ int main(void)
 	ktap_result(!charged(), "nothing is charged to the cgroup");
 	write_file(CGROUP "/cgroup.procs", "0");
 	rmdir(GROUP);
-	ktap_result(nothing_leaked(), "nothing has leaked");
 	unlink(DOMAIN_FILE);
 	return ktap_end();
 }

@@ -197,31 +197,6 @@ long slab_noise(void)
 	return memory_is_checked() ? 64 << 10 : 2 << 10;
 }
 
-bool nothing_leaked(void)
-{
-	char line[256];
-	bool clean = true;
-	FILE *file;
-
-	/*
-	 * Nothing younger than five seconds is reported, nor what changed since the scan before:
-	 * for that the first scan of an object counts as a change.
-	 */
-	sleep(6);
-	write_setting("/sys/kernel/debug/kmemleak", "scan");
-	write_setting("/sys/kernel/debug/kmemleak", "scan");
-	file = fopen("/sys/kernel/debug/kmemleak", "re");
-	if (!file)
-		err(1, "kmemleak");
-	while (fgets(line, sizeof(line), file)) {
-		clean = false;
-		line[strcspn(line, "\n")] = '\0';
-		ktap_note("%s", line);
-	}
-	fclose(file);
-	return clean;
-}
-
 bool is_long_run(void)
 {
 	const char *long_run = getenv("LAB_LONG");

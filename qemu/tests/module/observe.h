@@ -31,13 +31,13 @@ bool counts_return_to(const struct counts *before, unsigned int seconds);
 long memory_available(void);
 /* Kibibytes in slabs that nothing but their owners can free. */
 long slab_unreclaimable(void);
-/* Whether the kernel's checkers keep freed memory back, so that only kmemleak can tell. */
+/*
+ * Whether the kernel's checkers keep freed memory back, so that only kmemleak can tell what was
+ * lost. The lab asks it when the guest ends, and fails the run.
+ */
 bool memory_is_checked(void);
 /* What slabs may differ by in the end though nothing was left there. */
 long slab_noise(void);
-/* Whether kmemleak, which needs some seconds, finds nothing; says what it finds. */
-bool nothing_leaked(void);
-
 /* Whether LAB_LONG is set: do as much as there is to do, however long it takes. */
 bool is_long_run(void);
 
