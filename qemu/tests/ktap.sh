@@ -53,13 +53,17 @@ ktap_run() { # ktap_run DESCRIPTION COMMAND…
 	return "$((status == 4 ? 0 : status))"
 }
 
+# A tenth of a second, without a program that has to be started.
+nap() { read -rt 0.1 -u "$ktap_silence" || :; }
+exec {ktap_silence}<> <(:)
+
 # Waits until a command succeeds.
 within() { # within SECONDS COMMAND…
 	local end=$((SECONDS + $1))
 	shift
 	until "$@"; do
 		[ $SECONDS -lt $end ] || return
-		sleep 0.1
+		nap
 	done
 }
 

@@ -10,12 +10,16 @@
 # Waits until somebody in the network namespace of PID, the server, listens on a TCP port. Fails
 # when PID has gone.
 listening() { # listening PORT PID
-	local port
-	printf -v port ':%04X .* 0A ' "$1"
-	until grep -qs "$port" /proc/"$2"/net/tcp{,6}; do
-		kill -0 "$2" 2>/dev/null || return
-		sleep 0.1
-	done
+	local port sockets6 sockets
+	printf -v port ':%04X [0-9A-F]+:0000 0A ' "$1"
+	# Of bash alone: to start a program takes long on the debug kernel, and this waits for one.
+	while kill -0 "$2" 2>/dev/null; do
+		mapfile sockets <"/proc/$2/net/tcp"
+		mapfile sockets6 <"/proc/$2/net/tcp6"
+		[[ ! "${sockets[*]}${sockets6[*]}" =~ $port ]] || return 0
+		nap
+	done 2>/dev/null
+	return 1
 }
 
 # Runs a server and, when it listens, its client, or several at once; succeeds if all do. Each
