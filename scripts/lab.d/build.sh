@@ -30,12 +30,15 @@ build_parts() {
 
 # quiet NAME COMMAND… - run in the root; show the output only if it fails.
 quiet() {
-	local log=$build_root/log/$1.log
+	local log=$build_root/log/$1.log status=0
 	shift
 	mkdir -p "$build_root/log"
-	root_exec "$@" >"$log" 2>&1 </dev/null || {
+	background root_exec "$@" >"$log" 2>&1 </dev/null
+	wait $! || status=$?
+	trap - INT TERM HUP
+	[ "$status" -eq 0 ] || {
 		cat "$log" >&2
-		die "the build failed: $* (its output is in $log)"
+		die "the build failed: $* (its output is in $log); mend what it says and run the same again"
 	}
 }
 
@@ -77,6 +80,8 @@ shared_make() {
 build_rxe() {
 	local key
 	key=$(key_of_tree "$tree/qemu/patches/rxe" "$tree/scripts/build-rxe")-$kernel_key
+	# A tree of one's own changes under the same name.
+	case $kernel in /*) key+=-$(key_of "$kdir/.config" "$kdir/Module.symvers") ;; esac
 	KSRC=$ksrc shared "$(build_dir)/rxe" "$key" "building rxe with XRC for $kver" \
 		"$tree/scripts/build-rxe" "$kdir"
 }

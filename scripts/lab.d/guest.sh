@@ -172,11 +172,19 @@ guest_run() {
 	fi
 	if [ ! -s "$run/status" ]; then
 		tail -n 30 "$run/kernel.log" | sed 's/^/     /' >&2
-		die "the guest ended before its command did; above is the end of the kernel's log"
+		guest_keep_log
+		die "the guest ended before its command did; above is the end of the kernel's log, all of it is in $keep_log"
 	fi
 	status=$(cat "$run/status")
 	guest_log_check || status=$((status == 0 ? 1 : status))
 	exit "$status"
+}
+
+# What explains a failure is to be there afterwards.
+guest_keep_log() {
+	[ -z "$keep_log" ] || return 0
+	mkdir -p "$logs"
+	keep_log=$logs/guest-${run##*.}.log
 }
 
 guest_shell() {
@@ -198,7 +206,8 @@ guest_log_check() {
 	splats=$(grep -aE 'WARNING|BUG|INFO: (possible|task|rcu|suspicious|trying|lockdep)|KASAN|kmemleak|UBSAN|Oops|general protection|Call Trace|DEADLOCK|DEBUG_LOCKS|refcount_t|corruption|Kernel panic|rust_kernel: panicked|unregister_netdevice: waiting' "$run/kernel.log" |
 		grep -avE 'kmemleak: (Kernel memory leak detector|Automatic memory scanning)|[Kk]asan: KernelAddressSanitizer|LOCKDEP_|lockdep is|Lock dependency validator|Debug: |DEBUG_LOCKS_WARN_ON\(0\)|Kernel command line' || :)
 	[ -n "$splats" ] || return 0
-	say "the kernel's log has:"
+	guest_keep_log
+	say "the kernel's log (all of it is in $keep_log) has:"
 	# The context says more than the line.
 	awk -v first="$(printf '%s\n' "$splats" | head -n 1)" 'index($0, first) { on = 40 } on-- > 0' "$run/kernel.log" | head -n 80 | sed 's/^/     /' >&2
 	printf '%s\n' "$splats" | tail -n +2 | head -n 20 | sed 's/^/     /' >&2

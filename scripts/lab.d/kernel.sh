@@ -45,13 +45,19 @@ kernel_stock() {
 	kdir=/usr/src/linux-headers-$kver
 	kmodules=/
 	kimage=/usr/lib/modules/$kver/vmlinuz
-	[ -e "$root$kdir/rust/libkernel.rmeta" ] || with_cache_lock kernel_stock_prepare
+	kernel_stock_is_prepared || with_cache_lock kernel_stock_prepare
+}
+
+# Into the root goes last what the metadata was made by.
+kernel_stock_is_prepared() {
+	[ "$(cat "$root/etc/lab-metadata" 2>/dev/null)" = "$(key_of "$tree/scripts/prepare-rust-headers")" ]
 }
 
 kernel_stock_prepare() {
-	[ -e "$root$kdir/rust/libkernel.rmeta" ] && return
+	kernel_stock_is_prepared && return
 	step stock "preparing Rust metadata for Debian's kernel $kver (about 1 minute)" \
 		root_exec "$tree/scripts/prepare-rust-headers" "$kdir" /usr/src/linux
+	key_of "$tree/scripts/prepare-rust-headers" >"$root/etc/lab-metadata"
 }
 
 kernel_debug() {
@@ -95,6 +101,7 @@ kernel_own() {
 kernel_initramfs() {
 	[ -e "$initramfs" ] && return
 	mkdir -p "$cache/initramfs"
-	root_exec "$tree/scripts/make-initramfs" "$kmodules" "$kver" \
+	step initramfs "making the initramfs for $kver" \
+		root_exec "$tree/scripts/make-initramfs" "$kmodules" "$kver" \
 		"$tree/qemu/guest/initramfs-init" "$initramfs"
 }

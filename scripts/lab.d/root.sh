@@ -11,7 +11,8 @@ root=$cache/root-$root_key
 root_mirror() {
 	local mirror try
 	for try in 1 2; do
-		mirror=$(apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT)' 'Created-By: Packages' |
+		mirror=$(apt-get indextargets --format '$(REPO_URI) $(CODENAME) $(COMPONENT)' \
+			'Created-By: Packages' 'Origin: Debian' |
 			awk '$3 == "main" && $2 !~ /-/ && $1 !~ /security/ && !seen { print $1; seen = 1 }')
 		[ -z "$mirror" ] || break
 		[ "$try" = 2 ] || apt-get update >&2
@@ -23,11 +24,12 @@ root_mirror() {
 root_requirements() {
 	local missing=()
 	[ "$(id -u)" -eq 0 ] || die "the lab mounts and boots things: run it as root"
+	command -v apt-get >/dev/null || missing+=(apt)
 	command -v unshare >/dev/null || missing+=(util-linux)
 	command -v mmdebstrap >/dev/null || missing+=(mmdebstrap)
 	[ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing+=(debian-archive-keyring)
 	[ ${#missing[@]} -eq 0 ] && return
-	if grep -qs '^ID=debian' /etc/os-release && command -v apt-get >/dev/null; then
+	if grep -qs '^ID=debian' /etc/os-release && [ "${missing[0]}" != apt ]; then
 		step requirements "installing ${missing[*]}" bash -c \
 			"apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends ${missing[*]}"
 	else
@@ -53,7 +55,8 @@ root_setup() {
 
 # root_exec COMMAND… - run COMMAND in the root, with the tree, the cache and the working
 # directory where they are outside. All mounts and processes live in namespaces of their own and
-# end with the command, however it ends.
+# end with the command, however it ends. The command is not their first process: that one is not
+# interrupted by what interrupts others.
 root_exec() {
 	if [ -n "${LAB_INSIDE-}" ]; then
 		"$@"
@@ -77,7 +80,7 @@ root_exec() {
 			[ ! -e "$file" ] || cat "$file" >"$root$file"
 		done
 		[ -d "$root$cwd" ] || cwd=$tree
-		exec chroot "$root" /usr/bin/env -C "$cwd" "$@"
+		chroot "$root" /usr/bin/env -C "$cwd" "$@" || exit
 		' lab "$root" "$tree" "$cache" "$PWD" \
 		HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 \
 		LAB_INSIDE=1 LAB_CACHE="$cache" "$@"
