@@ -6,7 +6,7 @@
  * the end nothing is charged to anybody; what nobody remembers kmemleak finds,
  * which the lab asks when the guest ends.
  *
- * Needs a kernel with failslab and kmemleak: the lab's debug kernel.
+ * Needs a kernel with failslab: the lab's debug kernel.
  */
 
 #define _GNU_SOURCE
