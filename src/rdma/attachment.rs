@@ -3,8 +3,8 @@
 //! How a client makes its own uverbs objects and methods part of a device.
 //!
 //! ib_uverbs merges the definitions in `ib_device.driver_def` into the interface of a device when
-//! it adds the device. A client that is there first ([`super::client`]) puts its objects in front
-//! of what the driver brings, and learns of the last close of an XRC domain by standing before
+//! it adds the device. A client that is there first ([`super::client`]) puts its objects behind
+//! what the driver brings, and learns of the last close of an XRC domain by standing before
 //! the driver's `dealloc_xrcd`, which ib_core calls when nothing refers to the domain any more.
 //!
 //! Nothing in ib_uverbs holds the client's module while its handlers are in use, so the
