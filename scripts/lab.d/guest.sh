@@ -81,7 +81,7 @@ guest_cleanup() {
 
 # The guest's console is our standard output; the kernel's log goes to a file.
 guest_qemu() {
-	local accel memory=${LAB_MEMORY:-2048} cpus=${LAB_CPUS:-$default_cpus} thread=single qemu
+	local accel memory=${LAB_MEMORY:-1024} cpus=${LAB_CPUS:-$default_cpus} thread=single qemu
 	local append="console=ttyS0 loglevel=8 panic=-1 ${LAB_APPEND-}"
 	accel=$(guest_accel)
 	qemu=(qemu-system-x86_64
