@@ -89,7 +89,7 @@ clean:
 
 help:
 	@echo 'For everybody:'
-	@echo '  make demo            boot a guest and watch a receive QP outlive its creator (half a minute; 8 minutes the first time)'
+	@echo '  make demo            boot a guest and watch a receive QP outlive its creator (half a minute; 5 minutes the first time)'
 	@echo '  make test            build and test everything in guests; ends with "N passed, N failed"'
 	@echo '  make bench           measure against mainline in the same run'
 	@echo '  scripts/lab shell    a prompt in a guest with the module loaded (scripts/lab help)'

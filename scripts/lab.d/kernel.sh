@@ -72,7 +72,7 @@ kernel_debug() {
 kernel_debug_build() {
 	[ -e "$kdir/.complete" ] && return
 	mkdir -p "$kdir"
-	step kernel-debug "building the debug kernel (about 8 minutes on 2 cores)" \
+	step kernel-debug "building the debug kernel (about 13 minutes on 2 cores)" \
 		root_exec "$tree/scripts/build-debug-kernel" /usr/src/linux "$tree/qemu/kernel/debug.config" "$kdir"
 	touch "$kdir/.complete"
 }
