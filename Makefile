@@ -58,7 +58,7 @@ else
 
 # The same, in the lab's root.
 modules clippy doc rust-analyzer:
-	+@eval "$$($(lab) env)" && $(lab) exec -- $(MAKE) --no-print-directory KDIR=$$KDIR KSRC=$$KSRC LAB_ROOT=$$LAB_ROOT MO=$(abspath $(MO)) $@
+	+@env=$$($(lab) env) && eval "$$env" && $(lab) exec -- $(MAKE) --no-print-directory KDIR=$$KDIR KSRC=$$KSRC LAB_ROOT=$$LAB_ROOT MO=$(abspath $(MO)) $@
 
 install modules_install:
 	@echo "Give the kernel to install for: make KDIR=/lib/modules/\$$(uname -r)/build $@" >&2; exit 1

@@ -149,7 +149,7 @@ guest_boot() {
 		if ((SECONDS >= deadline)); then
 			kill -KILL -- "-$qemu_pid"
 			wait "$qemu_pid" 2>/dev/null
-			return 124
+			return 125
 		fi
 		sleep 0.1
 	done

@@ -45,19 +45,14 @@ kernel_stock() {
 	kdir=/usr/src/linux-headers-$kver
 	kmodules=/
 	kimage=/usr/lib/modules/$kver/vmlinuz
-	kernel_stock_is_prepared || with_cache_lock kernel_stock_prepare
-}
-
-# Into the root goes last what the metadata was made by.
-kernel_stock_is_prepared() {
-	[ "$(cat "$root/etc/lab-metadata" 2>/dev/null)" = "$(key_of "$tree/scripts/prepare-rust-headers")" ]
+	[ -e "$root/etc/lab-metadata" ] || with_cache_lock kernel_stock_prepare
 }
 
 kernel_stock_prepare() {
-	kernel_stock_is_prepared && return
+	[ -e "$root/etc/lab-metadata" ] && return
 	step stock "preparing Rust metadata for Debian's kernel $kver (about 1 minute)" \
 		root_exec "$tree/scripts/prepare-rust-headers" "$kdir" /usr/src/linux
-	key_of "$tree/scripts/prepare-rust-headers" >"$root/etc/lab-metadata"
+	touch "$root/etc/lab-metadata"
 }
 
 kernel_debug() {
@@ -80,7 +75,7 @@ kernel_debug_build() {
 kernel_own() {
 	[ -d "$kernel" ] || die "no such kernel build tree: $kernel"
 	# A compiler of one's own comes along with its libraries.
-	[ -z "${RUSTC-}" ] || RUSTC=$("$RUSTC" --print sysroot)/bin/rustc
+	[ -z "${RUSTC-}" ] || RUSTC=$(cd "$kernel" && "$RUSTC" --print sysroot)/bin/rustc
 	export LAB_BIND="$kernel ${KSRC-} ${RUSTC+${RUSTC%/bin/rustc}}"
 	root_exec "$tree/scripts/kernel-toolchain" "$kernel" >/dev/null || exit 125
 	kver=$(cat "$kernel/include/config/kernel.release")
@@ -88,7 +83,10 @@ kernel_own() {
 	kdir=$kernel
 	kimage=$kdir/arch/x86/boot/bzImage
 	kmodules=$cache/modules/$kernel_key
-	[ -e "$kimage" ] || die "$kernel has no arch/x86/boot/bzImage: build it first"
+	local file
+	for file in arch/x86/boot/bzImage Module.symvers; do
+		[ -e "$kernel/$file" ] || die "$kernel has no $file: build it first"
+	done
 	if ! [ "$kmodules/.complete" -nt "$kdir/modules.order" ]; then
 		mkdir -p "$kmodules"
 		step kernel-own "installing the modules of $kver" \

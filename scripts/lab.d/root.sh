@@ -2,9 +2,10 @@
 # shellcheck shell=bash
 #
 # The Debian 13 root: toolchains, QEMU and the guest's programs in one directory of the cache.
-# It is made once, by qemu/root/make from the mirror the host itself uses, and only read after.
+# It is made once, by qemu/root/make from the mirror the host itself uses, gets the Rust metadata of
+# its kernel, and is only read after.
 
-root_key=$(key_of_tree "$tree/qemu/root")
+root_key=$(key_of_tree "$tree/qemu/root" "$tree/scripts/prepare-rust-headers")
 root=$cache/root-$root_key
 
 # The host's own mirror of Debian's main archive. apt names only what it has lists of.
@@ -40,7 +41,7 @@ root_requirements() {
 root_make() {
 	local mirror
 	[ ! -d "$root" ] || return 0
-	mirror=$(root_mirror)
+	mirror=$(root_mirror) || exit
 	rm -rf --one-file-system "$cache"/root-*.new
 	step root "making the Debian 13 root (about 2 minutes)" \
 		unshare --mount --fork --kill-child "$tree/qemu/root/make" "$mirror" "$root.new"
