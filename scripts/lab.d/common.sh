@@ -67,7 +67,7 @@ background() {
 	"$@" &
 	set +m
 	# shellcheck disable=SC2064
-	trap "kill -KILL -- -$! 2>/dev/null; wait $! 2>/dev/null; exit 130" INT TERM HUP
+	trap "kill -KILL -- -$! 2>/dev/null || :; wait $! 2>/dev/null || :; exit 130" INT TERM HUP
 }
 
 # Only one lab sets the shared part of the cache up at a time, and one builds from this checkout.
