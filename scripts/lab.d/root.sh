@@ -84,5 +84,5 @@ root_exec() {
 		chroot "$root" /usr/bin/env -C "$cwd" "$@" || exit
 		' lab "$root" "$tree" "$cache" "$PWD" \
 		HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 \
-		LAB_INSIDE=1 LAB_CACHE="$cache" "$@"
+		LAB_INSIDE=1 LAB_CACHE="$cache" LAB_BUILD_ROOT="$build_root" "$@"
 }
