@@ -14,7 +14,7 @@ INSTALL_MOD_PATH ?= $(DESTDIR)
 lab := scripts/lab
 
 .PHONY: modules clippy doc rust-analyzer install modules_install
-.PHONY: lint format test test-long demo bench clean help FORCE
+.PHONY: lint format test test-long demo bench clean help
 modules:
 
 ifneq ($(KDIR),)
@@ -26,8 +26,9 @@ kbuild = toolchain=$$(scripts/kernel-toolchain $(KDIR)) && \
 modules: | $(MO)
 	+@$(kbuild) modules
 
+# Headers lack the kernel's .clippy.toml.
 clippy: | $(MO)
-	+@$(kbuild) CLIPPY=1 MO=$(abspath $(MO))/clippy modules
+	+@$(kbuild) CLIPPY=1 $(if $(KSRC),CLIPPY_CONF_DIR=$(KSRC)) MO=$(abspath $(MO))/clippy modules
 
 # Headers lack what makes it: the source has it. An editor looks for it at the top of the tree,
 # and wants to know where the bindings are; the lab's root is elsewhere for it.
@@ -56,9 +57,9 @@ $(MO):
 
 else
 
-# The same, in the lab's root.
+# The same, in the lab's root, which MO may be outside of.
 modules clippy doc rust-analyzer:
-	+@env=$$($(lab) env) && eval "$$env" && $(lab) exec -- $(MAKE) --no-print-directory KDIR=$$KDIR KSRC=$$KSRC LAB_ROOT=$$LAB_ROOT MO=$(abspath $(MO)) $@
+	+@mkdir -p $(MO) && env=$$($(lab) env) && eval "$$env" && LAB_BIND=$(abspath $(MO)) $(lab) exec -- $(MAKE) --no-print-directory KDIR=$$KDIR KSRC=$$KSRC LAB_ROOT=$$LAB_ROOT MO=$(abspath $(MO)) $@
 
 install modules_install:
 	@echo "Give the kernel to install for: make KDIR=/lib/modules/\$$(uname -r)/build $@" >&2; exit 1

@@ -24,6 +24,7 @@ use kernel::{
         to_result, //
     },
     prelude::*,
+    str::as_char_ptr_in_const_context,
     sync::atomic::{
         Atomic,
         Full,
@@ -74,7 +75,7 @@ impl<T: ClientOperations> Client<T> {
     pub(crate) const fn new(name: &'static CStr) -> Self {
         Self {
             raw: Opaque::new(bindings::ib_client {
-                name: name.as_ptr().cast(),
+                name: as_char_ptr_in_const_context(name),
                 add: Some(Self::add_callback),
                 remove: Some(Self::remove_callback),
                 rename: if T::HAS_RENAME {
@@ -120,6 +121,9 @@ impl<T: ClientOperations> Client<T> {
         (!data.is_null()).then(|| unsafe { T::Data::borrow(data) })
     }
 
+    /// # Safety
+    ///
+    /// Called by ib_core only, for a device that the client is being added to.
     unsafe extern "C" fn add_callback(device: *mut bindings::ib_device) -> c_int {
         // SAFETY: ib_core passes a valid device.
         let device = unsafe { Device::from_ptr(device) };
@@ -135,6 +139,9 @@ impl<T: ClientOperations> Client<T> {
         })
     }
 
+    /// # Safety
+    ///
+    /// Called by ib_core only, once for each `add_callback` that succeeded, with what it stored.
     unsafe extern "C" fn remove_callback(_device: *mut bindings::ib_device, data: *mut c_void) {
         // SAFETY: `data` is what `add_callback` stored.
         T::remove(unsafe { T::Data::borrow(data) });
@@ -142,6 +149,9 @@ impl<T: ClientOperations> Client<T> {
         drop(unsafe { T::Data::from_foreign(data) });
     }
 
+    /// # Safety
+    ///
+    /// Called by ib_core only, between `add_callback` and `remove_callback`, with what the former stored.
     unsafe extern "C" fn rename_callback(_device: *mut bindings::ib_device, data: *mut c_void) {
         // SAFETY: `data` is what `add_callback` stored; ib_core does not run this with `remove`.
         T::rename(unsafe { T::Data::borrow(data) });

@@ -158,6 +158,9 @@ impl<H: EventHandler> TargetQp<H> {
         Ok(attributes)
     }
 
+    /// # Safety
+    ///
+    /// Called by ib_core only, for an event of a queue pair whose `qp_context` is `handler`.
     unsafe extern "C" fn event_callback(event: *mut bindings::ib_event, handler: *mut c_void) {
         // SAFETY: By the type invariant, `handler` is valid as long as the queue pair. ib_core
         // passes a valid event of that queue pair.

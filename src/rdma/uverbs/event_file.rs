@@ -24,6 +24,7 @@ use kernel::{
         File, //
     },
     prelude::*,
+    str::as_char_ptr_in_const_context,
     sync::{
         poll::PollTable,
         Arc,
@@ -101,6 +102,9 @@ impl<F: EventFile> FileOperations<F> {
         unsafe { borrow((*file).private_data.cast()) }
     }
 
+    /// # Safety
+    ///
+    /// Called by the VFS only, for an open file with these operations.
     unsafe extern "C" fn read_callback(
         file: *mut kernel::bindings::file,
         buffer: *mut c_char,
@@ -119,6 +123,9 @@ impl<F: EventFile> FileOperations<F> {
         })
     }
 
+    /// # Safety
+    ///
+    /// Called by the VFS only, for an open file with these operations.
     unsafe extern "C" fn poll_callback(
         file: *mut kernel::bindings::file,
         table: *mut poll_table,
@@ -154,7 +161,7 @@ impl<F: EventFile> FileType<F> {
                 destroy_object: Some(Self::destroy_callback),
                 release_cleanup: Some(Self::release_callback),
                 fops: &operations.0,
-                name: name.as_ptr().cast(),
+                name: as_char_ptr_in_const_context(name),
                 flags: kernel::bindings::O_RDONLY as c_int,
             },
             PhantomData,
@@ -166,6 +173,10 @@ impl<F: EventFile> FileType<F> {
     }
 
     /// Called at most once for an object, also while its file is being released.
+    ///
+    /// # Safety
+    ///
+    /// Called by uverbs only, for an object of this type.
     unsafe extern "C" fn destroy_callback(
         uobject: *mut bindings::ib_uobject,
         _why: bindings::rdma_remove_reason,
@@ -180,6 +191,10 @@ impl<F: EventFile> FileType<F> {
     }
 
     /// Called once, when the file is released; the object may be being destroyed.
+    ///
+    /// # Safety
+    ///
+    /// Called by uverbs only, for an object of this type.
     unsafe extern "C" fn release_callback(uobject: *mut bindings::ib_uobject) {
         // SAFETY: uverbs passes an object of this type.
         let data = unsafe { (*uobject.cast::<FileObject<F>>()).data };

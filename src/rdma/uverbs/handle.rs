@@ -54,6 +54,9 @@ impl<H: Handle> HandleType<H> {
         &self.0.type_
     }
 
+    /// # Safety
+    ///
+    /// Called by uverbs only, once for an object of this type whose `object` is set.
     unsafe extern "C" fn destroy_callback(
         uobject: *mut bindings::ib_uobject,
         why: bindings::rdma_remove_reason,

@@ -39,11 +39,11 @@ static char domain_file[] = "/tmp/ofed-clients.XXXXXX";
 /* What the processes of a scenario tell each other. */
 static struct shared {
 	pthread_barrier_t all;
-	_Atomic uint32_t rcv_qpn;
-	_Atomic uint32_t sender_qpn;
-	_Atomic uint32_t srq_num[RECEIVERS];
-	_Atomic int received[RECEIVERS];
-	_Atomic int step;
+	atomic_uint rcv_qpn;
+	atomic_uint sender_qpn;
+	atomic_uint srq_num[RECEIVERS];
+	atomic_int received[RECEIVERS];
+	atomic_int step;
 } *shared;
 
 #define CHECK(condition, ...)						\
