@@ -46,15 +46,18 @@ build_module() {
 	quiet module make --no-print-directory -C "$tree" KDIR="$kdir" KSRC="$ksrc" MO="$(build_dir)/module" modules
 }
 
-# A user of the module's in-kernel API, for the tests.
+# Modules of the tests: a user of the in-kernel API, and what stands for a driver with methods.
 build_consumer() {
+	local source
 	build_module
-	mkdir -p "$(build_dir)/consumer"
-	quiet consumer bash -ec 'cd "$3"
-		toolchain=$(scripts/kernel-toolchain "$1")
-		make --no-print-directory -C "$1" M="$PWD/qemu/consumer" MO="$2/consumer" \
-			KBUILD_EXTRA_SYMBOLS="$2/module/Module.symvers" $toolchain modules' \
-		consumer "$kdir" "$(build_dir)" "$tree"
+	for source in qemu/consumer qemu/tests/module/driver; do
+		mkdir -p "$(build_dir)/${source##*/}"
+		quiet "${source##*/}" bash -ec 'cd "$3"
+			toolchain=$(scripts/kernel-toolchain "$1")
+			make --no-print-directory -C "$1" M="$PWD/$4" MO="$2/${4##*/}" \
+				KBUILD_EXTRA_SYMBOLS="$2/module/Module.symvers" $toolchain modules' \
+			consumer "$kdir" "$(build_dir)" "$tree" "$source"
+	done
 }
 
 # shared LINK KEY WHAT COMMAND… - run COMMAND DIRECTORY as a step, once for all checkouts that have
@@ -93,8 +96,21 @@ build_rdma_core() {
 		"$tree/scripts/build-rdma-core"
 }
 
+# made_with DIRECTORY - empties it if it was made in another root or with another rdma-core: make(1)
+# knows of neither.
+made_with() {
+	local stamp=$1/.made-with with
+	with=$(readlink "$build_root/rdma-core")
+	[ "$(cat "$stamp" 2>/dev/null)" = "$with" ] || {
+		rm -rf "$1"
+		mkdir -p "$1"
+		echo "$with" >"$stamp"
+	}
+}
+
 build_user() {
 	build_rdma_core
+	made_with "$build_root/user"
 	quiet user env CARGO_HOME="$cache/cargo" \
 		make --no-print-directory -C "$tree/user" O="$build_root/user" all tests
 }
@@ -106,6 +122,7 @@ build_vmlx4() {
 
 build_tests() {
 	build_user
+	made_with "$build_root/tests"
 	quiet tests make --no-print-directory -C "$tree/qemu/tests" \
 		OUT="$build_root/tests" RDMA_CORE="$build_root/rdma-core"
 	quiet qperf "$tree/qemu/tests/user/build-qperf" "$build_root/user/qperf" "$build_root/user/stage/usr"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * rcv caps DEVICE
+ * rcv driver DEVICE
  * rcv hold [-d] [-e] [-u UID] DOMAIN-FILE COUNT
  * rcv join DOMAIN-FILE
  * rcv error DOMAIN-FILE [TIMES]
@@ -8,6 +9,7 @@
  * Receive QPs from a shell script, on the device of the node it runs in.
  *
  * caps: what QUERY_CAPS answers, a line of NAME=VALUE each.
+ * driver: what the method of driver_def.ko answers.
  * hold: creates COUNT QPs (-d: for the domain's lifetime, -e: with an event
  *	channel; -u: as that user) and says "qp NUMBER" for each, or the error
  *	that ends it; then "ready", and stays until its input ends.
@@ -24,17 +26,16 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "driver/driver_def.h"
 #include "member.h"
 
 static struct node node;
 static struct domain domain;
 
-static int caps(const char *device_name)
+static struct ibv_context *open_device(const char *device_name)
 {
 	struct ibv_device **device = ibv_get_device_list(NULL);
 	struct ibv_context *context;
-	struct xrc_rcv_caps caps;
-	int result;
 
 	for (; device && *device; device++)
 		if (!strcmp(ibv_get_device_name(*device), device_name))
@@ -42,7 +43,31 @@ static int caps(const char *device_name)
 	context = device && *device ? ibv_open_device(*device) : NULL;
 	if (!context)
 		errx(1, "no device %s", device_name);
-	result = rcv_caps(context->cmd_fd, &caps);
+	return context;
+}
+
+static int driver(const char *device_name)
+{
+	uint32_t answer = 0;
+	struct call call;
+	int result;
+
+	call_start(&call, DRIVER_DEF_OBJECT, DRIVER_DEF_METHOD);
+	call_out(&call, DRIVER_DEF_ATTR_ANSWER, &answer, sizeof(answer));
+	result = call_run(&call, open_device(device_name)->cmd_fd);
+	if (result) {
+		printf("%s\n", strerrorname_np(-result));
+		return 2;
+	}
+	printf("%u\n", answer);
+	return 0;
+}
+
+static int caps(const char *device_name)
+{
+	struct xrc_rcv_caps caps;
+	int result = rcv_caps(open_device(device_name)->cmd_fd, &caps);
+
 	if (result) {
 		printf("%s\n", strerrorname_np(-result));
 		return 2;
@@ -131,6 +156,8 @@ int main(int argc, char **argv)
 
 	if (!strcmp(what, "caps") && argc == 3)
 		return caps(argv[2]);
+	if (!strcmp(what, "driver") && argc == 3)
+		return driver(argv[2]);
 	argc--;
 	argv++;
 	while ((option = getopt(argc, argv, "deu:")) != -1)
@@ -141,7 +168,7 @@ int main(int argc, char **argv)
 		else if (option == 'u')
 			user = strtoul(optarg, NULL, 10);
 	if (optind == argc)
-		errx(2, "usage: rcv caps|hold|join|error …");
+		errx(2, "usage: rcv caps|driver|hold|join|error …");
 	node_open(&node, "right");
 	domain = domain_of(node_open_domain(&node, argv[optind]));
 	if (user && setresuid(user, user, user))
