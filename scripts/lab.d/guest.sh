@@ -76,6 +76,7 @@ guest_prepare() {
 guest_cleanup() {
 	[ -z "${keep_log-}" ] || cp "$run/kernel.log" "$keep_log" 2>/dev/null || :
 	rm -rf "$run"
+	[ -z "${shell-}" ] || [ ! -t 0 ] || stty sane
 	if [ "${device%%=*}" = vfio ]; then "$tree/qemu/passthrough/restore" "${device#vfio=}"; fi
 }
 
@@ -83,6 +84,8 @@ guest_cleanup() {
 guest_qemu() {
 	local accel memory=${LAB_MEMORY:-1024} cpus=${LAB_CPUS:-$default_cpus} thread=single qemu
 	local append="console=ttyS0 loglevel=8 panic=-1 ${LAB_APPEND-}"
+	# kmemleak is two fifths of the debug kernel's work.
+	[ -n "$leak_check" ] || append+=" kmemleak=off"
 	accel=$(guest_accel)
 	qemu=(qemu-system-x86_64
 		-machine q35,memory-backend=mem -smp "$cpus" -m "$memory"
@@ -137,12 +140,11 @@ guest_device() {
 	esac
 }
 
-# Starts QEMU and waits until the command runs in the guest. An emulated machine on a busy host
-# now and then loses a timer interrupt while it boots and stands still: such a one is killed.
+# Starts QEMU and waits until the command runs in the guest. One that stands still is killed.
 guest_boot() {
 	local deadline=$((SECONDS + boot_timeout))
 	: >"$run/kernel.log"
-	rm -f "$run"/*.sock
+	rm -f "$run"/*.sock "$run/booted"
 	background guest_qemu on </dev/null
 	qemu_pid=$!
 	while [ ! -e "$run/started" ] && kill -0 "$qemu_pid" 2>/dev/null; do
@@ -162,7 +164,14 @@ guest_run() {
 	guest_prepare
 	printf '%q ' "${guest_command[@]}" >"$run/command"
 	guest_boot || {
-		say "the guest did not come up within $boot_timeout s; once more"
+		# An emulated machine on a busy host now and then loses a timer interrupt while it boots.
+		# After that, or if the kernel has something to say, it is not the emulation.
+		[ ! -e "$run/booted" ] && guest_log_check || {
+			guest_keep_log
+			tail -n 30 "$run/kernel.log" | sed 's/^/     /' >&2
+			die "the guest's device did not come up within $boot_timeout s; above is the end of the kernel's log, all of it is in $keep_log"
+		}
+		say "the guest did not boot within $boot_timeout s; once more"
 		guest_boot || status=$?
 	}
 	[ "$status" -ne 0 ] || wait "$qemu_pid" || status=$?
@@ -190,21 +199,26 @@ guest_keep_log() {
 guest_shell() {
 	guest_options "$@"
 	shell=y
-	leak_check=
 	read -r rows columns < <(stty size 2>/dev/null || echo 24 80)
 	guest_prepare
 	say "a prompt in the guest; 'exit' ends it"
 	[ ! -t 0 ] || stty raw -echo
-	guest_qemu off || :
-	[ ! -t 0 ] || stty sane
+	# In the background, but of this process group, which has the terminal: a shell that waits for a
+	# command heeds no signal meanwhile.
+	guest_qemu off <&0 &
+	# shellcheck disable=SC2064
+	trap "kill -KILL \$(cat /proc/$!/task/$!/children) || :; wait $! || :; exit 130" INT TERM HUP
+	wait $! || :
+	trap - INT TERM HUP
 	guest_log_check
 }
 
 # What a checker says in the kernel's log. The lines that announce the checkers at boot are not it.
 guest_log_check() {
-	local splats
+	local splats expected='[Cc]ommand line|kmemleak=off'
+	[ -n "$leak_check" ] || expected+='|kmemleak: Kernel memory leak detector disabled'
 	splats=$(grep -aE 'WARNING|BUG|INFO: (possible|task|rcu|suspicious|trying|lockdep)|KASAN|kmemleak|UBSAN|Oops|general protection|Call Trace|DEADLOCK|DEBUG_LOCKS|refcount_t|corruption|Kernel panic|rust_kernel: panicked|unregister_netdevice: waiting' "$run/kernel.log" |
-		grep -avE 'kmemleak: (Kernel memory leak detector|Automatic memory scanning)|[Kk]asan: KernelAddressSanitizer|LOCKDEP_|lockdep is|Lock dependency validator|Debug: |DEBUG_LOCKS_WARN_ON\(0\)|Kernel command line' || :)
+		grep -avE "$expected"'|kmemleak: (Kernel memory leak detector initialized|Automatic memory scanning)|[Kk]asan: KernelAddressSanitizer|LOCKDEP_|lockdep is|Lock dependency validator|Debug: |DEBUG_LOCKS_WARN_ON\(0\)' || :)
 	[ -n "$splats" ] || return 0
 	guest_keep_log
 	say "the kernel's log (all of it is in $keep_log) has:"

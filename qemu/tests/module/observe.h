@@ -33,7 +33,7 @@ long memory_available(void);
 long slab_unreclaimable(void);
 /*
  * Whether the kernel's checkers keep freed memory back, so that only kmemleak can tell what was
- * lost. The lab asks it when the guest ends, and fails the run.
+ * lost. The lab asks it when the guest ends, and fails the run, but for --no-leak-check.
  */
 bool memory_is_checked(void);
 /* What slabs may differ by in the end though nothing was left there. */
