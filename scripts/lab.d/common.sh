@@ -72,7 +72,7 @@ background() {
 
 # Only one lab sets the shared part of the cache up at a time, and one builds from this checkout.
 with_cache_lock() {
-	mkdir -p "$cache"
+	mkdir -p "$cache" || die "there can be no cache at $cache; XDG_CACHE_HOME names another place"
 	exec 9>"$cache/lock"
 	lock 9
 	"$@" 9>&-
