@@ -50,14 +50,18 @@ guest_accel() {
 	fi
 }
 
-guest_prepare() {
-	root_setup
-	kernel_setup
+guest_build() {
 	[ -z "$with_module" ] || build module
 	case $device in
 	rxe) build rxe rdma-core ;;
 	vmlx4) build vmlx4 ;;
 	esac
+}
+
+guest_prepare() {
+	root_setup
+	kernel_setup
+	[ -n "${LAB_BUILT-}" ] || guest_build
 	run=$(mktemp -d "$cache/run.XXXXXX")
 	trap guest_cleanup EXIT
 	{

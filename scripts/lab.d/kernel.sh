@@ -50,7 +50,7 @@ kernel_stock() {
 
 kernel_stock_prepare() {
 	[ -e "$root/etc/lab-metadata" ] && return
-	step stock "preparing Rust metadata for Debian's kernel $kver (about 1 minute)" \
+	step stock "preparing Rust metadata for Debian's kernel $kver (about 1.5 minutes)" \
 		root_exec "$tree/scripts/prepare-rust-headers" "$kdir" /usr/src/linux
 	touch "$root/etc/lab-metadata"
 }

@@ -43,7 +43,7 @@ root_make() {
 	[ ! -d "$root" ] || return 0
 	mirror=$(root_mirror) || exit
 	rm -rf --one-file-system "$cache"/root-*.new
-	step root "making the Debian 13 root (about 2 minutes)" \
+	step root "making the Debian 13 root (about 1.5 minutes)" \
 		unshare --mount --fork --kill-child "$tree/qemu/root/make" "$mirror" "$root.new"
 	mv "$root.new" "$root"
 }
