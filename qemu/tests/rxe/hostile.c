@@ -33,6 +33,7 @@
 
 enum {
 	PEER_QP = 0xbad001,	/* more than rxe ever hands out */
+	FIRST_PSN = 0x1000,	/* that a QP sends */
 	UNKNOWN_SRQ = 0xfffff0,
 	LINK_MTU = 4200,	/* of the lab's veth pair */
 	BUFFER = 16384,
@@ -136,7 +137,7 @@ static void connect_to(struct ibv_qp *qp, const char *address)
 	struct path path = {
 		.gid = node.gid,
 		.qp_num = PEER_QP,
-		.send_psn = 0x1000,
+		.send_psn = FIRST_PSN,
 		.recv_psn = psn,
 		.timeout = 0,
 	};
@@ -653,6 +654,73 @@ static bool request_to_initiator(void)
 	return ignored() & in_state(initiator, IBV_QPS_RTS);
 }
 
+static bool post_send(struct ibv_qp *qp, struct ibv_mr *from, size_t size)
+{
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)from->addr,
+		.length = size,
+		.lkey = from->lkey,
+	};
+	struct ibv_send_wr wr = {
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = IBV_WR_SEND,
+		.qp_type.xrc.remote_srqn = srq_number(srq),
+	}, *bad;
+
+	return !ibv_post_send(qp, &wr, &bad);
+}
+
+/* What QP has sent completes; until it does the peer says, COUNT times in a row, that it has
+ * everything up to AT_PSN.
+ */
+static bool completes(struct ibv_qp *qp, uint32_t at_psn, unsigned int count)
+{
+	uint64_t end = now_ns() + 2 * ANSWER_MS * 1000000ull;
+	struct packet packets[2] = {};
+	struct ibv_wc wc;
+	unsigned int i;
+
+	for (i = 0; i < count; i++) {
+		packet_start(&packets[i], PEER, XRC | ACKNOWLEDGE, qp->qp_num, at_psn);
+		packet_u32(&packets[i], 0x1f000001);
+		packet_seal(&packets[i]);
+	}
+	do {
+		link_send(&link_, packets, count);
+		for (i = 0; i < 1000; i++)
+			if (ibv_poll_cq(qp->send_cq, 1, &wc) > 0)
+				return !wc.status || wrong("%s", ibv_wc_status_str(wc.status));
+	} while (now_ns() < end);
+	return wrong("psn %#x does not complete", at_psn);
+}
+
+/*
+ * The peer has two acknowledgements for a message that is still being sent, as happens when it is
+ * sent again. The send queue has room for one message: a requester that lost its place in the
+ * first would not find the second.
+ */
+static bool acknowledged_twice(void)
+{
+	static uint8_t message[1024 * 4096];
+	struct ibv_mr *from = ibv_reg_mr(node.pd, message, sizeof(message), 0);
+	struct ibv_cq *sent = ibv_create_cq(node.context, 4, NULL, NULL, 0);
+	uint32_t last = FIRST_PSN + sizeof(message) / mtu_bytes() - 1;
+	struct ibv_qp *sender;
+	struct answer request;
+	bool right;
+
+	if (!from || !sent)
+		err(1, "a long message");
+	sender = node_create_initiator(&node, sent, 1);
+	connect_to(sender, PEER);
+	right = post_send(sender, from, sizeof(message)) &&
+		(link_answer(&link_, PEER_QP, ANSWER_MS, &request) || wrong("nothing is sent"));
+	right = right && completes(sender, last, 2);
+	right = right && post_send(sender, from, 64) && completes(sender, last + 1, 1);
+	return !ibv_destroy_qp(sender) & !ibv_destroy_cq(sent) & !ibv_dereg_mr(from) & right;
+}
+
 static bool response_to_target(void)
 {
 	uint8_t operation;
@@ -1155,6 +1223,7 @@ static const struct {
 	{ "SRQs destroyed while their packets arrive: at once", srqs_under_fire },
 	{ "repeated message to a destroyed SRQ: acknowledged again", repeated_after_srq_is_gone },
 	{ "requests to an initiator are ignored", request_to_initiator },
+	{ "a message acknowledged twice while it is sent again: the next one is sent", acknowledged_twice },
 	{ "responses to a target are ignored", response_to_target },
 	{ "truncated XRCETH is ignored", truncated },
 	{ "sequence number ahead: NAK, no harm", psn_ahead },
