@@ -15,6 +15,8 @@
 
 ktap_start() { # ktap_start NAME COUNT
 	ktap_planned=$2 ktap_number=0 ktap_pass=0 ktap_fail=0 ktap_skip=0
+	# One directory for all, and little is started below: a program takes long on the debug kernel.
+	ktap_scratch=$(mktemp -d)
 	echo "KTAP version 1"
 	echo "# $1"
 	echo "1..$2"
@@ -28,7 +30,7 @@ ktap_run() { # ktap_run DESCRIPTION COMMAND…
 	local description=$1 output status=0
 	shift
 	ktap_number=$((ktap_number + 1))
-	output=$(mktemp)
+	output=$ktap_scratch/$ktap_number
 	# In a subshell: a command may change directory or exit.
 	("$@") >"$output" 2>&1 </dev/null || status=$?
 	if [ "$status" != 0 ] || [ -n "${KTAP_VERBOSE-}" ]; then
@@ -49,7 +51,6 @@ ktap_run() { # ktap_run DESCRIPTION COMMAND…
 		echo "not ok $ktap_number $description"
 		;;
 	esac
-	rm -f "$output"
 	return "$((status == 4 ? 0 : status))"
 }
 
@@ -69,6 +70,7 @@ within() { # within SECONDS COMMAND…
 
 # Ends the script: with failure if a result failed or one that was planned is missing.
 ktap_end() {
+	rm -rf "$ktap_scratch"
 	if [ "$ktap_number" != "$ktap_planned" ]; then
 		echo "# planned $ktap_planned results, ran $ktap_number"
 	fi

@@ -37,7 +37,7 @@ pair() { # pair [-c CLIENTS] PORT SERVER-COMMAND… -- CLIENT-COMMAND…
 		shift
 	done
 	shift
-	log=$(mktemp)
+	log=$ktap_scratch/server
 	# Not through a function: $! has to be the command, not a shell around it.
 	"${server[@]}" timeout -k 5 180 "${command[@]}" >"$log" 2>&1 &
 	server_pid=$!
@@ -59,6 +59,5 @@ pair() { # pair [-c CLIENTS] PORT SERVER-COMMAND… -- CLIENT-COMMAND…
 		echo "server: exit status $status"
 		sed 's/^/server: /' "$log"
 	}
-	rm -f "$log"
 	return $status
 }

@@ -106,7 +106,7 @@ guest_qemu() {
 	*)
 		append+=" no_timer_check lpj=4000000 tsc=reliable pty.legacy_count=0"
 		case $device in rxe | none) append+=" pci=noacpi" ;; esac
-		[ -z "$icount" ] || qemu+=(-icount "shift=1,sleep=off")
+		[ -z "$icount" ] || qemu+=(-icount "shift=1,sleep=on")
 		# CPUs that take turns never wait for one that the host does not run, and need no atomic
 		# instructions: half the work.
 		[ -z "$parallel" ] || [ -n "$icount" ] || thread=multi
