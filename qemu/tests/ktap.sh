@@ -13,10 +13,11 @@
 # kernel's selftests), anything else fails. The output of a command is shown,
 # as diagnostics, if it did not pass; KTAP_VERBOSE=1 shows it always.
 
+# One directory for all output, and little is started below: a program takes long on the debug kernel.
+ktap_scratch=$(mktemp -d) || exit
+
 ktap_start() { # ktap_start NAME COUNT
 	ktap_planned=$2 ktap_number=0 ktap_pass=0 ktap_fail=0 ktap_skip=0
-	# One directory for all, and little is started below: a program takes long on the debug kernel.
-	ktap_scratch=$(mktemp -d)
 	echo "KTAP version 1"
 	echo "# $1"
 	echo "1..$2"
