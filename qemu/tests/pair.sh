@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# A server and its clients. Where each runs is for the script that includes this to say, in the
-# words that such a command begins with:
+# A server and its clients, for scripts that include ktap.sh. Where each runs is for the script to
+# say, in the words that such a command begins with:
 #
 #	server=(ip netns exec right)
 #	client=(ip netns exec left)

@@ -11,7 +11,7 @@ build_main() {
 	kernel_option "$@"
 	root_setup
 	kernel_setup
-	[ ${#kernel_rest[@]} -gt 0 ] || kernel_rest=(module consumer rxe rdma-core user tests vmlx4)
+	[ ${#kernel_rest[@]} -gt 0 ] || kernel_rest=(module test-modules rxe rdma-core user tests vmlx4)
 	build "${kernel_rest[@]}"
 }
 
@@ -22,7 +22,7 @@ build_parts() {
 	local part
 	for part; do
 		case $part in
-		module | consumer | rxe | rdma-core | user | tests | vmlx4) "build_${part//-/_}" ;;
+		module | test-modules | rxe | rdma-core | user | tests | vmlx4) "build_${part//-/_}" ;;
 		*) die "nothing called '$part' is built here" ;;
 		esac
 	done
@@ -48,7 +48,7 @@ build_module() {
 
 # Modules of the tests: a user of the in-kernel API, what stands for a driver with methods, and a user
 # of XRC.
-build_consumer() {
+build_test_modules() {
 	local source
 	build_module
 	for source in qemu/consumer qemu/tests/module/driver qemu/tests/rxe/xrc_user; do
@@ -57,7 +57,7 @@ build_consumer() {
 			toolchain=$(scripts/kernel-toolchain "$1")
 			make --no-print-directory -C "$1" M="$PWD/$4" MO="$2/${4##*/}" \
 				KBUILD_EXTRA_SYMBOLS="$2/module/Module.symvers" $toolchain modules' \
-			consumer "$kdir" "$(build_dir)" "$tree" "$source"
+			test-modules "$kdir" "$(build_dir)" "$tree" "$source"
 	done
 }
 

@@ -672,7 +672,8 @@ static bool post_send(struct ibv_qp *qp, struct ibv_mr *from, size_t size)
 	return !ibv_post_send(qp, &wr, &bad);
 }
 
-/* What QP has sent completes; until it does the peer says, COUNT times in a row, that it has
+/*
+ * What QP has sent completes; until it does the peer says, COUNT times in a row, that it has
  * everything up to AT_PSN.
  */
 static bool completes(struct ibv_qp *qp, uint32_t at_psn, unsigned int count)
