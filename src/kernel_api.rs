@@ -52,7 +52,10 @@ use kernel::{
 };
 
 /// `xrc_rcv_handler`
-type Handler = unsafe extern "C" fn(event: &xrc_rcv_event, context: *mut c_void);
+///
+/// With pointers, not references: kCFI compares the type of the call with that of the C function,
+/// and encodes a reference as a type that C does not have.
+type Handler = unsafe extern "C" fn(event: *const xrc_rcv_event, context: *mut c_void);
 
 /// A handler with its context.
 ///
@@ -81,7 +84,9 @@ impl Callback for CHandler {
             reserved: 0,
         };
 
-        // SAFETY: By the type invariant.
+        // SAFETY:
+        // * By the type invariant, the handler may be called with the context, in any context.
+        // * `event` is valid for the length of the call, and the handler does not keep it.
         unsafe { (self.handler)(&event, self.context) }
     }
 }

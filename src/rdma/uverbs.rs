@@ -43,9 +43,19 @@ pub(crate) enum Removal {
     DeviceRemoved,
 }
 
-impl From<bindings::rdma_remove_reason> for Removal {
-    fn from(why: bindings::rdma_remove_reason) -> Self {
-        match why {
+/// `enum rdma_remove_reason`, as a callback gets it from C.
+///
+/// clang gives an enumeration its name in the type of a function that kCFI compares; bindgen makes
+/// an integer of it, which has another. rustc encodes a `repr(C)` type as clang does, by its name.
+/// A structure of one integer is passed like the integer, and may have any value.
+#[allow(non_camel_case_types)]
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct rdma_remove_reason(bindings::rdma_remove_reason);
+
+impl From<rdma_remove_reason> for Removal {
+    fn from(why: rdma_remove_reason) -> Self {
+        match why.0 {
             bindings::rdma_remove_reason_RDMA_REMOVE_DRIVER_REMOVE => Self::DeviceRemoved,
             bindings::rdma_remove_reason_RDMA_REMOVE_CLOSE => Self::FileClosed,
             _ => Self::Destroyed,

@@ -7,10 +7,14 @@
 //! closed. The two can happen at the same time, so the object and the file have a reference to the
 //! data each.
 
+use super::rdma_remove_reason;
 use crate::rdma::bindings;
 use core::{
     marker::PhantomData,
-    mem::MaybeUninit, //
+    mem::{
+        transmute,
+        MaybeUninit, //
+    }, //
 };
 use kernel::{
     bindings::{
@@ -142,6 +146,12 @@ impl<F: EventFile> FileOperations<F> {
     }
 }
 
+/// `destroy_object` of a file, as bindgen has it.
+type DestroyObject = unsafe extern "C" fn(*mut bindings::ib_uobject, bindings::rdma_remove_reason);
+
+/// The same with the type that C gives it.
+type DestroyObjectByName = unsafe extern "C" fn(*mut bindings::ib_uobject, rdma_remove_reason);
+
 /// The type of the object, to be put in a `static`.
 #[repr(transparent)]
 pub(crate) struct FileType<F>(bindings::uverbs_obj_fd_type, PhantomData<fn() -> F>);
@@ -158,7 +168,7 @@ impl<F: EventFile> FileType<F> {
                     type_class: &raw const bindings::uverbs_fd_class,
                     obj_size: size_of::<FileObject<F>>(),
                 },
-                destroy_object: Some(Self::destroy_callback),
+                destroy_object: Some(Self::DESTROY),
                 release_cleanup: Some(Self::release_callback),
                 fops: &operations.0,
                 name: as_char_ptr_in_const_context(name),
@@ -172,6 +182,12 @@ impl<F: EventFile> FileType<F> {
         &self.0.type_
     }
 
+    // SAFETY: The types differ in that the second argument is an integer in one and a structure of
+    // that integer in the other, which are passed alike. Only C calls it, by the prototype that the
+    // callback has.
+    const DESTROY: DestroyObject =
+        unsafe { transmute(Self::destroy_callback as DestroyObjectByName) };
+
     /// Called at most once for an object, also while its file is being released.
     ///
     /// # Safety
@@ -179,7 +195,7 @@ impl<F: EventFile> FileType<F> {
     /// Called by uverbs only, for an object of this type.
     unsafe extern "C" fn destroy_callback(
         uobject: *mut bindings::ib_uobject,
-        _why: bindings::rdma_remove_reason,
+        _why: rdma_remove_reason,
     ) {
         // SAFETY: uverbs passes an object of this type.
         let data = unsafe { (*uobject.cast::<FileObject<F>>()).data };

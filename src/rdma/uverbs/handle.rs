@@ -5,9 +5,15 @@
 //! uverbs destroys a handle when it is told to, when its file is closed, or when the device is
 //! removed.
 
-use super::Removal;
+use super::{
+    rdma_remove_reason,
+    Removal, //
+};
 use crate::rdma::bindings;
-use core::marker::PhantomData;
+use core::{
+    marker::PhantomData,
+    mem::transmute, //
+};
 use kernel::{
     prelude::*,
     types::ForeignOwnable, //
@@ -28,6 +34,20 @@ pub(crate) trait Handle: Sized + 'static {
     fn destroy(data: Self::Data, why: Removal);
 }
 
+/// `destroy_object` of a handle, as bindgen has it.
+type DestroyObject = unsafe extern "C" fn(
+    *mut bindings::ib_uobject,
+    bindings::rdma_remove_reason,
+    *mut bindings::uverbs_attr_bundle,
+) -> c_int;
+
+/// The same with the type that C gives it.
+type DestroyObjectByName = unsafe extern "C" fn(
+    *mut bindings::ib_uobject,
+    rdma_remove_reason,
+    *mut bindings::uverbs_attr_bundle,
+) -> c_int;
+
 /// The type of a handle, to be put in a `static`.
 #[repr(transparent)]
 pub(crate) struct HandleType<H>(bindings::uverbs_obj_idr_type, PhantomData<fn() -> H>);
@@ -44,7 +64,7 @@ impl<H: Handle> HandleType<H> {
                     type_class: &raw const bindings::uverbs_idr_class,
                     obj_size: size_of::<bindings::ib_uobject>(),
                 },
-                destroy_object: Some(Self::destroy_callback),
+                destroy_object: Some(Self::DESTROY),
             },
             PhantomData,
         )
@@ -54,12 +74,18 @@ impl<H: Handle> HandleType<H> {
         &self.0.type_
     }
 
+    // SAFETY: The types differ in that the second argument is an integer in one and a structure of
+    // that integer in the other, which are passed alike. Only C calls it, by the prototype that the
+    // callback has.
+    const DESTROY: DestroyObject =
+        unsafe { transmute(Self::destroy_callback as DestroyObjectByName) };
+
     /// # Safety
     ///
     /// Called by uverbs only, once for an object of this type whose `object` is set.
     unsafe extern "C" fn destroy_callback(
         uobject: *mut bindings::ib_uobject,
-        why: bindings::rdma_remove_reason,
+        why: rdma_remove_reason,
         _bundle: *mut bindings::uverbs_attr_bundle,
     ) -> c_int {
         // SAFETY: uverbs calls this once for an object of this type, and only if `object` is set,
