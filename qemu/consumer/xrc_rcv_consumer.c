@@ -136,6 +136,38 @@ static void use_registrations(struct ib_device *device, struct ib_xrcd *xrcd,
 	check(device, noticed(notices, 1, 2, 2, 1), "its end is noticed");
 }
 
+/* qedr modifies XRC target QPs for processes only; here any provider stands for it. */
+static void pretend_qedr(struct ib_device *device, struct ib_xrcd *xrcd)
+{
+	const enum rdma_driver_id driver_id = device->ops.driver_id;
+	const struct ib_qp_attr init = {
+		.qp_state = IB_QPS_INIT,
+		.port_num = 1,
+	};
+	const int mask = IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS;
+	const struct xrc_rcv_init_attr with_attr = {
+		.attr = &init,
+		.attr_mask = mask,
+	};
+	const struct xrc_rcv_init_attr nothing = {};
+	struct xrc_rcv_registration *registration;
+
+	device->ops.driver_id = RDMA_DRIVER_QEDR;
+	check(device, PTR_ERR(xrc_rcv_create_qp(xrcd, &with_attr)) == -EOPNOTSUPP,
+	      "qedr: create in INIT is refused");
+	registration = xrc_rcv_create_qp(xrcd, &nothing);
+	check(device, !IS_ERR(registration), "qedr: create");
+	if (!IS_ERR(registration)) {
+		const u32 qpn = xrc_rcv_qpn(registration);
+
+		check(device,
+		      xrc_rcv_modify_qp(xrcd, qpn, &init, mask | IB_QP_STATE) == -EOPNOTSUPP &&
+		      state(xrcd, qpn) == IB_QPS_RESET, "qedr: modify is refused");
+		xrc_rcv_unreg_qp(registration);
+	}
+	device->ops.driver_id = driver_id;
+}
+
 /* A QP that lives as long as its domain. Returns the registration of the last. */
 static struct xrc_rcv_registration *use_domain(struct ib_device *device,
 					       struct ib_xrcd *xrcd, struct witness *last)
@@ -195,6 +227,7 @@ static int consumer_add(struct ib_device *device)
 	failed = 0;
 	xrc_rcv_register_notifier(&notices.nb);
 	use_registrations(device, xrcd, &notices);
+	pretend_qedr(device, xrcd);
 	registration = use_domain(device, xrcd, &last);
 	check(device, !IS_ERR(registration), "create a QP to be left behind");
 	qpn = IS_ERR(registration) ? 0 : xrc_rcv_qpn(registration);

@@ -70,6 +70,17 @@ impl Device {
         ops.alloc_xrcd.is_some() && ops.dealloc_xrcd.is_some()
     }
 
+    /// Whether the provider modifies XRC target QPs for processes only.
+    ///
+    /// qedr takes a request without `udata` for one of a kernel user, whose QPs have doorbells, and
+    /// rings that of the receive queue on the way to RTR. An XRC target QP has none.
+    pub(super) fn modifies_for_processes_only(&self) -> bool {
+        // SAFETY: The device is valid; the member is set before it is registered.
+        let driver = unsafe { (*self.as_ptr()).ops.driver_id };
+
+        driver == bindings::rdma_driver_id_RDMA_DRIVER_QEDR
+    }
+
     /// Whether the device has a port of that number.
     pub(crate) fn has_port(&self, port: u32) -> bool {
         // SAFETY: The device is valid.

@@ -6,6 +6,8 @@
 
 use super::{
     bindings,
+    device::Device,
+    not_supported,
     pd::ProtectionDomain,
     qp_attributes::{
         Attributes,
@@ -108,24 +110,41 @@ impl<H: EventHandler> TargetQp<H> {
 
     /// The QP number.
     pub(crate) fn number(&self) -> u32 {
-        // SAFETY: By the type invariant; constant after creation.
-        unsafe { self.qp.as_ref().qp_num }
+        // SAFETY:
+        // * By the type invariant, the queue pair is valid.
+        // * `qp_num` is constant after creation. It is read through the pointer: a reference would
+        //   cover members that ib_core changes meanwhile.
+        unsafe { (*self.qp.as_ptr()).qp_num }
     }
 
     /// The port; 0 before INIT.
     pub(crate) fn port(&self) -> u32 {
-        // SAFETY: By the type invariant. ib_core writes it while the owner modifies, which takes
-        // `&mut self`.
-        unsafe { self.qp.as_ref().port }
+        // SAFETY:
+        // * By the type invariant, the queue pair is valid.
+        // * ib_core writes `port` while the owner modifies, which takes `&mut self`. It is read
+        //   through the pointer: a reference would cover members that change meanwhile.
+        unsafe { (*self.qp.as_ptr()).port }
+    }
+
+    fn device(&self) -> &Device {
+        // SAFETY:
+        // * By the type invariant, the queue pair is valid, and so is its device as long as it is.
+        // * `device` is constant after creation.
+        unsafe { Device::from_ptr((*self.qp.as_ptr()).device) }
     }
 
     /// Modifies it. With `request`, ib_core resolves the other side's link address, as it does for
-    /// processes; without, it has to be in the address vector.
+    /// processes; without, it has to be in the address vector. `EOPNOTSUPP` if the provider does that
+    /// for processes only.
     pub(crate) fn modify(
         &mut self,
         attributes: &mut Attributes,
         request: Option<&UserRequest<'_>>,
     ) -> Result {
+        if request.is_none() && self.device().modifies_for_processes_only() {
+            return Err(not_supported());
+        }
+
         let udata = request.map_or(core::ptr::null_mut(), UserRequest::as_ptr);
 
         // SAFETY: By the type invariant. `udata` is null or that of a running call.

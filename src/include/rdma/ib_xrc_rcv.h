@@ -38,7 +38,8 @@ typedef void (*xrc_rcv_handler)(const struct xrc_rcv_event *event, void *context
  * @flags: &enum xrc_rcv_alloc_flags
  * @attr: attributes to take it to INIT or RTR with, see
  *	%XRC_RCV_ATTR_QP_ALLOC_ATTR; may be NULL. As for all kernel users of
- *	ib_modify_qp(), a RoCE address vector has to be resolved.
+ *	ib_modify_qp(), a RoCE address vector has to be resolved. qedr modifies XRC
+ *	target QPs for processes only: there any attribute fails with EOPNOTSUPP.
  * @attr_mask: which attributes are given
  * @handler: told of events; may be NULL
  * @context: for @handler
@@ -98,7 +99,8 @@ u32 xrc_rcv_qpn(const struct xrc_rcv_registration *registration);
  * @attr: as for ib_modify_qp()
  * @attr_mask: which attributes are given
  *
- * Return: 0, or as %XRC_RCV_METHOD_QP_MODIFY.
+ * Return: 0, EOPNOTSUPP if the provider is qedr, otherwise as
+ * %XRC_RCV_METHOD_QP_MODIFY.
  */
 int xrc_rcv_modify_qp(struct ib_xrcd *xrcd, u32 qpn, const struct ib_qp_attr *attr,
 		      int attr_mask);
