@@ -307,23 +307,29 @@ impl Handler for QueryDomain {
         &Attribute::output_any(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO),
         &Attribute::output::<u32>(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT).mandatory(),
         &Attribute::output::<u32>(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_TOTAL),
+        &Attribute::input::<u32>(XRC_RCV_ATTR_QUERY_DOMAIN_INFO_SIZE),
     ];
 
     fn run(call: &DeviceCall<'_>) -> Result {
         let xrcd = call.xrcd(XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE)?;
         let after = call.input(XRC_RCV_ATTR_QUERY_DOMAIN_AFTER_QPN)?;
-        let room =
-            call.output_len(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO)? / size_of::<xrc_rcv_qp_info>();
+        let size =
+            RecordSize::<xrc_rcv_qp_info>::new(call.input(XRC_RCV_ATTR_QUERY_DOMAIN_INFO_SIZE)?)?;
+        let room = call.output_len(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO)? / size.bytes();
         let (qps, total) = match call.data().domains().get(xrcd) {
             Some(domain) => domain.list(after, room)?,
             None => (KVVec::new(), 0),
         };
-        let mut infos = KVVec::with_capacity(qps.len(), GFP_KERNEL)?;
+        let mut infos = KVVec::<u8>::with_capacity(qps.len() * size.bytes(), GFP_KERNEL)?;
 
         for qp in &qps {
             // One that was destroyed meanwhile is not in the domain any more.
             if let Ok(attributes) = qp.query() {
-                infos.push(info(qp, &attributes)?, GFP_KERNEL)?;
+                let info = info(qp, &attributes)?;
+                let (known, zeroes) = size.fit(&info);
+
+                infos.extend_from_slice(known, GFP_KERNEL)?;
+                infos.extend_from_slice(zeroes, GFP_KERNEL)?;
             }
         }
         // 0 would end the list, though there may be more after these.
@@ -334,7 +340,7 @@ impl Handler for QueryDomain {
         call.output(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO, infos.as_slice())?;
         call.output(
             XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT,
-            &u32::try_from(infos.len())?,
+            &u32::try_from(infos.len() / size.bytes())?,
         )?;
         call.output(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_TOTAL, &u32::try_from(total)?)
     }
@@ -373,14 +379,16 @@ impl Handler for AllocEventChannel {
     type Client = AttachedDevice;
 
     const METHOD: u32 = XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC;
-    const ATTRIBUTES: &'static [&'static Attribute] = &[&Attribute::new_file::<EventChannel>(
-        XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD,
-    )];
+    const ATTRIBUTES: &'static [&'static Attribute] = &[
+        &Attribute::new_file::<EventChannel>(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD),
+        &Attribute::input::<u32>(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE),
+    ];
 
     fn run(call: &DeviceCall<'_>) -> Result {
+        let size = RecordSize::new(call.input(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE)?)?;
         let file = call.new_file::<EventChannel>(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD)?;
 
-        file.set(EventChannel::new()?);
+        file.set(EventChannel::new(size)?);
         Ok(())
     }
 }

@@ -30,6 +30,7 @@ use crate::{
     },
     uapi::{
         xrc_rcv_event,
+        RecordSize,
         XRC_RCV_OBJECT_EVENT_CHANNEL, //
     },
     THIS_MODULE, //
@@ -57,6 +58,7 @@ use kernel::{
 /// See the [module's documentation](self).
 #[pin_data]
 pub(crate) struct EventChannel {
+    record_size: RecordSize<xrc_rcv_event>,
     #[pin]
     state: IrqSpinLock<State>,
     #[pin]
@@ -78,10 +80,11 @@ pub(crate) struct Subscription {
 }
 
 impl EventChannel {
-    /// A channel without registrations.
-    pub(crate) fn new() -> Result<Arc<Self>> {
+    /// A channel without registrations, which gives records of that size.
+    pub(crate) fn new(record_size: RecordSize<xrc_rcv_event>) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
+                record_size,
                 state <- new_irq_spinlock!(
                     State {
                         queue: EventQueue::new(),
@@ -202,13 +205,15 @@ impl EventFile for EventChannel {
         mut writer: UserSliceWriter,
         nonblocking: bool,
     ) -> Result<usize> {
-        if writer.len() < size_of::<xrc_rcv_event>() {
+        let size = channel.record_size.bytes();
+
+        if writer.len() < size {
             return Err(EINVAL);
         }
 
         let mut written = 0;
 
-        while writer.len() >= size_of::<xrc_rcv_event>() {
+        while writer.len() >= size {
             // Only the first record is worth waiting for.
             let record = match channel.wait(nonblocking || written != 0) {
                 Ok(record) => record,
@@ -224,7 +229,10 @@ impl EventFile for EventChannel {
                 reserved: 0,
             };
 
-            if let Err(e) = writer.write(&event) {
+            let (known, zeroes) = channel.record_size.fit(&event);
+            let write = writer.write_slice(known);
+
+            if let Err(e) = write.and_then(|()| writer.write_slice(zeroes)) {
                 channel.state.lock().queue.restore(&record);
                 channel.readable.notify_all();
                 if written == 0 {
@@ -232,7 +240,7 @@ impl EventFile for EventChannel {
                 }
                 break;
             }
-            written += size_of::<xrc_rcv_event>();
+            written += size;
         }
         Ok(written)
     }

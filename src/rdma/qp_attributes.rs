@@ -174,7 +174,7 @@ impl UserAttributes {
     pub(crate) fn resolve(&self, device: &Device, mask: Mask) -> Result<Attributes> {
         let user = &self.0;
 
-        if user.reserved != [0; 5] {
+        if user.reserved != [0; 5] || has_padding(&user.ah_attr) || has_padding(&user.alt_ah_attr) {
             return Err(EINVAL);
         }
 
@@ -256,7 +256,6 @@ impl UserAttributes {
         }
         if mask.has(Mask::AV) {
             port(user.ah_attr.port_num)?;
-            check_padding(&user.ah_attr)?;
             // SAFETY: All three are valid.
             unsafe {
                 bindings::xrc_rcv_ah_from_user(device.as_ptr(), &mut attr.ah_attr, &user.ah_attr)
@@ -267,7 +266,6 @@ impl UserAttributes {
                 return Err(EINVAL);
             }
             attr.alt_port_num = port(user.alt_port_num)?;
-            check_padding(&user.alt_ah_attr)?;
             attr.alt_pkey_index = user.alt_pkey_index;
             attr.alt_timeout = within(user.alt_timeout.into(), 0..=31)? as u8;
             // SAFETY: All three are valid.
@@ -284,11 +282,9 @@ impl UserAttributes {
     }
 }
 
-fn check_padding(ah: &bindings::ib_uverbs_ah_attr) -> Result {
-    if ah.reserved != 0 || ah.grh.reserved != 0 {
-        return Err(EINVAL);
-    }
-    Ok(())
+/// Whether there is anything where nothing may be.
+fn has_padding(ah: &bindings::ib_uverbs_ah_attr) -> bool {
+    ah.reserved != 0 || ah.grh.reserved != 0
 }
 
 const BITS_24: u32 = 0xff_ffff;

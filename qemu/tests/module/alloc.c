@@ -212,6 +212,19 @@ static int missing_attributes(void *argument)
 	attr = all;
 	attr.reserved[4] = 1;
 	right &= refused("with padding that is not zero", 0, &attr, -EINVAL);
+	/* Addresses, which no bit of the mask says anything about. */
+	memset(&attr, 0, sizeof(attr));
+	attr.ah_attr.reserved = 1;
+	right &= refused("with padding in an address", 0, &attr, -EINVAL);
+	attr.ah_attr.reserved = 0;
+	attr.ah_attr.grh.reserved = 1;
+	right &= refused("with padding in a route", 0, &attr, -EINVAL);
+	attr.ah_attr.grh.reserved = 0;
+	attr.alt_ah_attr.reserved = 1;
+	right &= refused("with padding in an alternate address", 0, &attr, -EINVAL);
+	attr.alt_ah_attr.reserved = 0;
+	attr.alt_ah_attr.grh.reserved = 1;
+	right &= refused("with padding in an alternate route", 0, &attr, -EINVAL);
 	right &= refused("with unknown flags", 1 << 5, NULL, -EINVAL);
 	return right ? 0 : -EBADMSG;
 }

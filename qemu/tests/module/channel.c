@@ -166,6 +166,38 @@ static int buffers(void *argument)
 	return -close(channel);
 }
 
+/* The caller says how much of a record it knows. */
+static int sizes(void *argument)
+{
+	static const uint32_t none[] = { 0, 24, 36, 264, 1024 };
+	struct registration registration[2];
+	struct {
+		struct xrc_rcv_event event;
+		uint64_t unknown[2];
+	} records[2];
+	unsigned int i;
+	int channel;
+
+	(void)argument;
+	for (i = 0; i < ARRAY_SIZE(none); i++)
+		CHECK(rcv_channel_sized(member.node.context->cmd_fd, none[i]) == -EINVAL);
+	channel = rcv_channel_sized(member.node.context->cmd_fd, sizeof(records[0]));
+	CHECK(channel >= 0);
+	for (i = 0; i < 2; i++) {
+		CHECK(!new_qp(channel, COOKIE + i, &registration[i]));
+		CHECK(!rcv_destroy(member.domain, registration[i].qp_num));
+	}
+	memset(records, 0xee, sizeof(records));
+	CHECK(read(channel, records, SIZE) == -1 && errno == EINVAL);
+	CHECK(read(channel, records, sizeof(records)) == sizeof(records));
+	for (i = 0; i < 2; i++) {
+		CHECK(gone(&records[i].event, registration[i].qp_num, COOKIE + i));
+		CHECK(!records[i].unknown[0] && !records[i].unknown[1]);
+		CHECK(!rcv_unreg(&registration[i]));
+	}
+	return -close(channel);
+}
+
 /* The same QP, registered through two files, each with a channel. */
 static int two_channels(void *argument)
 {
@@ -384,7 +416,7 @@ int main(void)
 {
 	struct counts before;
 
-	ktap_start("event channels", 12);
+	ktap_start("event channels", 13);
 	before = count_objects();
 	ma = membership_new(DOMAIN_FILE, 0, 0);
 	actor_start(&a);
@@ -393,6 +425,7 @@ int main(void)
 	ktap_result(DO(a, empty, NULL), "an empty channel");
 	ktap_result(DO(a, signalled, NULL), "poll, select and epoll show an event");
 	ktap_result(DO(a, buffers, NULL), "whole records, as many as fit, in order");
+	ktap_result(DO(a, sizes, NULL), "records of the size that the caller knows");
 	ktap_result(DO(a, two_channels, ma), "one QP, two channels, the domain's last close");
 	ktap_result(DO(a, unregistered, NULL), "unread events go with their registration");
 	ktap_result(DO(a, closed, NULL), "a registration outlives its channel");

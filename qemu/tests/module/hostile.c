@@ -102,12 +102,14 @@ static const struct method methods[] = {
 		{ XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO, OPEN_OUTPUT, sizeof(struct xrc_rcv_qp_info), true },
 		{ XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT, OUTPUT, 4, false },
 		{ XRC_RCV_ATTR_QUERY_DOMAIN_RESP_TOTAL, OUTPUT, 4, true },
+		{ XRC_RCV_ATTR_QUERY_DOMAIN_INFO_SIZE, INPUT, 4, true },
 	} },
 	{ "QUERY_CAPS", XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QUERY_CAPS, {
 		{ XRC_RCV_ATTR_QUERY_CAPS_RESP, OPEN_OUTPUT, sizeof(struct xrc_rcv_caps), false },
 	} },
 	{ "EVENT_CHANNEL_ALLOC", XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC, {
 		{ XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD, NEW, 0, false },
+		{ XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE, INPUT, 4, true },
 	} },
 };
 
@@ -134,14 +136,26 @@ static unsigned int attribute_count(const struct method *method)
 /* What an attribute of that size means, for all methods: there are few. */
 static struct ib_uverbs_qp_attr good_attr;
 
+/* The size of a record, for an attribute that passes one; else 0. */
+static uint64_t record_size(const struct method *method, const struct attribute *attribute)
+{
+	if (method == method_named("QUERY_DOMAIN") &&
+	    attribute->id == XRC_RCV_ATTR_QUERY_DOMAIN_INFO_SIZE)
+		return sizeof(struct xrc_rcv_qp_info);
+	if (method == method_named("EVENT_CHANNEL_ALLOC") &&
+	    attribute->id == XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE)
+		return sizeof(struct xrc_rcv_event);
+	return 0;
+}
+
 static void build(struct call *call, const struct method *method)
 {
 	unsigned int i, count = attribute_count(method);
-	uint64_t zero = 0;
 
 	call_start(call, method->object, method->id);
 	for (i = 0; i < count; i++) {
 		const struct attribute *attribute = &method->attributes[i];
+		uint64_t size_or_zero = record_size(method, attribute);
 
 		switch (attribute->kind) {
 		case INPUT:
@@ -150,7 +164,7 @@ static void build(struct call *call, const struct method *method)
 			else if (attribute->size == 4 && !attribute->optional)
 				call_in(call, attribute->id, &other.registration.qp_num, 4);
 			else
-				call_in(call, attribute->id, &zero, attribute->size);
+				call_in(call, attribute->id, &size_or_zero, attribute->size);
 			break;
 		case OUTPUT:
 		case OPEN_OUTPUT:

@@ -199,6 +199,18 @@ int rcv_list(struct domain domain, uint32_t after, struct xrc_rcv_qp_info *infos
 	return call_run(&call, domain.uverbs_fd);
 }
 
+int rcv_list_sized(struct domain domain, void *infos, uint32_t size, uint32_t *count)
+{
+	struct call call;
+
+	call_start(&call, XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QUERY_DOMAIN);
+	call_object(&call, XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE, domain.handle);
+	call_out(&call, XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO, infos, *count * size);
+	call_out(&call, XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT, count, sizeof(*count));
+	call_in(&call, XRC_RCV_ATTR_QUERY_DOMAIN_INFO_SIZE, &size, sizeof(size));
+	return call_run(&call, domain.uverbs_fd);
+}
+
 int rcv_caps(int uverbs_fd, struct xrc_rcv_caps *caps)
 {
 	struct call call;
@@ -208,7 +220,7 @@ int rcv_caps(int uverbs_fd, struct xrc_rcv_caps *caps)
 	return call_run(&call, uverbs_fd);
 }
 
-int rcv_channel(int uverbs_fd)
+static int new_channel(int uverbs_fd, const uint32_t *size)
 {
 	struct ib_uverbs_attr *fd;
 	struct call call;
@@ -216,6 +228,18 @@ int rcv_channel(int uverbs_fd)
 
 	call_start(&call, XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC);
 	fd = call_object(&call, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD, -1);
+	if (size)
+		call_in(&call, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE, size, sizeof(*size));
 	result = call_run(&call, uverbs_fd);
 	return result ? result : (int)fd->data_s64;
+}
+
+int rcv_channel(int uverbs_fd)
+{
+	return new_channel(uverbs_fd, NULL);
+}
+
+int rcv_channel_sized(int uverbs_fd, uint32_t size)
+{
+	return new_channel(uverbs_fd, &size);
 }

@@ -76,9 +76,13 @@ int rcv_destroy(struct domain domain, uint32_t qp_num);
 /* COUNT: in, how many fit into INFOS; out, how many are there. TOTAL may be NULL. */
 int rcv_list(struct domain domain, uint32_t after, struct xrc_rcv_qp_info *infos,
 	     uint32_t *count, uint32_t *total);
+/* The first of them, as elements of SIZE bytes. */
+int rcv_list_sized(struct domain domain, void *infos, uint32_t size, uint32_t *count);
 int rcv_caps(int uverbs_fd, struct xrc_rcv_caps *caps);
 /* Returns the channel's file descriptor. */
 int rcv_channel(int uverbs_fd);
+/* The same for records of SIZE bytes. */
+int rcv_channel_sized(int uverbs_fd, uint32_t size);
 
 /* Only the state: to RESET or ERR, or a step that wants nothing else. */
 int rcv_to_state(struct domain domain, uint32_t qp_num, enum ibv_qp_state state);

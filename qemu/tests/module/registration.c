@@ -159,6 +159,11 @@ static int pages(void *argument)
 {
 	const struct ib_uverbs_qp_attr init = attr_to_init(&member.node);
 	struct registration registration[MANY];
+	static const uint32_t no_sizes[] = { 0, 8, 20, 264, 1024 };
+	struct {
+		struct xrc_rcv_qp_info info;
+		uint64_t unknown[3];
+	} longer[MANY + 1];
 	struct xrc_rcv_qp_info infos[MANY + 1];
 	uint32_t after = 0, count, total, seen = 0, i, j;
 
@@ -197,6 +202,20 @@ static int pages(void *argument)
 	CHECK(!rcv_list(member.domain, 0, NULL, &count, &total) && total == MANY && !count);
 	count = 1;
 	CHECK(!rcv_list(member.domain, ~0u, infos, &count, NULL) && !count);
+
+	/* A caller that knows more of an element finds 0 in the rest; sizes that are none. */
+	memset(longer, 0xee, sizeof(longer));
+	count = MANY + 1;
+	CHECK(!rcv_list_sized(member.domain, longer, sizeof(longer[0]), &count) && count == MANY);
+	for (i = 0; i < MANY; i++) {
+		CHECK(!memcmp(&longer[i].info, &infos[i], sizeof(infos[i])));
+		CHECK(!longer[i].unknown[0] && !longer[i].unknown[2]);
+	}
+	CHECK(longer[MANY].info.qpn == 0xeeeeeeee);
+	for (i = 0; i < ARRAY_SIZE(no_sizes); i++) {
+		count = 1;
+		CHECK(rcv_list_sized(member.domain, longer, no_sizes[i], &count) == -EINVAL);
+	}
 
 	for (i = 0; i < MANY; i++)
 		CHECK(!rcv_unreg(&registration[i]));

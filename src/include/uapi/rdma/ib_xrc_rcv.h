@@ -5,9 +5,12 @@
  * Methods are called with ioctl(uverbs_fd, RDMA_VERBS_IOCTL, struct ib_uverbs_ioctl_hdr *);
  * hdr.driver_id is that of the device, as for every driver-namespace method.
  *
- * Every struct is of fixed size, explicit padding in input must be zero, and
- * grows only at its end: the kernel accepts a longer input whose tail is zero,
- * and fills as much of a shorter or longer output as both sides know, zeroing the rest.
+ * Every struct grows only at its end, and padding in input must be zero. The
+ * kernel learns from the length of an attribute which version of a struct the
+ * caller knows: it accepts a longer input whose tail is zero, and fills as much
+ * of a shorter or longer output as both sides know, zeroing the rest. The
+ * elements of an array and the records of an event channel have no length of
+ * their own; the caller passes their size, see &enum xrc_rcv_record_sizes.
  */
 
 #ifndef IB_XRC_RCV_H
@@ -22,6 +25,23 @@
  * Raised when a method, flag or field is added. Nothing is ever removed.
  */
 #define XRC_RCV_VERSION 1
+
+/**
+ * enum xrc_rcv_record_sizes - sizes of &struct xrc_rcv_qp_info and &struct xrc_rcv_event
+ *
+ * A size that the caller passes is that of the struct as it knows it: a multiple
+ * of 8 from the size in version 1 up to %XRC_RCV_RECORD_SIZE_MAX; EINVAL for any
+ * other. The kernel fills as much of each record as both know and zeroes the rest.
+ *
+ * @XRC_RCV_QP_INFO_SIZE_VER1: &struct xrc_rcv_qp_info in version 1
+ * @XRC_RCV_EVENT_SIZE_VER1: &struct xrc_rcv_event in version 1
+ * @XRC_RCV_RECORD_SIZE_MAX: no record will ever be longer
+ */
+enum xrc_rcv_record_sizes {
+	XRC_RCV_QP_INFO_SIZE_VER1 = 16,
+	XRC_RCV_EVENT_SIZE_VER1 = 32,
+	XRC_RCV_RECORD_SIZE_MAX = 256,
+};
 
 /**
  * enum xrc_rcv_objects - uverbs objects, in the driver namespace of the device
@@ -222,11 +242,14 @@ enum xrc_rcv_qp_destroy_attrs {
  *	are listed, in ascending order: the last number of one page asks for the
  *	next. Optional, absent: from the start.
  * @XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO: out, array of &struct xrc_rcv_qp_info;
- *	its length in bytes says how many fit. Optional.
+ *	its length in bytes says how many of INFO_SIZE fit. Optional.
  * @XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT: out, u32, the number of elements
  *	written to RESP_INFO; 0 ends the list. Mandatory.
  * @XRC_RCV_ATTR_QUERY_DOMAIN_RESP_TOTAL: out, u32, the number of receive QPs in
  *	the domain, whatever the page. Optional.
+ * @XRC_RCV_ATTR_QUERY_DOMAIN_INFO_SIZE: in, u32, the size of an element of
+ *	RESP_INFO (&enum xrc_rcv_record_sizes). Optional, absent:
+ *	%XRC_RCV_QP_INFO_SIZE_VER1.
  */
 enum xrc_rcv_query_domain_attrs {
 	XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE = (1U << UVERBS_ID_NS_SHIFT),
@@ -234,6 +257,7 @@ enum xrc_rcv_query_domain_attrs {
 	XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO,
 	XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT,
 	XRC_RCV_ATTR_QUERY_DOMAIN_RESP_TOTAL,
+	XRC_RCV_ATTR_QUERY_DOMAIN_INFO_SIZE,
 };
 
 /**
@@ -245,7 +269,7 @@ enum xrc_rcv_query_domain_attrs {
  * @max_qps_per_domain: receive QPs a domain can hold; 0 = unlimited
  * @max_qps_per_user: receive QPs that one user can have created and that still
  *	exist, on all devices; 0 = unlimited. CAP_SYS_RESOURCE is exempt.
- * @event_size: size of a record as read from an event channel, in bytes
+ * @event_size: size of &struct xrc_rcv_event as the kernel knows it
  * @reserved: 0
  */
 struct xrc_rcv_caps {
@@ -272,9 +296,13 @@ enum xrc_rcv_query_caps_attrs {
  *
  * @XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD: out, new file descriptor, close-on-exec,
  *	blocking (fcntl(2) sets O_NONBLOCK). Mandatory.
+ * @XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE: in, u32, the size of the records
+ *	that read() gives (&enum xrc_rcv_record_sizes). Optional, absent:
+ *	%XRC_RCV_EVENT_SIZE_VER1.
  */
 enum xrc_rcv_event_channel_alloc_attrs {
 	XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD = (1U << UVERBS_ID_NS_SHIFT),
+	XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE,
 };
 
 /**
