@@ -17,7 +17,7 @@ use crate::{
             Attachment, //
         },
         client::{
-            Client,
+            declare_client,
             ClientOperations,
             Registration, //
         },
@@ -87,8 +87,7 @@ impl AttachedDevice {
     }
 }
 
-/// The module, as ib_core knows it.
-pub(crate) static CLIENT: Client<AttachedDevice> = Client::new(crate::NAME);
+declare_client!(AttachedDevice, crate::NAME);
 
 /// Whether ib_uverbs was there when the module was loaded. While it stays, it sees all devices
 /// first.
@@ -97,16 +96,12 @@ static UVERBS_WAS_FIRST: Atomic<bool> = Atomic::new(false);
 /// Attaches to all devices there are and that will come.
 pub(crate) fn attach_all() -> Result<Registration<AttachedDevice>> {
     UVERBS_WAS_FIRST.store(uverbs_is_loaded(), Relaxed);
-    CLIENT.register()
+    Registration::new()
 }
 
 #[vtable]
 impl ClientOperations for AttachedDevice {
     type Data = Pin<KBox<Self>>;
-
-    fn client() -> &'static Client<Self> {
-        &CLIENT
-    }
 
     fn add(device: &Device) -> Result<Self::Data> {
         if !device.has_xrc_domains() {
@@ -142,7 +137,6 @@ impl ClientOperations for AttachedDevice {
     }
 
     fn remove(device: Pin<&Self>) {
-        device.attachment.uninstall();
         // No process has a domain any more. A part of the kernel that does should have closed it.
         device.domains.close_all();
         pr_info!("{}: detached\n", device.device.name());

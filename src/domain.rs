@@ -134,7 +134,9 @@ impl Domain {
         let fan_out = FanOut::new(device.into(), self.number)?;
         let qp = ReceiveQp::new(
             Verbs {
-                qp: TargetQp::new(pd.clone(), xrcd, fan_out.clone(), crate::NAME)?,
+                // SAFETY: The population counts the QP from above until after it is destroyed, and
+                // `close`, which `Attach::domain_closed` calls, waits until it is nobody.
+                qp: unsafe { TargetQp::new(pd.clone(), xrcd, fan_out.clone(), crate::NAME) }?,
                 _charge: charge,
                 _user: user,
                 _inhabitant: inhabitant,

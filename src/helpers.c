@@ -63,6 +63,11 @@ void xrc_rcv_ibdev_put(struct ib_device *ibdev)
 	put_device(&ibdev->dev);
 }
 
+bool xrc_rcv_ibdev_try_get(struct ib_device *ibdev)
+{
+	return ib_device_try_get(ibdev);
+}
+
 void *xrc_rcv_client_data(struct ib_device *ibdev, struct ib_client *client)
 {
 	return ib_get_client_data(ibdev, client);

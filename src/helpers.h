@@ -25,6 +25,7 @@ struct workqueue_struct *xrc_rcv_alloc_workqueue(const char *name);
 void xrc_rcv_ibdev_name(struct ib_device *ibdev, char name[IB_DEVICE_NAME_MAX]);
 void xrc_rcv_ibdev_get(struct ib_device *ibdev);
 void xrc_rcv_ibdev_put(struct ib_device *ibdev);
+bool xrc_rcv_ibdev_try_get(struct ib_device *ibdev);
 void *xrc_rcv_client_data(struct ib_device *ibdev, struct ib_client *client);
 bool xrc_rcv_port_is_valid(struct ib_device *ibdev, u32 port);
 void xrc_rcv_log_qp_event(struct ib_device *ibdev, u32 qpn, enum ib_event_type type);

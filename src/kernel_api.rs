@@ -10,10 +10,7 @@ use crate::{
         modification,
         Creation, //
     },
-    device::{
-        AttachedDevice,
-        CLIENT, //
-    },
+    device::AttachedDevice,
     domain::{
         Domain,
         Membership,
@@ -112,7 +109,8 @@ fn registration(handler: Option<Handler>, context: *mut c_void) -> Result<Arc<Re
 }
 
 fn device(xrcd: &Xrcd) -> Result<Pin<&AttachedDevice>> {
-    CLIENT.data(xrcd.device()).ok_or_else(not_supported)
+    xrcd.client_data::<AttachedDevice>()
+        .ok_or_else(not_supported)
 }
 
 fn domain(xrcd: &Xrcd) -> Result<Arc<Domain>> {
@@ -133,7 +131,9 @@ fn create(xrcd: &Xrcd, init: &InitAttributes<'_>) -> Result<KBox<Membership>> {
     let (creation, attributes) = match init.attr {
         Some(attr) => {
             let mask = Mask::from_bits(init.attr_mask as u32);
-            let attributes = attr.to_attributes(mask);
+            // SAFETY: The caller of the API keeps what they point to for the length of the call, which
+            // they are used in.
+            let attributes = unsafe { attr.to_attributes(mask) };
 
             (Creation::new(mask, attr.state(mask)?)?, attributes)
         }
@@ -211,7 +211,11 @@ pub(crate) extern "C" fn xrc_rcv_modify_qp(
     let mask = modification(Mask::from_bits(attr_mask as u32));
 
     from_result(|| {
-        qp(xrcd, qpn)?.modify_from_kernel(&mut attr.to_attributes(mask))?;
+        // SAFETY: The caller of the API keeps what they point to for the length of the call, which
+        // they are used in.
+        let mut attributes = unsafe { attr.to_attributes(mask) };
+
+        qp(xrcd, qpn)?.modify_from_kernel(&mut attributes)?;
         Ok(0)
     })
 }

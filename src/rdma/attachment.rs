@@ -13,7 +13,10 @@
 use super::{
     bindings,
     client::ClientOperations,
-    device::Device,
+    device::{
+        Device,
+        Registered, //
+    },
     uverbs::table::Object,
     xrcd::Xrcd, //
 };
@@ -26,7 +29,6 @@ use core::{
 };
 use kernel::{
     prelude::*,
-    sync::aref::ARef,
     types::ForeignOwnable, //
 };
 
@@ -46,12 +48,12 @@ type DeallocXrcd =
 
 /// The module's hold on a device.
 ///
-/// Made in the client's `add`, in effect between [`install`](Self::install) in its `added` and
-/// [`uninstall`](Self::uninstall) in its `remove`. No lock: uverbs reads the definitions after
+/// Made in the client's `add`, in effect between [`install`](Self::install) in its `added` and its
+/// drop with the data of the client, after `remove`. No lock: uverbs reads the definitions after
 /// `add` and is done with the device before `remove`, and whoever has an XRC domain keeps the
 /// device.
 pub(crate) struct Attachment<T> {
-    device: ARef<Device>,
+    device: Registered,
     definitions: KVec<bindings::uapi_definition>,
     driver_definitions: *const bindings::uapi_definition,
     driver_dealloc_xrcd: DeallocXrcd,
@@ -90,7 +92,7 @@ impl<T: Attach> Attachment<T> {
         definitions.push(END, GFP_KERNEL)?;
 
         Ok(Self {
-            device: device.into(),
+            device: Registered::new(device)?,
             definitions,
             driver_definitions,
             driver_dealloc_xrcd: dealloc_xrcd.ok_or_else(super::not_supported)?,
@@ -100,6 +102,8 @@ impl<T: Attach> Attachment<T> {
     }
 
     /// Lets the device have the objects, and the client hear of domains that are closed.
+    ///
+    /// Dropping the attachment leaves the device as it was.
     pub(crate) fn install(&self) {
         let device = self.device.as_ptr();
 
@@ -109,12 +113,15 @@ impl<T: Attach> Attachment<T> {
             (*device).ops.dealloc_xrcd = Some(dealloc_xrcd::<T>);
         }
     }
+}
 
-    /// Leaves the device as it was.
-    pub(crate) fn uninstall(&self) {
+impl<T> Drop for Attachment<T> {
+    fn drop(&mut self) {
         let device = self.device.as_ptr();
 
-        // SAFETY: The device is valid. Nobody reads the members meanwhile, see the type.
+        // SAFETY:
+        // * `device` keeps the device registered.
+        // * Nobody reads the members meanwhile, see the type.
         unsafe {
             (*device).driver_def = self.driver_definitions;
             (*device).ops.dealloc_xrcd = Some(self.driver_dealloc_xrcd);
@@ -133,11 +140,18 @@ unsafe extern "C" fn dealloc_xrcd<T: Attach>(
 ) -> c_int {
     // SAFETY: ib_core passes a valid domain, which keeps its device.
     let domain = unsafe { Xrcd::from_ptr(xrcd) };
-    let Some(data) = T::client().data(domain.device()) else {
+    let Some(data) = domain.client_data::<T>() else {
         // The operation is installed while there is data only.
         return ENODEV.to_errno();
     };
-    let driver_dealloc_xrcd = T::attachment(&data).driver_dealloc_xrcd;
+    let attachment = T::attachment(&data);
+
+    if !core::ptr::eq(&*attachment.device, domain.device()) {
+        // The client keeps that of another device.
+        return ENODEV.to_errno();
+    }
+
+    let driver_dealloc_xrcd = attachment.driver_dealloc_xrcd;
 
     T::domain_closed(data, domain);
     // SAFETY: What ib_core would have called.

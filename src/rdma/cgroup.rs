@@ -6,12 +6,14 @@
 
 use super::{
     bindings,
-    device::Device, //
+    device::{
+        Device,
+        Registered, //
+    }, //
 };
 use kernel::{
     error::to_result,
-    prelude::*,
-    sync::aref::ARef, //
+    prelude::*, //
 };
 
 /// One `hca_object` charged to the cgroup of the process that asked for it, until dropped.
@@ -21,7 +23,7 @@ use kernel::{
 /// `cgroup` was charged with one object of `device`.
 pub(crate) struct Charge {
     cgroup: *mut bindings::rdma_cgroup,
-    device: ARef<Device>,
+    device: Registered,
 }
 
 // SAFETY: A charge can be given back by any thread.
@@ -33,21 +35,20 @@ unsafe impl Sync for Charge {}
 impl Charge {
     /// Charges the current process. Fails with `EAGAIN` over the limit of its cgroup.
     pub(crate) fn hca_object(device: &Device) -> Result<Self> {
+        let device = Registered::new(device)?;
         let mut cgroup = core::ptr::null_mut();
 
-        // SAFETY: The device is registered, hence known to the controller.
+        // SAFETY: `device` keeps the device registered, hence known to the controller.
         to_result(unsafe { bindings::xrc_rcv_rdmacg_try_charge(&mut cgroup, device.as_ptr()) })?;
         // INVARIANT: Just charged.
-        Ok(Self {
-            cgroup,
-            device: device.into(),
-        })
+        Ok(Self { cgroup, device })
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant.
+        // SAFETY: By the type invariant, this gives back what was charged; the device is registered,
+        // hence still known to the controller.
         unsafe { bindings::xrc_rcv_rdmacg_uncharge(self.cgroup, self.device.as_ptr()) }
     }
 }

@@ -6,7 +6,7 @@
 //! and their `remove` in reverse. Hence, of two clients, the one that registered first sees a
 //! device before the other does, and sees it longer: when its `remove` runs, the other is done
 //! with the device. A client that registers before ib_uverbs may rely on it: its data is there
-//! whenever a uverbs method runs.
+//! whenever a uverbs method runs, and as long as anybody has an XRC domain open.
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
@@ -36,22 +36,47 @@ use kernel::{
     }, //
 };
 
+/// The one client that has operations `Self`.
+///
+/// To be implemented with [`declare_client`].
+///
+/// # Safety
+///
+/// [`Self::client`] returns the same client whenever it is called.
+pub(crate) unsafe trait HasClient: Sized + 'static {
+    /// The client.
+    fn client() -> &'static Client<Self>;
+}
+
+/// Declares the client of a type that implements [`ClientOperations`].
+macro_rules! declare_client {
+    ($operations:ty, $name:expr) => {
+        // SAFETY: There is one static behind this implementation.
+        unsafe impl $crate::rdma::client::HasClient for $operations {
+            fn client() -> &'static $crate::rdma::client::Client<Self> {
+                static CLIENT: $crate::rdma::client::Client<$operations> =
+                    $crate::rdma::client::Client::new($name);
+
+                &CLIENT
+            }
+        }
+    };
+}
+pub(crate) use declare_client;
+
 /// What a client does when devices come and go.
 #[vtable]
-pub(crate) trait ClientOperations: Sized + 'static {
+pub(crate) trait ClientOperations: HasClient {
     /// What the client keeps for a device.
     type Data: ForeignOwnable + Send + Sync;
-
-    /// The client that these operations belong to.
-    fn client() -> &'static Client<Self>;
 
     /// A device appeared. An error means that the client does not want it.
     fn add(device: &Device) -> Result<Self::Data>;
 
-    /// [`Client::data`] finds the data that [`Self::add`] returned from now on.
+    /// Calls on behalf of later clients find the data that [`Self::add`] returned from now on.
     fn added(data: <Self::Data as ForeignOwnable>::Borrowed<'_>);
 
-    /// The device disappears. [`Client::data`] finds the data until this returns.
+    /// The device disappears. Calls on behalf of later clients have ended.
     fn remove(data: <Self::Data as ForeignOwnable>::Borrowed<'_>);
 
     /// The device got another name.
@@ -60,15 +85,15 @@ pub(crate) trait ClientOperations: Sized + 'static {
     }
 }
 
-/// A `struct ib_client`, to be put in a `static`.
-pub(crate) struct Client<T: ClientOperations> {
+/// A `struct ib_client`, see [`declare_client`].
+pub(crate) struct Client<T> {
     raw: Opaque<bindings::ib_client>,
     registered: Atomic<bool>,
     _operations: PhantomData<fn() -> T>,
 }
 
 // SAFETY: ib_core synchronises its accesses to the structure; nobody else writes to it.
-unsafe impl<T: ClientOperations> Sync for Client<T> {}
+unsafe impl<T> Sync for Client<T> {}
 
 impl<T: ClientOperations> Client<T> {
     /// Describes a client.
@@ -92,32 +117,23 @@ impl<T: ClientOperations> Client<T> {
         }
     }
 
-    /// Registers the client and adds all devices there are. `EBUSY` if it is registered.
-    pub(crate) fn register(&'static self) -> Result<Registration<T>> {
-        if self.registered.xchg(true, Full) {
-            return Err(EBUSY);
-        }
-
-        // SAFETY: The client is static and not registered; its callbacks match its data type.
-        to_result(unsafe { bindings::ib_register_client(self.raw.get()) })
-            .inspect_err(|_| self.registered.store(false, Release))?;
-        // INVARIANT: Just registered.
-        Ok(Registration(self))
-    }
-
     /// The client's data of a device, or `None` if the client does not want the device.
     ///
-    /// The device must not be past the client's `remove`; in all that runs on behalf of a client
-    /// that registered later it is not.
-    pub(crate) fn data<'a>(
+    /// # Safety
+    ///
+    /// `'a` must end before the client's `remove` for the device begins. All that runs on behalf of
+    /// a client that registered later does.
+    pub(super) unsafe fn data<'a>(
         &self,
         device: &'a Device,
     ) -> Option<<T::Data as ForeignOwnable>::Borrowed<'a>> {
-        // SAFETY: Both are valid.
+        // SAFETY: The device and the client are valid.
         let data = unsafe { bindings::xrc_rcv_client_data(device.as_ptr(), self.raw.get()) };
 
-        // SAFETY: Only `add_callback` sets the pointer, to that of an owned `T::Data`, which
-        // `remove_callback` takes back only when nobody can be here any more.
+        // SAFETY:
+        // * Only `add_callback` sets the pointer, to that of an owned `T::Data`.
+        // * `remove_callback` takes it back, which does not run before `'a` has ended by the
+        //   requirements of this function.
         (!data.is_null()).then(|| unsafe { T::Data::borrow(data) })
     }
 
@@ -131,9 +147,12 @@ impl<T: ClientOperations> Client<T> {
         from_result(|| {
             let data = T::add(device)?.into_foreign();
 
-            // SAFETY: The client is registered with this device, as it is being added.
+            // SAFETY:
+            // * By the requirements of this function, the client is being added to the device.
+            // * It is `T::client()`: no other client with these callbacks can be registered.
             unsafe { bindings::ib_set_client_data(device.as_ptr(), T::client().raw.get(), data) };
-            // SAFETY: `data` comes from `into_foreign` and is taken back in `remove_callback` only.
+            // SAFETY: `data` comes from `into_foreign`, and is taken back in `remove_callback` only,
+            // which ib_core does not run before this callback has returned.
             T::added(unsafe { T::Data::borrow(data) });
             Ok(0)
         })
@@ -143,9 +162,12 @@ impl<T: ClientOperations> Client<T> {
     ///
     /// Called by ib_core only, once for each `add_callback` that succeeded, with what it stored.
     unsafe extern "C" fn remove_callback(_device: *mut bindings::ib_device, data: *mut c_void) {
-        // SAFETY: `data` is what `add_callback` stored.
+        // SAFETY: `data` is what `add_callback` stored, from `into_foreign`.
         T::remove(unsafe { T::Data::borrow(data) });
-        // SAFETY: As above. `T::remove` returned, so nobody borrows it any more.
+        // SAFETY:
+        // * As above, and this is called once for what was stored.
+        // * Nobody borrows it any more: `T::remove` has returned, and by the requirements of
+        //   `Client::data` all other borrows ended before it began.
         drop(unsafe { T::Data::from_foreign(data) });
     }
 
@@ -162,8 +184,27 @@ impl<T: ClientOperations> Client<T> {
 ///
 /// # Invariants
 ///
-/// The client is registered.
+/// The client is that of `T`, and registered.
 pub(crate) struct Registration<T: ClientOperations>(&'static Client<T>);
+
+impl<T: ClientOperations> Registration<T> {
+    /// Registers the client and adds all devices there are. `EBUSY` if it is registered.
+    pub(crate) fn new() -> Result<Self> {
+        let client = T::client();
+
+        if client.registered.xchg(true, Full) {
+            return Err(EBUSY);
+        }
+
+        // SAFETY:
+        // * The client is static, and not registered.
+        // * Its callbacks find it again as `T::client()`, and agree on the type of its data.
+        to_result(unsafe { bindings::ib_register_client(client.raw.get()) })
+            .inspect_err(|_| client.registered.store(false, Release))?;
+        // INVARIANT: Just registered.
+        Ok(Self(client))
+    }
+}
 
 impl<T: ClientOperations> Drop for Registration<T> {
     fn drop(&mut self) {

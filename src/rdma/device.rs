@@ -5,19 +5,24 @@
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
 use super::bindings;
-use core::ptr::NonNull;
+use core::{
+    ops::Deref,
+    ptr::NonNull, //
+};
 use kernel::{
     fmt,
+    prelude::*,
     str::BStr,
-    sync::aref::AlwaysRefCounted,
+    sync::aref::{
+        ARef,
+        AlwaysRefCounted, //
+    },
     types::Opaque, //
 };
 
 /// A `struct ib_device`.
 ///
-/// A reference keeps its memory, not its registration: verbs may be called only between the
-/// client's `add` and `remove` (see [`super::client`]), which the objects of this module that
-/// call verbs see to.
+/// A reference keeps its memory, not its registration. What calls verbs has a [`Registered`].
 #[repr(transparent)]
 pub(crate) struct Device(Opaque<bindings::ib_device>);
 
@@ -64,10 +69,11 @@ impl Device {
 
     /// Whether the provider offers XRC domains.
     pub(crate) fn has_xrc_domains(&self) -> bool {
-        // SAFETY: The device is valid, and its operations are set before it is registered.
-        let ops = unsafe { &(*self.as_ptr()).ops };
-
-        ops.alloc_xrcd.is_some() && ops.dealloc_xrcd.is_some()
+        // SAFETY: The device is valid. Each member is read by itself: a reference to the operations
+        // would cover `dealloc_xrcd`, which an attachment changes.
+        unsafe {
+            (*self.as_ptr()).ops.alloc_xrcd.is_some() && (*self.as_ptr()).ops.dealloc_xrcd.is_some()
+        }
     }
 
     /// Whether the provider modifies XRC target QPs for processes only.
@@ -91,6 +97,44 @@ impl Device {
     pub(crate) fn log_qp_event(&self, qpn: u32, event: u32) {
         // SAFETY: The device is valid; any event number has a name.
         unsafe { bindings::xrc_rcv_log_qp_event(self.as_ptr(), qpn, event) }
+    }
+}
+
+/// A device that is not unregistered as long as this exists, which ib_core calls a registration
+/// lock.
+///
+/// Clients of the device are removed meanwhile; so what has one is to be dropped by the client's
+/// `remove` at the latest, or the device's removal waits for it.
+///
+/// # Invariants
+///
+/// `self` counts as one in the device's `refcount`.
+pub(crate) struct Registered(ARef<Device>);
+
+impl Registered {
+    /// Keeps a device registered. `ENODEV` if it is not any more.
+    pub(crate) fn new(device: &Device) -> Result<Self> {
+        // SAFETY: The device is valid.
+        if !unsafe { bindings::xrc_rcv_ibdev_try_get(device.as_ptr()) } {
+            return Err(ENODEV);
+        }
+        // INVARIANT: Just counted.
+        Ok(Self(device.into()))
+    }
+}
+
+impl Deref for Registered {
+    type Target = Device;
+
+    fn deref(&self) -> &Device {
+        &self.0
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant, this gives back what `new` took.
+        unsafe { bindings::ib_device_put(self.0.as_ptr()) }
     }
 }
 

@@ -4,7 +4,10 @@
 
 use super::{
     bindings,
-    device::Device, //
+    device::{
+        Device,
+        Registered, //
+    }, //
 };
 use core::ptr::NonNull;
 use kernel::{
@@ -12,15 +15,23 @@ use kernel::{
         from_err_ptr,
         to_result, //
     },
-    prelude::*, //
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    }, //
 };
 
 /// A protection domain that the kernel owns, and that no process has a key to.
 ///
 /// # Invariants
 ///
-/// The pointer is that of a protection domain which `self` owns.
-pub(crate) struct ProtectionDomain(NonNull<bindings::ib_pd>);
+/// `pd` is that of a protection domain of `device` which `self` owns.
+pub(crate) struct ProtectionDomain {
+    pd: NonNull<bindings::ib_pd>,
+    abandoned: Atomic<bool>,
+    device: Registered,
+}
 
 // SAFETY: Verbs may be called from any thread.
 unsafe impl Send for ProtectionDomain {}
@@ -31,25 +42,46 @@ unsafe impl Sync for ProtectionDomain {}
 impl ProtectionDomain {
     /// Allocates one; `owner` is the name that `rdma resource` shows.
     pub(crate) fn new(device: &Device, owner: &'static CStr) -> Result<Self> {
-        // SAFETY: The device is registered, as its clients see it; ib_core keeps `owner`, which is
-        // static.
+        let device = Registered::new(device)?;
+        // SAFETY:
+        // * `device` keeps the device registered.
+        // * ib_core keeps `owner`, which is static.
         let pd = from_err_ptr(unsafe {
             bindings::__ib_alloc_pd(device.as_ptr(), 0, owner.as_char_ptr())
         })?;
 
         // INVARIANT: Newly allocated.
-        NonNull::new(pd).map(Self).ok_or(ENOMEM)
+        Ok(Self {
+            pd: NonNull::new(pd).ok_or(ENOMEM)?,
+            abandoned: Atomic::new(false),
+            device,
+        })
+    }
+
+    /// The device.
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Leaves it to the provider, because something that cannot be destroyed is in it.
+    pub(super) fn abandon(&self) {
+        self.abandoned.store(true, Relaxed);
     }
 
     pub(super) fn as_ptr(&self) -> *mut bindings::ib_pd {
-        self.0.as_ptr()
+        self.pd.as_ptr()
     }
 }
 
 impl Drop for ProtectionDomain {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant. QPs of this domain hold a reference to `self`, so there is
-        // none left.
+        if self.abandoned.load(Relaxed) {
+            return;
+        }
+
+        // SAFETY:
+        // * By the type invariant, we own the protection domain, and its device is registered.
+        // * QPs of this domain hold a reference to `self`, so there is none left.
         let result = to_result(unsafe {
             bindings::ib_dealloc_pd_user(self.as_ptr(), core::ptr::null_mut())
         });

@@ -45,7 +45,10 @@ pub(crate) fn monotonic_ns() -> u64 {
 }
 
 /// Who hears of a queue pair's asynchronous events.
-pub(crate) trait EventHandler: Send + Sync {
+///
+/// `'static`, because a queue pair that is forgotten instead of dropped has its handler called for
+/// ever.
+pub(crate) trait EventHandler: Send + Sync + 'static {
     /// Called in any context, with interrupts disabled and locks of the provider held: must not
     /// sleep, allocate memory or call verbs.
     fn event(&self, qpn: u32, event: u32);
@@ -54,11 +57,13 @@ pub(crate) trait EventHandler: Send + Sync {
 /// A queue pair of type `XRC_TGT` which the kernel owns: no process has a handle to it.
 ///
 /// It does not count as a user of its domain, which can therefore be closed; the owner must have
-/// dropped the queue pair by then ([`super::attachment::Attach::domain_closed`]).
+/// dropped the queue pair by then.
 ///
 /// # Invariants
 ///
-/// `qp` is owned by `self`. `handler` is its context.
+/// * `qp` is owned by `self`, and valid as long as `self` is.
+/// * `handler` is its context.
+/// * `pd` is its protection domain, and keeps the device registered.
 pub(crate) struct TargetQp<H> {
     qp: NonNull<bindings::ib_qp>,
     handler: Arc<H>,
@@ -72,13 +77,23 @@ unsafe impl<H: EventHandler> Send for TargetQp<H> {}
 unsafe impl<H: EventHandler> Sync for TargetQp<H> {}
 
 impl<H: EventHandler> TargetQp<H> {
-    /// Creates a queue pair in a domain. `owner` is the name that `rdma resource` shows.
-    pub(crate) fn new(
+    /// Creates a queue pair in a domain. `owner` is the name that `rdma resource` shows. `EINVAL` if
+    /// the two domains are of different devices.
+    ///
+    /// # Safety
+    ///
+    /// The caller must drop the queue pair before `xrcd` is closed, that is, before the client's
+    /// [`domain_closed`](super::attachment::Attach::domain_closed) returns for it.
+    pub(crate) unsafe fn new(
         pd: Arc<ProtectionDomain>,
         xrcd: &Xrcd,
         handler: Arc<H>,
         owner: &'static CStr,
     ) -> Result<Self> {
+        if !core::ptr::eq(pd.device(), xrcd.device()) {
+            return Err(EINVAL);
+        }
+
         // SAFETY: Zeroes are valid for all members.
         let mut init: bindings::ib_qp_init_attr = unsafe { core::mem::zeroed() };
 
@@ -89,9 +104,13 @@ impl<H: EventHandler> TargetQp<H> {
         init.event_handler = Some(Self::event_callback);
         init.qp_context = Arc::as_ptr(&handler).cast_mut().cast();
 
-        // SAFETY: The protection domain and the XRC domain are valid and of the same device;
-        // ib_core keeps `owner`, which is static. Callbacks get the handler, which outlives the
-        // queue pair.
+        // SAFETY:
+        // * The protection domain is valid, keeps its device registered, and goes after the queue
+        //   pair, which has a reference to it.
+        // * The XRC domain is open, of the same device, and closed after the queue pair by the
+        //   requirements of this function.
+        // * `event_callback` gets the handler, which goes after the queue pair too.
+        // * ib_core keeps `owner`, which is static.
         let qp = from_err_ptr(unsafe {
             bindings::ib_create_qp_kernel(pd.as_ptr(), &mut init, owner.as_char_ptr())
         })?;
@@ -145,9 +164,15 @@ impl<H: EventHandler> TargetQp<H> {
             return Err(not_supported());
         }
 
+        if request.is_some_and(|request| !core::ptr::eq(request.device(), self.device())) {
+            return Err(EINVAL);
+        }
+
         let udata = request.map_or(core::ptr::null_mut(), UserRequest::as_ptr);
 
-        // SAFETY: By the type invariant. `udata` is null or that of a running call.
+        // SAFETY:
+        // * By the type invariant, the queue pair is valid, and its device registered.
+        // * `udata` is null, or that of a running call on a file of the same device.
         to_result(unsafe {
             bindings::ib_modify_qp_with_udata(
                 self.qp.as_ptr(),
@@ -164,7 +189,7 @@ impl<H: EventHandler> TargetQp<H> {
         // SAFETY: Zeroes are valid for all members.
         let mut init: bindings::ib_qp_init_attr = unsafe { core::mem::zeroed() };
 
-        // SAFETY: By the type invariant.
+        // SAFETY: By the type invariant, the queue pair is valid, and its device registered.
         to_result(unsafe {
             bindings::ib_query_qp(
                 self.qp.as_ptr(),
@@ -181,8 +206,10 @@ impl<H: EventHandler> TargetQp<H> {
     ///
     /// Called by ib_core only, for an event of a queue pair whose `qp_context` is `handler`.
     unsafe extern "C" fn event_callback(event: *mut bindings::ib_event, handler: *mut c_void) {
-        // SAFETY: By the type invariant, `handler` is valid as long as the queue pair. ib_core
-        // passes a valid event of that queue pair.
+        // SAFETY:
+        // * ib_core passes a valid event of a valid queue pair, and that queue pair's context.
+        // * By the type invariant, the context is the handler, which goes after the queue pair.
+        // * `qp_num` is constant. It is read through the pointer: other members change meanwhile.
         let (handler, qpn, event) = unsafe {
             (
                 &*handler.cast_const().cast::<H>(),
@@ -198,7 +225,9 @@ impl<H: EventHandler> TargetQp<H> {
 impl<H> Drop for TargetQp<H> {
     /// After this, no event of the queue pair is reported any more.
     fn drop(&mut self) {
-        // SAFETY: By the type invariant. Providers wait for events that are being reported.
+        // SAFETY:
+        // * By the type invariant, we own the queue pair, and its device is registered.
+        // * Providers wait for events that are being reported, so none finds the handler gone.
         let result = to_result(unsafe {
             bindings::ib_destroy_qp_user(self.qp.as_ptr(), core::ptr::null_mut())
         });
@@ -207,7 +236,7 @@ impl<H> Drop for TargetQp<H> {
             // The provider still has the queue pair, and with it our context.
             pr_err!("queue pair was not destroyed: {e:?}\n");
             core::mem::forget(self.handler.clone());
-            core::mem::forget(self.pd.clone());
+            self.pd.abandon();
         }
     }
 }

@@ -308,9 +308,13 @@ impl KernelAttributes {
     }
 
     /// Takes them over. Kernel users are trusted with the values.
-    pub(crate) fn to_attributes(&self, mask: Mask) -> Attributes {
+    ///
+    /// # Safety
+    ///
+    /// What the attributes point to, such as `sgid_attr`, must be valid as long as they are used.
+    pub(crate) unsafe fn to_attributes(&self, mask: Mask) -> Attributes {
         Attributes {
-            // SAFETY: Plain data. The pointers in it are borrowed for one call of a verb.
+            // SAFETY: Plain data; the pointers in it are the caller's promise.
             attr: unsafe { core::ptr::read(&self.0) },
             mask,
         }

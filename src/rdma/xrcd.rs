@@ -6,11 +6,16 @@
 
 use super::{
     bindings,
+    client::ClientOperations,
     device::Device, //
 };
-use kernel::types::Opaque;
+use kernel::types::{
+    ForeignOwnable,
+    Opaque, //
+};
 
-/// A `struct ib_xrcd` that somebody keeps open while the reference exists.
+/// A `struct ib_xrcd` that somebody keeps open while the reference exists: a process, or a client
+/// that registered after those of this module.
 #[repr(transparent)]
 pub(crate) struct Xrcd(Opaque<bindings::ib_xrcd>);
 
@@ -21,7 +26,8 @@ pub(crate) struct XrcdId(usize);
 impl Xrcd {
     /// # Safety
     ///
-    /// `xrcd` must be valid for `'a`.
+    /// `xrcd` must be open for `'a`, on behalf of a process or of a client that registered after
+    /// those of this module.
     pub(super) unsafe fn from_ptr<'a>(xrcd: *mut bindings::ib_xrcd) -> &'a Self {
         // SAFETY: `Xrcd` is a transparent wrapper; validity is the caller's promise.
         unsafe { &*xrcd.cast() }
@@ -33,8 +39,19 @@ impl Xrcd {
 
     /// The device that it is a domain of.
     pub(crate) fn device(&self) -> &Device {
-        // SAFETY: A domain keeps its device registered, and `device` is constant.
+        // SAFETY:
+        // * The domain is open as long as the reference exists, and keeps its device.
+        // * `device` is constant; it is read through the pointer, because ib_core changes others.
         unsafe { Device::from_ptr((*self.as_ptr()).device) }
+    }
+
+    /// What the client `C` keeps for the device.
+    pub(crate) fn client_data<C: ClientOperations>(
+        &self,
+    ) -> Option<<C::Data as ForeignOwnable>::Borrowed<'_>> {
+        // SAFETY: The domain is open on behalf of a later client, ib_uverbs or another, as long as
+        // the reference exists. That client's `remove` returns before the one of `C` begins.
+        unsafe { C::client().data(self.device()) }
     }
 
     /// Its identity.

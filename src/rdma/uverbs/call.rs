@@ -22,10 +22,7 @@ use crate::rdma::{
     device::Device,
     xrcd::Xrcd, //
 };
-use core::{
-    marker::PhantomData,
-    mem::MaybeUninit, //
-};
+use core::mem::MaybeUninit;
 use kernel::{
     error::{
         from_err_ptr,
@@ -55,12 +52,32 @@ pub(crate) struct Call<'a, C: ClientOperations> {
 
 /// What a driver gets to see of a process's request. Ours is always empty, but its being there
 /// tells ib_core that a process is behind the request.
-pub(crate) struct UserRequest<'a>(*mut bindings::ib_udata, PhantomData<&'a ()>);
+///
+/// # Invariants
+///
+/// `udata` is that of a call on a file of `device` which runs for `'a`.
+pub(crate) struct UserRequest<'a> {
+    udata: *mut bindings::ib_udata,
+    device: &'a Device,
+}
 
 impl UserRequest<'_> {
     pub(in crate::rdma) fn as_ptr(&self) -> *mut bindings::ib_udata {
-        self.0
+        self.udata
     }
+
+    /// The device that it is a request to.
+    pub(in crate::rdma) fn device(&self) -> &Device {
+        self.device
+    }
+}
+
+type Header = bindings::uverbs_attr_bundle__bindgen_ty_1_uverbs_attr_bundle_hdr;
+
+/// What precedes the attributes. To be used by its members: C changes some while others are read.
+fn header(bundle: *mut bindings::uverbs_attr_bundle) -> *mut Header {
+    // It is the first member.
+    bundle.cast()
 }
 
 impl<'a, C: ClientOperations> Call<'a, C> {
@@ -72,22 +89,27 @@ impl<'a, C: ClientOperations> Call<'a, C> {
         bundle: *mut bindings::uverbs_attr_bundle,
         declared: &'static [&'static Attribute],
     ) -> Result<Self> {
-        // SAFETY: The bundle is valid; its file is open.
+        // SAFETY:
+        // * uverbs runs the handler with the bundle, so the bundle is valid and its file is open.
+        // * An open file has a context or none; the context's device is constant, and not removed
+        //   before all handlers have returned.
         let device = unsafe {
-            let header = &*(*bundle).__bindgen_anon_1.__bindgen_anon_1;
-            let context = from_err_ptr(bindings::ib_uverbs_get_ucontext_file(header.ufile))?;
+            let context = from_err_ptr(bindings::ib_uverbs_get_ucontext_file(
+                (*header(bundle)).ufile,
+            ))?;
 
             Device::from_ptr((*context).device)
         };
+        // SAFETY: ib_uverbs registered after `C`: the method came to its device by `C`. Its `remove`
+        // waits for all handlers, and returns before the one of `C` begins.
+        let data = unsafe { C::client().data(device) };
 
-        // INVARIANT: uverbs removes the device after all handlers have returned.
+        // INVARIANT: The requirements of this function, and the above.
         Ok(Self {
             bundle,
             declared,
             device,
-            data: C::client()
-                .data(device)
-                .ok_or_else(crate::rdma::not_supported)?,
+            data: data.ok_or_else(crate::rdma::not_supported)?,
         })
     }
 
@@ -106,18 +128,17 @@ impl<'a, C: ClientOperations> Call<'a, C> {
 
     /// The file through which the call came.
     pub(crate) fn file(&self) -> FileId {
-        // SAFETY: By the type invariant.
-        let header = unsafe { &*(*self.bundle).__bindgen_anon_1.__bindgen_anon_1 };
-
-        FileId(header.ufile as usize)
+        // SAFETY: By the type invariant, the bundle is valid.
+        FileId(unsafe { (*header(self.bundle)).ufile } as usize)
     }
 
     /// The request, for verbs that treat those of processes differently.
     pub(crate) fn request(&self) -> UserRequest<'_> {
-        // SAFETY: By the type invariant.
-        let header = unsafe { &mut *(*self.bundle).__bindgen_anon_1.__bindgen_anon_1 };
-
-        UserRequest(&mut header.driver_udata, PhantomData)
+        UserRequest {
+            // SAFETY: By the type invariant, the bundle is valid.
+            udata: unsafe { &raw mut (*header(self.bundle)).driver_udata },
+            device: self.device,
+        }
     }
 
     /// Whether the attribute is there. `EINVAL` if it is not what the method declared.
@@ -169,8 +190,9 @@ impl<'a, C: ClientOperations> Call<'a, C> {
     pub(crate) fn xrcd(&self, id: u32) -> Result<&Xrcd> {
         let uobject = self.handle(id, XRCD)?;
 
-        // SAFETY: The object of an XRCD handle is an `ib_xrcd`, and the attribute keeps the handle
-        // from being destroyed during the call.
+        // SAFETY:
+        // * The object of an XRCD handle is an `ib_xrcd`, which the process has open.
+        // * The attribute keeps the handle from being destroyed during the call.
         Ok(unsafe { Xrcd::from_ptr((*uobject).object.cast()) })
     }
 

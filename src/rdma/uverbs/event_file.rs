@@ -168,7 +168,13 @@ impl<F: EventFile> FileType<F> {
                     type_class: &raw const bindings::uverbs_fd_class,
                     obj_size: size_of::<FileObject<F>>(),
                 },
-                destroy_object: Some(Self::DESTROY),
+                // SAFETY:
+                // * The types differ in that the second argument is an integer in one and a structure of
+                //   that integer in the other, which are passed alike.
+                // * Only C calls it, by the prototype that the callback has.
+                destroy_object: Some(unsafe {
+                    transmute::<DestroyObjectByName, DestroyObject>(Self::destroy_callback)
+                }),
                 release_cleanup: Some(Self::release_callback),
                 fops: &operations.0,
                 name: as_char_ptr_in_const_context(name),
@@ -181,12 +187,6 @@ impl<F: EventFile> FileType<F> {
     pub(super) const fn as_ptr(&'static self) -> *const bindings::uverbs_obj_type {
         &self.0.type_
     }
-
-    // SAFETY: The types differ in that the second argument is an integer in one and a structure of
-    // that integer in the other, which are passed alike. Only C calls it, by the prototype that the
-    // callback has.
-    const DESTROY: DestroyObject =
-        unsafe { transmute(Self::destroy_callback as DestroyObjectByName) };
 
     /// Called at most once for an object, also while its file is being released.
     ///

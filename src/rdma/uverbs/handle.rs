@@ -64,7 +64,13 @@ impl<H: Handle> HandleType<H> {
                     type_class: &raw const bindings::uverbs_idr_class,
                     obj_size: size_of::<bindings::ib_uobject>(),
                 },
-                destroy_object: Some(Self::DESTROY),
+                // SAFETY:
+                // * The types differ in that the second argument is an integer in one and a structure of
+                //   that integer in the other, which are passed alike.
+                // * Only C calls it, by the prototype that the callback has.
+                destroy_object: Some(unsafe {
+                    transmute::<DestroyObjectByName, DestroyObject>(Self::destroy_callback)
+                }),
             },
             PhantomData,
         )
@@ -73,12 +79,6 @@ impl<H: Handle> HandleType<H> {
     pub(super) const fn as_ptr(&'static self) -> *const bindings::uverbs_obj_type {
         &self.0.type_
     }
-
-    // SAFETY: The types differ in that the second argument is an integer in one and a structure of
-    // that integer in the other, which are passed alike. Only C calls it, by the prototype that the
-    // callback has.
-    const DESTROY: DestroyObject =
-        unsafe { transmute(Self::destroy_callback as DestroyObjectByName) };
 
     /// # Safety
     ///
