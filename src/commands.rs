@@ -202,7 +202,10 @@ impl Handler for Register {
         let qpn = call.mandatory(XRC_RCV_ATTR_QP_REG_QPN)?;
         let handle = call.new_handle::<RegistrationHandle>(XRC_RCV_ATTR_QP_REG_HANDLE)?;
 
-        handle.set(domain.register(qpn, registration, Some(seat))?);
+        let qp = domain.find(qpn)?;
+
+        qp.admit_caller()?;
+        handle.set(domain.register(&qp, registration, Some(seat))?);
         Ok(())
     }
 }

@@ -169,16 +169,20 @@ impl Domain {
         self.qps.lock().get(&qpn).cloned().ok_or(EINVAL)
     }
 
-    /// Registers with a QP of the domain.
+    /// Registers with a QP that was found in the domain. `EINVAL` if it is not there any more.
     pub(crate) fn register(
         self: &Arc<Self>,
-        qpn: u32,
+        qp: &Arc<ReceiveQp>,
         registration: Arc<Registration>,
         seat: Option<Seat>,
     ) -> Result<KBox<Membership>> {
         let room: KBox<MaybeUninit<Membership>> = KBox::new_uninit(GFP_KERNEL)?;
         let qps = self.qps.lock();
-        let qp = qps.get(&qpn).cloned().ok_or(EINVAL)?;
+        let qp = qps
+            .get(&qp.number())
+            .filter(|found| Arc::ptr_eq(found, qp))
+            .cloned()
+            .ok_or(EINVAL)?;
 
         if let Holder::File(file, _) = registration.holder() {
             if qp.fan_out().has(*file) {

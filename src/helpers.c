@@ -9,9 +9,12 @@
 
 #include <linux/fs.h>
 #include <linux/kdev_t.h>
+#include <linux/security.h>
 #include <linux/sched/task.h>
 #include <linux/spinlock.h>
 #include <linux/uaccess.h>
+#include <linux/workqueue.h>
+#include <rdma/ib_cache.h>
 
 #include "helpers.h"
 
@@ -76,6 +79,88 @@ void *xrc_rcv_client_data(struct ib_device *ibdev, struct ib_client *client)
 bool xrc_rcv_port_is_valid(struct ib_device *ibdev, u32 port)
 {
 	return rdma_is_port_valid(ibdev, port);
+}
+
+struct creation {
+	struct work_struct work;
+	const struct cred *cred;
+	struct ib_pd *pd;
+	struct ib_qp_init_attr *init_attr;
+	const char *owner;
+	struct ib_qp *qp;
+};
+
+static void create_qp_work(struct work_struct *work)
+{
+	struct creation *c = container_of(work, struct creation, work);
+	const struct cred *old = override_creds(c->cred);
+
+	c->qp = ib_create_qp_kernel(c->pd, c->init_attr, c->owner);
+	revert_creds(old);
+}
+
+/*
+ * When ib_core cannot allocate the security label of a new QP, it has the provider
+ * destroy the QP again. mlx4 then finds CQ and protection domain of an XRC target
+ * QP by qp->xrcd, which ib_core sets later, and dereferences NULL.
+ *
+ * The allocations are small ones. They fail in a process that the OOM killer chose,
+ * but not in a kworker, which waits for the memory. So a kworker creates the QP,
+ * with the credentials of the caller, which are what the label is made of.
+ */
+struct ib_qp *xrc_rcv_ib_create_qp(struct ib_pd *pd, struct ib_qp_init_attr *init_attr,
+				   const char *owner)
+{
+	struct creation c = {
+		.cred = current_cred(),
+		.pd = pd,
+		.init_attr = init_attr,
+		.owner = owner,
+	};
+
+	if (!IS_ENABLED(CONFIG_SECURITY_INFINIBAND) ||
+	    pd->device->ops.driver_id != RDMA_DRIVER_MLX4)
+		return ib_create_qp_kernel(pd, init_attr, owner);
+
+	INIT_WORK_ONSTACK(&c.work, create_qp_work);
+	queue_work(system_dfl_wq, &c.work);
+	flush_work(&c.work);
+	destroy_work_on_stack(&c.work);
+	return c.qp;
+}
+
+int xrc_rcv_alloc_label(void **label)
+{
+	return security_ib_alloc_security(label);
+}
+
+void xrc_rcv_free_label(void *label)
+{
+	security_ib_free_security(label);
+}
+
+/* As ib_core checks, which does not export how. */
+int xrc_rcv_pkey_access(void *label, struct ib_device *ibdev, u32 port, u16 index)
+{
+	unsigned long flags;
+	u64 subnet_prefix;
+	u16 pkey;
+	int ret;
+
+	if (!IS_ENABLED(CONFIG_SECURITY_INFINIBAND))
+		return 0;
+	if (!rdma_is_port_valid(ibdev, port) || !rdma_protocol_ib(ibdev, port))
+		return 0;
+
+	ret = ib_get_cached_pkey(ibdev, port, index, &pkey);
+	if (ret)
+		return ret;
+
+	read_lock_irqsave(&ibdev->cache_lock, flags);
+	subnet_prefix = ibdev->port_data[port].cache.subnet_prefix;
+	read_unlock_irqrestore(&ibdev->cache_lock, flags);
+
+	return security_ib_pkey_access(label, subnet_prefix, pkey);
 }
 
 void xrc_rcv_log_qp_event(struct ib_device *ibdev, u32 qpn, enum ib_event_type type)

@@ -28,6 +28,13 @@ void xrc_rcv_ibdev_put(struct ib_device *ibdev);
 bool xrc_rcv_ibdev_try_get(struct ib_device *ibdev);
 void *xrc_rcv_client_data(struct ib_device *ibdev, struct ib_client *client);
 bool xrc_rcv_port_is_valid(struct ib_device *ibdev, u32 port);
+struct ib_qp *xrc_rcv_ib_create_qp(struct ib_pd *pd, struct ib_qp_init_attr *init_attr,
+				   const char *owner);
+
+int xrc_rcv_alloc_label(void **label);
+void xrc_rcv_free_label(void *label);
+int xrc_rcv_pkey_access(void *label, struct ib_device *ibdev, u32 port, u16 index);
+
 void xrc_rcv_log_qp_event(struct ib_device *ibdev, u32 qpn, enum ib_event_type type);
 
 void xrc_rcv_ah_from_user(struct ib_device *ibdev, struct rdma_ah_attr *to,

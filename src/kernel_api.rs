@@ -182,7 +182,11 @@ pub(crate) unsafe extern "C" fn xrc_rcv_reg_qp(
     handler: Option<Handler>,
     context: *mut c_void,
 ) -> *mut Membership {
-    let register = || domain(xrcd)?.register(qpn, registration(handler, context)?, None);
+    let register = || {
+        let domain = domain(xrcd)?;
+
+        domain.register(&domain.find(qpn)?, registration(handler, context)?, None)
+    };
 
     into_pointer(register())
 }

@@ -14,6 +14,7 @@ pub(crate) mod irq_lock;
 pub(crate) mod pd;
 pub(crate) mod qp;
 pub(crate) mod qp_attributes;
+pub(crate) mod security;
 pub(crate) mod uverbs;
 pub(crate) mod workqueue;
 pub(crate) mod xrcd;

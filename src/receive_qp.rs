@@ -27,6 +27,10 @@ use crate::{
             State,
             UserAttributes, //
         },
+        security::{
+            self,
+            Label, //
+        },
         uverbs::call::UserRequest,
         workqueue::UnboundQueue, //
     },
@@ -176,6 +180,18 @@ impl ReceiveQp {
             Port::AsGiven | Port::MustBeOwn | Port::MustMatch => (),
         }
         qp.modify(&mut attributes, Some(request))
+    }
+
+    /// Lets the calling process register, if it may use the partitions that the QP uses now.
+    pub(crate) fn admit_caller(&self) -> Result {
+        if !security::ENFORCED {
+            return Ok(());
+        }
+
+        let label = Label::of_caller()?;
+        let mut verbs = self.verbs.lock();
+
+        existing(&mut verbs)?.admits(&label)
     }
 
     /// Modifies it on behalf of the kernel.

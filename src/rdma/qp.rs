@@ -13,6 +13,10 @@ use super::{
         Attributes,
         Mask, //
     },
+    security::{
+        Label,
+        Partitions, //
+    },
     uverbs::call::UserRequest,
     xrcd::Xrcd, //
 };
@@ -68,6 +72,7 @@ pub(crate) struct TargetQp<H> {
     qp: NonNull<bindings::ib_qp>,
     handler: Arc<H>,
     pd: Arc<ProtectionDomain>,
+    partitions: Partitions,
 }
 
 // SAFETY: Verbs may be called from any thread.
@@ -112,7 +117,7 @@ impl<H: EventHandler> TargetQp<H> {
         // * `event_callback` gets the handler, which goes after the queue pair too.
         // * ib_core keeps `owner`, which is static.
         let qp = from_err_ptr(unsafe {
-            bindings::ib_create_qp_kernel(pd.as_ptr(), &mut init, owner.as_char_ptr())
+            bindings::xrc_rcv_ib_create_qp(pd.as_ptr(), &mut init, owner.as_char_ptr())
         })?;
 
         // Providers look for the domain here when they modify or destroy. Only the way for
@@ -124,6 +129,7 @@ impl<H: EventHandler> TargetQp<H> {
             qp: NonNull::new(qp).ok_or(ENOMEM)?,
             handler,
             pd,
+            partitions: Partitions::default(),
         })
     }
 
@@ -155,6 +161,9 @@ impl<H: EventHandler> TargetQp<H> {
     /// Modifies it. With `request`, ib_core resolves the other side's link address, as it does for
     /// processes; without, it has to be in the address vector. `EOPNOTSUPP` if the provider does that
     /// for processes only.
+    ///
+    /// ib_core checks that the creator may use the partitions which the queue pair uses afterwards.
+    /// So must the process that `request` comes from; `EACCES` if it may not.
     pub(crate) fn modify(
         &mut self,
         attributes: &mut Attributes,
@@ -166,6 +175,12 @@ impl<H: EventHandler> TargetQp<H> {
 
         if request.is_some_and(|request| !core::ptr::eq(request.device(), self.device())) {
             return Err(EINVAL);
+        }
+
+        let partitions = self.partitions.after(attributes);
+
+        if request.is_some() {
+            Label::of_caller()?.may_use(self.device(), partitions)?;
         }
 
         let udata = request.map_or(core::ptr::null_mut(), UserRequest::as_ptr);
@@ -180,7 +195,14 @@ impl<H: EventHandler> TargetQp<H> {
                 attributes.mask.bits() as c_int,
                 udata,
             )
-        })
+        })?;
+        self.partitions = partitions;
+        Ok(())
+    }
+
+    /// Whether a process may use the partitions that the queue pair uses now. `EACCES` if not.
+    pub(crate) fn admits(&self, label: &Label) -> Result {
+        label.may_use(self.device(), self.partitions)
     }
 
     /// All attributes.
