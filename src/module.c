@@ -32,6 +32,6 @@ bool xrc_rcv_may_exceed_limits(void)
 	return capable(CAP_SYS_RESOURCE);
 }
 
-MODULE_VERSION("1.0.0");
+MODULE_VERSION(XRC_RCV_MODULE_VERSION);
 /* Devices are attached to before ib_uverbs reads what they offer. */
 MODULE_SOFTDEP("post: ib_uverbs");
