@@ -28,6 +28,7 @@ use crate::{
                 Handle,
                 HandleType, //
             },
+            is_killed,
             object_id::XRCD,
             table::{
                 Attribute,
@@ -135,8 +136,12 @@ impl Handler for Alloc {
     fn run(call: &DeviceCall<'_>) -> Result {
         let device = call.data();
         let xrcd = call.xrcd(XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE)?;
+
+        xrcd.check_is_private()?;
+
         let flags = call.flags(XRC_RCV_ATTR_QP_ALLOC_FLAGS, XRC_RCV_ALLOC_LIFETIME_DOMAIN)?;
         let lifetime = if flags & XRC_RCV_ALLOC_LIFETIME_DOMAIN != 0 {
+            xrcd.check_caller_may_write()?;
             Lifetime::Domain
         } else {
             Lifetime::Registrations
@@ -267,7 +272,7 @@ impl Handler for Query {
             XRC_RCV_ATTR_QP_QUERY_XRCD_HANDLE,
             XRC_RCV_ATTR_QP_QUERY_QPN,
         )?;
-        let attributes = qp.query()?;
+        let attributes = qp.query()?.ok_or(EINVAL)?;
 
         call.output_struct(XRC_RCV_ATTR_QP_QUERY_RESP_ATTR, &attributes.to_user())?;
         call.output_struct(XRC_RCV_ATTR_QP_QUERY_RESP_INFO, &info(&qp, &attributes)?)
@@ -297,6 +302,33 @@ impl Handler for Destroy {
     }
 }
 
+/// Up to `room` QPs with numbers greater than `after`, and how many there are in all.
+fn page(
+    domain: &Domain,
+    mut after: Option<u32>,
+    room: usize,
+) -> Result<(KVVec<xrc_rcv_qp_info>, usize)> {
+    loop {
+        let (qps, total) = domain.list(after, room)?;
+        let mut infos = KVVec::with_capacity(qps.len(), GFP_KERNEL)?;
+
+        for qp in &qps {
+            if is_killed() {
+                return Err(EINTR);
+            }
+            // One that was destroyed meanwhile is not in the domain any more.
+            if let Some(attributes) = qp.query()? {
+                infos.push(info(qp, &attributes)?, GFP_KERNEL)?;
+            }
+        }
+        // None would end the list, though there may be more after those that are gone.
+        match qps.last() {
+            Some(last) if infos.is_empty() => after = Some(last.number()),
+            _ => return Ok((infos, total)),
+        }
+    }
+}
+
 /// `XRC_RCV_METHOD_QUERY_DOMAIN`
 struct QueryDomain;
 
@@ -319,25 +351,17 @@ impl Handler for QueryDomain {
         let size =
             RecordSize::<xrc_rcv_qp_info>::new(call.input(XRC_RCV_ATTR_QUERY_DOMAIN_INFO_SIZE)?)?;
         let room = call.output_len(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO)? / size.bytes();
-        let (qps, total) = match call.data().domains().get(xrcd) {
-            Some(domain) => domain.list(after, room)?,
+        let (found, total) = match call.data().domains().get(xrcd) {
+            Some(domain) => page(&domain, after, room)?,
             None => (KVVec::new(), 0),
         };
-        let mut infos = KVVec::<u8>::with_capacity(qps.len() * size.bytes(), GFP_KERNEL)?;
+        let mut infos = KVVec::<u8>::with_capacity(found.len() * size.bytes(), GFP_KERNEL)?;
 
-        for qp in &qps {
-            // One that was destroyed meanwhile is not in the domain any more.
-            if let Ok(attributes) = qp.query() {
-                let info = info(qp, &attributes)?;
-                let (known, zeroes) = size.fit(&info);
+        for info in &found {
+            let (known, zeroes) = size.fit(info);
 
-                infos.extend_from_slice(known, GFP_KERNEL)?;
-                infos.extend_from_slice(zeroes, GFP_KERNEL)?;
-            }
-        }
-        // 0 would end the list, though there may be more after these.
-        if infos.is_empty() && !qps.is_empty() {
-            return Err(EAGAIN);
+            infos.extend_from_slice(known, GFP_KERNEL)?;
+            infos.extend_from_slice(zeroes, GFP_KERNEL)?;
         }
 
         call.output(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO, infos.as_slice())?;
@@ -369,7 +393,7 @@ impl Handler for QueryCaps {
                 max_qps_per_domain: limits::per_domain(),
                 max_qps_per_user: limits::per_user(),
                 event_size: size_of::<xrc_rcv_event>() as u32,
-                reserved: 0,
+                max_registrations_per_qp: limits::per_qp(),
             },
         )
     }

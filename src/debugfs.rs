@@ -111,11 +111,7 @@ fn print_domains(domains: &Arc<Domains>, f: &mut fmt::Formatter<'_>) -> fmt::Res
 
 fn print_qps(domains: &Arc<Domains>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for_each_qp(domains, |qp| {
-        // One that was destroyed meanwhile is not there any more.
-        let Ok(attributes) = qp.query() else {
-            return Ok(());
-        };
-        let state = attributes.state().map_or("?", |state| state.name());
+        let state = qp.fan_out().state().map_or("?", |state| state.name());
 
         writeln!(
             f,
@@ -125,7 +121,7 @@ fn print_qps(domains: &Arc<Domains>, f: &mut fmt::Formatter<'_>) -> fmt::Result 
             state,
             qp.lifetime().name(),
             qp.fan_out().len(),
-            attributes.destination(),
+            qp.fan_out().destination(),
             qp.fan_out().events(),
         )
     })

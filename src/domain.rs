@@ -54,6 +54,7 @@ use kernel::{
     prelude::*,
     rbtree::{
         RBTree,
+        RBTreeNode,
         RBTreeNodeReservation, //
     },
     sync::{
@@ -71,7 +72,38 @@ pub(crate) struct Domain {
     /// there can be thousands.
     queue: Arc<UnboundQueue>,
     #[pin]
-    qps: Mutex<RBTree<u32, Arc<ReceiveQp>>>,
+    qps: Mutex<Qps>,
+}
+
+/// QPs by their numbers.
+struct Qps {
+    tree: RBTree<u32, Arc<ReceiveQp>>,
+    len: usize,
+}
+
+impl Qps {
+    fn new() -> Self {
+        Self {
+            tree: RBTree::new(),
+            len: 0,
+        }
+    }
+
+    fn get(&self, qpn: u32) -> Option<&Arc<ReceiveQp>> {
+        self.tree.get(&qpn)
+    }
+
+    fn insert(&mut self, node: RBTreeNode<u32, Arc<ReceiveQp>>) {
+        // A device does not give the number of a QP that it has to another.
+        self.tree.insert(node);
+        self.len += 1;
+    }
+
+    fn remove(&mut self, qpn: u32) {
+        if self.tree.remove(&qpn).is_some() {
+            self.len -= 1;
+        }
+    }
 }
 
 /// Somebody's being registered with a QP: what a handle or a kernel user's pointer stands for.
@@ -107,9 +139,9 @@ impl Domain {
                 number,
                 population,
                 queue,
-                qps <- new_mutex!(RBTree::new(), "Domain::qps"),
+                qps <- new_mutex!(Qps::new(), "Domain::qps"),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 
@@ -140,7 +172,6 @@ impl Domain {
                 _charge: charge,
                 _user: user,
                 _inhabitant: inhabitant,
-                departing: None,
             },
             wish.lifetime,
             fan_out,
@@ -158,15 +189,15 @@ impl Domain {
                     registration,
                     seat,
                 },
-                GFP_KERNEL,
+                GFP_KERNEL_ACCOUNT,
             )?,
-            node: RBTreeNodeReservation::new(GFP_KERNEL)?,
+            node: RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?,
         })
     }
 
     /// Finds a QP of the domain.
     pub(crate) fn find(&self, qpn: u32) -> Result<Arc<ReceiveQp>> {
-        self.qps.lock().get(&qpn).cloned().ok_or(EINVAL)
+        self.qps.lock().get(qpn).cloned().ok_or(EINVAL)
     }
 
     /// Registers with a QP that was found in the domain. `EINVAL` if it is not there any more.
@@ -176,10 +207,10 @@ impl Domain {
         registration: Arc<Registration>,
         seat: Option<Seat>,
     ) -> Result<KBox<Membership>> {
-        let room: KBox<MaybeUninit<Membership>> = KBox::new_uninit(GFP_KERNEL)?;
+        let room: KBox<MaybeUninit<Membership>> = KBox::new_uninit(GFP_KERNEL_ACCOUNT)?;
         let qps = self.qps.lock();
         let qp = qps
-            .get(&qp.number())
+            .get(qp.number())
             .filter(|found| Arc::ptr_eq(found, qp))
             .cloned()
             .ok_or(EINVAL)?;
@@ -207,7 +238,7 @@ impl Domain {
     /// Destroys a QP of lifetime [`Lifetime::Domain`]. `EBUSY` if a registration is not `own`.
     pub(crate) fn destroy(&self, qpn: u32, own: impl Fn(&Registration) -> bool) -> Result {
         let mut qps = self.qps.lock();
-        let qp = qps.get(&qpn).cloned().ok_or(EINVAL)?;
+        let qp = qps.get(qpn).cloned().ok_or(EINVAL)?;
 
         if qp.lifetime() != Lifetime::Domain {
             return Err(EINVAL);
@@ -215,7 +246,7 @@ impl Domain {
         if qp.fan_out().any(|registration| !own(registration)) {
             return Err(EBUSY);
         }
-        qps.remove(&qpn);
+        qps.remove(qpn);
         announce::destroyed(&qp);
         drop(qps);
         qp.destroy();
@@ -224,7 +255,7 @@ impl Domain {
 
     /// How many QPs it has.
     pub(crate) fn len(&self) -> usize {
-        self.qps.lock().iter().count()
+        self.qps.lock().len
     }
 
     /// Up to `max` QPs with numbers greater than `after`, in their order, and how many there are
@@ -237,18 +268,31 @@ impl Domain {
         loop {
             let wanted = max.min(self.len());
             let mut list = KVVec::with_capacity(wanted, GFP_KERNEL)?;
-            let qps = self.qps.lock();
-            let total = qps.iter().count();
+            let mut qps = self.qps.lock();
+            let total = qps.len;
 
             // More QPs appeared meanwhile than there is room for.
             if max.min(total) > list.capacity() {
                 continue;
             }
 
-            let is_after = |qpn: &u32| after.is_none_or(|after| *qpn > after);
+            let first = match after {
+                Some(after) => after.checked_add(1),
+                None => Some(0),
+            };
+            let mut next = first
+                .filter(|_| max != 0)
+                .and_then(|first| qps.tree.cursor_lower_bound_mut(&first));
 
-            for (_, qp) in qps.iter().filter(|(qpn, _)| is_after(qpn)).take(max) {
+            while let Some(cursor) = next {
+                let (_, qp) = cursor.current();
+
                 list.push_within_capacity(qp.clone())?;
+                next = if list.len() == max {
+                    None
+                } else {
+                    cursor.move_next()
+                };
             }
             return Ok((list, total));
         }
@@ -256,7 +300,7 @@ impl Domain {
 
     /// Destroys all its QPs, at the same time. Nobody can be creating one.
     fn close(&self) {
-        let mut qps = replace(&mut *self.qps.lock(), RBTree::new());
+        let mut qps = replace(&mut *self.qps.lock(), Qps::new()).tree;
 
         while let Some(cursor) = qps.cursor_front_mut() {
             let (_, node) = cursor.remove_current();
@@ -319,12 +363,12 @@ impl Membership {
             fan_out.remove(&self.registration);
             announce::unregistered(&self.qp, &self.registration);
 
-            let in_domain = qps.get(&number).is_some_and(|qp| Arc::ptr_eq(qp, &self.qp));
+            let in_domain = qps.get(number).is_some_and(|qp| Arc::ptr_eq(qp, &self.qp));
             let unneeded =
                 self.qp.lifetime() == Lifetime::Registrations && fan_out.is_empty() && in_domain;
 
             if unneeded {
-                qps.remove(&number);
+                qps.remove(number);
                 announce::destroyed(&self.qp);
             }
             unneeded

@@ -3,7 +3,10 @@
 //! What can happen to a receive QP.
 
 use crate::{
-    rdma::qp::EVENTS,
+    rdma::qp::{
+        ERRORS,
+        EVENTS, //
+    },
     uapi::XRC_RCV_EVENT_QP_GONE, //
 };
 
@@ -23,6 +26,11 @@ impl EventType {
         let index = EVENTS.iter().position(|event| *event == number)?;
 
         Some(Self(index as u8))
+    }
+
+    /// Whether a QP with such an event is in state ERR.
+    pub(crate) fn ends_in_error(number: u32) -> bool {
+        ERRORS.contains(&number)
     }
 
     /// The kind with an [`index`](Self::index).

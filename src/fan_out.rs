@@ -6,7 +6,10 @@
 //! context, with interrupts disabled and locks of the provider held. So the list has a lock that
 //! may be taken there; inside it, only that of one event channel at a time is taken. Additions
 //! happen under the domain's lock, one at a time, and make room before they take this one:
-//! nothing is allocated or freed with it held.
+//! nothing is allocated or freed with it held. The list is ordered, so that it is searched and not
+//! walked; only an event is for all, whose number [`limits`] bounds.
+//!
+//! What the QP was last seen to be is kept here as well, for those who must not ask the device.
 
 use crate::{
     announce,
@@ -14,6 +17,7 @@ use crate::{
         Event,
         EventType, //
     },
+    limits,
     rdma::{
         device::Device,
         irq_lock::{
@@ -21,6 +25,11 @@ use crate::{
             IrqSpinLock, //
         },
         qp::EventHandler,
+        qp_attributes::{
+            Attributes,
+            Mask,
+            State, //
+        },
         uverbs::FileId, //
     },
     registration::Registration, //
@@ -44,8 +53,16 @@ pub(crate) struct FanOut {
     device: ARef<Device>,
     domain: u32,
     events: Atomic<i64>,
+    state: Atomic<u32>,
+    destination: Atomic<u32>,
+    /// In the order of [`place`].
     #[pin]
-    registrations: IrqSpinLock<KVec<Arc<Registration>>>,
+    registrations: IrqSpinLock<KVVec<Arc<Registration>>>,
+}
+
+/// Orders registrations: by their files, those of the kernel first.
+fn place(registration: &Arc<Registration>) -> (Option<FileId>, *const Registration) {
+    (registration.file(), Arc::as_ptr(registration))
 }
 
 impl FanOut {
@@ -56,9 +73,11 @@ impl FanOut {
                 device,
                 domain,
                 events: Atomic::new(0),
-                registrations <- new_irq_spinlock!(KVec::new(), "FanOut::registrations"),
+                state: Atomic::new(State::Reset as u32),
+                destination: Atomic::new(0),
+                registrations <- new_irq_spinlock!(KVVec::new(), "FanOut::registrations"),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 
@@ -77,6 +96,26 @@ impl FanOut {
         self.events.load(Relaxed)
     }
 
+    /// The state that the QP was last seen in: by a command that succeeded, or by its events.
+    pub(crate) fn state(&self) -> Result<State> {
+        self.state.load(Relaxed).try_into()
+    }
+
+    /// The QP number of the other side, as last seen.
+    pub(crate) fn destination(&self) -> u32 {
+        self.destination.load(Relaxed)
+    }
+
+    /// Keeps what a command found or did.
+    pub(crate) fn note(&self, attributes: &Attributes) {
+        if let (true, Ok(state)) = (attributes.mask().has(Mask::STATE), attributes.state()) {
+            self.state.store(state as u32, Relaxed);
+        }
+        if attributes.mask().has(Mask::DEST_QPN) {
+            self.destination.store(attributes.destination(), Relaxed);
+        }
+    }
+
     /// The device.
     pub(crate) fn device(&self) -> &Device {
         &self.device
@@ -87,7 +126,8 @@ impl FanOut {
         self.domain
     }
 
-    /// Adds a registration. The caller sees to it that only one is added at a time.
+    /// Adds a registration, if the limit allows it. The caller sees to it that only one is added at
+    /// a time.
     pub(crate) fn add(&self, registration: Arc<Registration>) -> Result {
         let (len, capacity) = {
             let registrations = self.registrations.lock();
@@ -95,34 +135,37 @@ impl FanOut {
             (registrations.len(), registrations.capacity())
         };
 
-        if len < capacity {
-            return Ok(self
-                .registrations
-                .lock()
-                .push_within_capacity(registration)?);
+        limits::another_registration(len)?;
+        if len == capacity {
+            let capacity = len.checked_mul(2).ok_or(ENOMEM)?.max(4);
+            let mut bigger = KVVec::with_capacity(capacity, GFP_KERNEL_ACCOUNT)?;
+            let mut registrations = self.registrations.lock();
+
+            for old in registrations.drain_all() {
+                bigger.push_within_capacity(old)?;
+            }
+
+            let old = replace(&mut *registrations, bigger);
+
+            drop(registrations);
+            drop(old);
         }
 
-        let mut bigger = KVec::with_capacity(len.checked_mul(2).ok_or(ENOMEM)?.max(4), GFP_KERNEL)?;
         let mut registrations = self.registrations.lock();
+        let place_of_new = place(&registration);
+        let index = registrations.partition_point(|other| place(other) < place_of_new);
 
-        for old in registrations.drain_all() {
-            bigger.push_within_capacity(old)?;
-        }
-        bigger.push_within_capacity(registration)?;
-
-        let old = replace(&mut *registrations, bigger);
-
-        drop(registrations);
-        drop(old);
-        Ok(())
+        // There is room: only additions use it up.
+        registrations
+            .insert_within_capacity(index, registration)
+            .map_err(|_| ENOMEM)
     }
 
     /// Removes a registration. It gets no event after this returns.
     pub(crate) fn remove(&self, registration: &Arc<Registration>) {
         let mut registrations = self.registrations.lock();
         let removed = registrations
-            .iter()
-            .position(|other| Arc::ptr_eq(other, registration))
+            .binary_search_by_key(&place(registration), place)
             .map(|index| registrations.remove(index));
 
         drop(registrations);
@@ -141,13 +184,18 @@ impl FanOut {
 
     /// Whether a uverbs file is registered.
     pub(crate) fn has(&self, file: FileId) -> bool {
-        self.any(|registration| registration.is_of(file))
+        let registrations = self.registrations.lock();
+        let index = registrations.partition_point(|other| other.file() < Some(file));
+
+        registrations
+            .get(index)
+            .is_some_and(|registration| registration.is_of(file))
     }
 
     /// The registrations there are now.
-    pub(crate) fn snapshot(&self) -> Result<KVec<Arc<Registration>>> {
+    pub(crate) fn snapshot(&self) -> Result<KVVec<Arc<Registration>>> {
         loop {
-            let mut snapshot = KVec::with_capacity(self.len(), GFP_KERNEL)?;
+            let mut snapshot = KVVec::with_capacity(self.len(), GFP_KERNEL)?;
             let registrations = self.registrations.lock();
 
             if registrations.len() <= snapshot.capacity() {
@@ -178,6 +226,9 @@ impl FanOut {
 impl EventHandler for FanOut {
     fn event(&self, qpn: u32, number: u32) {
         self.events.add(1, Relaxed);
+        if EventType::ends_in_error(number) {
+            self.state.store(State::Error as u32, Relaxed);
+        }
 
         let told = match EventType::from_verbs(number) {
             Some(kind) => self.deliver(&Event::now(qpn, kind)),

@@ -7,13 +7,19 @@
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/completion.h>
 #include <linux/fs.h>
 #include <linux/kdev_t.h>
-#include <linux/security.h>
+#include <linux/magic.h>
+#include <linux/sched/signal.h>
 #include <linux/sched/task.h>
+#include <linux/security.h>
 #include <linux/spinlock.h>
 #include <linux/uaccess.h>
 #include <linux/workqueue.h>
+#include <net/if_inet6.h>
+#include <net/ip.h>
+#include <rdma/ib_addr.h>
 #include <rdma/ib_cache.h>
 
 #include "helpers.h"
@@ -41,13 +47,29 @@ void xrc_rcv_lockdep_assert_held(spinlock_t *lock)
 	lockdep_assert_held(lock);
 }
 
+int xrc_rcv_mutex_lock_killable(struct mutex *mutex)
+{
+	return mutex_lock_killable(mutex);
+}
+
+bool xrc_rcv_is_killed(void)
+{
+	return fatal_signal_pending(current);
+}
+
+/*
+ * As many at a time as devices take commands (mlx4 10 to 16, mlx5 32): with more
+ * workers, more of them wait.
+ */
+#define MAX_ACTIVE 16
+
 /*
  * WQ_MEM_RECLAIM: a process that is killed for its memory must not wait for
  * memory to give up its domains.
  */
 struct workqueue_struct *xrc_rcv_alloc_workqueue(const char *name)
 {
-	return alloc_workqueue("%s", WQ_UNBOUND | WQ_MEM_RECLAIM, 0, name);
+	return alloc_workqueue("%s", WQ_UNBOUND | WQ_MEM_RECLAIM, MAX_ACTIVE, name);
 }
 
 /* Copied, because renaming frees what dev_name() returns. */
@@ -192,6 +214,85 @@ void xrc_rcv_ah_from_user(struct ib_device *ibdev, struct rdma_ah_attr *to,
 	rdma_ah_set_dgid_raw(to, (void *)from->grh.dgid);
 }
 
+/* The time that ib_core gives an address as well. */
+#define RESOLVE_TIMEOUT_MS 1000
+
+struct resolution {
+	struct completion done;
+	int status;
+};
+
+static void resolved(int status, struct sockaddr *src, struct rdma_dev_addr *addr,
+		     void *context)
+{
+	struct resolution *resolution = context;
+
+	resolution->status = status;
+	complete(&resolution->done);
+}
+
+static int resolve_unicast(struct rdma_ah_attr *ah, const struct ib_gid_attr *sgid_attr)
+{
+	struct ib_global_route *grh = rdma_ah_retrieve_grh(ah);
+	struct rdma_dev_addr addr = {
+		.net = &init_net,
+		.sgid_attr = sgid_attr,
+	};
+	struct sockaddr_storage from = {}, to = {};
+	struct resolution resolution;
+	int ret;
+
+	if (rdma_link_local_addr((struct in6_addr *)grh->dgid.raw) &&
+	    sgid_attr->gid_type == IB_GID_TYPE_ROCE) {
+		rdma_get_ll_mac((struct in6_addr *)grh->dgid.raw, ah->roce.dmac);
+		return 0;
+	}
+	rdma_gid2ip((struct sockaddr *)&from, &sgid_attr->gid);
+	rdma_gid2ip((struct sockaddr *)&to, &grh->dgid);
+	init_completion(&resolution.done);
+	ret = rdma_resolve_ip((struct sockaddr *)&from, (struct sockaddr *)&to, &addr,
+			      RESOLVE_TIMEOUT_MS, resolved, true, &resolution);
+	if (ret)
+		return ret;
+	if (wait_for_completion_killable(&resolution.done)) {
+		/* After this, resolved() is not running, nor will it. */
+		rdma_addr_cancel(&addr);
+		return -EINTR;
+	}
+	if (resolution.status)
+		return resolution.status;
+	memcpy(ah->roce.dmac, addr.dst_dev_addr, ETH_ALEN);
+	grh->hop_limit = addr.hoplimit;
+	return 0;
+}
+
+/*
+ * Does for a RoCE address what ib_modify_qp_with_udata() does for processes, but
+ * before anything is locked, and without waiting on for a process that is killed.
+ */
+int xrc_rcv_resolve_ah(struct ib_device *ibdev, struct rdma_ah_attr *ah)
+{
+	struct in6_addr *to = (struct in6_addr *)ah->grh.dgid.raw;
+	const struct ib_gid_attr *sgid_attr;
+	int ret = 0;
+
+	if (ah->type != RDMA_AH_ATTR_TYPE_ROCE)
+		return 0;
+	if (!(rdma_ah_get_ah_flags(ah) & IB_AH_GRH))
+		return -EINVAL;
+	sgid_attr = rdma_get_gid_attr(ibdev, ah->port_num, ah->grh.sgid_index);
+	if (IS_ERR(sgid_attr))
+		return PTR_ERR(sgid_attr);
+	if (!rdma_is_multicast_addr(to))
+		ret = resolve_unicast(ah, sgid_attr);
+	else if (ipv6_addr_v4mapped(to))
+		ip_eth_mc_map(to->s6_addr32[3], ah->roce.dmac);
+	else
+		ipv6_eth_mc_map(to, ah->roce.dmac);
+	rdma_put_gid_attr(sgid_attr);
+	return ret;
+}
+
 void xrc_rcv_ah_to_user(struct ib_uverbs_ah_attr *to, const struct rdma_ah_attr *from)
 {
 	const struct ib_global_route *grh = rdma_ah_read_grh(from);
@@ -255,6 +356,37 @@ void xrc_rcv_rdmacg_uncharge(struct rdma_cgroup *cg, struct ib_device *ibdev)
 {
 }
 #endif
+
+/*
+ * A domain is shared by all who can open its inode. Devices, directories and what
+ * the kernel itself makes files of are there for everybody, and all descriptors of
+ * a kind may have one and the same anonymous inode.
+ */
+int xrc_rcv_inode_is_private(const struct inode *inode)
+{
+	if (!inode)
+		return 0;
+	if (!S_ISREG(inode->i_mode) || IS_ANON_FILE(inode))
+		return -EPERM;
+	switch (inode->i_sb->s_magic) {
+	case PROC_SUPER_MAGIC:
+	case SYSFS_MAGIC:
+	case DEBUGFS_MAGIC:
+	case TRACEFS_MAGIC:
+	case CGROUP_SUPER_MAGIC:
+	case CGROUP2_SUPER_MAGIC:
+		return -EPERM;
+	}
+	return 0;
+}
+
+/* How the domain's file was opened is not known any more: who asks counts. */
+int xrc_rcv_inode_may_write(struct inode *inode)
+{
+	if (!inode || inode_owner_or_capable(&nop_mnt_idmap, inode))
+		return 0;
+	return inode_permission(&nop_mnt_idmap, inode, MAY_WRITE);
+}
 
 void xrc_rcv_task_comm(char comm[TASK_COMM_LEN])
 {

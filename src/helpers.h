@@ -8,6 +8,7 @@
 #define _XRC_RCV_HELPERS_H
 
 #include <linux/cgroup_rdma.h>
+#include <linux/mutex.h>
 #include <linux/sched.h>
 #include <linux/spinlock_types.h>
 #include <linux/workqueue.h>
@@ -19,6 +20,8 @@ unsigned long xrc_rcv_spin_lock_irqsave(spinlock_t *lock);
 void xrc_rcv_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags);
 bool xrc_rcv_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags);
 void xrc_rcv_lockdep_assert_held(spinlock_t *lock);
+int xrc_rcv_mutex_lock_killable(struct mutex *mutex);
+bool xrc_rcv_is_killed(void);
 
 struct workqueue_struct *xrc_rcv_alloc_workqueue(const char *name);
 
@@ -39,6 +42,7 @@ void xrc_rcv_log_qp_event(struct ib_device *ibdev, u32 qpn, enum ib_event_type t
 
 void xrc_rcv_ah_from_user(struct ib_device *ibdev, struct rdma_ah_attr *to,
 			  const struct ib_uverbs_ah_attr *from);
+int xrc_rcv_resolve_ah(struct ib_device *ibdev, struct rdma_ah_attr *ah);
 void xrc_rcv_ah_to_user(struct ib_uverbs_ah_attr *to, const struct rdma_ah_attr *from);
 
 bool xrc_rcv_attr_is_valid(const struct uverbs_attr_bundle *bundle, u16 id);
@@ -49,6 +53,9 @@ int xrc_rcv_copy_from_or_zero(void *to, const struct uverbs_attr_bundle *bundle,
 
 int xrc_rcv_rdmacg_try_charge(struct rdma_cgroup **cg, struct ib_device *ibdev);
 void xrc_rcv_rdmacg_uncharge(struct rdma_cgroup *cg, struct ib_device *ibdev);
+
+int xrc_rcv_inode_is_private(const struct inode *inode);
+int xrc_rcv_inode_may_write(struct inode *inode);
 
 void xrc_rcv_task_comm(char comm[TASK_COMM_LEN]);
 bool xrc_rcv_uverbs_is_loaded(void);

@@ -231,7 +231,7 @@ pub(crate) extern "C" fn xrc_rcv_query_qp(
     attr: &mut KernelAttributes,
 ) -> c_int {
     from_result(|| {
-        attr.fill(qp(xrcd, qpn)?.query()?);
+        attr.fill(qp(xrcd, qpn)?.query()?.ok_or(EINVAL)?);
         Ok(0)
     })
 }

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How many receive QPs there may be: in a domain, and of a user.
+//! How many receive QPs there may be, in a domain and of a user, and how many registrations with
+//! one of them.
 //!
 //! Whoever creates a QP takes a share of both, and the QP keeps the shares until it is destroyed.
 //! The limits are module parameters, looked at when a share is taken; 0 means that there is none,
 //! and `CAP_SYS_RESOURCE` goes beyond them.
+//!
+//! A user is who answers for a process: subordinate ids, which any user may have thousands of, count
+//! for the user who made the namespace that they are used in.
 
 use crate::rdma::over_limit;
 use kernel::{
@@ -16,13 +20,14 @@ use kernel::{
         Arc,
         CondVar,
         Mutex, //
-    },
-    task::Kuid, //
+    }, //
 };
 
 unsafe extern "C" {
     safe fn xrc_rcv_max_qps_per_domain() -> c_uint;
     safe fn xrc_rcv_max_qps_per_user() -> c_uint;
+    safe fn xrc_rcv_max_registrations_per_qp() -> c_uint;
+    safe fn xrc_rcv_answering_uid() -> c_uint;
     safe fn xrc_rcv_may_exceed_limits() -> bool;
 }
 
@@ -34,6 +39,17 @@ pub(crate) fn per_domain() -> u32 {
 /// The limit on the QPs that a user created, on all devices.
 pub(crate) fn per_user() -> u32 {
     xrc_rcv_max_qps_per_user()
+}
+
+/// The limit on the registrations with a QP.
+pub(crate) fn per_qp() -> u32 {
+    xrc_rcv_max_registrations_per_qp()
+}
+
+/// Whether a QP that has `len` registrations may have one more.
+pub(crate) fn another_registration(len: usize) -> Result {
+    take_one(len.try_into()?, per_qp(), may_exceed)?;
+    Ok(())
 }
 
 /// Whether the current process goes beyond limits.
@@ -71,7 +87,7 @@ impl Population {
                 count <- new_mutex!(0, "Population::count"),
                 none <- new_condvar!("Population::none"),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 
@@ -133,7 +149,7 @@ pub(crate) unsafe fn init() {
 impl UserShare {
     /// Takes a share of the current user, if the limit on users allows it.
     pub(crate) fn take() -> Result<Self> {
-        let uid = Kuid::current_euid().into_raw().val;
+        let uid = xrc_rcv_answering_uid();
         let mut users = USERS.lock();
         let take = |used| take_one(used, per_user(), may_exceed);
 

@@ -5,17 +5,29 @@
  */
 
 #include <linux/capability.h>
+#include <linux/cred.h>
 #include <linux/module.h>
+#include <linux/user_namespace.h>
 
 #include "module.h"
 
-static unsigned int max_qps_per_domain;
+/*
+ * Devices have some 2^17 QPs or more, and a job needs one for each process that
+ * sends to a node: enough for most, and no single user takes all.
+ */
+static unsigned int max_qps_per_domain = 16384;
 module_param(max_qps_per_domain, uint, 0644);
 MODULE_PARM_DESC(max_qps_per_domain, "Receive QPs that a domain can hold (0 = no limit)");
 
-static unsigned int max_qps_per_user;
+static unsigned int max_qps_per_user = 16384;
 module_param(max_qps_per_user, uint, 0644);
 MODULE_PARM_DESC(max_qps_per_user, "Receive QPs that a user can have (0 = no limit)");
+
+/* An event is delivered to all of them with interrupts off. */
+static unsigned int max_registrations_per_qp = 4096;
+module_param(max_registrations_per_qp, uint, 0644);
+MODULE_PARM_DESC(max_registrations_per_qp,
+		 "Registrations that a receive QP can have (0 = no limit)");
 
 unsigned int xrc_rcv_max_qps_per_domain(void)
 {
@@ -25,6 +37,28 @@ unsigned int xrc_rcv_max_qps_per_domain(void)
 unsigned int xrc_rcv_max_qps_per_user(void)
 {
 	return READ_ONCE(max_qps_per_user);
+}
+
+unsigned int xrc_rcv_max_registrations_per_qp(void)
+{
+	return READ_ONCE(max_registrations_per_qp);
+}
+
+/*
+ * Who answers for what the current process takes: its effective user, or the user
+ * who made the outermost user namespace that it is in. Ids of namespaces that root
+ * made were given out by root, and answer for themselves.
+ */
+unsigned int xrc_rcv_answering_uid(void)
+{
+	const struct user_namespace *ns = current_user_ns();
+	kuid_t uid = current_euid();
+
+	for (; ns != &init_user_ns; ns = ns->parent) {
+		if (!uid_eq(ns->owner, GLOBAL_ROOT_UID))
+			uid = ns->owner;
+	}
+	return __kuid_val(uid);
 }
 
 bool xrc_rcv_may_exceed_limits(void)

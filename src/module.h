@@ -11,6 +11,8 @@
 
 unsigned int xrc_rcv_max_qps_per_domain(void);
 unsigned int xrc_rcv_max_qps_per_user(void);
+unsigned int xrc_rcv_max_registrations_per_qp(void);
+unsigned int xrc_rcv_answering_uid(void);
 bool xrc_rcv_may_exceed_limits(void);
 
 void xrc_rcv_announce(enum xrc_rcv_action action, struct ib_device *ibdev, u32 domain,

@@ -11,6 +11,7 @@ pub(crate) mod cgroup;
 pub(crate) mod client;
 pub(crate) mod device;
 pub(crate) mod irq_lock;
+pub(crate) mod killable_mutex;
 pub(crate) mod pd;
 pub(crate) mod qp;
 pub(crate) mod qp_attributes;

@@ -4,8 +4,9 @@
 //!
 //! Member of one domain from when it can be found until it is destroyed. The domain's table holds
 //! a reference, and so does each membership; the verbs object goes when the QP is destroyed,
-//! whoever still has references. Its lock is taken by whoever calls verbs on it, one at a time;
-//! event handlers do not take it.
+//! whoever still has references. Verbs are called one at a time: providers serialise what they do to
+//! a QP, and ib_core does not serialise all that it does itself. Whoever waits for its turn can be
+//! killed, and no address is resolved in it. Event handlers do not wait for it.
 
 use crate::{
     attributes::{
@@ -21,6 +22,11 @@ use crate::{
     },
     rdma::{
         cgroup::Charge,
+        killable_mutex::{
+            lock_killable,
+            new_killable_mutex,
+            KillableMutex, //
+        },
         qp::TargetQp,
         qp_attributes::{
             Attributes,
@@ -40,6 +46,11 @@ use kernel::{
     new_mutex,
     prelude::*,
     sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Release, //
+        },
         Arc,
         Mutex, //
     },
@@ -84,9 +95,14 @@ pub(crate) struct ReceiveQp {
     number: u32,
     lifetime: Lifetime,
     fan_out: Arc<FanOut>,
+    /// It is about to be destroyed: whose turn comes now calls no verb any more.
+    departed: Atomic<bool>,
     /// `None` once it is destroyed.
     #[pin]
-    verbs: Mutex<Option<Verbs>>,
+    verbs: KillableMutex<Option<Verbs>>,
+    /// Who waits for the QP to be destroyed, but not for it alone.
+    #[pin]
+    departing: Mutex<Option<Inhabitant>>,
     #[pin]
     destruction: Work<Self>,
 }
@@ -98,13 +114,6 @@ pub(crate) struct Verbs {
     pub(crate) _charge: Charge,
     pub(crate) _user: UserShare,
     pub(crate) _inhabitant: Inhabitant,
-    /// Who waits for the QP to be destroyed, but not for it alone.
-    pub(crate) departing: Option<Inhabitant>,
-}
-
-/// The QP, or `EINVAL` if it is destroyed.
-fn existing(verbs: &mut Option<Verbs>) -> Result<&mut TargetQp<FanOut>> {
-    verbs.as_mut().map(|verbs| &mut verbs.qp).ok_or(EINVAL)
 }
 
 impl_has_work! {
@@ -119,10 +128,12 @@ impl ReceiveQp {
                 number: verbs.qp.number(),
                 lifetime,
                 fan_out,
-                verbs <- new_mutex!(Some(verbs), "ReceiveQp::verbs"),
+                departed: Atomic::new(false),
+                verbs <- new_killable_mutex!(Some(verbs), "ReceiveQp::verbs"),
+                departing <- new_mutex!(None, "ReceiveQp::departing"),
                 destruction <- new_work!("ReceiveQp::destruction"),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 
@@ -148,18 +159,21 @@ impl ReceiveQp {
         attributes: &mut Attributes,
         request: Option<&UserRequest<'_>>,
     ) -> Result {
-        let mut verbs = self.verbs.lock();
-        let qp = existing(&mut verbs)?;
+        let same_port = attributes.path_port() == attributes.port();
+        let mut modify = |state, mask| {
+            let attributes = attributes.towards(state, mask);
+
+            self.with_qp(|qp| self.modify_and_note(qp, attributes, request))?
+                .ok_or(EINVAL)
+        };
 
         match creation {
             Creation::Reset => Ok(()),
-            Creation::Init(init) => qp.modify(attributes.towards(State::Init, init), request),
+            Creation::Init(init) => modify(State::Init, init),
+            Creation::ReadyToReceive(..) if !same_port => Err(EINVAL),
             Creation::ReadyToReceive(init, rtr) => {
-                if attributes.path_port() != attributes.port() {
-                    return Err(EINVAL);
-                }
-                qp.modify(attributes.towards(State::Init, init), request)?;
-                qp.modify(attributes.towards(State::ReadyToReceive, rtr), request)
+                modify(State::Init, init)?;
+                modify(State::ReadyToReceive, rtr)
             }
         }
     }
@@ -169,17 +183,18 @@ impl ReceiveQp {
         let mask = modification(user.mask()?);
         let state = user.state(mask)?;
         let mut attributes = user.resolve(self.fan_out.device(), mask)?;
-        let mut verbs = self.verbs.lock();
-        let qp = existing(&mut verbs)?;
         let path_port = attributes.path_port();
 
-        match port_rule(mask, state) {
-            Port::MustBeOwn if path_port != qp.port() => return Err(EINVAL),
-            Port::MustMatch if path_port != attributes.port() => return Err(EINVAL),
-            Port::FromPath => attributes.set_port(path_port),
-            Port::AsGiven | Port::MustBeOwn | Port::MustMatch => (),
-        }
-        qp.modify(&mut attributes, Some(request))
+        self.with_qp(|qp| {
+            match port_rule(mask, state) {
+                Port::MustBeOwn if path_port != qp.port() => return Err(EINVAL),
+                Port::MustMatch if path_port != attributes.port() => return Err(EINVAL),
+                Port::FromPath => attributes.set_port(path_port),
+                Port::AsGiven | Port::MustBeOwn | Port::MustMatch => (),
+            }
+            self.modify_and_note(qp, &mut attributes, Some(request))
+        })?
+        .ok_or(EINVAL)
     }
 
     /// Lets the calling process register, if it may use the partitions that the QP uses now.
@@ -189,28 +204,57 @@ impl ReceiveQp {
         }
 
         let label = Label::of_caller()?;
-        let mut verbs = self.verbs.lock();
 
-        existing(&mut verbs)?.admits(&label)
+        self.with_qp(|qp| qp.admits(&label))?.ok_or(EINVAL)
     }
 
     /// Modifies it on behalf of the kernel.
     pub(crate) fn modify_from_kernel(&self, attributes: &mut Attributes) -> Result {
-        let mut verbs = self.verbs.lock();
-
-        existing(&mut verbs)?.modify(attributes, None)
+        self.with_qp(|qp| self.modify_and_note(qp, attributes, None))?
+            .ok_or(EINVAL)
     }
 
-    /// All its attributes.
-    pub(crate) fn query(&self) -> Result<Attributes> {
-        let mut verbs = self.verbs.lock();
+    /// All its attributes; none if it is destroyed.
+    pub(crate) fn query(&self) -> Result<Option<Attributes>> {
+        self.with_qp(|qp| {
+            let attributes = qp.query()?;
 
-        existing(&mut verbs)?.query()
+            self.fan_out.note(&attributes);
+            Ok(attributes)
+        })
+    }
+
+    /// Calls verbs when it is the caller's turn; `None` if the QP is or will be destroyed.
+    fn with_qp<R>(
+        &self,
+        call: impl FnOnce(&mut TargetQp<FanOut>) -> Result<R>,
+    ) -> Result<Option<R>> {
+        let mut verbs = lock_killable(&self.verbs)?;
+
+        match &mut *verbs {
+            Some(verbs) if !self.departed.load(Acquire) => call(&mut verbs.qp).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    fn modify_and_note(
+        &self,
+        qp: &mut TargetQp<FanOut>,
+        attributes: &mut Attributes,
+        request: Option<&UserRequest<'_>>,
+    ) -> Result {
+        qp.modify(attributes, request)?;
+        self.fan_out.note(attributes);
+        Ok(())
     }
 
     /// Destroys it, and tells those who are registered still. It must not be in its domain any
     /// more.
+    ///
+    /// Of those who are about to call a verb, this waits for the one whose turn it is.
     pub(crate) fn destroy(&self) {
+        self.departed.store(true, Release);
+
         let verbs = self.verbs.lock().take();
 
         if let Some(verbs) = verbs {
@@ -219,6 +263,10 @@ impl ReceiveQp {
             drop(qp);
             self.fan_out.gone(self.number);
         }
+
+        let departing = self.departing.lock().take();
+
+        drop(departing);
     }
 }
 
@@ -229,9 +277,8 @@ impl ReceiveQp {
         queue: &UnboundQueue,
         departing: Option<Inhabitant>,
     ) {
-        if let Some(verbs) = &mut *self.verbs.lock() {
-            verbs.departing = departing;
-        }
+        self.departed.store(true, Release);
+        *self.departing.lock() = departing;
         // It is taken out of its domain once, so it is queued once.
         let _ = queue.enqueue(self);
     }

@@ -67,7 +67,7 @@ impl Registration {
                 delivered: Atomic::new(0),
                 gone: Atomic::new(false),
             },
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )?)
     }
 
@@ -75,9 +75,17 @@ impl Registration {
         &self.holder
     }
 
+    /// The uverbs file whose it is.
+    pub(crate) fn file(&self) -> Option<FileId> {
+        match self.holder {
+            Holder::File(file, _) => Some(file),
+            Holder::Kernel => None,
+        }
+    }
+
     /// Whether it is that of a uverbs file.
     pub(crate) fn is_of(&self, file: FileId) -> bool {
-        matches!(self.holder, Holder::File(holder, _) if holder == file)
+        self.file() == Some(file)
     }
 
     /// Whether events wait on a channel.

@@ -42,6 +42,13 @@ pub(crate) const EVENTS: [u32; 8] = [
     bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED,
 ];
 
+/// Those of them after which a queue pair is in state ERR.
+pub(crate) const ERRORS: [u32; 3] = [
+    bindings::ib_event_type_IB_EVENT_QP_FATAL,
+    bindings::ib_event_type_IB_EVENT_QP_REQ_ERR,
+    bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR,
+];
+
 /// The time that events carry: `CLOCK_MONOTONIC`, in nanoseconds. Any context.
 pub(crate) fn monotonic_ns() -> u64 {
     // SAFETY: Can be called in any context.
@@ -158,9 +165,12 @@ impl<H: EventHandler> TargetQp<H> {
         unsafe { Device::from_ptr((*self.qp.as_ptr()).device) }
     }
 
-    /// Modifies it. With `request`, ib_core resolves the other side's link address, as it does for
-    /// processes; without, it has to be in the address vector. `EOPNOTSUPP` if the provider does that
-    /// for processes only.
+    /// Modifies it. The link address of a RoCE address vector has to be resolved: ib_core would
+    /// do that for the request of a process, but here, where others wait for the queue pair.
+    ///
+    /// So the request is kept from ib_core, and the queue pair modified as one of the kernel, but
+    /// for providers that do that for processes only: `EOPNOTSUPP` without a request. There ib_core
+    /// finds what was just resolved.
     ///
     /// ib_core checks that the creator may use the partitions which the queue pair uses afterwards.
     /// So must the process that `request` comes from; `EACCES` if it may not.
@@ -169,21 +179,20 @@ impl<H: EventHandler> TargetQp<H> {
         attributes: &mut Attributes,
         request: Option<&UserRequest<'_>>,
     ) -> Result {
-        if request.is_none() && self.device().modifies_for_processes_only() {
-            return Err(not_supported());
-        }
-
         if request.is_some_and(|request| !core::ptr::eq(request.device(), self.device())) {
             return Err(EINVAL);
         }
 
+        let udata = match request {
+            _ if !self.device().modifies_for_processes_only() => core::ptr::null_mut(),
+            Some(request) => request.as_ptr(),
+            None => return Err(not_supported()),
+        };
         let partitions = self.partitions.after(attributes);
 
         if request.is_some() {
             Label::of_caller()?.may_use(self.device(), partitions)?;
         }
-
-        let udata = request.map_or(core::ptr::null_mut(), UserRequest::as_ptr);
 
         // SAFETY:
         // * By the type invariant, the queue pair is valid, and its device registered.

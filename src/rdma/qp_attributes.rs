@@ -8,6 +8,7 @@ use super::{
 };
 use core::ops::BitOr;
 use kernel::{
+    error::to_result,
     prelude::*,
     transmute::{
         AsBytes,
@@ -169,6 +170,8 @@ impl UserAttributes {
 
     /// Takes what `mask` names over into attributes for verbs. `EINVAL` if a value makes no sense.
     ///
+    /// A RoCE address is resolved, which takes up to a second: to be called without a lock.
+    ///
     /// Providers check what depends on the device; not all of them check everything, so this does
     /// not let anything through that is out of the range that the specification gives it.
     pub(crate) fn resolve(&self, device: &Device, mask: Mask) -> Result<Attributes> {
@@ -277,6 +280,10 @@ impl UserAttributes {
                 )
             };
         }
+        if mask.has(Mask::AV) {
+            // SAFETY: Both are valid.
+            to_result(unsafe { bindings::xrc_rcv_resolve_ah(device.as_ptr(), &mut attr.ah_attr) })?;
+        }
         attributes.mask = mask;
         Ok(attributes)
     }
@@ -368,6 +375,11 @@ impl Attributes {
     /// The QP number of the other side.
     pub(crate) fn destination(&self) -> u32 {
         self.attr.dest_qp_num
+    }
+
+    /// Which are given.
+    pub(crate) fn mask(&self) -> Mask {
+        self.mask
     }
 
     /// The state.

@@ -28,6 +28,12 @@ pub(crate) mod object_id {
     pub(crate) const XRCD: u16 = super::bindings::uverbs_default_objects_UVERBS_OBJECT_XRCD as u16;
 }
 
+/// Whether the calling process is killed, so that it needs no answer.
+pub(crate) fn is_killed() -> bool {
+    // SAFETY: Can be called by any task.
+    unsafe { bindings::xrc_rcv_is_killed() }
+}
+
 /// Tells one uverbs file from another while both are open.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FileId(usize);

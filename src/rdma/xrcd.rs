@@ -9,9 +9,13 @@ use super::{
     client::ClientOperations,
     device::Device, //
 };
-use kernel::types::{
-    ForeignOwnable,
-    Opaque, //
+use kernel::{
+    error::to_result,
+    prelude::*,
+    types::{
+        ForeignOwnable,
+        Opaque, //
+    }, //
 };
 
 /// A `struct ib_xrcd` that somebody keeps open while the reference exists: a process, or a client
@@ -52,6 +56,18 @@ impl Xrcd {
         // SAFETY: The domain is open on behalf of a later client, ib_uverbs or another, as long as
         // the reference exists. That client's `remove` returns before the one of `C` begins.
         unsafe { C::client().data(self.device()) }
+    }
+
+    /// `EPERM` if it is the domain of an inode that everybody has.
+    pub(crate) fn check_is_private(&self) -> Result {
+        // SAFETY: A domain keeps its inode, which is constant.
+        to_result(unsafe { bindings::xrc_rcv_inode_is_private((*self.as_ptr()).inode) })
+    }
+
+    /// `EACCES` if the calling process can neither write to the domain's inode nor owns it.
+    pub(crate) fn check_caller_may_write(&self) -> Result {
+        // SAFETY: A domain keeps its inode, which is constant.
+        to_result(unsafe { bindings::xrc_rcv_inode_may_write((*self.as_ptr()).inode) })
     }
 
     /// Its identity.

@@ -74,8 +74,10 @@ static int caps(const char *device_name)
 	}
 	printf("version=%u\nalloc_flags=%#x\nevent_types=%#" PRIx64 "\n", caps.version,
 	       caps.alloc_flags, (uint64_t)caps.event_types);
-	printf("max_qps_per_domain=%u\nmax_qps_per_user=%u\nevent_size=%u\nreserved=%u\n",
-	       caps.max_qps_per_domain, caps.max_qps_per_user, caps.event_size, caps.reserved);
+	printf("max_qps_per_domain=%u\nmax_qps_per_user=%u\nevent_size=%u\n"
+	       "max_registrations_per_qp=%u\n",
+	       caps.max_qps_per_domain, caps.max_qps_per_user, caps.event_size,
+	       caps.max_registrations_per_qp);
 	return 0;
 }
 

@@ -335,24 +335,18 @@ impl<'file> Domain<'file> {
         let fits = infos
             .len()
             .min(usize::from(u16::MAX) / size_of::<xrc_rcv_qp_info>());
-        loop {
-            let (mut count, mut total) = (0u32, 0u32);
-            let mut command = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QUERY_DOMAIN)
-                .handle(XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE, self.handle)
-                .input_opt(XRC_RCV_ATTR_QUERY_DOMAIN_AFTER_QPN, after.as_ref())
-                .output(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT, &mut count)
-                .output(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_TOTAL, &mut total);
-            if fits != 0 {
-                let infos = &mut infos[..fits];
-                command = command.output_slice(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO, infos);
-            }
-            match command.execute(self.context.as_fd()) {
-                // All that the page was to hold went meanwhile, and an empty one would be the end.
-                Err(Error::Os(libc::EAGAIN)) => continue,
-                result => result?,
-            }
-            return Ok((fits.min(count as usize), total));
+        let (mut count, mut total) = (0u32, 0u32);
+        let mut command = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QUERY_DOMAIN)
+            .handle(XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE, self.handle)
+            .input_opt(XRC_RCV_ATTR_QUERY_DOMAIN_AFTER_QPN, after.as_ref())
+            .output(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT, &mut count)
+            .output(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_TOTAL, &mut total);
+        if fits != 0 {
+            let infos = &mut infos[..fits];
+            command = command.output_slice(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO, infos);
         }
+        command.execute(self.context.as_fd())?;
+        Ok((fits.min(count as usize), total))
     }
 
     /// The receive QPs of the domain, in ascending order of their numbers.

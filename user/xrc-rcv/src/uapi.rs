@@ -89,7 +89,7 @@ pub struct xrc_rcv_caps {
     pub max_qps_per_domain: u32,
     pub max_qps_per_user: u32,
     pub event_size: u32,
-    pub reserved: u32,
+    pub max_registrations_per_qp: u32,
 }
 
 #[repr(C, align(8))]

@@ -270,7 +270,8 @@ enum xrc_rcv_query_domain_attrs {
  * @max_qps_per_user: receive QPs that one user can have created and that still
  *	exist, on all devices; 0 = unlimited. CAP_SYS_RESOURCE is exempt.
  * @event_size: size of &struct xrc_rcv_event as the kernel knows it
- * @reserved: 0
+ * @max_registrations_per_qp: registrations that a receive QP can have; 0 = unlimited.
+ *	CAP_SYS_RESOURCE is exempt.
  */
 struct xrc_rcv_caps {
 	__u32 version;
@@ -279,7 +280,7 @@ struct xrc_rcv_caps {
 	__u32 max_qps_per_domain;
 	__u32 max_qps_per_user;
 	__u32 event_size;
-	__u32 reserved;
+	__u32 max_registrations_per_qp;
 };
 
 /**

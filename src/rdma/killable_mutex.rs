@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A mutex that a killed process does not go on waiting for.
+//!
+//! The kernel crate's [`kernel::sync::Mutex`] cannot be waited for killably.
+//!
+//! C header: [`include/linux/mutex.h`](srctree/include/linux/mutex.h)
+
+use super::bindings;
+use kernel::{
+    prelude::*,
+    sync::lock::{
+        Backend,
+        Guard,
+        Lock, //
+    }, //
+};
+
+/// A [`Lock`] that [`lock_killable`] can take.
+pub(crate) type KillableMutex<T> = Lock<T, KillableMutexBackend>;
+
+/// Creates an initialiser of a [`KillableMutex`] with a lock class of its own.
+macro_rules! new_killable_mutex {
+    ($inner:expr, $name:literal) => {
+        $crate::rdma::killable_mutex::KillableMutex::new(
+            $inner,
+            ::kernel::optional_name!($name),
+            ::kernel::static_lock_class!(),
+        )
+    };
+}
+pub(crate) use new_killable_mutex;
+
+/// Takes the lock; `EINTR` if the caller is killed while it waits.
+pub(crate) fn lock_killable<T>(
+    mutex: &KillableMutex<T>,
+) -> Result<Guard<'_, T, KillableMutexBackend>> {
+    mutex.try_lock().ok_or(EINTR)
+}
+
+/// `mutex_lock()`, and `mutex_lock_killable()` as the attempt that can fail.
+pub(crate) struct KillableMutexBackend;
+
+// SAFETY: The kernel's `struct mutex` gives mutual exclusion. `relock` is the default, which calls
+// `lock`.
+unsafe impl Backend for KillableMutexBackend {
+    type State = kernel::bindings::mutex;
+    type GuardState = ();
+
+    unsafe fn init(
+        ptr: *mut Self::State,
+        name: *const c_char,
+        key: *mut kernel::bindings::lock_class_key,
+    ) {
+        // SAFETY: `ptr` is valid for writes, `name` and `key` stay valid, by the requirements of
+        // this function.
+        unsafe { kernel::bindings::__mutex_init(ptr, name, key) }
+    }
+
+    unsafe fn lock(ptr: *mut Self::State) {
+        // SAFETY: `ptr` was initialised by `init`.
+        unsafe { kernel::bindings::mutex_lock(ptr) }
+    }
+
+    unsafe fn try_lock(ptr: *mut Self::State) -> Option<()> {
+        // SAFETY: `ptr` was initialised by `init`.
+        (unsafe { bindings::xrc_rcv_mutex_lock_killable(ptr) } == 0).then_some(())
+    }
+
+    unsafe fn unlock(ptr: *mut Self::State, (): &()) {
+        // SAFETY: The caller owns the lock.
+        unsafe { kernel::bindings::mutex_unlock(ptr) }
+    }
+
+    unsafe fn assert_is_held(ptr: *mut Self::State) {
+        // SAFETY: `ptr` was initialised by `init`.
+        unsafe { kernel::bindings::mutex_assert_is_held(ptr) }
+    }
+}
