@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: GPL-2.0
+// E0521
+//! The client's data for longer than the call.
+
+use crate::{
+    device::AttachedDevice,
+    rdma::uverbs::call::Call, //
+};
+use kernel::{
+    prelude::*,
+    sync::SetOnce, //
+};
+
+static STALE: SetOnce<Pin<&'static AttachedDevice>> = SetOnce::new();
+
+pub(crate) fn keep(call: &Call<'_, AttachedDevice>) {
+    STALE.populate(call.data());
+}

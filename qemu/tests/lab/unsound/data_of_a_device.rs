@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: GPL-2.0
+// E0624
+//! The client's data of a device to which there is but a reference, which outlives `remove`.
+
+use crate::{
+    device::AttachedDevice,
+    rdma::{
+        client::HasClient,
+        device::Device, //
+    },
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        aref::ARef,
+        SetOnce, //
+    },
+};
+
+static STALE: SetOnce<Pin<&'static AttachedDevice>> = SetOnce::new();
+
+pub(crate) fn keep(device: &Device) -> Result {
+    let kept: &'static ARef<Device> =
+        KBox::leak(KBox::new(ARef::<Device>::from(device), GFP_KERNEL)?);
+
+    if let Some(data) = AttachedDevice::client().data(kept) {
+        STALE.populate(data);
+    }
+    Ok(())
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: GPL-2.0
+// compiles
+//! What the others are without the mistake.
+
+use crate::{
+    device::AttachedDevice,
+    rdma::{
+        device::Device,
+        pd::ProtectionDomain,
+        qp::EventHandler,
+        xrcd::Xrcd, //
+    },
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+struct Owned(u32);
+
+impl EventHandler for Owned {
+    fn event(&self, _qpn: u32, event: u32) {
+        let _ = self.0 == event;
+    }
+}
+
+pub(crate) fn data(xrcd: &Xrcd) -> Option<Pin<&AttachedDevice>> {
+    xrcd.client_data::<AttachedDevice>()
+}
+
+pub(crate) fn pd(device: &Device) -> Result<Arc<ProtectionDomain>> {
+    Ok(Arc::new(
+        ProtectionDomain::new(device, c"fine")?,
+        GFP_KERNEL,
+    )?)
+}
+
+pub(crate) fn handler() -> Result<Arc<impl EventHandler>> {
+    Ok(Arc::new(Owned(0), GFP_KERNEL)?)
+}

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: GPL-2.0
+// E0478|E0495
+//! An event handler that borrows what a forgotten queue pair would outlive.
+
+use crate::rdma::qp::EventHandler;
+
+pub(crate) struct Borrowing<'a>(&'a u32);
+
+impl<'a> EventHandler for Borrowing<'a> {
+    fn event(&self, _qpn: u32, event: u32) {
+        let _ = *self.0 == event;
+    }
+}
