@@ -10,10 +10,20 @@ KSRC ?=
 MO ?= $(CURDIR)/build
 DESTDIR ?=
 INSTALL_MOD_PATH ?= $(DESTDIR)
+INSTALL_MOD_STRIP ?= 1
+MODPROBEDIR ?= /usr/lib/modprobe.d
+SBINDIR ?= /usr/sbin
+MANDIR ?= /usr/share/man
+
+# make and Kbuild cannot quote a path: one with white space would become two, and one of them may be
+# a directory of somebody else.
+plain = $(and $(filter 1,$(words x$(1)x)),$(if $(findstring :,$(1))$(findstring ',$(1))$(findstring ",$(1)),,y))
+$(foreach path,CURDIR KDIR KSRC MO DESTDIR INSTALL_MOD_PATH MODPROBEDIR SBINDIR MANDIR,$(if $(call plain,$($(path))),,\
+	$(error ib_xrc_rcv: the path $(path)='$($(path))' has white space, a colon or a quote, which make and Kbuild cannot handle; use another directory)))
 
 lab := scripts/lab
 
-.PHONY: modules clippy doc rust-analyzer install modules_install
+.PHONY: modules clippy doc rust-analyzer install modules_install uninstall
 .PHONY: lint format test test-long demo bench clean help
 modules:
 
@@ -23,11 +33,11 @@ ifneq ($(KDIR),)
 kbuild = toolchain=$$(scripts/kernel-toolchain $(KDIR)) && \
 	$(MAKE) -C $(KDIR) M=$(CURDIR) MO=$(abspath $(MO)) $$toolchain
 
-modules: | $(MO)
+modules: | $(MO)/.made
 	+@$(kbuild) modules
 
 # Headers lack the kernel's .clippy.toml.
-clippy: | $(MO)
+clippy: | $(MO)/.made
 	+@$(kbuild) CLIPPY=1 $(if $(KSRC),CLIPPY_CONF_DIR=$(KSRC)) MO=$(abspath $(MO))/clippy modules
 
 # Headers lack what makes it: the source has it. An editor looks for it at the top of the tree,
@@ -43,17 +53,20 @@ doc: modules
 
 # Headers have no key to sign with, and no System.map, without which Kbuild leaves depmod out.
 modules_install: modules
-	+@$(kbuild) INSTALL_MOD_PATH=$(INSTALL_MOD_PATH) \
+	+@$(kbuild) INSTALL_MOD_PATH=$(INSTALL_MOD_PATH) INSTALL_MOD_STRIP=$(INSTALL_MOD_STRIP) \
 		$(if $(wildcard $(KDIR)/certs/signing_key.pem),,CONFIG_MODULE_SIG_ALL=) modules_install
 	$(if $(INSTALL_MOD_PATH),,depmod $$(cat $(KDIR)/include/config/kernel.release))
 
+# The uapi header is installed with the libraries: user/Makefile.
 install: modules_install
-	install -D -m 644 src/ib_xrc_rcv.conf $(DESTDIR)/etc/modprobe.d/ib_xrc_rcv.conf
-	install -D -m 644 src/include/uapi/rdma/ib_xrc_rcv.h $(DESTDIR)/usr/include/rdma/ib_xrc_rcv.h
-	@echo "Installed. Reboot, or unload ib_uverbs and load it again, so that ib_xrc_rcv comes first."
+	install -D -m 644 src/ib_xrc_rcv.conf $(DESTDIR)$(MODPROBEDIR)/ib_xrc_rcv.conf
+	install -D -m 755 scripts/xrc-rcv-module $(DESTDIR)$(SBINDIR)/xrc-rcv-module
+	install -D -m 644 scripts/xrc-rcv-module.8 $(DESTDIR)$(MANDIR)/man8/xrc-rcv-module.8
+	@echo "Installed. 'xrc-rcv-module load' loads it, and says what is in the way; so does a reboot. See Documentation/loading.rst."
 
-$(MO):
-	@mkdir -p $@
+# What was there before is not removed by clean.
+$(MO)/.made:
+	@mkdir -p $(MO) && { [ -n "$$(ls -A $(MO))" ] || : >$@; }
 
 else
 
@@ -65,6 +78,17 @@ install modules_install:
 	@echo "Give the kernel to install for: make KDIR=/lib/modules/\$$(uname -r)/build $@" >&2; exit 1
 
 endif
+
+# From every kernel. A module that is loaded stays: xrc-rcv-module unload comes first.
+uninstall:
+	@for file in $(INSTALL_MOD_PATH)/lib/modules/*/updates/ib_xrc_rcv.ko*; do \
+		[ -e "$$file" ] || continue; \
+		echo "rm $$file"; rm -f "$$file" || exit; \
+		release=$${file#$(INSTALL_MOD_PATH)/lib/modules/}; \
+		$(if $(INSTALL_MOD_PATH),:,depmod "$${release%%/*}") || exit; \
+	done
+	rm -f $(DESTDIR)$(MODPROBEDIR)/ib_xrc_rcv.conf $(DESTDIR)$(SBINDIR)/xrc-rcv-module \
+		$(DESTDIR)$(MANDIR)/man8/xrc-rcv-module.8
 
 lint:
 	@scripts/lint
@@ -85,7 +109,8 @@ bench:
 	@scripts/bench
 
 clean:
-	rm -rf $(MO) rust-project.json
+	@[ '$(MO)' != '$(CURDIR)/build' ] && [ ! -e '$(MO)/.made' ] || rm -rf '$(MO)'
+	rm -f rust-project.json
 	$(lab) clean
 
 help:
@@ -98,7 +123,13 @@ help:
 	@echo 'The module:'
 	@echo "  make                 build/ib_xrc_rcv.ko for the lab's stock kernel"
 	@echo '  make KDIR=DIR        for a kernel of your own (7.2 or later, with its Rust metadata)'
-	@echo '  make KDIR=DIR install   install it, its modprobe.d file and its uapi header (DESTDIR=)'
+	@echo '  make KDIR=DIR install   install it, its modprobe.d file and xrc-rcv-module(8) (DESTDIR=)'
+	@echo '  make uninstall       remove what that installed, from every kernel'
+	@echo '  xrc-rcv-module load  load it beside an ib_uverbs that is in use (Documentation/loading.rst)'
+	@echo
+	@echo 'User space:'
+	@echo '  make -C user         libraries, OFED layer, tool, manual pages'
+	@echo '  make -C user install install them (PREFIX=/usr/local, DESTDIR=); make -C user uninstall'
 	@echo '  make doc             rustdoc of the module in build/doc'
 	@echo '  make rust-analyzer   rust-project.json for editors'
 	@echo

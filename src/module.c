@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What only C can say about a module: its version, its parameters, and what has
- * to be loaded after it.
+ * What only C can say about a module: its version and its parameters.
  */
 
 #include <linux/capability.h>
@@ -67,5 +66,3 @@ bool xrc_rcv_may_exceed_limits(void)
 }
 
 MODULE_VERSION(XRC_RCV_MODULE_VERSION);
-/* Devices are attached to before ib_uverbs reads what they offer. */
-MODULE_SOFTDEP("post: ib_uverbs");
