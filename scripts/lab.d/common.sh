@@ -4,6 +4,7 @@
 # Messages, the cache, and steps that are done once and say how they go.
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/ib_xrc_rcv
+"$tree/scripts/plain-path" "$tree" "$cache" || exit 125
 logs=$cache/log
 export LAB_CACHE=$cache
 
@@ -91,8 +92,8 @@ lock() { flock -w 5 "$1" || { say "waiting for another lab that is building" && 
 
 cache_clean() {
 	case "${1-}" in
-	'') rm -rf --one-file-system "$build_root" ;;
-	all) rm -rf --one-file-system "$cache" ;;
+	'') rm -rf --one-file-system "${build_root:?}" ;;
+	all) rm -rf --one-file-system "${cache:?}" ;;
 	*) die "clean: 'all' or nothing" ;;
 	esac
 }

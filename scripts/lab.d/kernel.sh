@@ -74,6 +74,7 @@ kernel_debug_build() {
 }
 
 kernel_own() {
+	"$tree/scripts/plain-path" "$kernel" "${KSRC-}" "${RUSTC-}" || exit 125
 	[ -d "$kernel" ] || die "no such kernel build tree: $kernel"
 	# A compiler of one's own comes along with its libraries.
 	[ -z "${RUSTC-}" ] || RUSTC=$(cd "$kernel" && "$RUSTC" --print sysroot)/bin/rustc
