@@ -28,18 +28,34 @@ build_parts() {
 	done
 }
 
-# quiet NAME COMMAND… - run in the root; show the output only if it fails.
+# quiet NAME COMMAND… - run in the root; show the output only if it fails, and that time passes if it
+# takes more than a few seconds.
 quiet() {
-	local log=$build_root/log/$1.log status=0
+	local name=$1 log=$build_root/log/$1.log status=0 ticker
 	shift
 	mkdir -p "$build_root/log"
+	still_building "$name" "$log" &
+	ticker=$!
 	background root_exec "$@" >"$log" 2>&1 </dev/null
 	wait $! || status=$?
 	trap - INT TERM HUP
+	kill "$ticker" 2>/dev/null || :
+	wait "$ticker" 2>/dev/null || :
 	[ "$status" -eq 0 ] || {
 		cat "$log" >&2
 		die "the build failed: $* (its output is in $log); mend what it says and run the same again"
 	}
+}
+
+# Sleeps without a program, which would stay when this is killed.
+still_building() {
+	local silence seconds=0
+	exec {silence}<> <(:)
+	while kill -0 $$ 2>/dev/null; do
+		read -rt 5 -u "$silence" || :
+		seconds=$((seconds + 5))
+		[ $((seconds % 30)) -ne 5 ] || say "building $1, $seconds s: $(tail -n 1 "$2" 2>/dev/null | tr -cd '[:print:]' | cut -c1-80)"
+	done
 }
 
 build_module() {
@@ -68,14 +84,14 @@ shared() {
 	shift 3
 	local directory=$cache/$name/$key
 	[ -e "$directory/.complete" ] || with_cache_lock shared_make "$name" "$what" "$directory" "$@"
-	[ "$(readlink "$link")" = "$directory" ] || { rm -rf "$link" && ln -s "$directory" "$link"; }
+	[ "$(readlink "$link")" = "$directory" ] || { rm -rf "${link:?}" && ln -s "$directory" "$link"; }
 }
 
 shared_make() {
 	local name=$1 what=$2 directory=$3
 	shift 3
 	[ -e "$directory/.complete" ] && return
-	rm -rf "$directory"
+	rm -rf "${directory:?}"
 	mkdir -p "$directory"
 	step "$name" "$what" root_exec "$@" "$directory"
 	touch "$directory/.complete"
@@ -103,7 +119,7 @@ made_with() {
 	local stamp=$1/.made-with with
 	with=$(readlink "$build_root/rdma-core")
 	[ "$(cat "$stamp" 2>/dev/null)" = "$with" ] || {
-		rm -rf "$1"
+		rm -rf "${1:?}"
 		mkdir -p "$1"
 		echo "$with" >"$stamp"
 	}

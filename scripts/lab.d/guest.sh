@@ -51,7 +51,7 @@ guest_accel() {
 }
 
 guest_build() {
-	[ -z "$with_module" ] || build module
+	[ -z "$with_module" ] || build module user
 	case $device in
 	rxe) build rxe rdma-core ;;
 	vmlx4) build vmlx4 ;;
@@ -79,7 +79,7 @@ guest_prepare() {
 
 guest_cleanup() {
 	[ -z "${keep_log-}" ] || cp "$run/kernel.log" "$keep_log" 2>/dev/null || :
-	rm -rf "$run"
+	rm -rf "${run:?}"
 	[ -z "${shell-}" ] || [ ! -t 0 ] || stty sane
 	if [ "${device%%=*}" = vfio ]; then "$tree/qemu/passthrough/restore" "${device#vfio=}"; fi
 }
