@@ -18,10 +18,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use tabled::builder::Builder;
-use xrc_rcv::verbs::{Device, OpenDomain};
 use xrc_rcv::{
-    Access, AllocOptions, EventChannel, Lifetime, Mtu, QpAttr, QpState, RegisterOptions,
-    Registration,
+    Access, AllocOptions, Device, Domain, EventChannel, Lifetime, Mtu, QpAttr, QpState,
+    RegisterOptions, Registration,
 };
 
 use crate::cli::Bench;
@@ -166,29 +165,28 @@ fn raise_limit_of_files() -> Result<()> {
 /// What takes a target to RTR, with the port itself for a peer. Nothing is ever sent.
 fn ready_to_receive(port: &sysfs::Port) -> QpAttr {
     QpAttr::new()
-        .pkey_index(0)
-        .port(port.number)
-        .access(Access::REMOTE_WRITE)
-        .path(port.path)
-        .path_mtu(Mtu::Mtu256)
-        .dest_qp_num(0x11)
-        .rq_psn(0)
-        .max_dest_rd_atomic(1)
-        .min_rnr_timer(1)
+        .with_pkey_index(0)
+        .with_port(port.number)
+        .with_access(Access::REMOTE_WRITE)
+        .with_path(port.path)
+        .with_path_mtu(Mtu::Mtu256)
+        .with_dest_qp_num(0x11)
+        .with_rq_psn(0)
+        .with_max_dest_rd_atomic(1)
+        .with_min_rnr_timer(1)
 }
 
 /// Somebody who holds the domain: an open device, and what reports to it.
-struct Party<'device> {
-    domain: OpenDomain<'device>,
+struct Party {
+    domain: Domain,
     channel: EventChannel,
 }
 
-impl<'device> Party<'device> {
-    fn new(device: &'device Device, file: &File) -> Result<Party<'device>> {
+impl Party {
+    fn new(device: &Device, file: &File) -> Result<Party> {
         Ok(Party {
             domain: device.open_domain(Some(file.as_fd()))?,
             channel: device
-                .context()
                 .create_event_channel()
                 .context("the device has no receive QPs to measure")?,
         })
@@ -201,8 +199,8 @@ trait Side {
     type Held<'a>;
 
     /// Creates a QP and takes it to RTR.
-    fn create<'a>(&self, party: &'a Party<'_>) -> Result<Self::Held<'a>>;
-    fn join<'a>(&self, party: &'a Party<'_>, qp_num: u32) -> Result<Self::Held<'a>>;
+    fn create<'a>(&self, party: &'a Party) -> Result<Self::Held<'a>>;
+    fn join<'a>(&self, party: &'a Party, qp_num: u32) -> Result<Self::Held<'a>>;
     fn qp_num(held: &Self::Held<'_>) -> u32;
     /// The last one to leave ends the QP.
     fn leave(held: Self::Held<'_>) -> Result<()>;
@@ -212,23 +210,23 @@ trait Side {
 struct Ours(QpAttr);
 
 impl Side for Ours {
-    type Held<'a> = Registration<'a>;
+    type Held<'a> = Registration;
 
-    fn create<'a>(&self, party: &'a Party<'_>) -> Result<Registration<'a>> {
+    fn create(&self, party: &Party) -> Result<Registration> {
         let options = AllocOptions::new().channel(&party.channel).attr(self.0);
-        Ok(party.domain.domain()?.alloc(&options)?)
+        Ok(party.domain.alloc(&options)?)
     }
 
-    fn join<'a>(&self, party: &'a Party<'_>, qp_num: u32) -> Result<Registration<'a>> {
+    fn join(&self, party: &Party, qp_num: u32) -> Result<Registration> {
         let options = RegisterOptions::new().channel(&party.channel);
-        Ok(party.domain.domain()?.register(qp_num, &options)?)
+        Ok(party.domain.register(qp_num, &options)?)
     }
 
-    fn qp_num(held: &Registration<'_>) -> u32 {
+    fn qp_num(held: &Registration) -> u32 {
         held.qp_num()
     }
 
-    fn leave(held: Registration<'_>) -> Result<()> {
+    fn leave(held: Registration) -> Result<()> {
         Ok(held.unregister()?)
     }
 }
@@ -239,23 +237,23 @@ struct Mainline(QpAttr);
 impl Side for Mainline {
     type Held<'a> = TargetQp<'a>;
 
-    fn create<'a>(&self, party: &'a Party<'_>) -> Result<TargetQp<'a>> {
+    fn create<'a>(&self, party: &'a Party) -> Result<TargetQp<'a>> {
         let qp = TargetQp::create(&party.domain)?;
         qp.modify(&to_init(&self.0))?;
         qp.modify(
             &QpAttr::new()
-                .state(QpState::Rtr)
-                .path(self.0.get_path())
-                .path_mtu(Mtu::Mtu256)
-                .dest_qp_num(self.0.get_dest_qp_num())
-                .rq_psn(self.0.get_rq_psn())
-                .max_dest_rd_atomic(self.0.get_max_dest_rd_atomic())
-                .min_rnr_timer(self.0.get_min_rnr_timer()),
+                .with_state(QpState::Rtr)
+                .with_path(self.0.path())
+                .with_path_mtu(Mtu::Mtu256)
+                .with_dest_qp_num(self.0.dest_qp_num())
+                .with_rq_psn(self.0.rq_psn())
+                .with_max_dest_rd_atomic(self.0.max_dest_rd_atomic())
+                .with_min_rnr_timer(self.0.min_rnr_timer()),
         )?;
         Ok(qp)
     }
 
-    fn join<'a>(&self, party: &'a Party<'_>, qp_num: u32) -> Result<TargetQp<'a>> {
+    fn join<'a>(&self, party: &'a Party, qp_num: u32) -> Result<TargetQp<'a>> {
         TargetQp::open(&party.domain, qp_num)
     }
 
@@ -270,19 +268,19 @@ impl Side for Mainline {
 
 fn to_init(attr: &QpAttr) -> QpAttr {
     QpAttr::new()
-        .state(QpState::Init)
-        .pkey_index(attr.get_pkey_index())
-        .port(attr.get_port())
-        .access(Access::REMOTE_WRITE)
+        .with_state(QpState::Init)
+        .with_pkey_index(attr.pkey_index())
+        .with_port(attr.port())
+        .with_access(Access::REMOTE_WRITE)
 }
 
-fn create_all<'a, S: Side>(side: &S, party: &'a Party<'_>, n: usize) -> Result<Vec<S::Held<'a>>> {
+fn create_all<'a, S: Side>(side: &S, party: &'a Party, n: usize) -> Result<Vec<S::Held<'a>>> {
     (0..n).map(|_| side.create(party)).collect()
 }
 
 fn join_all<'a, S: Side>(
     side: &S,
-    party: &'a Party<'_>,
+    party: &'a Party,
     created: &[S::Held<'_>],
 ) -> Result<Vec<S::Held<'a>>> {
     let numbers = created.iter().map(S::qp_num);
@@ -353,7 +351,7 @@ impl Runner<'_> {
     }
 
     fn creating(&self) -> Result<Vec<Measurement>> {
-        fn time<S: Side>(side: &S, party: &Party<'_>, n: usize) -> Result<f64> {
+        fn time<S: Side>(side: &S, party: &Party, n: usize) -> Result<f64> {
             let begin = Instant::now();
             let created = create_all(side, party, n)?;
             let took = us(begin.elapsed(), n);
@@ -375,11 +373,7 @@ impl Runner<'_> {
 
     fn joining(&self) -> Result<Vec<Measurement>> {
         /// To join, and to leave.
-        fn time<S: Side>(
-            side: &S,
-            created: &[S::Held<'_>],
-            joiner: &Party<'_>,
-        ) -> Result<[f64; 2]> {
+        fn time<S: Side>(side: &S, created: &[S::Held<'_>], joiner: &Party) -> Result<[f64; 2]> {
             let begin = Instant::now();
             let joined = join_all(side, joiner, created)?;
             let join = us(begin.elapsed(), created.len());
@@ -414,12 +408,7 @@ impl Runner<'_> {
         const MEMORY_ROUNDS: usize = 3;
 
         /// Of a QP with its creator, and of one more who joined.
-        fn weigh<S: Side>(
-            side: &S,
-            creator: &Party<'_>,
-            joiner: &Party<'_>,
-            n: usize,
-        ) -> Result<[f64; 2]> {
+        fn weigh<S: Side>(side: &S, creator: &Party, joiner: &Party, n: usize) -> Result<[f64; 2]> {
             let before = kernel_memory()?;
             let created = create_all(side, creator, n)?;
             let between = kernel_memory()?;
@@ -471,7 +460,7 @@ impl Runner<'_> {
                 .attr(self.attr)
                 .lifetime(Lifetime::Domain);
             for _ in 0..n {
-                party.domain.domain()?.alloc(&options)?.unregister()?;
+                party.domain.alloc(&options)?.unregister()?;
             }
             let begin = Instant::now();
             party.domain.close()?;

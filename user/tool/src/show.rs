@@ -12,7 +12,7 @@ use serde_json::json;
 use tabled::builder::Builder;
 use tabled::settings::{Padding, Style};
 use termtree::Tree;
-use xrc_rcv::verbs;
+use xrc_rcv::Cause;
 
 use crate::cli::Show;
 use crate::snapshot::{Caps, Device, Domain, Qp, Registration, Status};
@@ -76,10 +76,10 @@ fn query_caps(device: &RdmaDevice) -> Result<(Status, Option<Caps>)> {
     if !device.exposed {
         return Ok((Status::Unavailable, None));
     }
-    let Ok(open) = verbs::Device::open(&device.name) else {
+    let Ok(open) = xrc_rcv::Device::open(&device.name) else {
         return Ok((Status::Inaccessible, None));
     };
-    match open.context().query_caps() {
+    match open.query_caps() {
         Ok(caps) => Ok((
             Status::Attached,
             Some(Caps {
@@ -88,7 +88,7 @@ fn query_caps(device: &RdmaDevice) -> Result<(Status, Option<Caps>)> {
                 max_qps_per_user: caps.max_qps_per_user(),
             }),
         )),
-        Err(xrc_rcv::Error::Unavailable) => Ok((Status::Unavailable, None)),
+        Err(error) if error.cause() == Cause::Unavailable => Ok((Status::Unavailable, None)),
         Err(error) => Err(error).with_context(|| device.name.clone()),
     }
 }
@@ -96,16 +96,13 @@ fn query_caps(device: &RdmaDevice) -> Result<(Status, Option<Caps>)> {
 /// The domain of a file, as its members see it.
 fn look_within(device: &str, file: &Path) -> Result<Domain> {
     let opened = File::open(file).with_context(|| file.display().to_string())?;
-    let device = verbs::Device::open(device)?;
-    let open = match device.open_existing_domain(opened.as_fd()) {
-        Err(xrc_rcv::Error::Os(errno))
-            if io::Error::from_raw_os_error(errno).kind() == io::ErrorKind::WouldBlock =>
-        {
+    let device = xrc_rcv::Device::open(device)?;
+    let domain = match device.open_existing_domain(opened.as_fd()) {
+        Err(error) if error.cause() == Cause::Os(libc::EAGAIN) => {
             bail!("{} is the file of no open domain", file.display());
         }
-        open => open?,
+        domain => domain?,
     };
-    let domain = open.domain()?;
     let mut qps = Vec::new();
     for info in domain.receive_qps() {
         let info = info?;
@@ -113,11 +110,14 @@ fn look_within(device: &str, file: &Path) -> Result<Domain> {
         let Ok((attr, _)) = domain.query(info.qp_num()) else {
             continue;
         };
-        let dest_qpn = attr.get_dest_qp_num();
+        let dest_qpn = attr.dest_qp_num();
         qps.push(Qp {
             qpn: info.qp_num(),
             state: info.state().map_or("?", |state| state.name()).into(),
-            lifetime: info.lifetime().name().into(),
+            lifetime: info
+                .lifetime()
+                .map_or("?", |lifetime| lifetime.name())
+                .into(),
             dest_qpn: (dest_qpn != 0).then_some(dest_qpn),
             events: None,
             registrations: info.registrations().into(),

@@ -1,50 +1,91 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! One receiving process: it holds the domain, creates the receive QP or registers with it, and
-//! leaves when the connection is broken.
+//! One receiving process: it opens the domain, creates the receive QP or registers with it, prints
+//! the messages to its SRQ, and leaves when the connection is broken.
 //!
-//! `receiver DEVICE FILE INDEX GID QPN` creates it for the sender's QP at GID, by entry INDEX of the
-//! GIDs of port 1; `receiver DEVICE FILE QPN` registers.
+//! `receiver DEVICE FILE INDEX GID QPN` creates the QP for the sender's QP at GID, by entry INDEX of
+//! the GIDs of port 1; `receiver DEVICE FILE QPN` registers. The numbers of the QP and of the SRQ are
+//! printed first.
 
 use std::error::Error;
-use std::{env, fs::File, net::Ipv6Addr, os::fd::AsFd};
+use std::net::Ipv6Addr;
+use std::process::ExitCode;
+use std::{env, thread};
 
-use xrc_rcv::verbs::Device;
-use xrc_rcv::{Access, AllocOptions, Event, EventType, Mtu, Path, QpAttr, RegisterOptions};
+use xrc_rcv::verbs::Srq;
+use xrc_rcv::{Access, AllocOptions, Device, Event, EventType, Mtu, Path, QpAttr, RegisterOptions};
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let args: Vec<String> = env::args().collect();
-    let (qp_num, path, peer) = match &args[3..] {
-        [qp_num] => (Some(qp_num.parse()?), Path::default(), 0),
-        [index, gid, peer] => {
-            let gid: Ipv6Addr = gid.parse()?;
-            let path = Path::gid(1, gid.octets(), index.parse()?);
-            (None, path, peer.parse()?)
-        }
-        _ => return Err("usage: receiver DEVICE FILE {QPN|INDEX GID QPN}".into()),
+/// The number of the QP to register with, or the attributes of the one to create.
+enum Qp {
+    Existing(u32),
+    New(QpAttr),
+}
+
+fn number(what: &str, word: &str) -> Result<u32, Box<dyn Error>> {
+    let number = match word.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16),
+        None => word.parse(),
     };
-    let device = Device::open(&args[1])?;
-    let file = File::open(&args[2])?;
+    number.map_err(|error| format!("{what} {word}: {error}").into())
+}
+
+fn qp(words: &[String]) -> Result<Qp, Box<dyn Error>> {
+    let [index, gid, peer] = words else {
+        return Ok(Qp::Existing(number("QPN", &words[0])?));
+    };
+    let index = u8::try_from(number("INDEX", index)?)?;
+    let address: Ipv6Addr = gid.parse().map_err(|error| format!("GID {gid}: {error}"))?;
     let attr = QpAttr::new()
-        .pkey_index(0)
-        .port(1)
-        .access(Access::REMOTE_WRITE)
-        .path(path)
-        .path_mtu(Mtu::Mtu1024)
-        .dest_qp_num(peer)
-        .rq_psn(0);
+        .with_pkey_index(0)
+        .with_port(1)
+        .with_access(Access::REMOTE_WRITE)
+        .with_path(Path::gid(1, address.octets(), index))
+        .with_path_mtu(Mtu::Mtu1024)
+        .with_dest_qp_num(number("QPN", peer)?)
+        .with_rq_psn(0);
+    Ok(Qp::New(attr))
+}
 
+fn receive(device: &str, file: &str, qp: Qp) -> xrc_rcv::Result<()> {
     // This is what the README shows.
-    let open = device.open_domain(Some(file.as_fd()))?; // shared by a file
-    let domain = open.domain()?;
-    let channel = domain.context().create_event_channel()?;
-    let qp = match qp_num {
-        Some(qp_num) => domain.register(qp_num, &RegisterOptions::new().channel(&channel))?,
-        None => domain.alloc(&AllocOptions::new().channel(&channel).attr(attr))?, // ready to receive
+    let device = Device::open(device)?;
+    let domain = device.open_domain_at(file)?; // shared by a file
+    let mut srq = Srq::new(&domain, 16, 4096)?;
+    let channel = device.create_event_channel()?;
+    let qp = match qp {
+        Qp::Existing(number) => domain.register(number, &RegisterOptions::new().channel(&channel)),
+        Qp::New(attr) => domain.alloc(&AllocOptions::new().channel(&channel).attr(attr)),
+    }?;
+    println!("{}\n{}", qp.qp_num(), srq.srq_num()); // for the sender and the others
+    thread::spawn(move || print_messages(&mut srq));
+    while channel.wait(None)?.all(established) {} // until the connection is broken
+    qp.unregister() // the last one destroys the QP
+}
+
+fn established(event: Event) -> bool {
+    event.event_type() == EventType::COMM_EST
+}
+
+fn print_messages(srq: &mut Srq) {
+    loop {
+        match srq.receive(None) {
+            Ok(message) => println!("{}", String::from_utf8_lossy(&message.unwrap_or_default())),
+            Err(error) => return eprintln!("receiver: {error}"),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = env::args().skip(1).collect();
+    let (Some(device), Some(file), 3 | 5) = (args.first(), args.get(1), args.len()) else {
+        eprintln!("usage: receiver DEVICE FILE {{QPN|INDEX GID QPN}}");
+        return ExitCode::from(2);
     };
-    println!("{}", qp.qp_num()); // for the sender and the others
-    let fine = |event: Event| event.event_type() == EventType::COMM_EST;
-    while channel.wait()?.all(fine) {} // until the connection is broken
-    qp.unregister()?; // the last one to leave destroys the QP
-    Ok(())
+    match qp(&args[2..]).and_then(|qp| Ok(receive(device, file, qp)?)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("receiver: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }

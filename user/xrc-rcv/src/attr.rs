@@ -72,6 +72,7 @@ bitflags! {
 /// State of a QP (`enum ibv_qp_state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
+#[non_exhaustive]
 pub enum QpState {
     /// Just created.
     Reset,
@@ -114,6 +115,7 @@ impl QpState {
 /// Largest payload of a packet (`enum ibv_mtu`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
+#[non_exhaustive]
 pub enum Mtu {
     /// 256 bytes.
     Mtu256 = 1,
@@ -125,6 +127,21 @@ pub enum Mtu {
     Mtu2048,
     /// 4096 bytes.
     Mtu4096,
+}
+
+impl Mtu {
+    fn from_raw(mtu: u32) -> Option<Mtu> {
+        use Mtu::*;
+        let index = (mtu as usize).checked_sub(1)?;
+        [Mtu256, Mtu512, Mtu1024, Mtu2048, Mtu4096]
+            .get(index)
+            .copied()
+    }
+
+    /// The number of bytes.
+    pub fn bytes(self) -> u32 {
+        128 << self as u32
+    }
 }
 
 /// The way to the peer: its LID, its GID, or both.
@@ -147,7 +164,7 @@ impl Path {
         Path::lid(port, 0).with_gid(dgid, sgid_index)
     }
 
-    /// Adds a global route.
+    /// Adds a global route, with a hop limit of 64.
     pub fn with_gid(mut self, dgid: [u8; 16], sgid_index: u8) -> Path {
         self.0.is_global = 1;
         self.0.grh = ib_uverbs_global_route {
@@ -165,6 +182,81 @@ impl Path {
         self
     }
 
+    /// Sets the traffic class of the global route: on RoCE v2, the DSCP in the upper six bits, and
+    /// ECN in the lower two.
+    pub fn with_traffic_class(mut self, traffic_class: u8) -> Path {
+        self.0.grh.traffic_class = traffic_class;
+        self
+    }
+
+    /// Sets the flow label of the global route, 20 bits. RoCE v2 derives its UDP source port from it.
+    pub fn with_flow_label(mut self, flow_label: u32) -> Path {
+        self.0.grh.flow_label = flow_label;
+        self
+    }
+
+    /// Sets the hop limit of the global route.
+    pub fn with_hop_limit(mut self, hop_limit: u8) -> Path {
+        self.0.grh.hop_limit = hop_limit;
+        self
+    }
+
+    /// Sets the lower bits of the source LID, where the port has several.
+    pub fn with_src_path_bits(mut self, src_path_bits: u8) -> Path {
+        self.0.src_path_bits = src_path_bits;
+        self
+    }
+
+    /// Limits the rate at which packets are sent (`enum ibv_rate`; 0 is the port's own).
+    pub fn with_static_rate(mut self, static_rate: u8) -> Path {
+        self.0.static_rate = static_rate;
+        self
+    }
+
+    /// The local port.
+    pub fn port(&self) -> u8 {
+        self.0.port_num
+    }
+
+    /// The service level.
+    pub fn sl(&self) -> u8 {
+        self.0.sl
+    }
+
+    /// The entry of the local port's GID table, if the path has a global route.
+    pub fn sgid_index(&self) -> Option<u8> {
+        self.global().map(|grh| grh.sgid_index)
+    }
+
+    /// The traffic class, if the path has a global route.
+    pub fn traffic_class(&self) -> Option<u8> {
+        self.global().map(|grh| grh.traffic_class)
+    }
+
+    /// The flow label, if the path has a global route.
+    pub fn flow_label(&self) -> Option<u32> {
+        self.global().map(|grh| grh.flow_label)
+    }
+
+    /// The hop limit, if the path has a global route.
+    pub fn hop_limit(&self) -> Option<u8> {
+        self.global().map(|grh| grh.hop_limit)
+    }
+
+    /// The lower bits of the source LID.
+    pub fn src_path_bits(&self) -> u8 {
+        self.0.src_path_bits
+    }
+
+    /// The limit of the rate at which packets are sent (`enum ibv_rate`).
+    pub fn static_rate(&self) -> u8 {
+        self.0.static_rate
+    }
+
+    fn global(&self) -> Option<&ib_uverbs_global_route> {
+        (self.0.is_global != 0).then_some(&self.0.grh)
+    }
+
     /// The peer's LID, 0 if it is reached by GID alone.
     pub fn dlid(&self) -> u16 {
         self.0.dlid
@@ -172,7 +264,7 @@ impl Path {
 
     /// The peer's GID, if the path has a global route.
     pub fn dgid(&self) -> Option<[u8; 16]> {
-        (self.0.is_global != 0).then_some(self.0.grh.dgid)
+        self.global().map(|grh| grh.dgid)
     }
 
     fn from_ibv(ah: &ffi::ibv_ah_attr) -> Path {
@@ -225,14 +317,14 @@ impl Path {
 /// use xrc_rcv::{Access, Mtu, Path, QpAttr, QpState};
 ///
 /// let ready_to_receive = QpAttr::new()
-///     .state(QpState::Rtr)
-///     .pkey_index(0)
-///     .port(1)
-///     .access(Access::REMOTE_WRITE)
-///     .path(Path::lid(1, 42))
-///     .path_mtu(Mtu::Mtu1024)
-///     .dest_qp_num(0x1234)
-///     .rq_psn(0);
+///     .with_state(QpState::Rtr)
+///     .with_pkey_index(0)
+///     .with_port(1)
+///     .with_access(Access::REMOTE_WRITE)
+///     .with_path(Path::lid(1, 42))
+///     .with_path_mtu(Mtu::Mtu1024)
+///     .with_dest_qp_num(0x1234)
+///     .with_rq_psn(0);
 /// assert_eq!(ready_to_receive.mask().bits(), 0x1011b9);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -270,41 +362,51 @@ impl QpAttr {
     }
 
     /// The state to go to.
-    pub fn state(mut self, state: QpState) -> Self {
+    pub fn with_state(mut self, state: QpState) -> Self {
         self.0.qp_state = state as u32;
         self.give(QpAttrMask::STATE)
     }
 
-    /// The state the QP is in.
-    pub fn get_state(&self) -> Option<QpState> {
+    /// The state, if this version of the crate knows it.
+    pub fn state(&self) -> Option<QpState> {
         QpState::from_raw(self.0.qp_state)
     }
 
     /// What the peer may do; needed for INIT.
-    pub fn access(mut self, access: Access) -> Self {
+    pub fn with_access(mut self, access: Access) -> Self {
         self.0.qp_access_flags = access.bits();
         self.give(QpAttrMask::ACCESS_FLAGS)
     }
 
     /// The largest packet; needed for RTR.
-    pub fn path_mtu(mut self, mtu: Mtu) -> Self {
+    pub fn with_path_mtu(mut self, mtu: Mtu) -> Self {
         self.0.path_mtu = mtu as u32;
         self.give(QpAttrMask::PATH_MTU)
     }
 
     /// The way to the peer; needed for RTR.
-    pub fn path(mut self, path: Path) -> Self {
+    pub fn with_path(mut self, path: Path) -> Self {
         self.0.ah_attr = path.0;
         self.give(QpAttrMask::AV)
     }
 
+    /// What the peer may do.
+    pub fn access(&self) -> Access {
+        Access::from_bits_retain(self.0.qp_access_flags)
+    }
+
+    /// The largest packet, if this version of the crate knows it.
+    pub fn path_mtu(&self) -> Option<Mtu> {
+        Mtu::from_raw(self.0.path_mtu)
+    }
+
     /// The way to the peer.
-    pub fn get_path(&self) -> Path {
+    pub fn path(&self) -> Path {
         Path(self.0.ah_attr)
     }
 
     /// A second way to the peer, for automatic path migration.
-    pub fn alternate_path(mut self, path: Path, pkey_index: u16, timeout: u8) -> Self {
+    pub fn with_alternate_path(mut self, path: Path, pkey_index: u16, timeout: u8) -> Self {
         self.0.alt_ah_attr = path.0;
         self.0.alt_port_num = path.0.port_num;
         self.0.alt_pkey_index = pkey_index;
@@ -312,25 +414,35 @@ impl QpAttr {
         self.give(QpAttrMask::ALT_PATH)
     }
 
+    /// The second way to the peer: its path, P_Key index and ACK timeout; its port is 0 if there is
+    /// none.
+    pub fn alternate_path(&self) -> (Path, u16, u8) {
+        let path = Path(ib_uverbs_ah_attr {
+            port_num: self.0.alt_port_num,
+            ..self.0.alt_ah_attr
+        });
+        (path, self.0.alt_pkey_index, self.0.alt_timeout)
+    }
+
     attribute!(
         /// Index into the port's partition table; needed for INIT.
-        pkey_index, get_pkey_index, pkey_index: u16, PKEY_INDEX);
+        with_pkey_index, pkey_index, pkey_index: u16, PKEY_INDEX);
     attribute!(
         /// The local port, from 1; needed for INIT.
-        port, get_port, port_num: u8, PORT);
+        with_port, port, port_num: u8, PORT);
     attribute!(
         /// The number of the peer's sending QP; needed for RTR.
-        dest_qp_num, get_dest_qp_num, dest_qp_num: u32, DEST_QPN);
+        with_dest_qp_num, dest_qp_num, dest_qp_num: u32, DEST_QPN);
     attribute!(
         /// The first packet sequence number the peer sends; needed for RTR.
-        rq_psn, get_rq_psn, rq_psn: u32, RQ_PSN);
+        with_rq_psn, rq_psn, rq_psn: u32, RQ_PSN);
     attribute!(
         /// How many RDMA reads and atomics of the peer may be outstanding.
-        max_dest_rd_atomic, get_max_dest_rd_atomic, max_dest_rd_atomic: u8, MAX_DEST_RD_ATOMIC);
+        with_max_dest_rd_atomic, max_dest_rd_atomic, max_dest_rd_atomic: u8, MAX_DEST_RD_ATOMIC);
     attribute!(
-        /// The least time the peer waits after a receiver-not-ready NAK (`enum` of the
-        /// specification).
-        min_rnr_timer, get_min_rnr_timer, min_rnr_timer: u8, MIN_RNR_TIMER);
+        /// The least time that the peer waits after a receiver-not-ready NAK, as a code of five bits:
+        /// 0 is 655.36 ms, 1 is 0.01 ms, 12 is 0.64 ms, 31 is 491.52 ms; see `ibv_modify_qp(3)`.
+        with_min_rnr_timer, min_rnr_timer, min_rnr_timer: u8, MIN_RNR_TIMER);
 
     /// The attributes of `attr` that `mask` names, and the values of all others too, as
     /// `ibv_modify_qp()` hands them to the kernel.
@@ -416,23 +528,45 @@ mod tests {
     #[test]
     fn attributes_survive_the_way_to_the_kernel_and_back() {
         let attr = QpAttr::new()
-            .state(QpState::Rtr)
-            .pkey_index(3)
-            .port(2)
-            .access(Access::REMOTE_READ | Access::REMOTE_WRITE)
-            .path(Path::gid(2, [7; 16], 5).with_sl(4))
-            .path_mtu(Mtu::Mtu4096)
-            .dest_qp_num(0xabcdef)
-            .rq_psn(0x123456)
-            .max_dest_rd_atomic(16)
-            .min_rnr_timer(12)
-            .alternate_path(Path::lid(1, 77), 9, 14);
+            .with_state(QpState::Rtr)
+            .with_pkey_index(3)
+            .with_port(2)
+            .with_access(Access::REMOTE_READ | Access::REMOTE_WRITE)
+            .with_path(Path::gid(2, [7; 16], 5).with_sl(4))
+            .with_path_mtu(Mtu::Mtu4096)
+            .with_dest_qp_num(0xabcdef)
+            .with_rq_psn(0x123456)
+            .with_max_dest_rd_atomic(16)
+            .with_min_rnr_timer(12)
+            .with_alternate_path(Path::lid(1, 77), 9, 14);
         let mask = attr.mask().bits();
         assert_eq!(QpAttr::from_ibv(&attr.to_ibv(), mask), attr);
-        assert_eq!(attr.get_path().dgid(), Some([7; 16]));
-        assert_eq!(attr.get_path().dlid(), 0);
-        assert_eq!(attr.0.alt_port_num, 1);
-        assert_eq!(attr.get_state(), Some(QpState::Rtr));
+        assert_eq!(attr.path().dgid(), Some([7; 16]));
+        assert_eq!(attr.path().dlid(), 0);
+        assert_eq!(attr.alternate_path(), (Path::lid(1, 77), 9, 14));
+        assert_eq!(attr.state(), Some(QpState::Rtr));
+        assert_eq!(attr.path_mtu(), Some(Mtu::Mtu4096));
+        assert_eq!(attr.access(), Access::REMOTE_READ | Access::REMOTE_WRITE);
+    }
+
+    #[test]
+    fn every_part_of_a_path_survives_the_way_through_the_verbs_api() {
+        let path = Path::gid(1, [9; 16], 3)
+            .with_traffic_class(0x6a)
+            .with_flow_label(0xabcde)
+            .with_hop_limit(7)
+            .with_src_path_bits(5)
+            .with_static_rate(2)
+            .with_sl(6);
+        let path = Path::from_ibv(&path.to_ibv());
+        assert_eq!(path.traffic_class(), Some(0x6a));
+        assert_eq!(path.flow_label(), Some(0xabcde));
+        assert_eq!(path.hop_limit(), Some(7));
+        assert_eq!((path.src_path_bits(), path.static_rate()), (5, 2));
+        assert_eq!((path.sl(), path.port(), path.sgid_index()), (6, 1, Some(3)));
+        assert_eq!(Path::lid(1, 2).with_traffic_class(3).traffic_class(), None);
+        assert_eq!(Mtu::from_raw(5).map(Mtu::bytes), Some(4096));
+        assert_eq!((Mtu::from_raw(0), Mtu::from_raw(6)), (None, None));
     }
 
     #[test]

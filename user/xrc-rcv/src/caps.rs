@@ -5,7 +5,7 @@
 use crate::channel::EventType;
 use crate::uapi::{XRC_RCV_ALLOC_LIFETIME_DOMAIN, xrc_rcv_caps};
 
-/// What the kernel and a device offer; see [`Context::query_caps`](crate::Context::query_caps).
+/// What the kernel and a device offer; see [`Device::query_caps`](crate::Device::query_caps).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caps(pub(crate) xrc_rcv_caps);
 
@@ -34,6 +34,12 @@ impl Caps {
     /// How many receive QPs of one user can exist on all devices, if that is limited.
     pub fn max_qps_per_user(&self) -> Option<u32> {
         (self.0.max_qps_per_user != 0).then_some(self.0.max_qps_per_user)
+    }
+
+    /// How many registrations a receive QP can have, if that is limited.
+    pub fn max_registrations_per_qp(&self) -> Option<u32> {
+        let most = self.0.max_registrations_per_qp;
+        (most != 0).then_some(most)
     }
 
     /// The kernel's own struct.

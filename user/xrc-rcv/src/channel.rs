@@ -2,16 +2,17 @@
 
 //! Event channels: file descriptors from which the events of receive QPs are read.
 //!
-//! A channel is owned by whoever created it and dies when closed. The kernel keeps at most one
-//! unread record per registration and event type and counts repetitions in it, so a channel that
-//! nobody reads neither grows nor loses anything.
+//! The kernel keeps at most one unread record per registration and event type and counts repetitions
+//! in it, so a channel that is not read neither grows nor loses anything. Its records have the size
+//! that its creator asked for; readers may know longer or shorter ones.
 
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result};
+use crate::error::{Cause, Error, Result};
 use crate::uapi::{XRC_RCV_EVENT_QP_GONE, xrc_rcv_event};
 
 /// The type of an event: `enum ibv_event_type` and [`EventType::QP_GONE`].
@@ -82,7 +83,7 @@ impl fmt::Display for EventType {
 pub struct Event(xrc_rcv_event);
 
 impl Event {
-    /// What was given when the registration was made.
+    /// What was given with the registration.
     pub fn cookie(&self) -> u64 {
         self.0.cookie
     }
@@ -123,53 +124,143 @@ impl fmt::Display for Event {
     }
 }
 
-/// Records read at once.
-pub type Events = std::vec::IntoIter<Event>;
+/// Events read at once.
+#[derive(Clone, Debug)]
+pub struct Events(std::vec::IntoIter<Event>);
+
+impl Iterator for Events {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        self.0.next()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
+impl ExactSizeIterator for Events {}
 
 /// A file descriptor from which the events of registrations are read; poll it for input.
 #[derive(Debug)]
 pub struct EventChannel {
     fd: OwnedFd,
+    /// The size of the channel's records.
+    event_size: usize,
+    /// The name of the device, for errors.
+    device: Option<Arc<str>>,
 }
 
 impl EventChannel {
-    /// How many records [`wait`](Self::wait) takes at once.
+    /// How many records [`wait`](Self::wait) takes at once, or are copied at once.
     const BATCH: usize = 64;
 
-    /// Reads as many records as there are and fit into `events`, and says how many.
+    /// A channel that was created elsewhere, with records of `event_size` bytes.
+    pub fn from_fd(fd: OwnedFd, event_size: usize) -> EventChannel {
+        EventChannel {
+            fd,
+            event_size,
+            device: None,
+        }
+    }
+
+    pub(crate) fn of_device(mut self, device: Arc<str>) -> EventChannel {
+        self.device = Some(device);
+        self
+    }
+
+    /// The size of the channel's records, in bytes.
+    pub fn event_size(&self) -> usize {
+        self.event_size
+    }
+
+    /// Reads as many events as there are and fit into `events`, and says how many.
     ///
     /// Waits for the first one, unless the channel is non-blocking.
     ///
     /// # Errors
     ///
     /// `EAGAIN` if the channel is non-blocking and has none, `EIO` if the device is gone and all
-    /// records are read, `EINTR`.
+    /// events are read, `EINTR`.
     pub fn read(&self, events: &mut [Event]) -> Result<usize> {
+        let length = size_of_val(events);
         // SAFETY: `events` is writable for its size, and any bytes are valid `Event`s.
+        let places =
+            unsafe { std::slice::from_raw_parts_mut(events.as_mut_ptr().cast::<u8>(), length) };
+        self.read_records(places, size_of::<Event>())
+            .map_err(|cause| self.error(cause))
+    }
+
+    /// As [`read`](Self::read), into `places` of `size` bytes each, each a `struct xrc_rcv_event` of
+    /// any length. It gets as much of a record as both it and the channel's creator know; the rest is cleared.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read); `EINVAL` if there is no place.
+    pub fn read_records(
+        &self,
+        places: &mut [u8],
+        size: usize,
+    ) -> std::result::Result<usize, Cause> {
+        let fit = places.len().checked_div(size).unwrap_or(0);
+        if fit == 0 || self.event_size == 0 {
+            return Err(Cause::Os(libc::EINVAL));
+        }
+        if size == self.event_size {
+            return Ok(self.read_bytes(places)? / size);
+        }
+        let mut records = vec![0; fit.min(Self::BATCH) * self.event_size];
+        let count = self.read_bytes(&mut records)? / self.event_size;
+        let known = size.min(self.event_size);
+        let records = records.chunks_exact(self.event_size).take(count);
+        for (place, record) in places.chunks_exact_mut(size).zip(records) {
+            place[..known].copy_from_slice(&record[..known]);
+            place[known..].fill(0);
+        }
+        Ok(count)
+    }
+
+    fn read_bytes(&self, places: &mut [u8]) -> std::result::Result<usize, Cause> {
+        // SAFETY: `places` is writable for its size.
         let read = unsafe {
             libc::read(
                 self.fd.as_raw_fd(),
-                events.as_mut_ptr().cast(),
-                size_of_val(events),
+                places.as_mut_ptr().cast(),
+                places.len(),
             )
         };
-        usize::try_from(read)
-            .map(|bytes| bytes / size_of::<Event>())
-            .map_err(|_| Error::last())
+        usize::try_from(read).map_err(|_| Cause::last())
     }
 
-    /// Waits until there are events, and returns them. On a non-blocking channel there may be none.
-    pub fn wait(&self) -> Result<Events> {
+    /// Waits until there are events, for no longer than `timeout` if given, and returns them; there
+    /// are none if the time is up, or the channel is non-blocking.
+    ///
+    /// Each event is given to one reader. With several readers of one channel, those that wait with
+    /// a timeout need it to be non-blocking, or may wait longer for an event that another took.
+    ///
+    /// # Errors
+    ///
+    /// `EIO` if the device is gone and all events are read.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<Events> {
+        let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut events = vec![Event::default(); Self::BATCH];
         let count = loop {
+            if end.is_some() {
+                match poll_until(self.fd.as_fd(), end) {
+                    Ok(true) => {}
+                    Ok(false) => break 0,
+                    Err(cause) => return Err(self.error(cause)),
+                }
+            }
             match self.read(&mut events) {
-                Err(Error::Os(libc::EINTR)) => continue,
-                Err(Error::Os(libc::EAGAIN)) => break 0,
+                Err(error) if error.errno() == libc::EINTR => continue,
+                Err(error) if error.errno() == libc::EAGAIN => break 0,
                 result => break result?,
             }
         };
         events.truncate(count);
-        Ok(events.into_iter())
+        Ok(Events(events.into_iter()))
     }
 
     /// Makes reads return instead of waiting, or wait again.
@@ -189,6 +280,43 @@ impl EventChannel {
         match unsafe { libc::fcntl(fd, libc::F_SETFL, flags) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    fn error(&self, cause: Cause) -> Error {
+        let device = self
+            .device
+            .clone()
+            .unwrap_or_else(|| "event channel".into());
+        Error::new(&device, "read events", cause)
+    }
+}
+
+/// Whether `fd` has input before `end`, if there is one.
+pub(crate) fn poll_until(
+    fd: BorrowedFd<'_>,
+    end: Option<Instant>,
+) -> std::result::Result<bool, Cause> {
+    loop {
+        let mut poll = libc::pollfd {
+            fd: fd.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // Rounded up, so that the time is up when poll() says so.
+        let left = end.map_or(-1, |end| {
+            let left = end.saturating_duration_since(Instant::now());
+            left.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32
+        });
+        // SAFETY: `poll` is one descriptor.
+        match unsafe { libc::poll(&mut poll, 1, left) } {
+            0 if end.is_some_and(|end| Instant::now() >= end) => return Ok(false),
+            1 => return Ok(true),
+            0 => {}
+            _ => match Cause::last() {
+                Cause::Os(libc::EINTR) => {}
+                cause => return Err(cause),
+            },
         }
     }
 }
@@ -211,9 +339,9 @@ impl IntoRawFd for EventChannel {
     }
 }
 
-impl From<OwnedFd> for EventChannel {
-    fn from(fd: OwnedFd) -> EventChannel {
-        EventChannel { fd }
+impl From<EventChannel> for OwnedFd {
+    fn from(channel: EventChannel) -> OwnedFd {
+        channel.fd
     }
 }
 
@@ -223,18 +351,20 @@ mod tests {
     use std::io::Write;
     use std::os::fd::FromRawFd;
 
-    fn pipe() -> (EventChannel, std::fs::File) {
+    fn pipe(event_size: usize) -> (EventChannel, std::fs::File) {
         let mut fds = [0; 2];
         // SAFETY: `fds` has room for the two descriptors.
         assert_eq!(unsafe { libc::pipe(fds.as_mut_ptr()) }, 0);
         // SAFETY: Both are new and nobody else's.
         unsafe {
             (
-                EventChannel::from(OwnedFd::from_raw_fd(fds[0])),
+                EventChannel::from_fd(OwnedFd::from_raw_fd(fds[0]), event_size),
                 std::fs::File::from_raw_fd(fds[1]),
             )
         }
     }
+
+    const SIZE: usize = size_of::<xrc_rcv_event>();
 
     fn record(qpn: u32, event_type: u32, count: u32) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -248,10 +378,10 @@ mod tests {
 
     #[test]
     fn records_are_decoded() {
-        let (channel, mut kernel) = pipe();
+        let (channel, mut kernel) = pipe(SIZE);
         kernel.write_all(&record(0x11, 3, 1)).unwrap();
         kernel.write_all(&record(0x12, 63, 9)).unwrap();
-        let events: Vec<Event> = channel.wait().unwrap().collect();
+        let events: Vec<Event> = channel.wait(None).unwrap().collect();
         assert_eq!(events.len(), 2);
         assert_eq!(events[0].cookie(), 42);
         assert_eq!(events[0].first(), Duration::from_millis(1500));
@@ -262,13 +392,63 @@ mod tests {
 
     #[test]
     fn a_nonblocking_channel_may_have_none() {
-        let (channel, _kernel) = pipe();
+        let (channel, _kernel) = pipe(SIZE);
         channel.set_nonblocking(true).unwrap();
-        assert_eq!(channel.wait().unwrap().count(), 0);
+        assert_eq!(channel.wait(None).unwrap().count(), 0);
+        let error = channel.read(&mut [Event::default()]).unwrap_err();
+        assert_eq!(error.cause(), Cause::Os(libc::EAGAIN));
+    }
+
+    #[test]
+    fn longer_records_are_stepped_through_by_their_size() {
+        let (channel, mut kernel) = pipe(SIZE + 16);
+        for qpn in [0x11, 0x12, 0x13] {
+            kernel.write_all(&record(qpn, 3, 1)).unwrap();
+            kernel.write_all(&[0xff; 16]).unwrap();
+        }
+        let mut two = [Event::default(); 2];
+        assert_eq!(channel.read(&mut two).unwrap(), 2);
+        assert_eq!([two[0].qp_num(), two[1].qp_num()], [0x11, 0x12]);
+        let rest: Vec<Event> = channel.wait(None).unwrap().collect();
+        assert_eq!(rest.len(), 1);
+        assert_eq!(rest[0].to_string(), "QP_ACCESS_ERR on QP 0x13");
+        // A reader that knows them gets them whole.
+        kernel.write_all(&record(0x14, 3, 1)).unwrap();
+        kernel.write_all(&[0xff; 16]).unwrap();
+        let mut place = [0; SIZE + 16];
+        assert_eq!(channel.read_records(&mut place, SIZE + 16), Ok(1));
+        assert_eq!(place[SIZE..], [0xff; 16]);
+    }
+
+    #[test]
+    fn what_shorter_records_do_not_have_is_zero() {
+        let (channel, mut kernel) = pipe(SIZE - 8);
+        for qpn in [0x11, 0x12] {
+            kernel.write_all(&record(qpn, 3, 1)[..SIZE - 8]).unwrap();
+        }
+        let mut places = [0xaa; 2 * SIZE + 8];
+        assert_eq!(channel.read_records(&mut places, SIZE), Ok(2));
+        for (place, qpn) in places.chunks_exact(SIZE).zip([0x11, 0x12]) {
+            assert_eq!(place[..SIZE - 8], record(qpn, 3, 1)[..SIZE - 8]);
+            assert_eq!(place[SIZE - 8..], [0; 8]);
+        }
+        assert_eq!(places[2 * SIZE..], [0xaa; 8]);
         assert_eq!(
-            channel.read(&mut [Event::default()]),
-            Err(Error::Os(libc::EAGAIN))
+            channel.read_records(&mut places[..4], SIZE),
+            Err(Cause::Os(libc::EINVAL))
         );
+    }
+
+    #[test]
+    fn waiting_has_an_end() {
+        let (channel, mut kernel) = pipe(SIZE);
+        let (begin, time) = (Instant::now(), Duration::from_millis(20));
+        assert_eq!(channel.wait(Some(time)).unwrap().count(), 0);
+        assert!(begin.elapsed() >= time);
+        kernel.write_all(&record(0x11, 3, 1)).unwrap();
+        assert_eq!(channel.wait(Some(Duration::MAX)).unwrap().len(), 1);
+        let fd = OwnedFd::from(channel);
+        assert!(fd.as_raw_fd() >= 0);
     }
 
     #[test]

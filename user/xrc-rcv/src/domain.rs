@@ -1,284 +1,178 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! An XRC domain that the caller holds, and the receive QPs in it.
+//! An XRC domain that the process holds, and the receive QPs in it.
 //!
-//! The domain is an `ibv_xrcd` of libibverbs or of another binding; a [`Domain`] borrows it. Holding
-//! it is the authority for everything here: a QP number alone is none.
+//! Holding the domain is the authority for everything here: a QP number alone is none.
 
-use std::os::fd::AsFd;
-use std::sync::Mutex;
+use std::any::Any;
+use std::fmt;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
 
-use crate::attr::{QpAttr, QpState};
-use crate::channel::EventChannel;
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::ffi;
+use crate::attr::QpAttr;
+use crate::borrowed;
+use crate::device::Device;
+use crate::error::{Cause, Result};
+use crate::ffi::{self, ibv_xrcd};
+use crate::receive_qp::{AllocOptions, QpInfo, RegisterOptions};
 use crate::registration::Registration;
-use crate::uapi::*;
-use crate::uverbs::Command;
+use crate::uapi::xrc_rcv_qp_info;
 
-/// What keeps a receive QP alive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Lifetime {
-    /// Destroyed with its last registration.
-    #[default]
-    Registrations = XRC_RCV_LIFETIME_REGISTRATIONS,
-    /// Destroyed with its domain's last close, or by [`Domain::destroy`].
-    Domain = XRC_RCV_LIFETIME_DOMAIN,
-}
-
-impl Lifetime {
-    /// The lifetime's name as the kernel spells it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Lifetime::Registrations => "registrations",
-            Lifetime::Domain => "domain",
-        }
-    }
-}
-
-/// A receive QP as seen from its domain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QpInfo(xrc_rcv_qp_info);
-
-impl QpInfo {
-    /// The QP's number.
-    pub fn qp_num(&self) -> u32 {
-        self.0.qpn
-    }
-
-    /// The QP's state, if this version of the crate knows it.
-    pub fn state(&self) -> Option<QpState> {
-        QpState::from_raw(self.0.state)
-    }
-
-    /// What keeps the QP alive.
-    pub fn lifetime(&self) -> Lifetime {
-        match self.0.lifetime {
-            XRC_RCV_LIFETIME_DOMAIN => Lifetime::Domain,
-            _ => Lifetime::Registrations,
-        }
-    }
-
-    /// How many files and kernel users are registered with the QP.
-    pub fn registrations(&self) -> u32 {
-        self.0.registrations
-    }
-
-    /// The kernel's own struct.
-    pub fn as_raw(&self) -> &xrc_rcv_qp_info {
-        &self.0
-    }
-}
-
-/// How to register with a receive QP.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RegisterOptions<'channel> {
-    channel: Option<&'channel EventChannel>,
-    cookie: u64,
-}
-
-impl<'channel> RegisterOptions<'channel> {
-    /// No channel, cookie 0.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Delivers the QP's events to `channel`. Without one, and if nobody else has one either, they
-    /// go to the kernel log.
-    pub fn channel(mut self, channel: &'channel EventChannel) -> Self {
-        self.channel = Some(channel);
-        self
-    }
-
-    /// Comes back in every event of this registration.
-    pub fn cookie(mut self, cookie: u64) -> Self {
-        self.cookie = cookie;
-        self
-    }
-}
-
-/// How to create a receive QP.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct AllocOptions<'channel> {
-    register: RegisterOptions<'channel>,
-    flags: u32,
-    attr: Option<QpAttr>,
-}
-
-impl<'channel> AllocOptions<'channel> {
-    /// A QP in RESET that dies with its last registration, without a channel.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// See [`RegisterOptions::channel`].
-    pub fn channel(mut self, channel: &'channel EventChannel) -> Self {
-        self.register = self.register.channel(channel);
-        self
-    }
-
-    /// See [`RegisterOptions::cookie`].
-    pub fn cookie(mut self, cookie: u64) -> Self {
-        self.register = self.register.cookie(cookie);
-        self
-    }
-
-    /// What keeps the QP alive.
-    pub fn lifetime(mut self, lifetime: Lifetime) -> Self {
-        self.flags = match lifetime {
-            Lifetime::Registrations => 0,
-            Lifetime::Domain => XRC_RCV_ALLOC_LIFETIME_DOMAIN,
-        };
-        self
-    }
-
-    /// Flags as the kernel defines them; it refuses those it does not know.
-    pub fn flags(mut self, flags: u32) -> Self {
-        self.flags = flags;
-        self
-    }
-
-    /// Takes the QP as far as `attr` goes: to INIT, or to RTR.
-    pub fn attr(mut self, attr: QpAttr) -> Self {
-        self.attr = Some(attr);
-        self
-    }
-}
-
-/// An XRC domain that the caller holds.
+/// An XRC domain held open; clones are the same one, and it is closed with the last of them and of
+/// what was made through it.
 ///
-/// What is made through it cannot outlive it:
+/// # Examples
 ///
-/// ```compile_fail,E0505
-/// # use xrc_rcv::{AllocOptions, Registration, verbs::{Device, OpenDomain}};
-/// fn leave_before_registration(open: OpenDomain<'_>) -> xrc_rcv::Result<()> {
-///     let qp: Registration<'_> = open.domain()?.alloc(&AllocOptions::new())?;
-///     drop(open);
-///     qp.unregister()
+/// A server keeps everything in one struct, in any order, and hands parts of it to threads:
+///
+/// ```no_run
+/// use xrc_rcv::{AllocOptions, Device, Domain, EventChannel, RegisterOptions, Registration};
+///
+/// struct Server {
+///     device: Device,
+///     domain: Domain,
+///     channel: EventChannel,
+///     registrations: Vec<Registration>,
+/// }
+///
+/// impl Server {
+///     fn new(device: Device, path: &str) -> xrc_rcv::Result<Server> {
+///         let domain = device.open_domain_at(path)?;
+///         let channel = device.create_event_channel()?;
+///         let first = domain.alloc(&AllocOptions::new().channel(&channel))?;
+///         Ok(Server { device, domain, channel, registrations: vec![first] })
+///     }
+///
+///     fn watch(&self) -> std::thread::JoinHandle<()> {
+///         let domain = self.domain.clone();
+///         std::thread::spawn(move || {
+///             for qp in domain.receive_qps().flatten() {
+///                 println!("{:#x}", qp.qp_num());
+///             }
+///         })
+///     }
 /// }
 /// ```
-///
-/// nor can the domain outlive its device:
-///
-/// ```compile_fail,E0505
-/// # use xrc_rcv::verbs::Device;
-/// fn close_device_before_domain(device: Device) -> xrc_rcv::Result<()> {
-///     let open = device.open_domain(None)?;
-///     drop(device);
-///     open.domain().map(drop)
-/// }
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct Domain<'file> {
-    context: Context<'file>,
-    handle: u32,
+#[derive(Clone)]
+pub struct Domain(Arc<Inner>);
+
+struct Inner {
+    xrcd: NonNull<ibv_xrcd>,
+    /// Whether the domain was opened here, and is still to be closed.
+    to_be_closed: bool,
+    /// Keeps others from closing the domain.
+    _owner: Option<Box<dyn Any + Send + Sync>>,
+    /// The last to be dropped.
+    device: Device,
 }
 
-impl<'file> Domain<'file> {
-    /// The domain of an `ibv_xrcd`.
+// SAFETY: libibverbs' objects may be used from any thread.
+unsafe impl Send for Inner {}
+// SAFETY: As above, and from several at once.
+unsafe impl Sync for Inner {}
+
+impl Domain {
+    /// The domain that another binding has opened on `device`.
     ///
-    /// The public struct lacks the handle, so it is read from rdma-core's private extension and
-    /// shown to the kernel, which knows the domains of this file, before anything is done with it.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::UnknownDomain`] if the kernel knows no such domain, and those of
-    /// [`Context::query_caps`].
+    /// `owner` is dropped when the domain is no longer used, after everything made through it.
     ///
     /// # Safety
     ///
-    /// `xrcd` came from `ibv_open_xrcd()` or its like, and stays open for `'file`, its context too.
-    pub unsafe fn from_ibv(xrcd: *const ffi::ibv_xrcd) -> Result<Domain<'file>> {
-        // SAFETY: `xrcd` is a live `ibv_xrcd` by the caller's word, which every version of rdma-core
-        // with XRC allocates as a `verbs_xrcd`.
-        let (context, handle) = unsafe {
-            let verbs_xrcd = xrcd.cast::<ffi::verbs_xrcd>();
-            (Context::from_ibv((*xrcd).context)?, (*verbs_xrcd).handle)
+    /// `xrcd` came from `ibv_open_xrcd()` or its like on the context of `device`, and stays open at
+    /// least until `owner` is dropped.
+    pub unsafe fn from_ibv(
+        device: &Device,
+        xrcd: NonNull<ibv_xrcd>,
+        owner: impl Send + Sync + 'static,
+    ) -> Domain {
+        Domain(Arc::new(Inner {
+            xrcd,
+            to_be_closed: false,
+            _owner: Some(Box::new(owner)),
+            device: device.clone(),
+        }))
+    }
+
+    pub(crate) fn open(
+        device: &Device,
+        file: Option<BorrowedFd<'_>>,
+        oflags: i32,
+    ) -> borrowed::Result<Domain> {
+        let mut init_attr = ffi::ibv_xrcd_init_attr {
+            comp_mask: ffi::IBV_XRCD_INIT_ATTR_FD | ffi::IBV_XRCD_INIT_ATTR_OFLAGS,
+            fd: file.map_or(-1, |file| file.as_raw_fd()),
+            oflags,
         };
-        let domain = Domain { context, handle };
-        let key = (xrcd.addr(), handle);
-        if !VERIFIED.lock().unwrap().contains(&key) {
-            domain.verify()?;
-            let mut verified = VERIFIED.lock().unwrap();
-            verified.rotate_right(1);
-            verified[0] = key;
+        let open_xrcd = device
+            .xrc_ops()
+            .and_then(|ops| ops.open_xrcd)
+            .ok_or(Cause::Os(libc::EOPNOTSUPP))?;
+        // SAFETY: The provider's function is given its own context and a valid attribute.
+        let xrcd = unsafe { open_xrcd(device.as_ibv(), &mut init_attr) };
+        Ok(Domain(Arc::new(Inner {
+            xrcd: NonNull::new(xrcd).ok_or_else(Cause::last)?,
+            to_be_closed: true,
+            _owner: None,
+            device: device.clone(),
+        })))
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    /// The domain for calls that this crate does not wrap.
+    pub fn as_ibv(&self) -> *mut ibv_xrcd {
+        self.0.xrcd.as_ptr()
+    }
+
+    pub(crate) fn borrowed(&self) -> borrowed::Result<borrowed::Domain<'_>> {
+        // SAFETY: The domain and its device are open as long as `self` is, which the result borrows.
+        unsafe { borrowed::Domain::from_ibv(self.as_ibv()) }
+    }
+
+    /// Closes the domain, and says whether that succeeded. Dropping it does the same silently.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` while a clone, a registration or an SRQ of this crate uses the domain, which is closed
+    /// with the last of them; and while the process has other SRQs or QPs in it: it then stays open
+    /// until the device is closed.
+    pub fn close(self) -> Result<()> {
+        let error = self.device().error("close the domain");
+        let inner = Arc::into_inner(self.0);
+        let mut inner = inner.ok_or_else(|| error(Cause::Os(libc::EBUSY)))?;
+        match inner.close() {
+            0 => Ok(()),
+            errno => Err(error(Cause::Os(errno))),
         }
-        Ok(domain)
     }
 
-    /// The domain with this uverbs handle.
-    pub fn from_handle(context: Context<'file>, handle: u32) -> Domain<'file> {
-        Domain { context, handle }
-    }
-
-    /// The file through which the domain is held.
-    pub fn context(&self) -> Context<'file> {
-        self.context
-    }
-
-    fn verify(&self) -> Result<()> {
-        let mut count = 0u32;
-        Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QUERY_DOMAIN)
-            .handle(XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE, self.handle)
-            .output(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT, &mut count)
-            .execute(self.context.as_fd())
-            .map_err(|error| match error {
-                Error::Os(libc::ENOENT | libc::EINVAL | libc::EBADF) => Error::UnknownDomain,
-                error => error,
-            })
-    }
-
-    /// Creates a receive QP and registers the caller with it.
+    /// Creates a receive QP and registers with it.
     ///
     /// # Errors
     ///
     /// `EINVAL` for attributes that are missing or wrong, `EDQUOT` over a limit (see
     /// [`Caps`](crate::Caps)), `ENOMEM`, and the provider's own.
-    pub fn alloc(&self, options: &AllocOptions<'_>) -> Result<Registration<'file>> {
-        let mut qp_num = 0;
-        let mut command = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_ALLOC)
-            .new_object(XRC_RCV_ATTR_QP_ALLOC_HANDLE)
-            .handle(XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE, self.handle)
-            .input_opt(
-                XRC_RCV_ATTR_QP_ALLOC_ATTR,
-                options.attr.as_ref().map(|attr| &attr.0),
-            )
-            .fd_opt(
-                XRC_RCV_ATTR_QP_ALLOC_CHANNEL,
-                options.register.channel.map(|c| c.as_fd()),
-            )
-            .input(XRC_RCV_ATTR_QP_ALLOC_COOKIE, &options.register.cookie)
-            .output(XRC_RCV_ATTR_QP_ALLOC_RESP_QPN, &mut qp_num);
-        if options.flags != 0 {
-            command = command.input(XRC_RCV_ATTR_QP_ALLOC_FLAGS, &options.flags);
-        }
-        let handle = command.execute_new(self.context.as_fd())?;
-        Ok(Registration::from_handle(self.context, handle, qp_num))
+    pub fn alloc(&self, options: &AllocOptions<'_>) -> Result<Registration> {
+        self.borrowed()
+            .and_then(|domain| domain.alloc(options))
+            .map(|registration| Registration::of(self, registration))
+            .map_err(self.device().error("alloc a receive QP"))
     }
 
-    /// Registers the caller with an existing receive QP of this domain.
+    /// Registers with an existing receive QP of this domain.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the domain has no such QP, `EEXIST` if this file is registered already.
-    pub fn register(
-        &self,
-        qp_num: u32,
-        options: &RegisterOptions<'_>,
-    ) -> Result<Registration<'file>> {
-        let handle = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_REG)
-            .new_object(XRC_RCV_ATTR_QP_REG_HANDLE)
-            .handle(XRC_RCV_ATTR_QP_REG_XRCD_HANDLE, self.handle)
-            .input(XRC_RCV_ATTR_QP_REG_QPN, &qp_num)
-            .fd_opt(
-                XRC_RCV_ATTR_QP_REG_CHANNEL,
-                options.channel.map(|c| c.as_fd()),
-            )
-            .input(XRC_RCV_ATTR_QP_REG_COOKIE, &options.cookie)
-            .execute_new(self.context.as_fd())?;
-        Ok(Registration::from_handle(self.context, handle, qp_num))
+    /// `EINVAL` if the domain has no such QP, `EEXIST` if this open device is registered already.
+    pub fn register(&self, qp_num: u32, options: &RegisterOptions<'_>) -> Result<Registration> {
+        self.borrowed()
+            .and_then(|domain| domain.register(qp_num, options))
+            .map(|registration| Registration::of(self, registration))
+            .map_err(|cause| self.error("register with receive QP", qp_num, cause))
     }
 
     /// Modifies a receive QP; the caller need not be registered with it.
@@ -287,11 +181,9 @@ impl<'file> Domain<'file> {
     ///
     /// `EINVAL` if the domain has no such QP, or its state does not allow this.
     pub fn modify(&self, qp_num: u32, attr: &QpAttr) -> Result<()> {
-        Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_MODIFY)
-            .handle(XRC_RCV_ATTR_QP_MODIFY_XRCD_HANDLE, self.handle)
-            .input(XRC_RCV_ATTR_QP_MODIFY_QPN, &qp_num)
-            .input(XRC_RCV_ATTR_QP_MODIFY_ATTR, &attr.0)
-            .execute(self.context.as_fd())
+        self.borrowed()
+            .and_then(|domain| domain.modify(qp_num, attr))
+            .map_err(|cause| self.error("modify receive QP", qp_num, cause))
     }
 
     /// All attributes of a receive QP; the caller need not be registered with it.
@@ -300,28 +192,21 @@ impl<'file> Domain<'file> {
     ///
     /// `EINVAL` if the domain has no such QP.
     pub fn query(&self, qp_num: u32) -> Result<(QpAttr, QpInfo)> {
-        let mut attr = ib_uverbs_qp_attr::default();
-        let mut info = xrc_rcv_qp_info::default();
-        Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_QUERY)
-            .handle(XRC_RCV_ATTR_QP_QUERY_XRCD_HANDLE, self.handle)
-            .input(XRC_RCV_ATTR_QP_QUERY_QPN, &qp_num)
-            .output(XRC_RCV_ATTR_QP_QUERY_RESP_ATTR, &mut attr)
-            .output(XRC_RCV_ATTR_QP_QUERY_RESP_INFO, &mut info)
-            .execute(self.context.as_fd())?;
-        Ok((QpAttr(attr), QpInfo(info)))
+        self.borrowed()
+            .and_then(|domain| domain.query(qp_num))
+            .map_err(|cause| self.error("query receive QP", qp_num, cause))
     }
 
-    /// Destroys a receive QP of [`Lifetime::Domain`].
+    /// Destroys a receive QP of [`Lifetime::Domain`](crate::Lifetime::Domain).
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the domain has no such QP or it is not of that lifetime, `EBUSY` if anybody else
-    /// is registered with it.
+    /// `EINVAL` if the domain has no such QP or it is not of that lifetime, `EBUSY` if another open
+    /// device is registered with it.
     pub fn destroy(&self, qp_num: u32) -> Result<()> {
-        Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_DESTROY)
-            .handle(XRC_RCV_ATTR_QP_DESTROY_XRCD_HANDLE, self.handle)
-            .input(XRC_RCV_ATTR_QP_DESTROY_QPN, &qp_num)
-            .execute(self.context.as_fd())
+        self.borrowed()
+            .and_then(|domain| domain.destroy(qp_num))
+            .map_err(|cause| self.error("destroy receive QP", qp_num, cause))
     }
 
     /// Fills `infos` with the receive QPs of the domain in ascending order of their numbers, those
@@ -331,53 +216,67 @@ impl<'file> Domain<'file> {
         after: Option<u32>,
         infos: &mut [xrc_rcv_qp_info],
     ) -> Result<(usize, u32)> {
-        // An attribute's length is 16 bits; a longer array is as good as a longest.
-        let fits = infos
-            .len()
-            .min(usize::from(u16::MAX) / size_of::<xrc_rcv_qp_info>());
-        let (mut count, mut total) = (0u32, 0u32);
-        let mut command = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QUERY_DOMAIN)
-            .handle(XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE, self.handle)
-            .input_opt(XRC_RCV_ATTR_QUERY_DOMAIN_AFTER_QPN, after.as_ref())
-            .output(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT, &mut count)
-            .output(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_TOTAL, &mut total);
-        if fits != 0 {
-            let infos = &mut infos[..fits];
-            command = command.output_slice(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO, infos);
-        }
-        command.execute(self.context.as_fd())?;
-        Ok((fits.min(count as usize), total))
+        self.borrowed()
+            .and_then(|domain| domain.query_page(after, infos))
+            .map_err(self.device().error("list the receive QPs"))
     }
 
     /// The receive QPs of the domain, in ascending order of their numbers.
     ///
     /// QPs that come or go meanwhile may or may not be listed; all others are, once.
-    pub fn receive_qps(&self) -> QpInfos<'file> {
+    pub fn receive_qps(&self) -> QpInfos {
         QpInfos {
-            domain: *self,
+            domain: self.clone(),
             after: None,
             page: Vec::new().into_iter(),
             done: false,
         }
     }
+
+    pub(crate) fn error(&self, operation: &'static str, qp_num: u32, cause: Cause) -> crate::Error {
+        self.device().error(operation)(cause).of_qp(qp_num)
+    }
 }
 
-/// How many domains are remembered as verified; more are verified again now and then.
-const REMEMBERED: usize = 16;
+impl Inner {
+    /// Returns 0 or an errno.
+    fn close(&mut self) -> i32 {
+        if !std::mem::take(&mut self.to_be_closed) {
+            return 0;
+        }
+        match self.device.xrc_ops().and_then(|ops| ops.close_xrcd) {
+            // SAFETY: The provider's function is given its own domain, which only `self` has, and
+            // which is closed once.
+            Some(close_xrcd) => unsafe { close_xrcd(self.xrcd.as_ptr()) },
+            None => libc::EOPNOTSUPP,
+        }
+    }
+}
 
-/// `ibv_xrcd`s that were seen to hold their handle where it is looked for.
-static VERIFIED: Mutex<[(usize, u32); REMEMBERED]> = Mutex::new([(0, 0); REMEMBERED]);
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl fmt::Debug for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Domain")
+            .field("device", &self.device().name())
+            .finish_non_exhaustive()
+    }
+}
 
 /// Iterator over the receive QPs of a domain.
 #[derive(Debug)]
-pub struct QpInfos<'file> {
-    domain: Domain<'file>,
+pub struct QpInfos {
+    domain: Domain,
     after: Option<u32>,
     page: std::vec::IntoIter<xrc_rcv_qp_info>,
     done: bool,
 }
 
-impl Iterator for QpInfos<'_> {
+impl Iterator for QpInfos {
     type Item = Result<QpInfo>;
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -4,17 +4,21 @@
 //! them.
 //!
 //! All are part of libibverbs' stable ABI except [`verbs_xrcd`], which is private to it; see
-//! [`Domain::from_ibv`](crate::Domain::from_ibv) for how that is made sure of. The test `layout`
+//! [`borrowed::Domain::from_ibv`](crate::borrowed::Domain::from_ibv) for what checks it. A test of the workspace
 //! compares sizes and offsets with the installed headers. Pointers of other bindings of the same C
 //! structs are cast to these.
 
 #![allow(non_camel_case_types, missing_docs)]
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
+/// `struct ibv_device` up to its name.
 #[repr(C)]
 pub struct ibv_device {
-    _private: [u8; 0],
+    pub _ops: [*mut c_void; 2],
+    pub node_type: c_int,
+    pub transport_type: c_int,
+    pub name: [c_char; 64],
 }
 
 /// `struct ibv_context` up to the descriptors; the lock that follows is libibverbs' own.
@@ -195,6 +199,127 @@ pub struct ibv_async_event {
     pub event_type: c_uint,
 }
 
+#[repr(C)]
+pub struct ibv_cq {
+    _private: [u8; 0],
+}
+
+/// `struct ibv_srq` up to its lock.
+#[repr(C)]
+pub struct ibv_srq {
+    pub context: *mut ibv_context,
+    pub srq_context: *mut c_void,
+    pub pd: *mut ibv_pd,
+    pub handle: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ibv_srq_attr {
+    pub max_wr: u32,
+    pub max_sge: u32,
+    pub srq_limit: u32,
+}
+
+/// `struct ibv_srq_init_attr_ex` up to its XRC part, with room for what follows.
+#[repr(C)]
+pub struct ibv_srq_init_attr_ex {
+    pub srq_context: *mut c_void,
+    pub attr: ibv_srq_attr,
+    pub comp_mask: u32,
+    pub srq_type: c_uint,
+    pub pd: *mut ibv_pd,
+    pub xrcd: *mut ibv_xrcd,
+    pub cq: *mut ibv_cq,
+    pub _rest: [u64; 4],
+}
+
+impl ibv_srq_init_attr_ex {
+    /// How to create an SRQ in an XRC domain; its size is 0 until it is set.
+    pub fn xrc(pd: *mut ibv_pd, xrcd: *mut ibv_xrcd, cq: *mut ibv_cq) -> ibv_srq_init_attr_ex {
+        ibv_srq_init_attr_ex {
+            srq_context: std::ptr::null_mut(),
+            attr: ibv_srq_attr {
+                max_wr: 0,
+                max_sge: 0,
+                srq_limit: 0,
+            },
+            comp_mask: IBV_SRQ_INIT_ATTR_TYPE
+                | IBV_SRQ_INIT_ATTR_PD
+                | IBV_SRQ_INIT_ATTR_XRCD
+                | IBV_SRQ_INIT_ATTR_CQ,
+            srq_type: IBV_SRQT_XRC,
+            pd,
+            xrcd,
+            cq,
+            _rest: [0; 4],
+        }
+    }
+}
+
+#[repr(C)]
+pub struct ibv_comp_channel {
+    pub context: *mut ibv_context,
+    pub fd: c_int,
+}
+
+/// `struct ibv_mr` up to its keys.
+#[repr(C)]
+pub struct ibv_mr {
+    pub context: *mut ibv_context,
+    pub pd: *mut ibv_pd,
+    pub addr: *mut c_void,
+    pub length: usize,
+    pub handle: u32,
+    pub lkey: u32,
+    pub rkey: u32,
+}
+
+#[repr(C)]
+pub struct ibv_sge {
+    pub addr: u64,
+    pub length: u32,
+    pub lkey: u32,
+}
+
+#[repr(C)]
+pub struct ibv_recv_wr {
+    pub wr_id: u64,
+    pub next: *mut ibv_recv_wr,
+    pub sg_list: *mut ibv_sge,
+    pub num_sge: c_int,
+}
+
+#[repr(C)]
+#[derive(Default)]
+pub struct ibv_wc {
+    pub wr_id: u64,
+    pub status: c_uint,
+    pub opcode: c_uint,
+    pub vendor_err: u32,
+    pub byte_len: u32,
+    pub imm_data: u32,
+    pub qp_num: u32,
+    pub src_qp: u32,
+    pub wc_flags: c_uint,
+    pub pkey_index: u16,
+    pub slid: u16,
+    pub sl: u8,
+    pub dlid_path_bits: u8,
+}
+
+/// Where `ibv_context.ops` has the functions that libibverbs calls inline.
+pub const IBV_OPS_POLL_CQ: usize = 11;
+pub const IBV_OPS_REQ_NOTIFY_CQ: usize = 12;
+pub const IBV_OPS_POST_SRQ_RECV: usize = 20;
+
+pub const IBV_ACCESS_LOCAL_WRITE: c_int = 1;
+pub const IBV_WC_SUCCESS: c_uint = 0;
+pub const IBV_SRQT_XRC: c_uint = 1;
+pub const IBV_SRQ_INIT_ATTR_TYPE: u32 = 1 << 0;
+pub const IBV_SRQ_INIT_ATTR_PD: u32 = 1 << 1;
+pub const IBV_SRQ_INIT_ATTR_XRCD: u32 = 1 << 2;
+pub const IBV_SRQ_INIT_ATTR_CQ: u32 = 1 << 3;
 pub const IBV_QPT_XRC_RECV: c_uint = 10;
 pub const IBV_QP_INIT_ATTR_XRCD: u32 = 1 << 1;
 pub const IBV_QP_OPEN_ATTR_NUM: u32 = 1 << 0;

@@ -5,46 +5,93 @@
 //! With InfiniBand's extended reliable connected transport (XRC) one connection per remote *node*
 //! feeds the shared receive queues of every local *process*. The kernel module `ib_xrc_rcv` owns
 //! the receiving end of such a connection, so that it belongs to no process: any process of an XRC
-//! domain creates it, others register with it, each of them hears of its events, and it goes away
-//! when nobody needs it.
-//!
-//! This crate speaks the module's ioctl interface on the uverbs file that an ordinary
-//! `ibv_context` has open. It needs nothing of libibverbs but the objects it is given, and works
-//! with whatever binding made them.
+//! domain creates it, others register with it, each of them receives its events, and it is destroyed
+//! with its last registration.
 //!
 //! # Examples
 //!
 //! ```no_run
-//! # use xrc_rcv::{Context, Domain, AllocOptions, QpAttr, ffi};
-//! # fn f(xrcd: *mut ffi::ibv_xrcd) -> xrc_rcv::Result<()> {
-//! // `xrcd` came from `ibv_open_xrcd()` and is open.
-//! let domain = unsafe { Domain::from_ibv(xrcd) }?;
-//! let channel = domain.context().create_event_channel()?;
+//! # #[cfg(feature = "verbs")]
+//! # fn main() -> xrc_rcv::Result<()> {
+//! use xrc_rcv::{AllocOptions, Device, verbs::Srq};
+//!
+//! let device = Device::open("mlx4_0")?;
+//! let domain = device.open_domain_at("/run/service/domain")?;
+//! let mut srq = Srq::new(&domain, 16, 4096)?;
+//! let channel = device.create_event_channel()?;
 //! let qp = domain.alloc(&AllocOptions::new().channel(&channel).cookie(7))?;
-//! println!("senders connect to {:#x}", qp.qp_num());
-//! for event in channel.wait()? {
-//!     println!("{event}");
+//! println!("senders connect to {:#x} and name SRQ {:#x}", qp.qp_num(), srq.srq_num());
+//! while let Some(message) = srq.receive(None)? {
+//!     println!("{} bytes", message.len());
 //! }
-//! # Ok(()) }
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "verbs"))]
+//! # fn main() {}
 //! ```
+//!
+//! # Objects
+//!
+//! [`Device`], [`Domain`], [`Registration`], [`EventChannel`] and [`Srq`](crate::verbs::Srq) are
+//! owned, `'static`, `Send` and `Sync`; `Device` and `Domain` are cheap to clone. Each keeps open what
+//! it was made through, so they may be dropped in any order. All calls may be made from any thread,
+//! with the same object as well; an event and a message are given to one of several readers.
+//!
+//! # Other bindings
+//!
+//! [`Device::from_ibv`] takes an open `ibv_context` of any binding of libibverbs, with what keeps it
+//! open; [`Domain::from_ibv`] does the same with an `ibv_xrcd`, and [`Device::open_domain`] opens one
+//! on such a device for bindings that have none. [`Device::as_ibv`] and [`Domain::as_ibv`] are the
+//! way back. With `sideway`:
+//!
+//! ```ignore
+//! let context: Arc<DeviceContext> = list.iter().next().unwrap().open()?;
+//! // SAFETY: `context` is closed when its last reference is dropped.
+//! let device = unsafe { xrc_rcv::Device::from_ibv(context.context().cast(), context.clone()) };
+//! ```
+//!
+//! # Waiting
+//!
+//! [`EventChannel`] is a file descriptor: poll it ([`AsFd`](std::os::fd::AsFd)), give it to an
+//! event loop such as tokio's `AsyncFd` after [`set_nonblocking`](EventChannel::set_nonblocking), or
+//! use [`wait`](EventChannel::wait).
+//!
+//! # Processes
+//!
+//! The crate has no locks and no threads, so a child may use it after `fork()`. Parent and child share
+//! what was open, and with it the registrations: one that the child drops is given up for both. The
+//! kernel gives up what a process had when it ends, however it does.
+//!
+//! # Requirements
+//!
+//! Linux 7.2 or later with the module `ib_xrc_rcv`, and a device whose driver has XRC;
+//! [`Device::query_caps`] tells whether that is so. Rust 1.85. Without features the crate links with
+//! nothing but the C library; `verbs` links with libibverbs, and adds `Device::open` and the module
+//! `verbs`.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod attr;
+pub mod borrowed;
 mod caps;
 mod channel;
-mod context;
+mod device;
 mod domain;
 mod error;
 pub mod ffi;
+mod receive_qp;
 mod registration;
 pub mod uapi;
 mod uverbs;
 #[cfg(feature = "verbs")]
+#[cfg_attr(docsrs, doc(cfg(feature = "verbs")))]
 pub mod verbs;
 
 pub use attr::{Access, Mtu, Path, QpAttr, QpAttrMask, QpState};
 pub use caps::Caps;
 pub use channel::{Event, EventChannel, EventType, Events};
-pub use context::Context;
-pub use domain::{AllocOptions, Domain, Lifetime, QpInfo, QpInfos, RegisterOptions};
-pub use error::{Error, Result};
+pub use device::Device;
+pub use domain::{Domain, QpInfos};
+pub use error::{Cause, Error, Result};
+pub use receive_qp::{AllocOptions, Lifetime, QpInfo, RegisterOptions};
 pub use registration::Registration;

@@ -1,68 +1,69 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! The relation between one open uverbs file and one receive QP.
+//! The relation between one open device and one receive QP.
 //!
-//! Given up when dropped, and by the kernel when the file is closed, however the process ends.
-//! The last one to go takes the QP with it, unless its lifetime is the domain's.
+//! Given up when dropped, and by the kernel when the device is closed, however the process ends.
+//! The last one takes the QP with it, unless its lifetime is the domain's.
 
-use std::mem::ManuallyDrop;
-use std::os::fd::AsFd;
+use crate::borrowed;
+use crate::domain::Domain;
+use crate::error::Result;
 
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::uapi::*;
-use crate::uverbs::Command;
-
-/// A registration with a receive QP.
+/// A registration with a receive QP. It keeps its domain open.
 #[derive(Debug)]
 #[must_use = "dropping a registration gives it up"]
-pub struct Registration<'file> {
-    context: Context<'file>,
-    handle: u32,
+pub struct Registration {
+    /// Valid until it is given up.
+    handle: Option<u32>,
     qp_num: u32,
+    domain: Domain,
 }
 
-impl<'file> Registration<'file> {
+impl Registration {
+    pub(crate) fn of(domain: &Domain, registration: borrowed::Registration<'_>) -> Registration {
+        Registration {
+            qp_num: registration.qp_num(),
+            handle: Some(registration.into_handle()),
+            domain: domain.clone(),
+        }
+    }
+
     /// The number that senders connect to.
     pub fn qp_num(&self) -> u32 {
         self.qp_num
     }
 
-    /// Gives the registration up, its unread events with it.
-    pub fn unregister(self) -> Result<()> {
-        ManuallyDrop::new(self).unregister_in_place()
+    /// The domain.
+    pub fn domain(&self) -> &Domain {
+        &self.domain
     }
 
-    fn unregister_in_place(&mut self) -> Result<()> {
-        // After the device was removed there is nothing left to give up, and EIO says so.
-        match Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_UNREG)
-            .handle(XRC_RCV_ATTR_QP_UNREG_HANDLE, self.handle)
-            .execute(self.context.as_fd())
-        {
-            Err(Error::Os(libc::EIO)) => Ok(()),
-            result => result,
-        }
+    /// Gives the registration up, its unread events with it. Dropping it does the same silently.
+    pub fn unregister(mut self) -> Result<()> {
+        self.give_up()
     }
 
-    /// The registration's uverbs handle, which is the caller's to give up from now on.
-    pub fn into_handle(self) -> u32 {
-        ManuallyDrop::new(self).handle
-    }
-
-    /// The registration that [`into_handle`](Self::into_handle) gave the handle of.
-    pub fn from_handle(context: Context<'file>, handle: u32, qp_num: u32) -> Self {
-        Registration {
-            context,
-            handle,
-            qp_num,
-        }
+    fn give_up(&mut self) -> Result<()> {
+        let Some(handle) = self.handle.take() else {
+            return Ok(());
+        };
+        self.domain
+            .borrowed()
+            .and_then(|domain| {
+                let context = domain.context();
+                borrowed::Registration::from_handle(context, handle, self.qp_num).unregister()
+            })
+            .map_err(|cause| {
+                self.domain
+                    .error("unregister from receive QP", self.qp_num, cause)
+            })
     }
 }
 
-impl Drop for Registration<'_> {
+impl Drop for Registration {
     fn drop(&mut self) {
         // A failure means that the handle is no longer one: given up by a forked child that shares
-        // the file, or closed with it. Either way it is gone, as wanted.
-        let _ = self.unregister_in_place();
+        // the file. Either way it is gone, as wanted.
+        let _ = self.give_up();
     }
 }

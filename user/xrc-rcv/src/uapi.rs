@@ -3,7 +3,7 @@
 //! The kernel's interface: `<rdma/ib_xrc_rcv.h>`, and what it uses of
 //! `<rdma/rdma_user_ioctl_cmds.h>` and `<rdma/ib_user_verbs.h>`.
 //!
-//! Names and layouts are the headers'; the test `layout` compares them with the C compiler's.
+//! Names and layouts are the headers'; a test of the workspace compares them with the C compiler's.
 
 #![allow(non_camel_case_types, missing_docs)]
 
@@ -11,6 +11,10 @@ pub const UVERBS_ID_NS_SHIFT: u32 = 12;
 const DRIVER: u16 = 1 << UVERBS_ID_NS_SHIFT;
 
 pub const XRC_RCV_VERSION: u32 = 1;
+
+pub const XRC_RCV_QP_INFO_SIZE_VER1: u32 = 16;
+pub const XRC_RCV_EVENT_SIZE_VER1: u32 = 32;
+pub const XRC_RCV_RECORD_SIZE_MAX: u32 = 256;
 
 pub const XRC_RCV_OBJECT_QP: u16 = DRIVER + 10;
 pub const XRC_RCV_OBJECT_EVENT_CHANNEL: u16 = DRIVER + 11;
@@ -64,10 +68,12 @@ pub const XRC_RCV_ATTR_QUERY_DOMAIN_AFTER_QPN: u16 = DRIVER + 1;
 pub const XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO: u16 = DRIVER + 2;
 pub const XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT: u16 = DRIVER + 3;
 pub const XRC_RCV_ATTR_QUERY_DOMAIN_RESP_TOTAL: u16 = DRIVER + 4;
+pub const XRC_RCV_ATTR_QUERY_DOMAIN_INFO_SIZE: u16 = DRIVER + 5;
 
 pub const XRC_RCV_ATTR_QUERY_CAPS_RESP: u16 = DRIVER;
 
 pub const XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD: u16 = DRIVER;
+pub const XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE: u16 = DRIVER + 1;
 
 pub const XRC_RCV_EVENT_QP_GONE: u32 = 63;
 

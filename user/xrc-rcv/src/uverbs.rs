@@ -6,11 +6,11 @@
 //! that it cannot outlive them.
 
 use std::marker::PhantomData;
-use std::mem::size_of;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::error::{Error, Result};
+use crate::borrowed::Result;
+use crate::error::Cause;
 use crate::uapi::*;
 
 /// The most attributes a method of ours has.
@@ -36,6 +36,12 @@ unsafe impl Plain for ib_uverbs_qp_attr {}
 unsafe impl Plain for xrc_rcv_qp_info {}
 // SAFETY: As above.
 unsafe impl Plain for xrc_rcv_caps {}
+
+/// The bytes of a struct of the kernel's.
+pub(crate) fn as_bytes<T: Plain>(value: &T) -> &[u8] {
+    // SAFETY: `T` is plain bytes.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
+}
 
 #[repr(C)]
 pub(crate) struct Command<'buf> {
@@ -114,6 +120,20 @@ impl<'buf> Command<'buf> {
         )
     }
 
+    /// A struct to be written by the kernel, of whatever length the caller knows: the kernel fills
+    /// what both know and clears the rest.
+    pub(crate) fn output_bytes(self, id: u16, place: &'buf mut [u8]) -> Self {
+        // No struct is as long as an attribute's length can be; what is beyond that nobody fills.
+        let known = place.len().min(usize::from(u16::MAX));
+        let (place, beyond) = place.split_at_mut(known);
+        beyond.fill(0);
+        self.push(
+            id,
+            place.len(),
+            place.as_mut_ptr().expose_provenance() as u64,
+        )
+    }
+
     /// The handle of an existing object.
     pub(crate) fn handle(self, id: u16, handle: u32) -> Self {
         self.push(id, 0, u64::from(handle))
@@ -159,7 +179,7 @@ impl<'buf> Command<'buf> {
 
         let id = LAST.load(Ordering::Relaxed);
         let result = self.call(target, id);
-        if result != Err(Error::Os(libc::EINVAL)) {
+        if result != Err(Cause::Os(libc::EINVAL)) {
             return result;
         }
         let found = find_driver_id(target, id)?;
@@ -174,24 +194,24 @@ impl<'buf> Command<'buf> {
         self.header.driver_id = driver_id;
         match target.ioctl(self) {
             Ok(()) => Ok(()),
-            Err(libc::EPROTONOSUPPORT | libc::ENOTTY) => Err(Error::Unavailable),
-            Err(errno) => Err(Error::Os(errno)),
+            Err(libc::EPROTONOSUPPORT | libc::ENOTTY) => Err(Cause::Unavailable),
+            Err(errno) => Err(Cause::Os(errno)),
         }
     }
 }
 
-/// The driver id of the device behind `target`, found by calling a method without effect.
+/// The driver id of the device behind `target`, found by calling a method without an effect.
 fn find_driver_id(target: &mut impl Target, guess: u32) -> Result<u32> {
     for id in std::iter::once(guess).chain(0..MAX_DRIVER_ID) {
         let mut caps = xrc_rcv_caps::default();
         let mut command = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QUERY_CAPS)
             .output(XRC_RCV_ATTR_QUERY_CAPS_RESP, &mut caps);
         match command.call(target, id) {
-            Err(Error::Os(libc::EINVAL)) => continue,
+            Err(Cause::Os(libc::EINVAL)) => continue,
             result => return result.map(|()| id),
         }
     }
-    Err(Error::Unavailable)
+    Err(Cause::Unavailable)
 }
 
 /// What a command is sent to.
@@ -211,7 +231,7 @@ impl Target for Kernel {
         if ret == 0 {
             Ok(())
         } else {
-            Err(Error::last().errno())
+            Err(Cause::last().errno())
         }
     }
 }
@@ -313,22 +333,22 @@ mod tests {
     fn an_einval_of_the_method_itself_stays_einval() {
         let mut device = Mock::new(14, Err(libc::EINVAL));
         let mut command = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_MODIFY);
-        assert_eq!(command.run_with(&mut device), Err(Error::Os(libc::EINVAL)));
+        assert_eq!(command.run_with(&mut device), Err(Cause::Os(libc::EINVAL)));
     }
 
     #[test]
     fn a_kernel_without_the_module_is_unavailable() {
         let mut device = Mock::new(14, Err(libc::EPROTONOSUPPORT));
         let mut command = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_MODIFY);
-        assert_eq!(command.run_with(&mut device), Err(Error::Unavailable));
-        assert_eq!(Error::Unavailable.errno(), libc::ENOSYS);
+        assert_eq!(command.run_with(&mut device), Err(Cause::Unavailable));
+        assert_eq!(Cause::Unavailable.errno(), libc::EOPNOTSUPP);
     }
 
     #[test]
     fn a_device_of_no_known_driver_is_unavailable() {
         let mut device = Mock::new(1000, Ok(()));
         let mut command = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_UNREG);
-        assert_eq!(command.run_with(&mut device), Err(Error::Unavailable));
+        assert_eq!(command.run_with(&mut device), Err(Cause::Unavailable));
         assert!(device.calls <= 2 * MAX_DRIVER_ID as usize);
     }
 }

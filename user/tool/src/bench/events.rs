@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use xrc_rcv::verbs::Device;
-use xrc_rcv::{AllocOptions, Event, EventType, QpAttr, QpState, RegisterOptions};
+use xrc_rcv::{AllocOptions, Device, Event, EventType, QpAttr, QpState, RegisterOptions};
 
 use super::mainline::{self, TargetQp};
 use super::{Mainline, Measurement, Party, Runner, Side, median, to_init, us};
@@ -143,14 +142,14 @@ pub(super) fn measure(runner: &Runner<'_>, most: usize) -> Result<Vec<Measuremen
     let ours = Party::new(&devices[0], runner.file)?;
     let mainline = Party::new(&devices[1], runner.file)?;
     // Without a channel: it is not one of the readers.
-    let ours_qp = ours
-        .domain
-        .domain()?
-        .alloc(&AllocOptions::new().attr(runner.attr))?;
+    let ours_qp = ours.domain.alloc(&AllocOptions::new().attr(runner.attr))?;
     let mainline_qp = Mainline(runner.attr).create(&mainline)?;
     let (ours_num, mainline_num) = (ours_qp.qp_num(), mainline_qp.qp_num());
-    let in_error = QpAttr::new().state(QpState::Err);
-    let again = [QpAttr::new().state(QpState::Reset), to_init(&runner.attr)];
+    let in_error = QpAttr::new().with_state(QpState::Err);
+    let again = [
+        QpAttr::new().with_state(QpState::Reset),
+        to_init(&runner.attr),
+    ];
 
     let (stop, running) = UnixStream::pair()?;
     thread::scope(|scope| {
@@ -170,7 +169,7 @@ pub(super) fn measure(runner: &Runner<'_>, most: usize) -> Result<Vec<Measuremen
             let mut rounds = Vec::new();
             let mut silent = None;
             for _ in 0..ROUNDS {
-                let domain = ours.domain.domain()?;
+                let domain = &ours.domain;
                 let (told, took) =
                     registered.time(PATIENCE, || Ok(domain.modify(ours_num, &in_error)?))?;
                 if told != n {
@@ -215,7 +214,7 @@ fn read_ours(runner: &Runner<'_>, qp_num: u32, listener: &Listener<'_>) -> Resul
     let device = runner.open()?;
     let party = Party::new(&device, runner.file)?;
     let options = RegisterOptions::new().channel(&party.channel);
-    let _registration = party.domain.domain()?.register(qp_num, &options)?;
+    let _registration = party.domain.register(qp_num, &options)?;
     listener.listen(party.channel.as_fd(), || {
         let mut record = [Event::default()];
         party.channel.read(&mut record)?;

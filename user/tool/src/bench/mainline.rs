@@ -10,8 +10,7 @@ use std::ptr::{self, NonNull};
 
 use anyhow::{Context, Result};
 use xrc_rcv::ffi::{self, ibv_context, ibv_qp, ibv_qp_attr};
-use xrc_rcv::verbs::{Device, OpenDomain};
-use xrc_rcv::{Error, EventType, QpAttr};
+use xrc_rcv::{Cause, Device, Domain, EventType, QpAttr};
 
 #[link(name = "ibverbs")]
 unsafe extern "C" {
@@ -28,7 +27,7 @@ pub(crate) struct TargetQp<'domain> {
 }
 
 impl<'domain> TargetQp<'domain> {
-    pub(crate) fn create(domain: &'domain OpenDomain<'_>) -> Result<Self> {
+    pub(crate) fn create(domain: &'domain Domain) -> Result<Self> {
         let mut attr = ffi::ibv_qp_init_attr_ex::xrc_target(domain.as_ibv(), ptr::null_mut());
         // SAFETY: The domain is open, and its context with it; the attribute has what its mask
         // names.
@@ -40,7 +39,7 @@ impl<'domain> TargetQp<'domain> {
         Self::made(qp).context("ibv_create_qp_ex")
     }
 
-    pub(crate) fn open(domain: &'domain OpenDomain<'_>, qp_num: u32) -> Result<Self> {
+    pub(crate) fn open(domain: &'domain Domain, qp_num: u32) -> Result<Self> {
         let mut attr = ffi::ibv_qp_open_attr {
             comp_mask: ffi::IBV_QP_OPEN_ATTR_NUM
                 | ffi::IBV_QP_OPEN_ATTR_XRCD
@@ -61,7 +60,7 @@ impl<'domain> TargetQp<'domain> {
 
     /// What libibverbs answered, `None` if it has no such function.
     fn made(qp: Option<*mut ibv_qp>) -> io::Result<Self> {
-        let qp = qp.ok_or(Error::Os(libc::EOPNOTSUPP))?;
+        let qp = qp.ok_or(Cause::Os(libc::EOPNOTSUPP))?;
         Ok(TargetQp {
             qp: NonNull::new(qp).ok_or_else(io::Error::last_os_error)?,
             domain: PhantomData,

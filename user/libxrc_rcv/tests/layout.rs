@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! Compares every constant, size and offset that the crate declares with what the C compiler makes
-//! of the real headers: the module's, the kernel's and rdma-core's.
+//! Compares every constant, size and offset that the crate xrc-rcv declares with what the C compiler
+//! makes of the real headers: the module's, the kernel's and rdma-core's. The crate's package has no
+//! such headers, so this is not a test of that package.
 //!
-//! `verbs_xrcd` is private to rdma-core and in no installed header: `Domain::from_ibv` checks it
-//! with the kernel instead.
+//! `verbs_xrcd` is private to rdma-core and in no installed header: the kernel checks the handle that
+//! is read from it.
 
 mod c;
 
@@ -40,9 +41,14 @@ fn layout() {
         XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE XRC_RCV_ATTR_QUERY_DOMAIN_AFTER_QPN
         XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT
         XRC_RCV_ATTR_QUERY_DOMAIN_RESP_TOTAL
-        XRC_RCV_ATTR_QUERY_CAPS_RESP XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD XRC_RCV_EVENT_QP_GONE
+        XRC_RCV_ATTR_QUERY_DOMAIN_INFO_SIZE
+        XRC_RCV_ATTR_QUERY_CAPS_RESP XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD
+        XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE XRC_RCV_EVENT_QP_GONE
+        XRC_RCV_QP_INFO_SIZE_VER1 XRC_RCV_EVENT_SIZE_VER1 XRC_RCV_RECORD_SIZE_MAX
         IBV_XRCD_INIT_ATTR_FD IBV_XRCD_INIT_ATTR_OFLAGS IBV_QPT_XRC_RECV IBV_QP_INIT_ATTR_XRCD
         IBV_QP_OPEN_ATTR_NUM IBV_QP_OPEN_ATTR_XRCD IBV_QP_OPEN_ATTR_TYPE
+        IBV_SRQT_XRC IBV_SRQ_INIT_ATTR_TYPE IBV_SRQ_INIT_ATTR_PD IBV_SRQ_INIT_ATTR_XRCD
+        IBV_SRQ_INIT_ATTR_CQ IBV_WC_SUCCESS
     );
 
     structs!(facts:
@@ -67,7 +73,18 @@ fn layout() {
         ibv_context [Some("offsetof(struct ibv_context, mutex)")] {
             device ops cmd_fd async_fd num_comp_vectors
         }
+        ibv_device [Some("offsetof(struct ibv_device, dev_name)")] { node_type transport_type name }
         ibv_pd [WHOLE] { context handle }
+        ibv_srq [Some("offsetof(struct ibv_srq, mutex)")] { context srq_context pd handle }
+        ibv_srq_attr [WHOLE] { max_wr max_sge srq_limit }
+        ibv_comp_channel [WHOLE] { context fd }
+        ibv_mr [WHOLE] { context pd addr length handle lkey rkey }
+        ibv_sge [WHOLE] { addr length lkey }
+        ibv_recv_wr [WHOLE] { wr_id next sg_list num_sge }
+        ibv_wc [WHOLE] {
+            wr_id status opcode vendor_err byte_len imm_data qp_num src_qp wc_flags pkey_index slid
+            sl dlid_path_bits
+        }
         ibv_xrcd [WHOLE] { context }
         ibv_global_route [WHOLE] { dgid flow_label sgid_index hop_limit traffic_class }
         ibv_ah_attr [WHOLE] { grh dlid sl src_path_bits static_rate is_global port_num }
@@ -100,7 +117,38 @@ fn layout() {
         "sizeof(struct ib_uverbs_attr)".into(),
     ));
 
+    for (index, name) in [
+        (IBV_OPS_POLL_CQ, "poll_cq"),
+        (IBV_OPS_REQ_NOTIFY_CQ, "req_notify_cq"),
+        (IBV_OPS_POST_SRQ_RECV, "post_srq_recv"),
+    ] {
+        facts.0.push((
+            (offset_of!(ibv_context, ops) + index * size_of::<usize>()) as u64,
+            format!("offsetof(struct ibv_context, ops.{name})"),
+        ));
+    }
+
     // Longer than rdma-core's, so that it finds zeroes in what it may add.
+    for (offset, name) in [
+        (offset_of!(ibv_srq_init_attr_ex, attr), "attr"),
+        (offset_of!(ibv_srq_init_attr_ex, comp_mask), "comp_mask"),
+        (offset_of!(ibv_srq_init_attr_ex, srq_type), "srq_type"),
+        (offset_of!(ibv_srq_init_attr_ex, pd), "pd"),
+        (offset_of!(ibv_srq_init_attr_ex, xrcd), "xrcd"),
+        (offset_of!(ibv_srq_init_attr_ex, cq), "cq"),
+    ] {
+        facts.0.push((
+            offset as u64,
+            format!("offsetof(struct ibv_srq_init_attr_ex, {name})"),
+        ));
+    }
+    facts.0.push((
+        1,
+        format!(
+            "sizeof(struct ibv_srq_init_attr_ex) <= {}",
+            size_of::<ibv_srq_init_attr_ex>()
+        ),
+    ));
     for (offset, name) in [
         (offset_of!(ibv_qp_init_attr_ex, cap), "cap"),
         (offset_of!(ibv_qp_init_attr_ex, comp_mask), "comp_mask"),

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
 //! An open uverbs file: where method calls go.
-//!
-//! The file belongs to whoever opened it, usually an `ibv_context`; a [`Context`] only borrows it.
 
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use super::Result;
 use crate::caps::Caps;
 use crate::channel::EventChannel;
-use crate::error::{Error, Result};
+use crate::error::Cause;
 use crate::ffi;
 use crate::uapi::*;
 use crate::uverbs::Command;
@@ -30,7 +29,7 @@ impl<'file> Context<'file> {
         let fd = unsafe { (*context).cmd_fd };
         if fd < 0 {
             // A provider that talks to its device without the kernel (mlx5 over VFIO).
-            return Err(Error::Unavailable);
+            return Err(Cause::Unavailable);
         }
         // SAFETY: The context keeps its command file open as long as it lives.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
@@ -42,11 +41,7 @@ impl<'file> Context<'file> {
         Context { fd }
     }
 
-    /// Asks what the kernel and this device offer.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unavailable`] if that is nothing at all.
+    /// As [`Device::query_caps`](crate::Device::query_caps).
     pub fn query_caps(&self) -> Result<Caps> {
         let mut caps = xrc_rcv_caps::default();
         Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QUERY_CAPS)
@@ -55,18 +50,27 @@ impl<'file> Context<'file> {
         Ok(Caps(caps))
     }
 
-    /// Creates a channel from which the events of registrations are read.
+    /// Fills `caps`, a `struct xrc_rcv_caps` of any length, with as much as the kernel knows, and
+    /// the rest with zeroes.
+    pub fn query_caps_bytes(&self, caps: &mut [u8]) -> Result<()> {
+        Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QUERY_CAPS)
+            .output_bytes(XRC_RCV_ATTR_QUERY_CAPS_RESP, caps)
+            .execute(self.fd)
+    }
+
+    /// As [`Device::create_event_channel`](crate::Device::create_event_channel).
     pub fn create_event_channel(&self) -> Result<EventChannel> {
+        let event_size = size_of::<xrc_rcv_event>() as u32;
         let fd = Command::new(
             XRC_RCV_OBJECT_EVENT_CHANNEL,
             XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC,
         )
         .new_object(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD)
+        .input(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE, &event_size)
         .execute_new(self.fd)?;
         // SAFETY: The kernel has just made this descriptor for us.
-        Ok(EventChannel::from(unsafe {
-            OwnedFd::from_raw_fd(fd as i32)
-        }))
+        let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        Ok(EventChannel::from_fd(fd, event_size as usize))
     }
 }
 

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+
+//! The same calls on a file descriptor and handles, for those who wrap them in another language.
+//!
+//! Nothing here allocates, locks or remembers: each call is one ioctl, or a few. Errors are bare
+//! [`Cause`]s. Rust programs use [`Device`](crate::Device) and [`Domain`](crate::Domain).
+
+mod context;
+mod domain;
+mod registration;
+
+pub use context::Context;
+pub use domain::Domain;
+pub use registration::Registration;
+
+use crate::error::Cause;
+
+/// The result of the calls of this module.
+pub type Result<T> = std::result::Result<T, Cause>;

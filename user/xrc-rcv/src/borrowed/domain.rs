@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+
+//! An XRC domain that the caller holds, and the receive QPs in it.
+
+use std::os::fd::AsFd;
+
+use super::{Context, Registration, Result};
+use crate::attr::QpAttr;
+use crate::error::Cause;
+use crate::ffi;
+use crate::receive_qp::{AllocOptions, QpInfo, RegisterOptions};
+use crate::uapi::*;
+use crate::uverbs::{Command, as_bytes};
+
+/// An XRC domain that the caller holds.
+#[derive(Clone, Copy, Debug)]
+pub struct Domain<'file> {
+    context: Context<'file>,
+    handle: u32,
+}
+
+impl<'file> Domain<'file> {
+    /// The domain of an `ibv_xrcd`.
+    ///
+    /// The public struct lacks the handle, so it is read from rdma-core's private extension. The
+    /// kernel looks every handle up among the domains of this file before it does anything with it,
+    /// so a wrong one is [`Cause::UnknownDomain`] of the call that uses it.
+    ///
+    /// # Safety
+    ///
+    /// `xrcd` came from `ibv_open_xrcd()` or its like, and stays open for `'file`, its context too.
+    pub unsafe fn from_ibv(xrcd: *const ffi::ibv_xrcd) -> Result<Domain<'file>> {
+        // SAFETY: `xrcd` is a live `ibv_xrcd` by the caller's word, which every version of rdma-core
+        // with XRC allocates as a `verbs_xrcd`.
+        let (context, handle) = unsafe {
+            let verbs_xrcd = xrcd.cast::<ffi::verbs_xrcd>();
+            (Context::from_ibv((*xrcd).context)?, (*verbs_xrcd).handle)
+        };
+        Ok(Domain { context, handle })
+    }
+
+    /// The domain with this uverbs handle.
+    pub fn from_handle(context: Context<'file>, handle: u32) -> Domain<'file> {
+        Domain { context, handle }
+    }
+
+    /// The file through which the domain is held.
+    pub fn context(&self) -> Context<'file> {
+        self.context
+    }
+
+    /// `cause`, unless the domain itself is what the kernel does not know.
+    ///
+    /// The kernel's lookup of a handle fails with an errno that methods have uses of their own for.
+    /// A method without an effect tells the two apart.
+    fn explain(&self, cause: Cause) -> Cause {
+        if !matches!(cause, Cause::Os(libc::ENOENT | libc::EINVAL | libc::EBADF)) {
+            return cause;
+        }
+        let mut count = 0u32;
+        let lookup = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QUERY_DOMAIN)
+            .handle(XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE, self.handle)
+            .output(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT, &mut count)
+            .execute(self.context.as_fd());
+        match lookup {
+            Err(Cause::Os(libc::ENOENT | libc::EINVAL | libc::EBADF)) => Cause::UnknownDomain,
+            _ => cause,
+        }
+    }
+
+    fn execute(&self, command: Command<'_>) -> Result<()> {
+        command
+            .execute(self.context.as_fd())
+            .map_err(|cause| self.explain(cause))
+    }
+
+    fn execute_new(&self, command: Command<'_>) -> Result<u32> {
+        command
+            .execute_new(self.context.as_fd())
+            .map_err(|cause| self.explain(cause))
+    }
+
+    /// As [`crate::Domain::alloc`].
+    pub fn alloc(&self, options: &AllocOptions<'_>) -> Result<Registration<'file>> {
+        let mut qp_num = 0;
+        let mut command = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_ALLOC)
+            .new_object(XRC_RCV_ATTR_QP_ALLOC_HANDLE)
+            .handle(XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE, self.handle)
+            .input_opt(
+                XRC_RCV_ATTR_QP_ALLOC_ATTR,
+                options.attr.as_ref().map(|attr| &attr.0),
+            )
+            .fd_opt(
+                XRC_RCV_ATTR_QP_ALLOC_CHANNEL,
+                options.register.channel.map(|c| c.as_fd()),
+            )
+            .input(XRC_RCV_ATTR_QP_ALLOC_COOKIE, &options.register.cookie)
+            .output(XRC_RCV_ATTR_QP_ALLOC_RESP_QPN, &mut qp_num);
+        if options.flags != 0 {
+            command = command.input(XRC_RCV_ATTR_QP_ALLOC_FLAGS, &options.flags);
+        }
+        let handle = self.execute_new(command)?;
+        Ok(Registration::from_handle(self.context, handle, qp_num))
+    }
+
+    /// As [`crate::Domain::register`].
+    pub fn register(
+        &self,
+        qp_num: u32,
+        options: &RegisterOptions<'_>,
+    ) -> Result<Registration<'file>> {
+        let command = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_REG)
+            .new_object(XRC_RCV_ATTR_QP_REG_HANDLE)
+            .handle(XRC_RCV_ATTR_QP_REG_XRCD_HANDLE, self.handle)
+            .input(XRC_RCV_ATTR_QP_REG_QPN, &qp_num)
+            .fd_opt(
+                XRC_RCV_ATTR_QP_REG_CHANNEL,
+                options.channel.map(|c| c.as_fd()),
+            )
+            .input(XRC_RCV_ATTR_QP_REG_COOKIE, &options.cookie);
+        let handle = self.execute_new(command)?;
+        Ok(Registration::from_handle(self.context, handle, qp_num))
+    }
+
+    /// As [`crate::Domain::modify`].
+    pub fn modify(&self, qp_num: u32, attr: &QpAttr) -> Result<()> {
+        self.execute(
+            Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_MODIFY)
+                .handle(XRC_RCV_ATTR_QP_MODIFY_XRCD_HANDLE, self.handle)
+                .input(XRC_RCV_ATTR_QP_MODIFY_QPN, &qp_num)
+                .input(XRC_RCV_ATTR_QP_MODIFY_ATTR, &attr.0),
+        )
+    }
+
+    /// As [`crate::Domain::query`].
+    pub fn query(&self, qp_num: u32) -> Result<(QpAttr, QpInfo)> {
+        let mut info = xrc_rcv_qp_info::default();
+        let attr = self.query_with(qp_num, |command| {
+            command.output(XRC_RCV_ATTR_QP_QUERY_RESP_INFO, &mut info)
+        })?;
+        Ok((attr, QpInfo(info)))
+    }
+
+    /// The attributes of a receive QP. Fills `info`, a `struct xrc_rcv_qp_info` of any length, with
+    /// as much as the kernel knows, and the rest with zeroes.
+    pub fn query_bytes(&self, qp_num: u32, info: &mut [u8]) -> Result<QpAttr> {
+        self.query_with(qp_num, |command| match info.len() {
+            0 => command,
+            _ => command.output_bytes(XRC_RCV_ATTR_QP_QUERY_RESP_INFO, info),
+        })
+    }
+
+    fn query_with<'a>(
+        &self,
+        qp_num: u32,
+        info: impl FnOnce(Command<'a>) -> Command<'a>,
+    ) -> Result<QpAttr> {
+        let mut attr = ib_uverbs_qp_attr::default();
+        let command = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_QUERY);
+        self.execute(
+            info(command)
+                .handle(XRC_RCV_ATTR_QP_QUERY_XRCD_HANDLE, self.handle)
+                .input(XRC_RCV_ATTR_QP_QUERY_QPN, &qp_num)
+                .output(XRC_RCV_ATTR_QP_QUERY_RESP_ATTR, &mut attr),
+        )?;
+        Ok(QpAttr(attr))
+    }
+
+    /// As [`crate::Domain::destroy`].
+    pub fn destroy(&self, qp_num: u32) -> Result<()> {
+        self.execute(
+            Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_DESTROY)
+                .handle(XRC_RCV_ATTR_QP_DESTROY_XRCD_HANDLE, self.handle)
+                .input(XRC_RCV_ATTR_QP_DESTROY_QPN, &qp_num),
+        )
+    }
+
+    /// As [`crate::Domain::query_page`].
+    pub fn query_page(
+        &self,
+        after: Option<u32>,
+        infos: &mut [xrc_rcv_qp_info],
+    ) -> Result<(usize, u32)> {
+        // An attribute's length is 16 bits; a longer array is as good as a longest.
+        let fits = infos
+            .len()
+            .min(usize::from(u16::MAX) / size_of::<xrc_rcv_qp_info>());
+        let info_size = size_of::<xrc_rcv_qp_info>() as u32;
+        let (mut count, mut total) = (0u32, 0u32);
+        let mut command = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QUERY_DOMAIN)
+            .handle(XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE, self.handle)
+            .input_opt(XRC_RCV_ATTR_QUERY_DOMAIN_AFTER_QPN, after.as_ref())
+            .output(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT, &mut count)
+            .output(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_TOTAL, &mut total)
+            .input(XRC_RCV_ATTR_QUERY_DOMAIN_INFO_SIZE, &info_size);
+        if fits != 0 {
+            let infos = &mut infos[..fits];
+            command = command.output_slice(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO, infos);
+        }
+        self.execute(command)?;
+        Ok((fits.min(count as usize), total))
+    }
+
+    /// As [`query_page`](Self::query_page), into `places` of `size` bytes each, each a `struct
+    /// xrc_rcv_qp_info` of any length: it gets as much as both it and this crate know, and the rest is
+    /// cleared.
+    pub fn query_page_bytes(
+        &self,
+        after: Option<u32>,
+        places: &mut [u8],
+        size: usize,
+    ) -> Result<(usize, u32)> {
+        const BATCH: usize = 64;
+        // Without a place there is nothing but the total to be learnt.
+        let size = size.max(1);
+        let room = places.len() / size;
+        let mut infos = [xrc_rcv_qp_info::default(); BATCH];
+        let (count, total) = self.query_page(after, &mut infos[..room.min(BATCH)])?;
+        let known = size.min(size_of::<xrc_rcv_qp_info>());
+        for (place, info) in places.chunks_exact_mut(size).zip(&infos[..count]) {
+            place[..known].copy_from_slice(&as_bytes(info)[..known]);
+            place[known..].fill(0);
+        }
+        Ok((count, total))
+    }
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+
+//! An open RDMA device.
+
+use std::any::Any;
+use std::ffi::CStr;
+use std::fmt;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::borrowed::{self, Context};
+use crate::caps::Caps;
+use crate::channel::EventChannel;
+use crate::domain::Domain;
+use crate::error::{Cause, Error, Result};
+use crate::ffi::{self, ibv_context};
+
+/// An open device; clones are the same one, and it stays open as long as one of them, or anything
+/// that was made through it, exists.
+///
+/// The feature `verbs` opens it by name (`Device::open`); [`from_ibv`](Self::from_ibv) takes one that
+/// another binding has opened.
+#[derive(Clone)]
+pub struct Device(Arc<Inner>);
+
+struct Inner {
+    context: NonNull<ibv_context>,
+    name: Arc<str>,
+    /// Closes the context when dropped, or keeps others from doing so.
+    _owner: Box<dyn Any + Send + Sync>,
+}
+
+// SAFETY: libibverbs' objects may be used from any thread.
+unsafe impl Send for Inner {}
+// SAFETY: As above, and from several at once.
+unsafe impl Sync for Inner {}
+
+impl Device {
+    /// The device that another binding has opened.
+    ///
+    /// `owner` is dropped when the device is no longer used, after everything made through it:
+    /// usually the other binding's own handle, such as `Arc<sideway::ibverbs::DeviceContext>`.
+    ///
+    /// # Safety
+    ///
+    /// `context` came from `ibv_open_device()` or its like, and stays open at least until `owner` is
+    /// dropped.
+    pub unsafe fn from_ibv(
+        context: NonNull<ibv_context>,
+        owner: impl Send + Sync + 'static,
+    ) -> Device {
+        // SAFETY: The context is open, and its device exists as long as it is.
+        let name = unsafe { CStr::from_ptr((*(*context.as_ptr()).device).name.as_ptr()) };
+        Device(Arc::new(Inner {
+            context,
+            name: name.to_string_lossy().into(),
+            _owner: Box::new(owner),
+        }))
+    }
+
+    /// The device's name.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The open device for calls that this crate does not wrap.
+    pub fn as_ibv(&self) -> *mut ibv_context {
+        self.0.context.as_ptr()
+    }
+
+    /// The error of `operation` on this device.
+    pub(crate) fn error(&self, operation: &'static str) -> impl Fn(Cause) -> Error + use<> {
+        let name = self.0.name.clone();
+        move |cause| Error::new(&name, operation, cause)
+    }
+
+    /// The provider's XRC functions, if libibverbs is new enough to have them.
+    pub(crate) fn xrc_ops(&self) -> Option<&ffi::verbs_context_xrc_ops> {
+        // SAFETY: The context is open as long as `self` is, and came from libibverbs.
+        unsafe { ffi::verbs_context_xrc_ops::of(self.as_ibv()) }
+    }
+
+    fn borrowed(&self) -> borrowed::Result<Context<'_>> {
+        // SAFETY: The context is open as long as `self` is, which the result borrows.
+        unsafe { Context::from_ibv(self.as_ibv()) }
+    }
+
+    /// Asks what the kernel and this device offer.
+    ///
+    /// # Errors
+    ///
+    /// [`Cause::Unavailable`] if the device has no receive QPs.
+    pub fn query_caps(&self) -> Result<Caps> {
+        self.borrowed()
+            .and_then(|context| context.query_caps())
+            .map_err(self.error("query the capabilities"))
+    }
+
+    /// Creates a channel from which the events of registrations are read.
+    ///
+    /// The kernel keeps the device's file open as long as the channel is.
+    pub fn create_event_channel(&self) -> Result<EventChannel> {
+        self.borrowed()
+            .and_then(|context| context.create_event_channel())
+            .map(|channel| channel.of_device(self.0.name.clone()))
+            .map_err(self.error("create an event channel"))
+    }
+
+    /// Opens the XRC domain of `file`, which processes share by opening the same file, creating it
+    /// if there is none; any open mode will do, and the file may be closed or unlinked afterwards.
+    /// Without a file the domain is this process's own.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` if the device has no XRC, and those of `ibv_open_xrcd()`.
+    pub fn open_domain(&self, file: Option<BorrowedFd<'_>>) -> Result<Domain> {
+        Domain::open(self, file, libc::O_CREAT)
+            .map_err(|cause| self.error("open the domain of")(cause).of_file(path_of(file)))
+    }
+
+    /// As [`open_domain`](Self::open_domain), but fails with `EAGAIN` if there is no such domain.
+    pub fn open_existing_domain(&self, file: BorrowedFd<'_>) -> Result<Domain> {
+        let file = Some(file);
+        Domain::open(self, file, 0)
+            .map_err(|cause| self.error("open the domain of")(cause).of_file(path_of(file)))
+    }
+
+    /// As [`open_domain`](Self::open_domain), of the existing file at `path`.
+    pub fn open_domain_at(&self, path: impl AsRef<Path>) -> Result<Domain> {
+        let path = path.as_ref();
+        let file = File::open(path).map_err(|error| {
+            let cause = Cause::Os(error.raw_os_error().unwrap_or(libc::EIO));
+            self.error("open the file")(cause).of_file(Some(path.to_owned()))
+        })?;
+        self.open_domain(Some(file.as_fd()))
+    }
+}
+
+/// What `file` is called, for an error.
+fn path_of(file: Option<BorrowedFd<'_>>) -> Option<PathBuf> {
+    let fd = file?.as_raw_fd();
+    Some(std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or("?".into()))
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Device").field(&self.0.name).finish()
+    }
+}

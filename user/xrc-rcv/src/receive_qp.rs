@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+
+//! Receive QPs: how they are created and registered with, and what a domain says of them.
+
+use crate::attr::{QpAttr, QpState};
+use crate::channel::EventChannel;
+use crate::uapi::*;
+
+/// What keeps a receive QP alive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
+#[non_exhaustive]
+pub enum Lifetime {
+    /// Destroyed with its last registration.
+    #[default]
+    Registrations = XRC_RCV_LIFETIME_REGISTRATIONS,
+    /// Destroyed with its domain's last close, or by [`Domain::destroy`](crate::Domain::destroy).
+    Domain = XRC_RCV_LIFETIME_DOMAIN,
+}
+
+impl Lifetime {
+    fn from_raw(lifetime: u32) -> Option<Lifetime> {
+        match lifetime {
+            XRC_RCV_LIFETIME_REGISTRATIONS => Some(Lifetime::Registrations),
+            XRC_RCV_LIFETIME_DOMAIN => Some(Lifetime::Domain),
+            _ => None,
+        }
+    }
+
+    /// The lifetime's name as the kernel spells it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Lifetime::Registrations => "registrations",
+            Lifetime::Domain => "domain",
+        }
+    }
+}
+
+/// A receive QP as seen from its domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpInfo(pub(crate) xrc_rcv_qp_info);
+
+impl QpInfo {
+    /// The QP's number.
+    pub fn qp_num(&self) -> u32 {
+        self.0.qpn
+    }
+
+    /// The QP's state, if this version of the crate knows it.
+    pub fn state(&self) -> Option<QpState> {
+        QpState::from_raw(self.0.state)
+    }
+
+    /// What keeps the QP alive, if this version of the crate knows it.
+    pub fn lifetime(&self) -> Option<Lifetime> {
+        Lifetime::from_raw(self.0.lifetime)
+    }
+
+    /// How many files and kernel users are registered with the QP.
+    pub fn registrations(&self) -> u32 {
+        self.0.registrations
+    }
+
+    /// The kernel's own struct.
+    pub fn as_raw(&self) -> &xrc_rcv_qp_info {
+        &self.0
+    }
+}
+
+/// How to register with a receive QP.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RegisterOptions<'channel> {
+    pub(crate) channel: Option<&'channel EventChannel>,
+    pub(crate) cookie: u64,
+}
+
+impl<'channel> RegisterOptions<'channel> {
+    /// No channel, cookie 0.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Delivers the QP's events to `channel`. The events of a QP none of whose registrations has a
+    /// channel are written to the kernel log.
+    pub fn channel(mut self, channel: &'channel EventChannel) -> Self {
+        self.channel = Some(channel);
+        self
+    }
+
+    /// Returned in every event of this registration.
+    pub fn cookie(mut self, cookie: u64) -> Self {
+        self.cookie = cookie;
+        self
+    }
+}
+
+/// How to create a receive QP.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AllocOptions<'channel> {
+    pub(crate) register: RegisterOptions<'channel>,
+    pub(crate) flags: u32,
+    pub(crate) attr: Option<QpAttr>,
+}
+
+impl<'channel> AllocOptions<'channel> {
+    /// A QP in RESET that is destroyed with its last registration, without a channel.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// See [`RegisterOptions::channel`].
+    pub fn channel(mut self, channel: &'channel EventChannel) -> Self {
+        self.register = self.register.channel(channel);
+        self
+    }
+
+    /// See [`RegisterOptions::cookie`].
+    pub fn cookie(mut self, cookie: u64) -> Self {
+        self.register = self.register.cookie(cookie);
+        self
+    }
+
+    /// What keeps the QP alive.
+    pub fn lifetime(mut self, lifetime: Lifetime) -> Self {
+        self.flags = match lifetime {
+            Lifetime::Registrations => 0,
+            Lifetime::Domain => XRC_RCV_ALLOC_LIFETIME_DOMAIN,
+        };
+        self
+    }
+
+    /// Flags as the kernel defines them; it refuses those it does not know.
+    pub fn flags(mut self, flags: u32) -> Self {
+        self.flags = flags;
+        self
+    }
+
+    /// Takes the QP as far as `attr` goes: to INIT, or to RTR.
+    pub fn attr(mut self, attr: QpAttr) -> Self {
+        self.attr = Some(attr);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_newer_kernel_says_is_not_taken_for_something_else() {
+        let info = QpInfo(xrc_rcv_qp_info {
+            state: 9,
+            lifetime: 2,
+            ..Default::default()
+        });
+        assert_eq!(info.state(), None);
+        assert_eq!(info.lifetime(), None);
+    }
+}
