@@ -44,7 +44,7 @@ static void open_channel(void)
 {
 	struct xrc_rcv_caps caps;
 
-	if (xrc_rcv_query_caps(node.context, &caps))
+	if (xrc_rcv_query_caps(node.context, &caps, sizeof(caps)))
 		errx(1, "there are no receive QPs here, ib_xrc_rcv is not loaded");
 	channel = xrc_rcv_create_event_channel(node.context);
 	if (!channel)
@@ -85,7 +85,7 @@ static int kernel_state(void)
 {
 	struct xrc_rcv_qp_info info;
 
-	errno = xrc_rcv_query_qp(domain, registration->qp_num, NULL, &info);
+	errno = xrc_rcv_query_qp(domain, registration->qp_num, NULL, &info, sizeof(info));
 	if (errno)
 		err(1, "xrc_rcv_query_qp");
 	return info.state;
@@ -201,7 +201,7 @@ static void take_messages(void)
 static void take_records(void)
 {
 	struct xrc_rcv_event records[8];
-	ssize_t i, n = xrc_rcv_read_events(channel, records, 8);
+	ssize_t i, n = xrc_rcv_read_events(channel, records, sizeof(*records), 8);
 
 	if (n < 0)
 		err(1, "event record");

@@ -3,20 +3,21 @@
 //! The C interface, `<infiniband/xrc_rcv.h>`: nothing but translation to the crate `xrc-rcv`.
 //!
 //! Every pointer comes from the caller, and is what the header says it is: a `SAFETY:` comment says
-//! "the caller's" for that.
+//! "the caller's" for that. Structs that the kernel fills are as long as the caller says, which may be
+//! less or more than this library knows; they reach the kernel as they are.
+//!
+//! There is no lock in here and nothing is remembered, so a child may call everything after `fork()`.
 
 #![allow(non_camel_case_types, clippy::missing_safety_doc)]
 
 use std::ffi::{c_char, c_int};
 use std::mem::ManuallyDrop;
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 
+use xrc_rcv::borrowed::{Context, Domain, Registration, Result};
 use xrc_rcv::ffi::{ibv_context, ibv_qp_attr, ibv_xrcd};
 use xrc_rcv::uapi::{xrc_rcv_caps, xrc_rcv_event, xrc_rcv_qp_info};
-use xrc_rcv::{
-    AllocOptions, Context, Domain, Error, Event, EventChannel, EventType, QpAttr, RegisterOptions,
-    Registration, Result,
-};
+use xrc_rcv::{AllocOptions, Cause, EventChannel, EventType, QpAttr, RegisterOptions};
 
 /// `struct xrc_rcv_event_channel`
 #[repr(C)]
@@ -25,6 +26,8 @@ pub struct xrc_rcv_event_channel {
     pub context: *mut ibv_context,
     /// The descriptor, owned by this struct.
     pub fd: c_int,
+    /// The size of the channel's records. Not in the header.
+    event_size: usize,
 }
 
 impl xrc_rcv_event_channel {
@@ -32,7 +35,7 @@ impl xrc_rcv_event_channel {
     fn borrow(&self) -> ManuallyDrop<EventChannel> {
         // SAFETY: The descriptor is open as long as the struct is, and the result does not close it.
         let fd = unsafe { OwnedFd::from_raw_fd(self.fd) };
-        ManuallyDrop::new(EventChannel::from(fd))
+        ManuallyDrop::new(EventChannel::from_fd(fd, self.event_size))
     }
 }
 
@@ -47,6 +50,8 @@ pub struct xrc_rcv_qp {
     pub qp_num: u32,
     /// The registration's uverbs handle, owned by this struct.
     pub handle: u32,
+    /// The device's file, for when `context` is closed and gone. Not in the header.
+    cmd_fd: c_int,
 }
 
 /// `struct xrc_rcv_init_attr`
@@ -60,24 +65,34 @@ pub struct xrc_rcv_init_attr {
 
 /// 0, or the errno of `result`.
 fn code(result: Result<()>) -> c_int {
-    result.map_or_else(Error::errno, |()| 0)
+    result.map_or_else(Cause::errno, |()| 0)
 }
 
-fn set_errno(error: Error) {
+fn set_errno(cause: Cause) {
     // SAFETY: The C library gives every thread an errno of its own.
-    unsafe { *libc::__errno_location() = error.errno() };
+    unsafe { *libc::__errno_location() = cause.errno() };
 }
 
-/// An array to be written, cleared as the caller need not have done so.
+/// `count` places of `size` bytes each, cleared as the caller need not have done so.
 ///
 /// # Safety
 ///
-/// It has room for `count`, for `'a`, and all zeroes is a valid `T`.
-unsafe fn cleared<'a, T>(array: *mut T, count: usize) -> &'a mut [T] {
-    // SAFETY: By the caller's word.
-    unsafe {
-        array.write_bytes(0, count);
-        std::slice::from_raw_parts_mut(array, count)
+/// They are there for `'a`, unless there are none.
+unsafe fn places<'a, T>(array: *mut T, size: usize, count: usize) -> Result<&'a mut [u8]> {
+    let length = size.checked_mul(count).filter(|&length| {
+        // Nothing is longer than half of the address space.
+        length <= isize::MAX as usize
+    });
+    match length.ok_or(Cause::Os(libc::EINVAL))? {
+        0 => Ok(&mut []),
+        length => {
+            let bytes = array.cast::<u8>();
+            // SAFETY: By the caller's word.
+            unsafe {
+                bytes.write_bytes(0, length);
+                Ok(std::slice::from_raw_parts_mut(bytes, length))
+            }
+        }
     }
 }
 
@@ -85,20 +100,22 @@ unsafe fn cleared<'a, T>(array: *mut T, count: usize) -> &'a mut [T] {
 fn object<T>(result: Result<T>) -> *mut T {
     match result {
         Ok(value) => Box::into_raw(Box::new(value)),
-        Err(error) => {
-            set_errno(error);
+        Err(cause) => {
+            set_errno(cause);
             std::ptr::null_mut()
         }
     }
 }
 
 fn registered(xrcd: *mut ibv_xrcd, registration: Registration<'_>) -> xrc_rcv_qp {
+    // SAFETY: The caller's domain is open, and its context.
+    let (context, cmd_fd) = unsafe { ((*xrcd).context, (*(*xrcd).context).cmd_fd) };
     xrc_rcv_qp {
-        // SAFETY: The caller's domain is open.
-        context: unsafe { (*xrcd).context },
+        context,
         xrcd,
         qp_num: registration.qp_num(),
         handle: registration.into_handle(),
+        cmd_fd,
     }
 }
 
@@ -107,11 +124,15 @@ fn registered(xrcd: *mut ibv_xrcd, registration: Registration<'_>) -> xrc_rcv_qp
 pub unsafe extern "C" fn xrc_rcv_query_caps(
     context: *mut ibv_context,
     caps: *mut xrc_rcv_caps,
+    size: usize,
 ) -> c_int {
+    // SAFETY: The caller's struct has that size.
+    let caps = match unsafe { places(caps, size, 1) } {
+        Ok(caps) if !caps.is_empty() => caps,
+        _ => return libc::EINVAL,
+    };
     // SAFETY: The caller's context is open.
-    let answer = unsafe { Context::from_ibv(context) }.and_then(|file| file.query_caps());
-    // SAFETY: The caller's, to be written.
-    code(answer.map(|answer| unsafe { caps.write(*answer.as_raw()) }))
+    code(unsafe { Context::from_ibv(context) }.and_then(|file| file.query_caps_bytes(caps)))
 }
 
 /// Creates a channel to read events from.
@@ -124,6 +145,7 @@ pub unsafe extern "C" fn xrc_rcv_create_event_channel(
     let channel = file.and_then(|file| file.create_event_channel());
     object(channel.map(|channel| xrc_rcv_event_channel {
         context,
+        event_size: channel.event_size(),
         fd: channel.into_raw_fd(),
     }))
 }
@@ -144,19 +166,18 @@ pub unsafe extern "C" fn xrc_rcv_destroy_event_channel(
 pub unsafe extern "C" fn xrc_rcv_read_events(
     channel: *mut xrc_rcv_event_channel,
     events: *mut xrc_rcv_event,
+    size: usize,
     count: usize,
 ) -> isize {
-    if count == 0 {
-        set_errno(Error::Os(libc::EINVAL));
-        return -1;
-    }
-    // SAFETY: The caller's array has that many, of which `Event` is a transparent wrapper.
-    let events = unsafe { cleared(events.cast::<Event>(), count) };
-    // SAFETY: The caller's channel.
-    match unsafe { &*channel }.borrow().read(events) {
+    // SAFETY: The caller's array has that many of that size.
+    let read = unsafe { places(events, size, count) }.and_then(|events| {
+        // SAFETY: The caller's channel.
+        unsafe { &*channel }.borrow().read_records(events, size)
+    });
+    match read {
         Ok(count) => count as isize,
-        Err(error) => {
-            set_errno(error);
+        Err(cause) => {
+            set_errno(cause);
             -1
         }
     }
@@ -167,20 +188,21 @@ pub unsafe extern "C" fn xrc_rcv_read_events(
 pub unsafe extern "C" fn xrc_rcv_get_event(
     channel: *mut xrc_rcv_event_channel,
     event: *mut xrc_rcv_event,
+    size: usize,
 ) -> c_int {
     // SAFETY: The caller's channel.
     let channel = unsafe { &*channel }.borrow();
-    let mut record = [Event::default()];
+    // SAFETY: The caller's struct has that size.
+    let event = match unsafe { places(event, size, 1) } {
+        Ok(event) => event,
+        Err(cause) => return cause.errno(),
+    };
     loop {
-        match channel.read(&mut record) {
-            Err(Error::Os(libc::EINTR)) => continue,
-            Err(error) => return error.errno(),
-            Ok(_) => break,
+        match channel.read_records(event, size) {
+            Err(Cause::Os(libc::EINTR)) => {}
+            result => return code(result.map(drop)),
         }
     }
-    // SAFETY: The caller's, to be written.
-    unsafe { event.write(*record[0].as_raw()) };
-    0
 }
 
 /// Creates a receive QP and registers with it.
@@ -196,7 +218,7 @@ pub unsafe extern "C" fn xrc_rcv_alloc_qp(
     // SAFETY: The caller's attribute, or null.
     if let Some(init_attr) = unsafe { init_attr.as_ref() } {
         if init_attr.comp_mask != 0 {
-            set_errno(Error::Os(libc::EINVAL));
+            set_errno(Cause::Os(libc::EINVAL));
             return std::ptr::null_mut();
         }
         options = options.flags(init_attr.flags).cookie(init_attr.cookie);
@@ -207,8 +229,13 @@ pub unsafe extern "C" fn xrc_rcv_alloc_qp(
         options = options.channel(channel);
     }
     // SAFETY: The caller's attributes, or null; libibverbs' struct begins with this one.
-    if let Some(attr) = unsafe { attr.as_ref() } {
-        options = options.attr(QpAttr::from_ibv(attr, attr_mask as u32));
+    match unsafe { attr.as_ref() } {
+        Some(attr) => options = options.attr(QpAttr::from_ibv(attr, attr_mask as u32)),
+        None if attr_mask != 0 => {
+            set_errno(Cause::Os(libc::EINVAL));
+            return std::ptr::null_mut();
+        }
+        None => {}
     }
     // SAFETY: The caller's domain is open.
     let registration = unsafe { Domain::from_ibv(xrcd) }.and_then(|domain| domain.alloc(&options));
@@ -238,17 +265,20 @@ pub unsafe extern "C" fn xrc_rcv_reg_qp(
 /// Gives a registration up.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn xrc_rcv_unreg_qp(qp: *mut xrc_rcv_qp) -> c_int {
-    // SAFETY: The caller's context is open.
-    let result = unsafe { Context::from_ibv((*qp).context) }.and_then(|context| {
-        // SAFETY: The caller's registration.
-        let (handle, qp_num) = unsafe { ((*qp).handle, (*qp).qp_num) };
-        Registration::from_handle(context, handle, qp_num).unregister()
-    });
-    if result.is_ok() {
-        // SAFETY: The caller's object, which `object()` allocated and nobody uses any more.
-        drop(unsafe { Box::from_raw(qp) });
+    // SAFETY: The caller's registration.
+    let (cmd_fd, handle, qp_num) = unsafe { ((*qp).cmd_fd, (*qp).handle, (*qp).qp_num) };
+    // SAFETY: Nothing but the ioctl is done with the descriptor, which fails if it is closed.
+    let context = Context::from_fd(unsafe { BorrowedFd::borrow_raw(cmd_fd) });
+    match Registration::from_handle(context, handle, qp_num).unregister() {
+        // The registration is gone: given up by a process that shares the open device, or with it
+        // when it was closed, whose descriptor may since be that of another file.
+        Ok(()) | Err(Cause::Unavailable | Cause::Os(libc::ENOENT | libc::EBADF | libc::EINVAL)) => {
+            // SAFETY: The caller's object, which `object()` allocated and nobody uses any more.
+            drop(unsafe { Box::from_raw(qp) });
+            0
+        }
+        Err(cause) => cause.errno(),
     }
-    code(result)
 }
 
 /// Modifies a receive QP.
@@ -272,16 +302,21 @@ pub unsafe extern "C" fn xrc_rcv_query_qp(
     qp_num: u32,
     attr: *mut ibv_qp_attr,
     info: *mut xrc_rcv_qp_info,
+    size: usize,
 ) -> c_int {
+    let size = if info.is_null() { 0 } else { size };
+    // SAFETY: The caller's struct has that size.
+    let info = match unsafe { places(info, size, 1) } {
+        Ok(place) if !place.is_empty() || info.is_null() => place,
+        _ => return libc::EINVAL,
+    };
     // SAFETY: The caller's domain is open.
-    let answer = unsafe { Domain::from_ibv(xrcd) }.and_then(|domain| domain.query(qp_num));
-    // SAFETY: The caller's structs are to be written, unless null.
-    code(answer.map(|(qp_attr, qp_info)| unsafe {
+    let domain = unsafe { Domain::from_ibv(xrcd) };
+    let answer = domain.and_then(|domain| domain.query_bytes(qp_num, info));
+    code(answer.map(|answer| {
         if !attr.is_null() {
-            attr.write(qp_attr.to_ibv());
-        }
-        if !info.is_null() {
-            info.write(*qp_info.as_raw());
+            // SAFETY: The caller's struct is to be written; libibverbs' begins with this one.
+            unsafe { attr.write(answer.to_ibv()) };
         }
     }))
 }
@@ -299,19 +334,22 @@ pub unsafe extern "C" fn xrc_rcv_query_domain(
     xrcd: *mut ibv_xrcd,
     after: u32,
     infos: *mut xrc_rcv_qp_info,
+    size: usize,
     count: *mut usize,
     total: *mut u32,
 ) -> c_int {
     // SAFETY: The caller's count.
-    let infos = match unsafe { *count } {
-        0 => Default::default(),
-        // SAFETY: The caller's array has that many.
-        room => unsafe { cleared(infos, room) },
+    let room = unsafe { *count };
+    // SAFETY: The caller's array has that many of that size.
+    let infos = match unsafe { places(infos, size, room) } {
+        Ok(infos) if size != 0 || room == 0 => infos,
+        _ => return libc::EINVAL,
     };
     // No QP has number 0.
     let after = (after != 0).then_some(after);
     // SAFETY: The caller's domain is open.
-    let page = unsafe { Domain::from_ibv(xrcd) }.and_then(|domain| domain.query_page(after, infos));
+    let domain = unsafe { Domain::from_ibv(xrcd) };
+    let page = domain.and_then(|domain| domain.query_page_bytes(after, infos, size));
     // SAFETY: The caller's, to be written.
     code(page.map(|(filled, all)| unsafe {
         count.write(filled);

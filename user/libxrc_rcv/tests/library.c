@@ -140,7 +140,7 @@ static struct xrc_rcv_qp_info info(struct party *party, uint32_t qpn)
 {
 	struct xrc_rcv_qp_info info = { 0 };
 
-	errno = xrc_rcv_query_qp(party->xrcd, qpn, NULL, &info);
+	errno = xrc_rcv_query_qp(party->xrcd, qpn, NULL, &info, sizeof(info));
 	return info;
 }
 
@@ -148,7 +148,7 @@ static bool capabilities(void)
 {
 	struct xrc_rcv_caps caps;
 
-	HOLDS(!xrc_rcv_query_caps(a.context, &caps));
+	HOLDS(!xrc_rcv_query_caps(a.context, &caps, sizeof(caps)));
 	HOLDS(caps.version >= XRC_RCV_VERSION);
 	HOLDS(caps.alloc_flags & XRC_RCV_ALLOC_LIFETIME_DOMAIN);
 	HOLDS(caps.event_size == sizeof(struct xrc_rcv_event));
@@ -174,13 +174,13 @@ static bool life(void)
 	HOLDS(info(&a, qpn).state == IBV_QPS_INIT);
 	HOLDS(!go(&b, qpn, IBV_QPS_RTR));
 	memset(&attr, 0xa5, sizeof(attr));
-	HOLDS(!xrc_rcv_query_qp(b.xrcd, qpn, &attr, NULL));
+	HOLDS(!xrc_rcv_query_qp(b.xrcd, qpn, &attr, NULL, 0));
 	HOLDS(attr.qp_state == IBV_QPS_RTR && attr.dest_qp_num == 0x123);
 	HOLDS(attr.rq_psn == 0x456 && attr.path_mtu == IBV_MTU_1024);
 	HOLDS(attr.min_rnr_timer == 12 && attr.port_num == 1);
 	HOLDS(attr.cap.max_send_wr == 0 && attr.cap.max_recv_wr == 0);
 	HOLDS(!xrc_rcv_unreg_qp(qp));
-	HOLDS(xrc_rcv_query_qp(a.xrcd, qpn, &attr, NULL) == EINVAL);
+	HOLDS(xrc_rcv_query_qp(a.xrcd, qpn, &attr, NULL, 0) == EINVAL);
 	return true;
 }
 
@@ -209,7 +209,7 @@ static bool count(struct party *party, uint32_t expected)
 	size_t none = 0;
 	uint32_t total;
 
-	return !xrc_rcv_query_domain(party->xrcd, 0, NULL, &none, &total) &&
+	return !xrc_rcv_query_domain(party->xrcd, 0, NULL, 0, &none, &total) &&
 	       total == expected;
 }
 
@@ -229,7 +229,7 @@ static bool alternate_path(void)
 		HOLDS(!qp && errno == EINVAL && count(&a, 0));
 		return true;
 	}
-	HOLDS(qp && !xrc_rcv_query_qp(a.xrcd, qp->qp_num, &seen, NULL));
+	HOLDS(qp && !xrc_rcv_query_qp(a.xrcd, qp->qp_num, &seen, NULL, 0));
 	HOLDS(seen.alt_ah_attr.sl == 3 && seen.alt_ah_attr.dlid == port.lid);
 	HOLDS(seen.alt_port_num == 1 && seen.alt_timeout == 14);
 	HOLDS(!go(&a, qp->qp_num, IBV_QPS_RTS));
@@ -237,7 +237,7 @@ static bool alternate_path(void)
 	attr.path_mig_state = IBV_MIG_REARM;
 	HOLDS(!xrc_rcv_modify_qp(b.xrcd, qp->qp_num, &attr,
 				 IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE));
-	HOLDS(!xrc_rcv_query_qp(a.xrcd, qp->qp_num, &seen, NULL));
+	HOLDS(!xrc_rcv_query_qp(a.xrcd, qp->qp_num, &seen, NULL, 0));
 	HOLDS(seen.alt_ah_attr.sl == 5 && seen.path_mig_state != IBV_MIG_MIGRATED);
 	HOLDS(!xrc_rcv_unreg_qp(qp) && count(&a, 0));
 	return true;
@@ -259,6 +259,8 @@ static bool refused(void)
 				INIT_MASK & ~IBV_QP_PORT) && errno == EINVAL);
 	HOLDS(!xrc_rcv_alloc_qp(a.xrcd, NULL, &attr,
 				(INIT_MASK | RTR_MASK) & ~IBV_QP_AV) &&
+	      errno == EINVAL);
+	HOLDS(!xrc_rcv_alloc_qp(a.xrcd, NULL, NULL, IBV_QP_PORT) &&
 	      errno == EINVAL);
 	attr.port_num = 99;
 	HOLDS(!xrc_rcv_alloc_qp(a.xrcd, NULL, &attr, INIT_MASK) && errno);
@@ -312,7 +314,7 @@ static bool domain_lifetime(void)
 	HOLDS(!xrc_rcv_unreg_qp(other));
 	HOLDS(!xrc_rcv_destroy_qp(a.xrcd, qpn));
 	HOLDS(xrc_rcv_destroy_qp(a.xrcd, qpn) == EINVAL);
-	HOLDS(!xrc_rcv_get_event(a.channel, &event));
+	HOLDS(!xrc_rcv_get_event(a.channel, &event, sizeof(event)));
 	HOLDS(event.type == XRC_RCV_EVENT_QP_GONE && event.cookie == 78);
 	/* The registration stays until it is given up. */
 	HOLDS(!xrc_rcv_unreg_qp(qp));
@@ -333,8 +335,8 @@ static bool pages(void)
 		HOLDS((qps[i] = create(&a, i)));
 	do {
 		filled = 7;
-		HOLDS(!xrc_rcv_query_domain(b.xrcd, after, page, &filled,
-					    &total));
+		HOLDS(!xrc_rcv_query_domain(b.xrcd, after, page, sizeof(*page),
+					    &filled, &total));
 		HOLDS(filled <= 7 && total == 30);
 		for (i = 0; i < filled; i++) {
 			HOLDS(page[i].qpn > after);
@@ -376,18 +378,20 @@ static bool events(void)
 
 	/* An SRQ's QP that is in error says that it takes no more receives. */
 	HOLDS(readable(&a, 5000) && readable(&b, 5000));
-	n = xrc_rcv_read_events(a.channel, records, 8);
+	n = xrc_rcv_read_events(a.channel, records, sizeof(*records), 8);
 	HOLDS(n == 1 && records[0].type == IBV_EVENT_QP_LAST_WQE_REACHED);
 	HOLDS(records[0].cookie == 0x1122334455667788);
 	HOLDS(records[0].qpn == first->qp_num && records[0].count == 1);
 	HOLDS(records[0].first_ns >= start && !records[0].reserved);
 	HOLDS(!readable(&a, 0));
-	HOLDS(xrc_rcv_read_events(a.channel, records, 0) == -1 &&
+	HOLDS(xrc_rcv_read_events(a.channel, records, sizeof(*records), 0) == -1 &&
+	      errno == EINVAL);
+	HOLDS(xrc_rcv_read_events(a.channel, records, 0, 8) == -1 &&
 	      errno == EINVAL);
 	HOLDS(!fcntl(a.channel->fd, F_SETFL, O_NONBLOCK));
-	HOLDS(xrc_rcv_read_events(a.channel, records, 8) == -1 &&
+	HOLDS(xrc_rcv_read_events(a.channel, records, sizeof(*records), 8) == -1 &&
 	      errno == EAGAIN);
-	HOLDS(xrc_rcv_get_event(a.channel, records) == EAGAIN);
+	HOLDS(xrc_rcv_get_event(a.channel, records, sizeof(*records)) == EAGAIN);
 	HOLDS(!fcntl(a.channel->fd, F_SETFL, 0));
 
 	/* What was not read goes with the registration. */
@@ -422,8 +426,36 @@ static bool closing(void)
 	/* A receive QP keeps nobody from closing. */
 	leave(&c);
 	HOLDS(info(&a, second->qp_num).registrations == 1);
+	/* What is left of the other is an object, even if its descriptor is another's. */
+	HOLDS(!xrc_rcv_unreg_qp(first));
+	HOLDS(info(&a, second->qp_num).registrations == 1);
 	HOLDS(!xrc_rcv_unreg_qp(second) && count(&a, 0));
 	return true;
+}
+
+/* A child while the parent's threads are in the library: whatever it calls returns. */
+static bool child_returns(void)
+{
+	struct xrc_rcv_caps caps;
+	struct xrc_rcv_qp *qp;
+	int i, status;
+	pid_t pid;
+
+	pid = fork();
+	if (!pid) {
+		if (xrc_rcv_query_caps(a.context, &caps, sizeof(caps)))
+			_exit(1);
+		qp = xrc_rcv_alloc_qp(a.xrcd, NULL, NULL, 0);
+		_exit(!qp || xrc_rcv_unreg_qp(qp));
+	}
+	for (i = 0; i < 20000; i++) {
+		if (waitpid(pid, &status, WNOHANG) == pid)
+			return !status;
+		usleep(1000);
+	}
+	kill(pid, SIGKILL);
+	waitpid(pid, &status, 0);
+	return false;
 }
 
 static bool killing(void)
@@ -472,10 +504,12 @@ static void *crowd(void *argument)
 
 		if (!qp || go(&b, qp->qp_num, IBV_QPS_INIT))
 			return NULL;
-		if (xrc_rcv_query_domain(b.xrcd, 0, page, &filled, NULL) || !filled)
+		if (xrc_rcv_query_domain(b.xrcd, 0, page, sizeof(*page), &filled,
+					 NULL) || !filled)
 			return NULL;
 		/* Another thread's may go at any time. */
-		if (xrc_rcv_query_qp(b.xrcd, page[0].qpn, NULL, page) &&
+		if (xrc_rcv_query_qp(b.xrcd, page[0].qpn, NULL, page,
+				     sizeof(*page)) &&
 		    page[0].qpn == qp->qp_num)
 			return NULL;
 		other = xrc_rcv_reg_qp(b.xrcd, qp->qp_num, b.channel, i);
@@ -494,6 +528,8 @@ static bool threads(void)
 
 	for (i = 0; i < 4; i++)
 		HOLDS(!pthread_create(&thread[i], NULL, crowd, NULL));
+	for (i = 0; i < 30; i++)
+		fine &= child_returns();
 	for (i = 0; i < 4; i++)
 		fine &= !pthread_join(thread[i], &result) && result;
 	HOLDS(fine && count(&a, 0));
@@ -525,7 +561,7 @@ int main(int argc, char **argv)
 	ktap_result(names(), "event_type_str");
 	ktap_result(closing(), "closing the device gives registrations up");
 	ktap_result(killing(), "killing the creator gives its registration up");
-	ktap_result(threads(), "threads share open devices");
+	ktap_result(threads(), "threads share open devices, and children that are forked meanwhile");
 	leave(&b);
 	leave(&a);
 	unlink(file_name);

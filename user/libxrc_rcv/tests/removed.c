@@ -27,8 +27,8 @@ static void *wait_for_events(void *channel)
 {
 	struct xrc_rcv_event none;
 
-	first_ret = xrc_rcv_get_event(channel, &last);
-	second_ret = xrc_rcv_get_event(channel, &none);
+	first_ret = xrc_rcv_get_event(channel, &last, sizeof(last));
+	second_ret = xrc_rcv_get_event(channel, &none, sizeof(none));
 	return NULL;
 }
 
@@ -78,12 +78,12 @@ int main(int argc, char **argv)
 	fd.fd = init.channel->fd;
 	ktap_result(second_ret == EIO && poll(&fd, 1, 0) == 1 &&
 		    fd.revents & POLLHUP &&
-		    xrc_rcv_read_events(init.channel, &record, 1) == -1 &&
+		    xrc_rcv_read_events(init.channel, &record, sizeof(record), 1) == -1 &&
 		    errno == EIO,
 		    "and then that nothing more comes: EIO, POLLHUP");
-	ktap_result(xrc_rcv_query_caps(context, &caps) == EIO &&
-		    xrc_rcv_query_qp(xrcd, qpn, NULL, &info) == EIO &&
-		    xrc_rcv_query_domain(xrcd, 0, &info, &count, NULL) == EIO &&
+	ktap_result(xrc_rcv_query_caps(context, &caps, sizeof(caps)) == EIO &&
+		    xrc_rcv_query_qp(xrcd, qpn, NULL, &info, sizeof(info)) == EIO &&
+		    xrc_rcv_query_domain(xrcd, 0, &info, sizeof(info), &count, NULL) == EIO &&
 		    xrc_rcv_modify_qp(xrcd, qpn, &attr, IBV_QP_STATE) == EIO &&
 		    xrc_rcv_destroy_qp(xrcd, qpn) == EIO,
 		    "calls that answer with an errno: EIO");

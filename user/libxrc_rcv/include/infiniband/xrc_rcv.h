@@ -3,17 +3,22 @@
  * XRC receive QPs that the kernel owns.
  *
  * Any process of an XRC domain creates the receiving end of a connection,
- * others register with it, each of them hears of its events, and it goes away
- * when nobody needs it. Takes the ordinary objects of libibverbs.
+ * others register with it, each of them gets its events, and it is destroyed
+ * with its last registration. Takes the ordinary objects of libibverbs.
  *
  * As in libibverbs, functions return 0 or a positive errno, or a pointer that
- * is NULL after errno was set. ENOSYS always means that the device has no
- * receive QPs: ib_xrc_rcv is not loaded, was loaded after ib_uverbs had exposed
- * the device, or the device has no XRC.
+ * is NULL after errno was set. EOPNOTSUPP means that the device has no receive
+ * QPs: ib_xrc_rcv is not loaded, was loaded after ib_uverbs had exposed the
+ * device, or the device has no XRC.
+ *
+ * A struct that a function fills is passed with its size, as in efadv and
+ * mlx5dv: "xrc_rcv_query_caps(context, &caps, sizeof(caps))". Structs grow at
+ * their end. Library and kernel fill as much as they and the caller know, and
+ * clear the rest, so programs and libraries of different age work together.
  *
  * All functions may be called from any thread, with the same objects as well,
- * but nothing may be in use that another thread destroys: an open device, a
- * domain, a channel or a registration.
+ * and in a forked child; but nothing may be in use that another thread
+ * destroys: an open device, a domain, a channel or a registration.
  */
 
 #ifndef INFINIBAND_XRC_RCV_H
@@ -35,7 +40,8 @@ extern "C" {
  * @context: the device it was created on
  * @fd: to be polled for input, or made non-blocking with fcntl(2)
  *
- * Made by xrc_rcv_create_event_channel(). One channel serves any number of
+ * Created by xrc_rcv_create_event_channel(), and destroyed by
+ * xrc_rcv_destroy_event_channel(). One channel serves any number of
  * registrations.
  */
 struct xrc_rcv_event_channel {
@@ -51,8 +57,9 @@ struct xrc_rcv_event_channel {
  * @qp_num: the number senders connect to
  * @handle: the registration's uverbs handle
  *
- * Made by xrc_rcv_alloc_qp() and xrc_rcv_reg_qp(), ended by xrc_rcv_unreg_qp()
- * or with the process.
+ * Returned by xrc_rcv_alloc_qp() and xrc_rcv_reg_qp(), and freed by
+ * xrc_rcv_unreg_qp(), which gives the registration up. So does closing the
+ * device, which does not free this.
  */
 struct xrc_rcv_qp {
 	struct ibv_context *context;
@@ -64,7 +71,8 @@ struct xrc_rcv_qp {
 /**
  * struct xrc_rcv_init_attr - how to create a receive QP
  *
- * @comp_mask: 0; says which later members are there
+ * @comp_mask: 0; has a bit for each member that was added later and is there.
+ *	EINVAL for a bit that the library does not know.
  * @flags: &enum xrc_rcv_alloc_flags
  * @channel: where to report events, or NULL
  * @cookie: returned in each event of the registration
@@ -79,9 +87,10 @@ struct xrc_rcv_init_attr {
 /**
  * xrc_rcv_query_caps - ask what the kernel and a device offer
  *
- * ENOSYS if that is nothing at all.
+ * @size: sizeof(*@caps)
  */
-int xrc_rcv_query_caps(struct ibv_context *context, struct xrc_rcv_caps *caps);
+int xrc_rcv_query_caps(struct ibv_context *context, struct xrc_rcv_caps *caps,
+		       size_t size);
 
 /**
  * xrc_rcv_create_event_channel - create a channel to read events from
@@ -99,20 +108,25 @@ int xrc_rcv_destroy_event_channel(struct xrc_rcv_event_channel *channel);
 /**
  * xrc_rcv_read_events - read as many events as there are and fit
  *
+ * @size: sizeof(*@events)
+ *
  * Waits for the first, unless the channel is non-blocking. Returns the number
  * of events read, or -1 after errno was set: EAGAIN, EINTR, EINVAL (@count is
  * 0), EIO (the device is gone and all events are read).
  */
 ssize_t xrc_rcv_read_events(struct xrc_rcv_event_channel *channel,
-			    struct xrc_rcv_event *events, size_t count);
+			    struct xrc_rcv_event *events, size_t size,
+			    size_t count);
 
 /**
  * xrc_rcv_get_event - read one event
  *
- * As xrc_rcv_read_events(), but goes on after signals.
+ * @size: sizeof(*@event)
+ *
+ * As xrc_rcv_read_events(), but waits on after signals.
  */
 int xrc_rcv_get_event(struct xrc_rcv_event_channel *channel,
-		      struct xrc_rcv_event *event);
+		      struct xrc_rcv_event *event, size_t size);
 
 /**
  * xrc_rcv_alloc_qp - create a receive QP and register with it
@@ -120,7 +134,7 @@ int xrc_rcv_get_event(struct xrc_rcv_event_channel *channel,
  * @init_attr: may be NULL: lifetime by registrations, no channel
  * @attr: may be NULL: the QP stays in RESET. With what INIT needs, or INIT and
  *	RTR, the QP is taken there in the same call.
- * @attr_mask: &enum ibv_qp_attr_mask
+ * @attr_mask: &enum ibv_qp_attr_mask; EINVAL if not 0 without @attr
  */
 struct xrc_rcv_qp *xrc_rcv_alloc_qp(struct ibv_xrcd *xrcd,
 				    const struct xrc_rcv_init_attr *init_attr,
@@ -141,7 +155,8 @@ struct xrc_rcv_qp *xrc_rcv_reg_qp(struct ibv_xrcd *xrcd, uint32_t qp_num,
 /**
  * xrc_rcv_unreg_qp - give a registration up, its unread events with it
  *
- * The last one to go destroys the QP, unless its lifetime is the domain's.
+ * The last one destroys the QP, unless its lifetime is the domain's. Frees @qp,
+ * also if the registration was given up with the device before.
  */
 int xrc_rcv_unreg_qp(struct xrc_rcv_qp *qp);
 
@@ -156,14 +171,16 @@ int xrc_rcv_modify_qp(struct ibv_xrcd *xrcd, uint32_t qp_num,
  *
  * @attr: every attribute is filled but rate_limit; may be NULL
  * @info: may be NULL
+ * @size: sizeof(*@info)
  */
 int xrc_rcv_query_qp(struct ibv_xrcd *xrcd, uint32_t qp_num,
-		     struct ibv_qp_attr *attr, struct xrc_rcv_qp_info *info);
+		     struct ibv_qp_attr *attr, struct xrc_rcv_qp_info *info,
+		     size_t size);
 
 /**
  * xrc_rcv_destroy_qp - destroy a receive QP whose lifetime is the domain's
  *
- * EBUSY if anybody else is registered with it.
+ * EBUSY if another open device is registered with it.
  */
 int xrc_rcv_destroy_qp(struct ibv_xrcd *xrcd, uint32_t qp_num);
 
@@ -172,12 +189,13 @@ int xrc_rcv_destroy_qp(struct ibv_xrcd *xrcd, uint32_t qp_num);
  *
  * @after: 0, then the last number of the page before
  * @infos: filled in ascending order of QP numbers; may be NULL if *@count is 0
+ * @size: sizeof(*@infos)
  * @count: in, how many fit; out, how many were filled. 0 ends the list.
  * @total: how many the domain has; may be NULL
  */
 int xrc_rcv_query_domain(struct ibv_xrcd *xrcd, uint32_t after,
-			 struct xrc_rcv_qp_info *infos, size_t *count,
-			 uint32_t *total);
+			 struct xrc_rcv_qp_info *infos, size_t size,
+			 size_t *count, uint32_t *total);
 
 /**
  * xrc_rcv_event_type_str - the name of an event type

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A program that was built with structs of another version of the interface:
+ * with OLD they have fewer members than the library knows, else more. What
+ * either does not know is neither written nor left as it was.
+ *
+ * usage: abi DEVICE
+ */
+#include <err.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define xrc_rcv_caps current_caps
+#define xrc_rcv_qp_info current_qp_info
+#define xrc_rcv_event current_event
+#include <rdma/ib_xrc_rcv.h>
+#undef xrc_rcv_caps
+#undef xrc_rcv_qp_info
+#undef xrc_rcv_event
+
+#ifdef OLD
+#define LATER(first, added) first
+#else
+#define LATER(first, added) first added uint64_t later[2];
+#endif
+
+struct xrc_rcv_caps {
+	LATER(uint32_t version; uint32_t alloc_flags; uint64_t event_types;,
+	      uint32_t max_qps_per_domain; uint32_t max_qps_per_user;
+	      uint32_t event_size; uint32_t max_registrations_per_qp;)
+};
+
+struct xrc_rcv_qp_info {
+	LATER(uint32_t qpn; uint32_t state;,
+	      uint32_t lifetime; uint32_t registrations;)
+};
+
+struct xrc_rcv_event {
+	LATER(uint64_t cookie; uint64_t first_ns; uint32_t qpn; uint32_t type;,
+	      uint32_t count; uint32_t reserved;)
+};
+
+#include <infiniband/xrc_rcv.h>
+
+#include "ktap.h"
+
+#define HOLDS(condition)						\
+	do {								\
+		if (!(condition)) {					\
+			ktap_note("%s:%d: %s (errno %s)", __func__,	\
+				  __LINE__, #condition, strerror(errno)); \
+			return false;					\
+		}							\
+	} while (0)
+
+#define QPS 3
+
+static struct ibv_context *context;
+static struct ibv_xrcd *xrcd;
+static struct xrc_rcv_event_channel *channel;
+static struct xrc_rcv_qp *qps[QPS];
+
+/* Room for @size bytes that ends where memory does; what is before is 0xee. */
+static void *at_the_end(size_t size)
+{
+	size_t page = sysconf(_SC_PAGESIZE);
+	char *pages = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (pages == MAP_FAILED || mprotect(pages + page, page, PROT_NONE))
+		err(1, "pages");
+	memset(pages, 0xee, page);
+	return pages + page - size;
+}
+
+static bool untouched_before(const void *place)
+{
+	const unsigned char *before = place;
+	int i;
+
+	for (i = 1; i <= 64; i++)
+		if (before[-i] != 0xee)
+			return false;
+	return true;
+}
+
+#ifdef OLD
+#define later_is_zero(record) true
+#else
+#define later_is_zero(record) (!(record)->later[0] && !(record)->later[1])
+#endif
+
+static bool capabilities(void)
+{
+	struct xrc_rcv_caps *caps = at_the_end(sizeof(*caps));
+
+	HOLDS(!xrc_rcv_query_caps(context, caps, sizeof(*caps)));
+	HOLDS(caps->version >= XRC_RCV_VERSION);
+	HOLDS(caps->event_types & 1ULL << IBV_EVENT_QP_LAST_WQE_REACHED);
+	HOLDS(later_is_zero(caps) && untouched_before(caps));
+	HOLDS(xrc_rcv_query_caps(context, caps, 0) == EINVAL);
+	return true;
+}
+
+static bool create(void)
+{
+	struct xrc_rcv_init_attr *init = at_the_end(sizeof(*init));
+	int i;
+
+	for (i = 0; i < QPS; i++) {
+		*init = (struct xrc_rcv_init_attr){ .channel = channel,
+						    .cookie = 100 + i };
+		qps[i] = xrc_rcv_alloc_qp(xrcd, init, NULL, 0);
+		HOLDS(qps[i]);
+	}
+	return true;
+}
+
+static bool query(void)
+{
+	struct xrc_rcv_qp_info *info = at_the_end(sizeof(*info)), *infos;
+	size_t count = QPS + 2;
+	uint32_t total, i;
+
+	HOLDS(!xrc_rcv_query_qp(xrcd, qps[1]->qp_num, NULL, info, sizeof(*info)));
+	HOLDS(info->qpn == qps[1]->qp_num && info->state == IBV_QPS_RESET);
+	HOLDS(later_is_zero(info) && untouched_before(info));
+
+	infos = at_the_end((QPS + 2) * sizeof(*infos));
+	HOLDS(!xrc_rcv_query_domain(xrcd, 0, infos, sizeof(*infos), &count, &total));
+	HOLDS(count == QPS && total == QPS && untouched_before(infos));
+	for (i = 0; i < QPS; i++) {
+		HOLDS(infos[i].state == IBV_QPS_RESET && later_is_zero(&infos[i]));
+		HOLDS(!i || infos[i].qpn > infos[i - 1].qpn);
+	}
+	return true;
+}
+
+static bool events(void)
+{
+	struct xrc_rcv_event *records = at_the_end(QPS * sizeof(*records));
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
+	int i;
+
+	for (i = 0; i < QPS; i++) {
+		attr.qp_state = IBV_QPS_INIT;
+		HOLDS(!xrc_rcv_modify_qp(xrcd, qps[i]->qp_num, &attr,
+					 IBV_QP_STATE | IBV_QP_PORT |
+					 IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS));
+		attr.qp_state = IBV_QPS_ERR;
+		HOLDS(!xrc_rcv_modify_qp(xrcd, qps[i]->qp_num, &attr, IBV_QP_STATE));
+	}
+	HOLDS(!xrc_rcv_get_event(channel, &records[2], sizeof(*records)));
+	HOLDS(records[2].cookie == 100 && records[2].qpn == qps[0]->qp_num);
+	HOLDS(later_is_zero(&records[2]));
+	/* The others arrive within a moment. */
+	usleep(100000);
+	HOLDS(xrc_rcv_read_events(channel, records, sizeof(*records), QPS) == QPS - 1);
+	for (i = 0; i < QPS - 1; i++) {
+		HOLDS(records[i].cookie == (uint64_t)101 + i);
+		HOLDS(records[i].qpn == qps[1 + i]->qp_num);
+		HOLDS(records[i].type == IBV_EVENT_QP_LAST_WQE_REACHED);
+		HOLDS(records[i].first_ns && later_is_zero(&records[i]));
+	}
+	HOLDS(untouched_before(records));
+	for (i = 0; i < QPS; i++)
+		HOLDS(!xrc_rcv_unreg_qp(qps[i]));
+	return true;
+}
+
+int main(int argc, char **argv)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL), **device = list;
+	struct ibv_xrcd_init_attr private = {
+		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
+		.fd = -1,
+		.oflags = O_CREAT,
+	};
+
+	if (argc != 2)
+		errx(2, "usage: abi DEVICE");
+	while (device && *device && strcmp(ibv_get_device_name(*device), argv[1]))
+		device++;
+	context = device && *device ? ibv_open_device(*device) : NULL;
+	xrcd = context ? ibv_open_xrcd(context, &private) : NULL;
+	channel = xrcd ? xrc_rcv_create_event_channel(context) : NULL;
+	if (!channel)
+		err(1, "%s", argv[1]);
+	ktap_start("structs of another version", 4);
+	ktap_result(capabilities(), "query_caps");
+	ktap_result(create(), "alloc_qp");
+	ktap_result(query(), "query_qp, query_domain");
+	ktap_result(events(), "read_events, get_event");
+	return ktap_end();
+}
