@@ -2,31 +2,30 @@
 
 //! What the layer keeps for each open device: its event channel and its registrations.
 //!
-//! Made when the device is opened, so that whoever waits for its events from then on hears ours
-//! too, or at the first XRC call if it was opened past us; dies when the device is closed. "Open
+//! Made when the device is opened, so that a program that waits for its events from then on gets ours,
+//! too, or at the first XRC call if it was opened past us; dropped when the device is closed. "Open
 //! device" is what OFED counts registrations by: forked children share it, and their copies of this
 //! state name the same kernel objects.
 
-use std::collections::{BTreeMap, HashMap};
-use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::collections::btree_map::Entry;
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex};
 
+use xrc_rcv::borrowed::{Context, Registration, Result};
 use xrc_rcv::ffi::{ibv_context, ibv_device};
-use xrc_rcv::{Context, Error, EventChannel, Registration, Result};
+use xrc_rcv::{Cause, EventChannel};
 
-use crate::real;
+use crate::{fds, real, state};
 
 /// An open device with receive QPs.
+#[derive(Clone)]
 pub(crate) struct Device {
     context: *mut ibv_context,
     /// Where the events of all registrations arrive; non-blocking.
-    pub(crate) channel: EventChannel,
-    /// By QP number.
-    registrations: Mutex<HashMap<u32, Registered>>,
+    pub(crate) channel: Arc<EventChannel>,
     /// Held by the one thread that takes an event, so that none is left waiting for what another
     /// took.
-    pub(crate) reading: Mutex<()>,
+    pub(crate) reading: Arc<Mutex<()>>,
 }
 
 // SAFETY: The `ibv_context` may be used from any thread, and nothing else is tied to one.
@@ -35,17 +34,11 @@ unsafe impl Send for Device {}
 unsafe impl Sync for Device {}
 
 /// A registration of this open device.
-struct Registered {
+pub(crate) struct Registered {
     handle: u32,
     /// The address of the `ibv_xrc_domain` it was made through.
     domain: usize,
 }
-
-/// The open devices by the address of their `ibv_context`.
-static DEVICES: RwLock<BTreeMap<usize, Arc<Device>>> = RwLock::new(BTreeMap::new());
-
-/// The size of [`DEVICES`], so that `poll()` of a program without any costs nothing.
-static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 impl Device {
     /// The device of an open `ibv_context`.
@@ -53,33 +46,35 @@ impl Device {
     /// # Safety
     ///
     /// `context` is open, and is closed through [`ibv_close_device`].
-    pub(crate) unsafe fn of(context: *mut ibv_context) -> Result<Arc<Device>> {
+    pub(crate) unsafe fn of(context: *mut ibv_context) -> Result<Device> {
         if let Some(device) = Device::find(context) {
             return Ok(device);
-        }
-        let mut devices = DEVICES.write().unwrap();
-        if let Some(device) = devices.get(&context.addr()) {
-            return Ok(device.clone());
         }
         // SAFETY: `context` is open.
         let channel = unsafe { Context::from_ibv(context) }?.create_event_channel()?;
         channel
             .set_nonblocking(true)
-            .map_err(|_| Error::Os(libc::EIO))?;
-        let device = Arc::new(Device {
-            context,
-            channel,
-            registrations: Mutex::default(),
-            reading: Mutex::default(),
-        });
-        devices.insert(context.addr(), device.clone());
-        COUNT.store(devices.len(), Ordering::Relaxed);
-        Ok(device)
+            .map_err(|_| Cause::Os(libc::EIO))?;
+        // SAFETY: As above.
+        let async_fd = unsafe { (*context).async_fd };
+        // Another thread's may have been first, and then ours is dropped.
+        match state::lock().devices.entry(context.addr()) {
+            Entry::Occupied(device) => Ok(device.get().clone()),
+            Entry::Vacant(place) => {
+                fds::insert(async_fd, channel.as_raw_fd());
+                let device = Device {
+                    context,
+                    channel: Arc::new(channel),
+                    reading: Arc::default(),
+                };
+                Ok(place.insert(device).clone())
+            }
+        }
     }
 
     /// The device of an open `ibv_context`, if it is known.
-    pub(crate) fn find(context: *mut ibv_context) -> Option<Arc<Device>> {
-        DEVICES.read().unwrap().get(&context.addr()).cloned()
+    pub(crate) fn find(context: *mut ibv_context) -> Option<Device> {
+        state::lock().devices.get(&context.addr()).cloned()
     }
 
     fn file(&self) -> Result<Context<'_>> {
@@ -94,11 +89,8 @@ impl Device {
             handle: registration.into_handle(),
             domain,
         };
-        let stale = self
-            .registrations
-            .lock()
-            .unwrap()
-            .insert(qp_num, registered);
+        let key = (self.context.addr(), qp_num);
+        let stale = state::lock().registrations.insert(key, registered);
         // The kernel makes a second registration only if the first one's QP is gone and its number
         // was given to a new one.
         if let Some(stale) = stale {
@@ -110,36 +102,21 @@ impl Device {
 
     /// Gives up the registration with `qp_num` that was made through the domain at `domain`.
     pub(crate) fn forget(&self, qp_num: u32, domain: usize) -> Result<()> {
-        let mut registrations = self.registrations.lock().unwrap();
-        match registrations.get(&qp_num) {
-            Some(registered) if registered.domain == domain => {}
-            _ => return Err(Error::Os(libc::EINVAL)),
-        }
-        let Some(registered) = registrations.remove(&qp_num) else {
-            return Err(Error::Os(libc::EINVAL));
+        let key = (self.context.addr(), qp_num);
+        let registered = match state::lock().registrations.entry(key) {
+            Entry::Occupied(entry) if entry.get().domain == domain => entry.remove(),
+            _ => return Err(Cause::Os(libc::EINVAL)),
         };
         Registration::from_handle(self.file()?, registered.handle, qp_num).unregister()
     }
 
     /// Whether a registration was made through the domain at `domain` and is still held.
     pub(crate) fn uses(&self, domain: usize) -> bool {
-        self.registrations
-            .lock()
-            .unwrap()
-            .values()
-            .any(|registered| registered.domain == domain)
-    }
-}
-
-/// Calls `visit` with the asynchronous event descriptor of each device, and the one of its channel.
-pub(crate) fn for_each_channel(mut visit: impl FnMut(RawFd, RawFd)) {
-    if COUNT.load(Ordering::Relaxed) == 0 {
-        return;
-    }
-    for device in DEVICES.read().unwrap().values() {
-        // SAFETY: The context is open as long as the device is known.
-        let async_fd = unsafe { (*device.context).async_fd };
-        visit(async_fd, device.channel.as_raw_fd());
+        let context = self.context.addr();
+        state::lock()
+            .registrations
+            .range((context, 0)..=(context, u32::MAX))
+            .any(|(_, registered)| registered.domain == domain)
     }
 }
 
@@ -159,11 +136,19 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
 /// Closes a device, as libibverbs does.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> i32 {
-    let mut devices = DEVICES.write().unwrap();
-    // An open channel would keep the file, and with it all registrations.
-    devices.remove(&context.addr());
-    COUNT.store(devices.len(), Ordering::Relaxed);
-    drop(devices);
+    let device = {
+        let mut state = state::lock();
+        state
+            .registrations
+            .retain(|(of, _), _| *of != context.addr());
+        state.devices.remove(&context.addr())
+    };
+    if let Some(device) = device {
+        // SAFETY: The caller's context is open.
+        fds::remove(unsafe { (*context).async_fd }, device.channel.as_raw_fd());
+        // An open channel would keep the file, and with it all registrations.
+        drop(device);
+    }
     // SAFETY: The caller's context.
     unsafe { real::close_device(context) }
 }

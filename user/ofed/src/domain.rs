@@ -5,8 +5,8 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
+use xrc_rcv::borrowed::{Domain, Result};
 use xrc_rcv::ffi::{self, ibv_context, ibv_pd, ibv_xrcd_init_attr, verbs_context_xrc_ops};
-use xrc_rcv::{Domain, Error};
 
 use crate::context::Device;
 use crate::ffi::*;
@@ -18,7 +18,7 @@ impl ibv_xrc_domain {
     /// # Safety
     ///
     /// The domain is open, and stays so for `'a`.
-    pub(crate) unsafe fn as_domain<'a>(&self) -> Result<Domain<'a>, Error> {
+    pub(crate) unsafe fn as_domain<'a>(&self) -> Result<Domain<'a>> {
         // SAFETY: An open domain has an open `ibv_xrcd`.
         unsafe { Domain::from_ibv(self.xrcd) }
     }
@@ -102,15 +102,7 @@ pub unsafe extern "C" fn ibv_create_xrc_srq(
     let mut attr = ibv_srq_init_attr_ex {
         srq_context: init.srq_context,
         attr: init.attr,
-        comp_mask: IBV_SRQ_INIT_ATTR_TYPE
-            | IBV_SRQ_INIT_ATTR_PD
-            | IBV_SRQ_INIT_ATTR_XRCD
-            | IBV_SRQ_INIT_ATTR_CQ,
-        srq_type: IBV_SRQT_XRC,
-        pd,
-        xrcd,
-        cq,
-        _rest: [0; 4],
+        ..ibv_srq_init_attr_ex::xrc(pd, xrcd, cq)
     };
     // SAFETY: As above.
     let ops = unsafe { ops(context) };

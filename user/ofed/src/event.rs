@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use std::os::fd::{AsRawFd, RawFd};
 
 use xrc_rcv::ffi::ibv_context;
-use xrc_rcv::{Error, Event, EventType};
+use xrc_rcv::{Event, EventType};
 
 use crate::context::Device;
 use crate::ffi::*;
@@ -73,7 +73,7 @@ unsafe fn look(device: &Device, context: *mut ibv_context, event: *mut ibv_async
             unsafe { event.write(translate(&records[0])) };
             Look::Event
         }
-        Err(Error::Os(libc::EAGAIN | libc::EINTR)) => Look::Nothing,
+        Err(error) if matches!(error.errno(), libc::EAGAIN | libc::EINTR) => Look::Nothing,
         Err(error) => {
             set_errno(error.errno());
             Look::Failed

@@ -7,21 +7,12 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use xrc_rcv::ffi::{ibv_context, ibv_pd, ibv_qp, ibv_qp_cap, ibv_xrcd};
+pub use xrc_rcv::ffi::{ibv_cq, ibv_srq_attr, ibv_srq_init_attr_ex};
 
 pub const IBV_QPT_XRC: c_uint = 5;
 pub const IBV_QPT_XRC_SEND: c_uint = 9;
-pub const IBV_SRQT_XRC: c_uint = 1;
-pub const IBV_SRQ_INIT_ATTR_TYPE: u32 = 1 << 0;
-pub const IBV_SRQ_INIT_ATTR_PD: u32 = 1 << 1;
-pub const IBV_SRQ_INIT_ATTR_XRCD: u32 = 1 << 2;
-pub const IBV_SRQ_INIT_ATTR_CQ: u32 = 1 << 3;
 pub const IBV_EVENT_QP_FATAL: c_uint = 1;
 pub const IBV_XRC_QP_EVENT_FLAG: c_uint = 0x8000_0000;
-
-#[repr(C)]
-pub struct ibv_cq {
-    _private: [u8; 0],
-}
 
 /// `struct ibv_srq` up to its lock. `xrc_srq_num` lies in what is padding to libibverbs.
 #[repr(C, align(8))]
@@ -50,30 +41,9 @@ pub struct ibv_qp_init_attr {
 }
 
 #[repr(C)]
-#[derive(Clone, Copy)]
-pub struct ibv_srq_attr {
-    pub max_wr: u32,
-    pub max_sge: u32,
-    pub srq_limit: u32,
-}
-
-#[repr(C)]
 pub struct ibv_srq_init_attr {
     pub srq_context: *mut c_void,
     pub attr: ibv_srq_attr,
-}
-
-/// `struct ibv_srq_init_attr_ex` up to its XRC part, with room for what follows.
-#[repr(C)]
-pub struct ibv_srq_init_attr_ex {
-    pub srq_context: *mut c_void,
-    pub attr: ibv_srq_attr,
-    pub comp_mask: u32,
-    pub srq_type: c_uint,
-    pub pd: *mut ibv_pd,
-    pub xrcd: *mut ibv_xrcd,
-    pub cq: *mut ibv_cq,
-    pub _rest: [u64; 4],
 }
 
 #[repr(C)]

@@ -15,15 +15,17 @@
 pub mod context;
 pub mod domain;
 pub mod event;
+mod fds;
 pub mod ffi;
 pub mod poll;
 pub mod qp;
 mod real;
 pub mod receive_qp;
+mod state;
 
 use std::ffi::c_int;
 
-use xrc_rcv::Error;
+use xrc_rcv::Cause;
 
 /// Sets errno.
 fn set_errno(errno: c_int) {
@@ -37,12 +39,14 @@ fn errno() -> c_int {
 }
 
 /// 0 or a positive errno, which is how every OFED call answers.
-fn code(result: Result<(), Error>) -> c_int {
+fn code(result: Result<(), Cause>) -> c_int {
     match result {
         Ok(()) => 0,
         // A handle that is no longer one, as a forked child sharing the file may leave behind; OFED
         // knows only bad arguments.
-        Err(Error::Os(libc::ENOENT | libc::EBADF) | Error::UnknownDomain) => libc::EINVAL,
-        Err(error) => error.errno(),
+        Err(Cause::Os(libc::ENOENT | libc::EBADF) | Cause::UnknownDomain) => libc::EINVAL,
+        // What OFED's libibverbs answered.
+        Err(Cause::Unavailable) => libc::ENOSYS,
+        Err(cause) => cause.errno(),
     }
 }

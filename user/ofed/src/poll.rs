@@ -5,26 +5,29 @@
 //! OFED's programs find those events on `async_fd`, and so wait for that with `poll()` and its kin.
 //! It has to stay the descriptor it is, because libibverbs hands it to the kernel whenever a CQ, a QP
 //! or an SRQ is created; no other file can be put in its place. So the waiting is widened instead:
-//! whoever waits for an `async_fd` to become readable waits for the device's event channel with it.
-//! For every other descriptor these functions are the C library's, and so they are for programs
+//! a call that waits for an `async_fd` to become readable waits for the device's event channel with
+//! it. For every other descriptor these functions are the C library's, and so they are for programs
 //! without an open device. System calls made past the C library are not seen.
+//!
+//! Like the C library's, these functions may be called in signal handlers, wherever the signal came
+//! in, and in a forked child: they take no lock and call no allocator.
 
 use std::ffi::c_int;
 use std::os::fd::RawFd;
 use std::ptr;
 
-use crate::context::for_each_channel;
+use crate::fds::{channel_of, for_each};
 use crate::real;
 
-/// The channel of the device whose `async_fd` is `fd`.
-fn channel_of(fd: RawFd) -> Option<RawFd> {
-    let mut found = None;
-    for_each_channel(|async_fd, channel| {
-        if async_fd == fd {
-            found = Some(channel);
-        }
-    });
-    found
+/// So many descriptors are copied to the stack, which may be that of a signal handler; more to pages of
+/// their own.
+const ON_STACK: usize = 32;
+
+/// The channel that belongs to what `fd` waits for.
+fn channel_for(fd: &libc::pollfd) -> Option<RawFd> {
+    (fd.events & libc::POLLIN != 0)
+        .then(|| channel_of(fd.fd))
+        .flatten()
 }
 
 /// Has `poll` wait for `fds` and for the channels that belong to them.
@@ -37,35 +40,71 @@ unsafe fn widen_poll(
     count: libc::nfds_t,
     poll: impl FnOnce(*mut libc::pollfd, libc::nfds_t) -> c_int,
 ) -> c_int {
-    let mut channels: Vec<(usize, RawFd)> = Vec::new();
-    for_each_channel(|async_fd, channel| {
-        for i in 0..count as usize {
-            // SAFETY: By the caller's word.
-            let fd = unsafe { &*fds.add(i) };
-            if fd.fd == async_fd && fd.events & libc::POLLIN != 0 {
-                channels.push((i, channel));
-            }
-        }
-    });
-    if channels.is_empty() {
+    // More than any process can have is for the kernel to refuse.
+    let length = match usize::try_from(count) {
+        Ok(length @ 1..=0x0fff_ffff) if !fds.is_null() => length,
+        _ => return poll(fds, count),
+    };
+    // SAFETY: By the caller's word.
+    let own = unsafe { std::slice::from_raw_parts_mut(fds, length) };
+    if !own.iter().any(|fd| channel_for(fd).is_some()) {
         return poll(fds, count);
     }
-    // SAFETY: By the caller's word.
-    let own = unsafe { std::slice::from_raw_parts_mut(fds, count as usize) };
-    let mut all = own.to_vec();
-    all.extend(channels.iter().map(|&(_, fd)| libc::pollfd {
-        fd,
-        events: libc::POLLIN,
+    let none = libc::pollfd {
+        fd: -1,
+        events: 0,
         revents: 0,
-    }));
+    };
+    if length <= ON_STACK {
+        return poll_both(own, &mut [none; 2 * ON_STACK][..2 * length], poll);
+    }
+    let size = 2 * length * size_of::<libc::pollfd>();
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: New pages, which touch nothing. (A system call, not an allocator.)
+    let pages = unsafe { libc::mmap(ptr::null_mut(), size, access, flags, -1, 0) };
+    if pages == libc::MAP_FAILED {
+        return -1;
+    }
+    // SAFETY: The pages are as long, are ours until they are unmapped, and zeroes are descriptors.
+    let result = unsafe {
+        poll_both(
+            own,
+            std::slice::from_raw_parts_mut(pages.cast(), 2 * length),
+            poll,
+        )
+    };
+    // SAFETY: The pages are not used any more. This does not fail, and leaves errno alone.
+    unsafe { libc::munmap(pages, size) };
+    result
+}
+
+/// Polls with `all`, which has room for each of `own` and for a channel to each.
+fn poll_both(
+    own: &mut [libc::pollfd],
+    all: &mut [libc::pollfd],
+    poll: impl FnOnce(*mut libc::pollfd, libc::nfds_t) -> c_int,
+) -> c_int {
+    let (copies, channels) = all.split_at_mut(own.len());
+    copies.copy_from_slice(own);
+    for (channel, fd) in channels.iter_mut().zip(own.iter()) {
+        *channel = libc::pollfd {
+            // A negative one is not polled.
+            fd: channel_for(fd).unwrap_or(-1),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+    }
     let result = poll(all.as_mut_ptr(), all.len() as libc::nfds_t);
     if result < 0 {
         return result;
     }
-    own.copy_from_slice(&all[..own.len()]);
-    for (&(i, _), channel) in channels.iter().zip(&all[own.len()..]) {
-        if channel.revents != 0 {
-            own[i].revents |= libc::POLLIN;
+    let (copies, channels) = all.split_at(own.len());
+    for ((fd, copy), channel) in own.iter_mut().zip(copies).zip(channels) {
+        fd.revents = copy.revents;
+        // A device that was closed meanwhile has no events.
+        if channel.revents & !libc::POLLNVAL != 0 {
+            fd.revents |= libc::POLLIN;
         }
     }
     own.iter().filter(|fd| fd.revents != 0).count() as c_int
@@ -133,6 +172,12 @@ fn check(count: libc::nfds_t, size: usize) {
     );
 }
 
+/// The descriptors below `count` that are in `set`.
+fn members(set: &libc::fd_set, count: c_int) -> impl Iterator<Item = RawFd> {
+    // SAFETY: Descriptors below `FD_SETSIZE` are within the set.
+    (0..count).filter(|&fd| unsafe { libc::FD_ISSET(fd, set) })
+}
+
 /// Has `select` wait for the set `read` and for the channels that belong to it.
 ///
 /// # Safety
@@ -143,58 +188,56 @@ unsafe fn widen_select(
     read: *mut libc::fd_set,
     select: impl FnOnce(c_int, *mut libc::fd_set) -> c_int,
 ) -> c_int {
-    let limit = libc::FD_SETSIZE as c_int;
-    let mut channels: Vec<(RawFd, RawFd)> = Vec::new();
+    const LIMIT: c_int = libc::FD_SETSIZE as c_int;
     // A longer set than the C library's is a program's own invention, and passed on as it is.
-    if !read.is_null() && count <= limit {
-        for_each_channel(|async_fd, channel| {
-            // SAFETY: By the caller's word; `async_fd` is within the set.
-            if async_fd < count && channel < limit && unsafe { libc::FD_ISSET(async_fd, read) } {
-                channels.push((async_fd, channel));
-            }
-        });
-    }
-    if channels.is_empty() {
+    if read.is_null() || count > LIMIT {
         return select(count, read);
     }
     // SAFETY: All zeroes is an empty set.
-    let mut all = unsafe { std::mem::zeroed::<libc::fd_set>() };
-    let mut count_all = count;
+    let mut own = unsafe { std::mem::zeroed::<libc::fd_set>() };
     for fd in 0..count {
         // SAFETY: By the caller's word, and `fd` is below `FD_SETSIZE`.
         unsafe {
             if libc::FD_ISSET(fd, read) {
-                libc::FD_SET(fd, &mut all);
+                libc::FD_SET(fd, &mut own);
             }
         }
     }
-    for &(_, channel) in &channels {
-        // SAFETY: `channel` is below `FD_SETSIZE`.
-        unsafe { libc::FD_SET(channel, &mut all) };
-        count_all = count_all.max(channel + 1);
+    let belongs = |own: &libc::fd_set, async_fd: RawFd, channel: RawFd| {
+        // SAFETY: Descriptors below `FD_SETSIZE` are within the set.
+        async_fd < count && channel < LIMIT && unsafe { libc::FD_ISSET(async_fd, own) }
+    };
+    let mut all = own;
+    let mut count_all = count;
+    for_each(|async_fd, channel| {
+        if belongs(&own, async_fd, channel) {
+            // SAFETY: `channel` is below `FD_SETSIZE`.
+            unsafe { libc::FD_SET(channel, &mut all) };
+            count_all = count_all.max(channel + 1);
+        }
+    });
+    if count_all == count && members(&all, count).eq(members(&own, count)) {
+        return select(count, read);
     }
     let mut result = select(count_all, &mut all);
     if result < 0 {
         return result;
     }
-    for (async_fd, channel) in channels {
+    result -= members(&all, count_all).count() as c_int;
+    let mut ready = all;
+    for_each(|async_fd, channel| {
         // SAFETY: Both are below `FD_SETSIZE`.
         unsafe {
-            if libc::FD_ISSET(channel, &all) {
-                libc::FD_CLR(channel, &mut all);
-                result -= 1;
-                if !libc::FD_ISSET(async_fd, &all) {
-                    libc::FD_SET(async_fd, &mut all);
-                    result += 1;
-                }
+            if belongs(&own, async_fd, channel) && libc::FD_ISSET(channel, &all) {
+                libc::FD_SET(async_fd, &mut ready);
             }
         }
-    }
-    for fd in 0..count {
+    });
+    for fd in members(&own, count) {
         // SAFETY: As above.
         unsafe {
-            if libc::FD_ISSET(fd, &all) {
-                libc::FD_SET(fd, read);
+            if libc::FD_ISSET(fd, &ready) {
+                result += 1;
             } else {
                 libc::FD_CLR(fd, read);
             }

@@ -8,10 +8,9 @@
 //! target is destroyed again; MPI libraries, which connect to nothing else, so pay for it only until
 //! they connect.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint};
 use std::ptr;
-use std::sync::RwLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use xrc_rcv::QpAttrMask;
@@ -19,7 +18,7 @@ use xrc_rcv::ffi::{ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr_ex}
 
 use crate::domain::ops;
 use crate::ffi::*;
-use crate::{real, set_errno};
+use crate::{real, set_errno, state};
 
 /// A QP number as programs see it.
 ///
@@ -77,7 +76,7 @@ impl Number {
 }
 
 /// What belongs to the `ibv_qp` of an initiator.
-struct Pair {
+pub(crate) struct Pair {
     number: Number,
     /// The target until it turns out to be of no use, then null.
     target: *mut ibv_qp,
@@ -91,22 +90,18 @@ unsafe impl Send for Pair {}
 // SAFETY: As above.
 unsafe impl Sync for Pair {}
 
-/// The pairs by the address of their initiator.
-static PAIRS: RwLock<Option<HashMap<usize, Pair>>> = RwLock::new(None);
-
-/// How many there are, so that other QPs do not wait for [`PAIRS`].
+/// How many pairs there are, so that other QPs do not wait for the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 fn with_pair<T>(qp: *const ibv_qp, read: impl FnOnce(&Pair) -> T) -> Option<T> {
     if COUNT.load(Ordering::Relaxed) == 0 {
         return None;
     }
-    PAIRS.read().unwrap().as_ref()?.get(&qp.addr()).map(read)
+    state::lock().pairs.get(&qp.addr()).map(read)
 }
 
-fn with_pairs_mut<T>(change: impl FnOnce(&mut HashMap<usize, Pair>) -> T) -> T {
-    let mut pairs = PAIRS.write().unwrap();
-    let pairs = pairs.get_or_insert_default();
+fn with_pairs_mut<T>(change: impl FnOnce(&mut BTreeMap<usize, Pair>) -> T) -> T {
+    let pairs = &mut state::lock().pairs;
     let result = change(pairs);
     COUNT.store(pairs.len(), Ordering::Relaxed);
     result

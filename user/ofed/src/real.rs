@@ -10,7 +10,7 @@ use xrc_rcv::ffi::{ibv_context, ibv_device, ibv_pd, ibv_qp, ibv_qp_attr};
 
 use crate::ffi::{ibv_async_event, ibv_qp_init_attr};
 
-/// A function of the next library that has it, looked up once.
+/// A function of the next library that has it.
 struct Symbol {
     name: &'static CStr,
     address: AtomicPtr<c_void>,
@@ -24,35 +24,53 @@ impl Symbol {
         }
     }
 
+    fn look_up(&self) -> *mut c_void {
+        // SAFETY: The name is a C string.
+        let address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        self.address.store(address, Ordering::Relaxed);
+        address
+    }
+
     fn get(&self) -> *mut c_void {
         let mut address = self.address.load(Ordering::Relaxed);
         if address.is_null() {
-            // SAFETY: The name is a C string.
-            address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+            // A library that was loaded before this one calls it from its constructor.
+            address = self.look_up();
             // This library needs libibverbs and the C library, so they are loaded.
             assert!(!address.is_null(), "{:?} not found", self.name);
-            self.address.store(address, Ordering::Relaxed);
         }
         address
     }
 }
 
 macro_rules! real {
-    ($($name:ident, $symbol:literal, ($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {$(
-        #[doc = concat!("`", stringify!($name), "()` of the library behind this one.")]
-        ///
-        /// # Safety
-        ///
-        /// As the C function's.
-        pub(crate) unsafe fn $name($($arg: $type),*) -> $ret {
-            static SYMBOL: Symbol = Symbol::new($symbol);
-            type Function = unsafe extern "C" fn($($type),*) -> $ret;
-            // SAFETY: This is the C function's type.
-            let function = unsafe { std::mem::transmute::<*mut c_void, Function>(SYMBOL.get()) };
-            // SAFETY: By the caller's word.
-            unsafe { function($($arg),*) }
+    ($($name:ident, $symbol:literal, ($($arg:ident: $type:ty),*) -> $ret:ty;)*) => {
+        #[allow(non_upper_case_globals)]
+        mod symbols {
+            $(pub(super) static $name: super::Symbol = super::Symbol::new($symbol);)*
         }
-    )*};
+
+        /// Looks everything up, as `dlsym()` must not be called in signal handlers.
+        pub(crate) fn look_up_all() {
+            $(symbols::$name.look_up();)*
+        }
+
+        $(
+            #[doc = concat!("`", stringify!($name), "()` of the library behind this one.")]
+            ///
+            /// # Safety
+            ///
+            /// As the C function's.
+            pub(crate) unsafe fn $name($($arg: $type),*) -> $ret {
+                type Function = unsafe extern "C" fn($($type),*) -> $ret;
+                let address = symbols::$name.get();
+                // SAFETY: This is the C function's type.
+                let function = unsafe { std::mem::transmute::<*mut c_void, Function>(address) };
+                // SAFETY: By the caller's word.
+                unsafe { function($($arg),*) }
+            }
+        )*
+    };
 }
 
 real! {

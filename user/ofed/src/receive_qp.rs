@@ -6,8 +6,9 @@
 
 use std::ffi::c_int;
 
+use xrc_rcv::borrowed::{Domain, Result};
 use xrc_rcv::ffi::{ibv_pd, ibv_qp_attr};
-use xrc_rcv::{AllocOptions, Domain, Error, Lifetime, QpAttr, RegisterOptions, Result};
+use xrc_rcv::{AllocOptions, Cause, Lifetime, QpAttr, RegisterOptions};
 
 use crate::code;
 use crate::context::Device;
@@ -119,7 +120,7 @@ pub unsafe extern "C" fn ibv_reg_xrc_rcv_qp(domain: *mut ibv_xrc_domain, qp_num:
         let options = RegisterOptions::new().channel(&device.channel);
         match rcv.register(qp_num, &options) {
             Ok(registration) => device.remember(registration, domain.addr()),
-            Err(Error::Os(libc::EEXIST)) => {}
+            Err(Cause::Os(libc::EEXIST)) => {}
             Err(error) => return Err(error),
         }
         Ok(())

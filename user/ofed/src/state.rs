@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+
+//! What the layer remembers: open devices, their registrations, and pairs of QPs.
+//!
+//! One lock is over all of it. It is held for a look-up or a change and over no system call, and never
+//! by what runs in signal handlers (see [`crate::fds`]). `fork()` takes it, so that the child finds it
+//! free and what it guards whole, whatever the parent's other threads are doing.
+
+use std::cell::UnsafeCell;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
+
+use crate::context::{Device, Registered};
+use crate::qp::Pair;
+
+/// What the layer remembers.
+pub(crate) struct State {
+    /// By the address of their `ibv_context`.
+    pub(crate) devices: BTreeMap<usize, Device>,
+    /// By the same address and the number of the QP.
+    pub(crate) registrations: BTreeMap<(usize, u32), Registered>,
+    /// By the address of their initiator.
+    pub(crate) pairs: BTreeMap<usize, Pair>,
+}
+
+static STATE: Mutex<State> = Mutex::new(State {
+    devices: BTreeMap::new(),
+    registrations: BTreeMap::new(),
+    pairs: BTreeMap::new(),
+});
+
+/// The state, locked.
+pub(crate) fn lock() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap()
+}
+
+/// The lock while the process forks.
+struct Forking(UnsafeCell<Option<MutexGuard<'static, State>>>);
+
+// SAFETY: Only the thread that forks, and its copy in the child, use it: the lock is theirs meanwhile.
+unsafe impl Sync for Forking {}
+
+static FORKING: Forking = Forking(UnsafeCell::new(None));
+
+extern "C" fn before_fork() {
+    let state = lock();
+    // SAFETY: This thread has the lock, and so `FORKING` to itself.
+    unsafe { *FORKING.0.get() = Some(state) };
+}
+
+extern "C" fn after_fork_in_parent() {
+    // SAFETY: As above.
+    drop(unsafe { (*FORKING.0.get()).take() });
+}
+
+extern "C" fn after_fork_in_child() {
+    // SAFETY: As above; the child's only thread is the copy of the one that has the lock.
+    if let Some(mut state) = unsafe { (*FORKING.0.get()).take() } {
+        // A thread that was taking an event is not in the child.
+        for device in state.devices.values_mut() {
+            device.reading = Default::default();
+        }
+    }
+}
+
+/// Runs when the library is loaded: what has to be ready before any call, because the calls that need
+/// it may come in a signal handler or a forked child.
+extern "C" fn load() {
+    crate::real::look_up_all();
+    let handlers = (before_fork, after_fork_in_parent, after_fork_in_child);
+    // SAFETY: The handlers are functions of this library. Without memory for them, all is as if they
+    // did not exist.
+    unsafe { libc::pthread_atfork(Some(handlers.0), Some(handlers.1), Some(handlers.2)) };
+}
+
+// SAFETY: The C library calls what is in this section when it loads the library.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOAD: extern "C" fn() = load;
