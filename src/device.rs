@@ -26,9 +26,9 @@ use crate::{
             Device, //
         },
         pd::ProtectionDomain,
+        this_module,
         xrcd::Xrcd, //
-    },
-    THIS_MODULE, //
+    }, //
 };
 use kernel::{
     new_mutex,
@@ -119,7 +119,7 @@ impl ClientOperations for AttachedDevice {
         let device = KBox::try_pin_init(
             try_pin_init!(Self {
                 files <- new_mutex!(None, "AttachedDevice::files"),
-                attachment: Attachment::new(device, &commands::OBJECTS, &THIS_MODULE)?,
+                attachment: Attachment::new(device, &commands::OBJECTS, this_module())?,
                 pd: Arc::new(ProtectionDomain::new(device, crate::NAME)?, GFP_KERNEL)?,
                 domains: Domains::new()?,
                 uverbs_files: file::Files::new()?,

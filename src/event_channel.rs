@@ -18,22 +18,20 @@ use crate::{
         Table, //
     },
     rdma::{
-        irq_lock::{
-            new_irq_spinlock,
-            IrqSpinLock, //
-        },
+        new_spinlock_irq,
+        this_module,
         uverbs::event_file::{
             EventFile,
             FileOperations,
             FileType, //
-        }, //
+        },
+        SpinLockIrq, //
     },
     uapi::{
         xrc_rcv_event,
         RecordSize,
         XRC_RCV_OBJECT_EVENT_CHANNEL, //
-    },
-    THIS_MODULE, //
+    }, //
 };
 use kernel::{
     bindings,
@@ -60,7 +58,7 @@ use kernel::{
 pub(crate) struct EventChannel {
     record_size: RecordSize<xrc_rcv_event>,
     #[pin]
-    state: IrqSpinLock<State>,
+    state: SpinLockIrq<State>,
     #[pin]
     readable: PollCondVar,
 }
@@ -85,7 +83,7 @@ impl EventChannel {
         Arc::pin_init(
             pin_init!(Self {
                 record_size,
-                state <- new_irq_spinlock!(
+                state <- new_spinlock_irq!(
                     State {
                         queue: EventQueue::new(),
                         ended: false,
@@ -193,7 +191,7 @@ impl Drop for Subscription {
     }
 }
 
-static OPERATIONS: FileOperations<EventChannel> = FileOperations::new(&THIS_MODULE);
+static OPERATIONS: FileOperations<EventChannel> = FileOperations::new(this_module());
 static TYPE: FileType<EventChannel> = FileType::new(c"[xrc_rcv_event]", &OPERATIONS);
 
 impl EventFile for EventChannel {

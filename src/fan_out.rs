@@ -20,17 +20,15 @@ use crate::{
     limits,
     rdma::{
         device::Device,
-        irq_lock::{
-            new_irq_spinlock,
-            IrqSpinLock, //
-        },
+        new_spinlock_irq,
         qp::EventHandler,
         qp_attributes::{
             Attributes,
             Mask,
             State, //
         },
-        uverbs::FileId, //
+        uverbs::FileId,
+        SpinLockIrq, //
     },
     registration::Registration, //
 };
@@ -57,7 +55,7 @@ pub(crate) struct FanOut {
     destination: Atomic<u32>,
     /// In the order of [`place`].
     #[pin]
-    registrations: IrqSpinLock<KVVec<Arc<Registration>>>,
+    registrations: SpinLockIrq<KVVec<Arc<Registration>>>,
 }
 
 /// Orders registrations: by their files, those of the kernel first.
@@ -75,7 +73,7 @@ impl FanOut {
                 events: Atomic::new(0),
                 state: Atomic::new(State::Reset as u32),
                 destination: Atomic::new(0),
-                registrations <- new_irq_spinlock!(KVVec::new(), "FanOut::registrations"),
+                registrations <- new_spinlock_irq!(KVVec::new(), "FanOut::registrations"),
             }),
             GFP_KERNEL_ACCOUNT,
         )

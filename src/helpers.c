@@ -16,6 +16,7 @@
 #include <linux/security.h>
 #include <linux/spinlock.h>
 #include <linux/uaccess.h>
+#include <linux/version.h>
 #include <linux/workqueue.h>
 #include <net/if_inet6.h>
 #include <net/ip.h>
@@ -24,6 +25,7 @@
 
 #include "helpers.h"
 
+#if LINUX_VERSION_CODE < KERNEL_VERSION(7, 3, 0)
 unsigned long xrc_rcv_spin_lock_irqsave(spinlock_t *lock)
 {
 	unsigned long flags;
@@ -41,11 +43,7 @@ bool xrc_rcv_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags)
 {
 	return spin_trylock_irqsave(lock, *flags);
 }
-
-void xrc_rcv_lockdep_assert_held(spinlock_t *lock)
-{
-	lockdep_assert_held(lock);
-}
+#endif
 
 int xrc_rcv_mutex_lock_killable(struct mutex *mutex)
 {

@@ -11,15 +11,17 @@
 #include <linux/mutex.h>
 #include <linux/sched.h>
 #include <linux/spinlock_types.h>
+#include <linux/version.h>
 #include <linux/workqueue.h>
 #include <rdma/ib_user_verbs.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/uverbs_ioctl.h>
 
+#if LINUX_VERSION_CODE < KERNEL_VERSION(7, 3, 0)
 unsigned long xrc_rcv_spin_lock_irqsave(spinlock_t *lock);
 void xrc_rcv_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags);
 bool xrc_rcv_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags);
-void xrc_rcv_lockdep_assert_held(spinlock_t *lock);
+#endif
 int xrc_rcv_mutex_lock_killable(struct mutex *mutex);
 bool xrc_rcv_is_killed(void);
 

@@ -10,7 +10,8 @@ mod bindings;
 pub(crate) mod cgroup;
 pub(crate) mod client;
 pub(crate) mod device;
-pub(crate) mod irq_lock;
+#[cfg(not(linux_7_3))]
+mod irq_lock;
 pub(crate) mod killable_mutex;
 pub(crate) mod pd;
 pub(crate) mod qp;
@@ -20,7 +21,29 @@ pub(crate) mod uverbs;
 pub(crate) mod workqueue;
 pub(crate) mod xrcd;
 
-use kernel::error::Error;
+use kernel::{
+    error::Error,
+    ThisModule, //
+};
+
+#[cfg(not(linux_7_3))]
+pub(crate) use irq_lock::{
+    new_spinlock_irq,
+    SpinLockIrq, //
+};
+#[cfg(linux_7_3)]
+pub(crate) use kernel::sync::{
+    new_spinlock_irq,
+    SpinLockIrq, //
+};
+
+/// What holds the text of the functions that others call.
+pub(crate) const fn this_module() -> &'static ThisModule {
+    #[cfg(linux_7_3)]
+    return kernel::module::this_module::<crate::LocalModule>();
+    #[cfg(not(linux_7_3))]
+    return &crate::THIS_MODULE;
+}
 
 /// `EOPNOTSUPP`, which the kernel crate has no name for.
 pub(crate) fn not_supported() -> Error {

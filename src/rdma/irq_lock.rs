@@ -1,74 +1,68 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A spinlock that disables interrupts of the CPU while it is held.
-//!
-//! Providers report QP events from any context, hard interrupts included, so whatever an event
-//! handler touches needs such a lock. [`kernel::sync::SpinLock`] leaves interrupts alone.
-//!
-//! C header: [`include/linux/spinlock.h`](srctree/include/linux/spinlock.h)
+//! `SpinLockIrq`, as the kernel crate has it from Linux 7.3 on.
 
 use super::bindings;
 use kernel::{
+    bindings::{
+        lock_class_key,
+        spinlock_t, //
+    },
     prelude::*,
     sync::lock::{
+        spinlock::SpinLockBackend,
         Backend,
         Lock, //
     }, //
 };
 
-/// A [`Lock`] that can be taken in any context.
-pub(crate) type IrqSpinLock<T> = Lock<T, IrqSpinLockBackend>;
+/// A spinlock that disables interrupts of the CPU while it is held.
+pub(crate) type SpinLockIrq<T> = Lock<T, SpinLockIrqBackend>;
 
-/// Creates an initialiser of an [`IrqSpinLock`] with a lock class of its own.
-macro_rules! new_irq_spinlock {
+macro_rules! new_spinlock_irq {
     ($inner:expr, $name:literal) => {
-        $crate::rdma::irq_lock::IrqSpinLock::new(
+        $crate::rdma::SpinLockIrq::new(
             $inner,
             ::kernel::optional_name!($name),
             ::kernel::static_lock_class!(),
         )
     };
 }
-pub(crate) use new_irq_spinlock;
+pub(crate) use new_spinlock_irq;
 
 /// `spin_lock_irqsave()` and its counterpart.
-pub(crate) struct IrqSpinLockBackend;
+pub(crate) struct SpinLockIrqBackend;
 
 // SAFETY: The kernel's `spinlock_t` gives mutual exclusion. `relock` is the default, which calls
 // `lock`.
-unsafe impl Backend for IrqSpinLockBackend {
-    type State = kernel::bindings::spinlock_t;
+unsafe impl Backend for SpinLockIrqBackend {
+    type State = spinlock_t;
     type GuardState = c_ulong;
 
-    unsafe fn init(
-        ptr: *mut Self::State,
-        name: *const c_char,
-        key: *mut kernel::bindings::lock_class_key,
-    ) {
-        // SAFETY: `ptr` is valid for writes, `name` and `key` stay valid, by the requirements of
-        // this function.
-        unsafe { kernel::bindings::__spin_lock_init(ptr, name, key) }
+    unsafe fn init(ptr: *mut spinlock_t, name: *const c_char, key: *mut lock_class_key) {
+        // SAFETY: It is the same lock, and the requirements are the same.
+        unsafe { SpinLockBackend::init(ptr, name, key) }
     }
 
-    unsafe fn lock(ptr: *mut Self::State) -> Self::GuardState {
+    unsafe fn lock(ptr: *mut spinlock_t) -> c_ulong {
         // SAFETY: `ptr` was initialised by `init`.
         unsafe { bindings::xrc_rcv_spin_lock_irqsave(ptr) }
     }
 
-    unsafe fn try_lock(ptr: *mut Self::State) -> Option<Self::GuardState> {
+    unsafe fn try_lock(ptr: *mut spinlock_t) -> Option<c_ulong> {
         let mut flags = 0;
 
         // SAFETY: `ptr` was initialised by `init`; `flags` is valid for writes.
         unsafe { bindings::xrc_rcv_spin_trylock_irqsave(ptr, &mut flags) }.then_some(flags)
     }
 
-    unsafe fn unlock(ptr: *mut Self::State, flags: &Self::GuardState) {
+    unsafe fn unlock(ptr: *mut spinlock_t, flags: &c_ulong) {
         // SAFETY: The caller owns the lock and `flags` are what taking it returned.
         unsafe { bindings::xrc_rcv_spin_unlock_irqrestore(ptr, *flags) }
     }
 
-    unsafe fn assert_is_held(ptr: *mut Self::State) {
-        // SAFETY: `ptr` was initialised by `init`.
-        unsafe { bindings::xrc_rcv_lockdep_assert_held(ptr) }
+    unsafe fn assert_is_held(ptr: *mut spinlock_t) {
+        // SAFETY: It is the same lock, and was initialised by `init`.
+        unsafe { SpinLockBackend::assert_is_held(ptr) }
     }
 }
