@@ -83,7 +83,7 @@ shared() {
 	local link=$1 name=${1##*/} key=$2 what=$3
 	shift 3
 	local directory=$cache/$name/$key
-	[ -e "$directory/.complete" ] || with_cache_lock shared_make "$name" "$what" "$directory" "$@"
+	[ -e "$directory/.complete" ] || with_cache_lock "$name" shared_make "$name" "$what" "$directory" "$@"
 	[ "$(readlink "$link")" = "$directory" ] || { rm -rf "${link:?}" && ln -s "$directory" "$link"; }
 }
 

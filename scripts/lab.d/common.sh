@@ -71,14 +71,18 @@ background() {
 	trap "kill -KILL -- -$! 2>/dev/null || :; wait $! 2>/dev/null || :; exit 130" INT TERM HUP
 }
 
-# Only one lab sets the shared part of the cache up at a time, and one builds from this checkout.
+# with_cache_lock NAME COMMAND… - only one lab at a time makes what is shared under that name.
 with_cache_lock() {
-	mkdir -p "$cache" || die "there can be no cache at $cache; XDG_CACHE_HOME names another place"
-	exec 9>"$cache/lock"
-	lock 9
-	"$@" 9>&-
-	exec 9>&-
+	local name=$1 fd
+	shift
+	mkdir -p "$cache/locks" || die "there can be no cache at $cache; XDG_CACHE_HOME names another place"
+	exec {fd}>"$cache/locks/$name"
+	lock "$fd"
+	"$@" {fd}>&-
+	exec {fd}>&-
 }
+
+# And only one builds from this checkout.
 
 with_build_lock() {
 	mkdir -p "$build_root"

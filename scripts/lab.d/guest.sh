@@ -72,6 +72,7 @@ guest_prepare() {
 		printf 'LAB_RXE=%q\n' "$([ "$device" != rxe ] || echo "$(build_dir)/rxe/rdma_rxe.ko")"
 		printf 'LAB_LEAK_CHECK=%q\nLAB_SHELL=%q\n' "$leak_check" "${shell-}"
 		printf 'LAB_LONG=%q\nVERBOSE=%q\n' "${LAB_LONG-}" "${VERBOSE-}"
+		printf 'KSRC=%q\n' "$ksrc"
 		printf 'LAB_ROWS=%q\nLAB_COLUMNS=%q\n' "${rows-}" "${columns-}"
 	} >"$run/env"
 	: >"$run/kernel.log"

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# The kernels a guest can boot: Debian's own ("stock"), the same source with every checker on
-# ("debug"), or a build tree of one's own. Each has a build tree (kdir), a source (ksrc), a boot
-# image, modules and an initramfs of its own; all paths are as seen in the root.
+# The kernels a guest can boot: Debian's own ("stock" and what stands behind it), the newest source
+# with every checker on ("debug"), or a build tree of one's own. Each has a build tree (kdir), a source
+# (ksrc), a boot image, modules and an initramfs of its own; all paths are as seen in the root.
 
 kernel=${KDIR:-stock}
 kernel_rest=()
+
+# Uverbs objects of other modules need 7.2's split of ib_uverbs.
+kernel_floor=7.2
 
 # kernel_option ARG… - take --kernel out of the arguments, leave the rest in kernel_rest.
 kernel_option() {
@@ -27,38 +30,185 @@ kernel_option() {
 }
 
 kernel_setup() {
-	ksrc=${KSRC:-/usr/src/linux}
 	case $kernel in
-	stock) kernel_stock ;;
+	stock | stock:*) kernel_stock ;;
 	debug) kernel_debug ;;
 	/*) kernel_own ;;
-	*) die "--kernel wants stock, debug or an absolute directory, not '$kernel'" ;;
+	*) die "--kernel wants stock, stock:VERSION-FLAVOUR, debug or an absolute directory, not '$kernel'" ;;
 	esac
+	[ -z "${KSRC-}" ] || ksrc=$KSRC
 	initramfs=$cache/initramfs/$kernel_key-$(key_of "$tree/qemu/guest/initramfs-init" "$tree/scripts/make-initramfs").cpio.gz
-	[ -e "$initramfs" ] || with_cache_lock kernel_initramfs
+	[ -e "$initramfs" ] || with_cache_lock initramfs kernel_initramfs
 	mkdir -p "$(build_dir)"
 }
 
-kernel_stock() {
-	kver=$(cat "$root/etc/lab-kernel")
-	kernel_key=stock-$root_key
-	kdir=/usr/src/linux-headers-$kver
-	kmodules=/
-	kimage=/usr/lib/modules/$kver/vmlinuz
-	[ -e "$root/etc/lab-metadata" ] || with_cache_lock kernel_stock_prepare
+# Debian's kernels
+# ---------------------------------------------------------------------------
+#
+# A stock kernel is one of those in trixie-backports for which the mirror has image, headers and
+# source. They are listed once, newest first, and again when `lab update` is called or one is asked for
+# that is not in the list; so "stock" remains the same until somebody asks for a newer one.
+
+kernel_list=$cache/debian/list
+
+# kernel_apt COMMAND… - the host's apt, with its mirror and its network, and nothing but trixie-backports
+kernel_apt() {
+	local directory=$cache/debian/apt mirror
+	if [ ! -e "$directory/sources" ]; then
+		mirror=$(root_mirror) || exit
+		mkdir -p "$directory/lists/partial" "$directory/cache/archives/partial"
+		cat >"$directory/conf" <<-EOC
+			Dir::State::Lists "$directory/lists";
+			Dir::State::Status "/dev/null";
+			Dir::Cache "$directory/cache";
+			Dir::Etc::SourceList "$directory/sources";
+			Dir::Etc::SourceParts "/dev/null";
+			Dir::Etc::PreferencesParts "/dev/null";
+			Acquire::Languages "none";
+			APT::Architecture "amd64";
+			APT::Architectures { "amd64"; };
+			APT::Sandbox::User "root";
+		EOC
+		echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror trixie-backports main" \
+			>"$directory/sources.new"
+		mv "$directory/sources.new" "$directory/sources"
+	fi
+	APT_CONFIG=$directory/conf "$@"
 }
 
-kernel_stock_prepare() {
-	[ -e "$root/etc/lab-metadata" ] && return
-	step stock "preparing Rust metadata for Debian's kernel $kver (about 1.5 minutes)" \
-		root_exec "$tree/scripts/prepare-rust-headers" "$kdir" /usr/src/linux
-	touch "$root/etc/lab-metadata"
+# Lines of "RELEASE VERSION SOURCE", newest first, at one version Debian's main flavour first.
+kernel_list_make() {
+	mkdir -p "$cache/debian"
+	kernel_apt apt-get update >&2
+	kernel_apt apt-get indextargets --format '$(FILENAME)' 'Created-By: Packages' |
+		while read -r file; do kernel_apt /usr/lib/apt/apt-helper cat-file "$file"; done |
+		awk -v floor="$kernel_floor" '
+			function older(a, b,   x, y) {
+				split(a, x, "."); split(b, y, ".")
+				return x[1] + 0 < y[1] + 0 || (x[1] + 0 == y[1] + 0 && x[2] + 0 < y[2] + 0)
+			}
+			$1 == "Package:" { package = $2 }
+			$1 == "Version:" {
+				version = $2
+				if (sub(/^linux-(binary|modules|headers)-/, "", package)) have[package " " version]++
+				else if (package ~ /^linux-source-[0-9]/) source[version] = package
+			}
+			END {
+				for (one in have) {
+					split(one, part, " ")
+					if (have[one] == 3 && part[2] in source && !older(part[1], floor))
+						print part[1], part[2], source[part[2]]
+				}
+			}' | sort -V -r -k 2,2 -k 1,1 >"$kernel_list.new"
+	[ -s "$kernel_list.new" ] || die "this mirror's trixie-backports has no kernel of $kernel_floor or later with headers and source"
+	mv "$kernel_list.new" "$kernel_list"
 }
+
+# What of the list stock:WANTED names: a version or the beginning of one, a flavour (rt, cloud), both
+# joined by a dash, or a release in full.
+kernel_pick() {
+	local wanted=$1 flavour='' release version source
+	case $wanted in
+	rt | cloud) flavour=$wanted- wanted='' ;;
+	*-rt | *-cloud) flavour=${wanted##*-}- wanted=${wanted%-*} ;;
+	esac
+	while read -r release version source; do
+		case $release in
+		"$wanted") ;;
+		*+*-"${flavour}amd64")
+			[[ $flavour || $release =~ ^[^-]*-amd64$ ]] || continue
+			[[ -z $wanted || $release == "$wanted"[.+]* ]] || continue
+			;;
+		*) continue ;;
+		esac
+		echo "$release $version $source"
+		return
+	done <"$kernel_list"
+	return 1
+}
+
+# Sets kver, and where its headers and source come from.
+kernel_choose() {
+	local wanted=${1#stock} line
+	wanted=${wanted#:}
+	[ -s "$kernel_list" ] || with_cache_lock debian kernel_list_make
+	line=$(kernel_pick "$wanted") || {
+		with_cache_lock debian kernel_list_make
+		line=$(kernel_pick "$wanted") ||
+			die "the mirror has no kernel '$1'; it has $(cut -d ' ' -f 1 "$kernel_list" | paste -sd ' ')"
+	}
+	read -r kver kernel_version kernel_source <<<"$line"
+	# What the flavours have in common.
+	kernel_abi=${kver%%-*}
+	ksrc=$cache/source/$kernel_abi
+}
+
+kernel_stock() {
+	local directory
+	kernel_choose "$kernel"
+	# Tests do the same on each of them.
+	kernel=stock
+	kernel_key=$kver-$(key_of "$tree/scripts/unpack-kernel" "$tree/scripts/prepare-rust-headers" "$root/etc/lab-toolchain")
+	directory=$cache/debian/$kernel_key
+	kdir=$directory/usr/src/linux-headers-$kver
+	kmodules=$directory
+	kimage=$directory/usr/lib/modules/$kver/vmlinuz
+	[ -e "$directory/.complete" ] || with_cache_lock "debian-$kver" kernel_stock_make "$directory"
+}
+
+# kernel_download DIRECTORY PACKAGE… - of the version that was chosen. A list that has grown old names
+# what the mirror has no more.
+kernel_download() {
+	local directory=$1
+	shift
+	mkdir -p "$directory"
+	cd "$directory" || return
+	kernel_apt apt-get download "${@/%/=$kernel_version}" || {
+		echo "the mirror's list may have changed; scripts/lab update reads it again"
+		return 1
+	}
+}
+
+kernel_stock_make() {
+	local directory=$1
+	[ -e "$directory/.complete" ] && return
+	kernel_source_make
+	rm -rf "$directory"
+	step fetch "fetching Debian's kernel $kver (130 MB)" kernel_download "$directory/packages" \
+		"linux-base-$kver" "linux-binary-$kver" "linux-modules-$kver" "linux-headers-$kver" \
+		"linux-headers-$kernel_abi-common" "linux-kbuild-$kernel_abi"
+	step stock "preparing Rust metadata for it (about 1.5 minutes)" \
+		root_exec "$tree/scripts/unpack-kernel" "$kver" "$ksrc" "$directory"
+	rm -r "$directory/packages"
+	touch "$directory/.complete"
+}
+
+kernel_source_make() { [ -e "$ksrc/.complete" ] || with_cache_lock "source-$kernel_abi" kernel_source_unpack; }
+
+kernel_source_unpack() {
+	[ -e "$ksrc/.complete" ] && return
+	rm -rf "$ksrc"
+	step fetch "fetching its source (170 MB)" kernel_download "$ksrc.package" "$kernel_source"
+	step source "unpacking it" root_exec bash -ec '
+		dpkg-deb --fsys-tarfile "$1.package"/*.deb | tar -xO "./usr/src/$2.tar.xz" >"$1.tar.xz"
+		mkdir "$1"
+		# What is described is read, what is not for x86 or not compiled here is not.
+		tar -C "$1" -xf "$1.tar.xz" --strip-components=1 --wildcards \
+			--exclude="*/Documentation/*.rst" --exclude="*/arch/*/boot/dts" --exclude="*/sound/*.[ch]" \
+			--exclude="*/drivers/gpu/*.[ch]" --exclude="*/drivers/media/*.[ch]" --exclude="*/drivers/staging/*.[ch]"
+		rm -r "$1.package" "$1.tar.xz"' source "$ksrc" "$kernel_source"
+	touch "$ksrc/.complete"
+}
+
+# The debug kernel
+# ---------------------------------------------------------------------------
 
 kernel_debug() {
-	kernel_key=debug-$(cat "$tree/qemu/kernel/debug.config" "$tree/scripts/build-debug-kernel" "$root/etc/lab-toolchain" | sha256sum | cut -c1-12)
+	kernel_choose stock
+	kernel_source_make
+	kernel_key=debug-$kernel_abi-$(key_of "$tree/qemu/kernel/debug.config" "$tree/scripts/build-debug-kernel" "$root/etc/lab-toolchain")
 	kdir=$cache/kernel/$kernel_key
-	[ -e "$kdir/.complete" ] || with_cache_lock kernel_debug_build
+	[ -e "$kdir/.complete" ] || with_cache_lock kernel-debug kernel_debug_build
 	kmodules=$kdir/modules
 	# By its PVH entry: bzImage takes an emulated CPU four seconds to decompress.
 	kimage=$kdir/vmlinux
@@ -68,17 +218,22 @@ kernel_debug() {
 kernel_debug_build() {
 	[ -e "$kdir/.complete" ] && return
 	mkdir -p "$kdir"
-	step kernel-debug "building the debug kernel (about 13 minutes on 2 cores)" \
-		root_exec "$tree/scripts/build-debug-kernel" /usr/src/linux "$tree/qemu/kernel/debug.config" "$kdir"
+	step kernel-debug "building the debug kernel (about 10 minutes on 2 cores)" \
+		root_exec "$tree/scripts/build-debug-kernel" "$ksrc" "$tree/qemu/kernel/debug.config" "$kdir"
 	touch "$kdir/.complete"
 }
+
+# A kernel of one's own
+# ---------------------------------------------------------------------------
 
 kernel_own() {
 	"$tree/scripts/plain-path" "$kernel" "${KSRC-}" "${RUSTC-}" || exit 125
 	[ -d "$kernel" ] || die "no such kernel build tree: $kernel"
 	# A compiler of one's own comes along with its libraries.
 	[ -z "${RUSTC-}" ] || RUSTC=$(cd "$kernel" && "$RUSTC" --print sysroot)/bin/rustc
-	export LAB_BIND="$kernel ${KSRC-} ${RUSTC+${RUSTC%/bin/rustc}}"
+	# Where it was built from, unless that was itself.
+	ksrc=${KSRC:-$(readlink -f "$kernel/source" || echo "$kernel")}
+	export LAB_BIND="$kernel $ksrc ${RUSTC+${RUSTC%/bin/rustc}}"
 	root_exec "$tree/scripts/kernel-toolchain" "$kernel" >/dev/null || exit 125
 	kver=$(cat "$kernel/include/config/kernel.release")
 	kernel_key=own-$(printf '%s' "$kernel" | sha256sum | cut -c1-12)

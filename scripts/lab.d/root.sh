@@ -2,10 +2,9 @@
 # shellcheck shell=bash
 #
 # The Debian 13 root: toolchains, QEMU and the guest's programs in one directory of the cache.
-# It is made once, by qemu/root/make from the mirror the host itself uses, gets the Rust metadata of
-# its kernel, and is only read after.
+# It is made once, by qemu/root/make from the mirror the host itself uses, and is only read after.
 
-root_key=$(key_of_tree "$tree/qemu/root" "$tree/scripts/prepare-rust-headers")
+root_key=$(key_of_tree "$tree/qemu/root")
 root=$cache/root-$root_key
 
 # The host's own mirror of Debian's main archive. apt names only what it has lists of.
@@ -51,7 +50,7 @@ root_make() {
 root_setup() {
 	[ -n "${LAB_INSIDE-}" ] && return
 	root_requirements
-	[ -d "$root" ] || with_cache_lock root_make
+	[ -d "$root" ] || with_cache_lock root root_make
 }
 
 # root_exec COMMAND… - run COMMAND in the root, with the tree, the cache and the working
