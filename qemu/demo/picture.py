@@ -2,8 +2,8 @@
 """The picture of a run: who was alive, what went where, and when, as SVG.
 
 One panel per story, the same steps above each other. Time runs to the right;
-where little happens it is compressed, so within a step only the order counts,
-and below each step stands how long it took.
+where little happens it is compressed, so within a step only the order counts.
+Where the stories differ, the step is coloured and says so.
 """
 
 import math
@@ -23,14 +23,16 @@ TITLES = {
     "ib_xrc_rcv": "ib_xrc_rcv: the kernel owns the receive QP",
     "mainline": "mainline: ibv_create_qp() and ibv_open_qp()",
 }
+# What of a story's outcome the steps show in which the stories differ.
+TOLD, JOIN = "an event says that it is broken, to", "others can join after the creator has died"
 LANES = ["sender", "QP", "A", "B", "C"]
-INK, PALE, RED, BLUE = "#30343b", "#9aa1ab", "#c8352b", "#3b6fb6"
+INK, PALE, RED, BLUE, GREEN = "#30343b", "#9aa1ab", "#c8352b", "#3b6fb6", "#2c7d2c"
 COLOURS = {"sender": INK, "A": "#d07a1f", "B": "#13896f", "C": "#7a4fa8"}
 UP, ACCESS = "communication established", "local access violation work queue error"
 
 LEFT, RIGHT = 110, 24           # margins
 LANE = 44                       # between lanes
-HEAD, PANEL, FOOT = 92, 300, 92  # heights
+HEAD, PANEL, FOOT = 92, 330, 122  # heights
 
 
 def spread(gap_ns):
@@ -121,11 +123,14 @@ class Panel:
 
     def __init__(self, drawing, story, axis, top):
         self.drawing, self.story, self.axis = drawing, story, axis
-        self.y = {lane: top + 48.0 + LANE * i for i, lane in enumerate(LANES)}
+        self.y = {lane: top + 76.0 + LANE * i for i, lane in enumerate(LANES)}
         self.records = sorted(story.journal.records, key=lambda record: record["t"])
         self.taken = {}             # up to where a lane has marks
-        drawing.text(16, top + 14, TITLES[story.kind], font_size=15, font_weight="bold")
-        self.frame(top)
+        self.differences = differences(story)
+        good = all(good for good, *_ in self.differences.values())
+        drawing.text(16, top + 8, TITLES[story.kind], font_size=16, font_weight="bold")
+        drawing.text(16, top + 30, verdict(story), GREEN if good else RED, font_size=16, font_weight="bold")
+        self.frame(top + 20)
         self.lives()
         self.qps()
         for record in self.records:
@@ -137,10 +142,16 @@ class Panel:
         bottom = self.y["C"] + 26
         for number, x in self.axis.begins.items():
             self.drawing.line(x, top + 24.0, x, bottom, "#dfe3e8", 1)
-            moments = self.axis.steps[number]
-            took = (moments[-1] - moments[0]) / 1e6
-            self.drawing.text(x + self.axis.known[number] / 2, bottom + 14, f"{took:.0f} ms", PALE,
-                              text_anchor="middle", font_size=11)
+            if number not in self.differences:
+                continue
+            good, words = self.differences[number]
+            width, colour = self.axis.known[number], GREEN if good else RED
+            self.drawing.add("rect", x=x, y=top + 24.0, width=width, height=bottom - top - 24 + 26, fill=colour,
+                             fill_opacity=0.16)
+            self.drawing.add("rect", x=x, y=bottom, width=width, height=26, fill=colour)
+            self.drawing.text(x + width / 2, bottom + 18, words, "white", text_anchor="middle", font_size=14,
+                              font_weight="bold", textLength=min(width - 8.0, 8.0 * len(words)),
+                              lengthAdjust="spacingAndGlyphs")
         for lane in LANES:
             label = {"sender": "sender (left)", "QP": "receive QP"}.get(lane, f"process {lane}")
             self.drawing.text(16, self.y[lane] + 4, label, COLOURS.get(lane, BLUE))
@@ -225,6 +236,21 @@ class Panel:
         self.drawing.line(x, y - 8, x, y + 8, COLOURS[record["who"]], 3)
 
 
+def differences(story):
+    """The steps in which the stories differ: whether it is well there, and what is to be seen."""
+    told, join = story.outcome[TOLD], story.outcome[JOIN] == "yes"
+    return {
+        6: (told != "nobody", f"{told} are told" if " and " in told else f"{told} is told"),
+        8: (join, "B joins" if join else "B is refused"),
+    }
+
+
+def verdict(story):
+    told, join = story.outcome[TOLD], story.outcome[JOIN] == "yes"
+    return (f"When the connection breaks, an event says so to {told}. After its creator has died, "
+            + ("others can join the QP." if join else "the QP is gone and nobody can join."))
+
+
 def heading(drawing, axis):
     drawing.text(16, 26, "One connection, three processes, and the one that made it dies", font_size=19, font_weight="bold")
     for number, x in axis.begins.items():
@@ -247,13 +273,17 @@ def legend(drawing, y, width):
         (lambda x: drawing.cross(x, y), "SIGKILL"),
         (lambda x: drawing.line(x, y - 8, x, y + 8, b, 3), "leaves"),
     ]
-    x = 24.0
-    for mark, words in marks:
+    # Two rows, in columns that are wide enough for any font.
+    column = (width - 24) / 4
+    for place, (mark, words) in enumerate(marks):
+        x = 24.0 + column * (place % 4)
+        if place == 4:
+            y += 28
         mark(x)
         drawing.text(x + 14, y + 4, words, font_size=12)
-        x += 44 + 6.2 * len(words)
-    drawing.text(16, y + 34, "Drawn from what the processes of this run recorded. Time runs to the right, compressed where "
-                 "little happens; below each step, how long it took, checks included.", PALE, font_size=12)
+    y -= 28
+    drawing.text(16, y + 68, "Drawn from what the processes of this run recorded. Time runs to the right, compressed where "
+                 "little happens. Coloured: the steps in which the two differ.", PALE, font_size=12)
 
 
 def draw(stories, path):
