@@ -25,6 +25,7 @@ use xrc_rcv::{
 
 use crate::cli::Bench;
 use crate::show::render;
+use crate::snapshot::JSON_VERSION;
 use crate::sysfs;
 use mainline::TargetQp;
 
@@ -41,8 +42,9 @@ const READERS: usize = 1024;
 
 #[derive(Debug, Serialize)]
 struct Results {
+    version: u32,
     kernel: String,
-    device: String,
+    ifname: String,
     cpus: usize,
     measurements: Vec<Measurement>,
 }
@@ -113,12 +115,13 @@ pub(crate) fn run(args: &Bench, out: &mut impl Write) -> Result<()> {
         divisor: args.divisor,
     };
     let results = Results {
+        version: JSON_VERSION,
         kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?
             .trim()
             .into(),
         cpus: thread::available_parallelism()?.get(),
         measurements: bench.measure()?,
-        device: name.clone(),
+        ifname: name.clone(),
     };
     if let Some(path) = &args.output {
         let json = serde_json::to_string_pretty(&results)? + "\n";
@@ -334,19 +337,30 @@ impl Runner<'_> {
 
     fn measure(&self) -> Result<Vec<Measurement>> {
         let mut results = Vec::new();
-        let mut add = |measurements: Vec<Measurement>| {
-            for done in &measurements {
-                eprintln!("xrc-rcv: {}, {}", done.measurement, done.n);
-            }
-            results.extend(measurements);
+        let calls = CALLS / self.divisor;
+        let readers = (READERS / self.divisor).max(4);
+        let progress = |number: usize, what: String| {
+            eprintln!("xrc-rcv: {number} of 6, with receive QPs and with mainline's QPs: {what}");
         };
-        add(self.creating()?);
-        add(self.joining()?);
-        add(self.memory()?);
-        for (n, rounds) in TEARDOWNS {
-            add(self.teardown(n / self.divisor, rounds)?);
+        progress(1, format!("creating {calls} QPs, {ROUNDS} times"));
+        results.extend(self.creating()?);
+        progress(
+            2,
+            format!("joining and leaving {calls} QPs, {ROUNDS} times"),
+        );
+        results.extend(self.joining()?);
+        progress(3, format!("memory of {} QPs", OBJECTS / self.divisor));
+        results.extend(self.memory()?);
+        for (number, (n, rounds)) in (4..).zip(TEARDOWNS) {
+            let n = n / self.divisor;
+            progress(number, format!("destroying {n} QPs, {rounds} times"));
+            results.extend(self.teardown(n, rounds)?);
         }
-        add(events::measure(self, (READERS / self.divisor).max(4))?);
+        progress(
+            6,
+            format!("an error that 1, 4, 16 … {readers} processes wait for"),
+        );
+        results.extend(events::measure(self, readers)?);
         Ok(results)
     }
 
@@ -510,6 +524,17 @@ fn per_cpu_bytes(memory: &str) -> f64 {
     number.and_then(|number| number.parse().ok()).unwrap_or(0.0) * 1024.0
 }
 
+/// The ratios of the rounds, from the lowest to the highest.
+fn spread(ratios: &[f64]) -> String {
+    let (Some(low), Some(high)) = (
+        ratios.iter().copied().min_by(f64::total_cmp),
+        ratios.iter().copied().max_by(f64::total_cmp),
+    ) else {
+        return "-".into();
+    };
+    format!("{low:.2} - {high:.2}")
+}
+
 fn table(results: &Results) -> String {
     let mut table = Builder::new();
     table.push_record([
@@ -519,6 +544,7 @@ fn table(results: &Results) -> String {
         "IB_XRC_RCV",
         "MAINLINE",
         "RATIO",
+        "LOWEST - HIGHEST",
     ]);
     for row in &results.measurements {
         let mainline = match (row.mainline, row.told) {
@@ -533,11 +559,13 @@ fn table(results: &Results) -> String {
             format!("{:.1}", row.ib_xrc_rcv),
             mainline,
             row.ratio.map_or("-".into(), |ratio| format!("{ratio:.2}")),
+            spread(&row.ratios),
         ]);
     }
     format!(
-        "ib_xrc_rcv beside mainline on {}, Linux {}, {} CPU(s); a ratio below 1: ib_xrc_rcv takes less\n\n{}",
-        results.device,
+        "ib_xrc_rcv beside mainline on {}, Linux {}, {} CPU(s)\n\
+         RATIO is the median of all rounds' ratios, below 1 where ib_xrc_rcv takes less\n\n{}",
+        results.ifname,
         results.kernel,
         results.cpus,
         render(table)
@@ -554,6 +582,7 @@ mod tests {
         assert_eq!((done.ib_xrc_rcv, done.mainline), (4.0, Some(5.0)));
         assert_eq!(done.ratio, Some(0.8));
         assert_eq!(median([1.0, 4.0].into_iter()), 2.5);
+        assert_eq!(spread(&done.ratios), "0.50 - 3.00");
     }
 
     #[test]
@@ -585,9 +614,11 @@ mod tests {
     fn what_does_not_happen_is_said() {
         let mut silent = Measurement::new("event", 64, "us", &[(5.0, 1.0)]);
         (silent.mainline, silent.ratio, silent.told) = (None, None, Some(1));
+        silent.ratios.clear();
         let results = Results {
+            version: JSON_VERSION,
             kernel: "7.2".into(),
-            device: "rxe0".into(),
+            ifname: "rxe0".into(),
             cpus: 2,
             measurements: vec![silent],
         };
@@ -598,7 +629,15 @@ mod tests {
                 .filter(|cell| !cell.is_empty())
                 .map(str::trim)
                 .collect::<Vec<_>>(),
-            ["event", "64", "us", "5.0", "none arrives at 63 of 64", "-"]
+            [
+                "event",
+                "64",
+                "us",
+                "5.0",
+                "none arrives at 63 of 64",
+                "-",
+                "-"
+            ]
         );
     }
 }

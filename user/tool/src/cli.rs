@@ -21,31 +21,25 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Show devices, domains, receive QPs, and who is registered with them
     ///
-    /// Everything is seen by root, through the module's directory in debugfs. Any user sees which
-    /// devices have receive QPs, and with --domain the QPs of a domain whose file they may open.
+    /// Root sees everything, through the module's directory in debugfs. Any user sees which devices
+    /// have receive QPs, and with --file the QPs of a domain whose file they may open.
     Show(Show),
     /// Show what happens to receive QPs, as it happens
     ///
-    /// Follows the tracepoints of the module in a trace instance of its own, so that it is no
-    /// registration and neither keeps a QP alive nor takes an event from anybody. Needs root, or
-    /// access to tracefs.
+    /// Follows the tracepoints of the module in a trace instance of its own. It is no registration:
+    /// it neither keeps a QP alive nor takes an event from a process. Needs root, or access to
+    /// tracefs.
     Watch(Watch),
     /// Measure what receive QPs cost beside mainline's target QPs, on a device of this machine
     ///
-    /// Does the same things with both, in turns: creates QPs, joins and leaves them, tells up to
-    /// 1024 readers of an error, tears 10,000 down. Nothing is sent. A ratio below 1 means that
-    /// receive QPs take less. Memory is measured for root only.
+    /// Does the same with both, in turns: creates QPs, joins and leaves them, waits for an error
+    /// with up to 1024 readers, destroys 10,000 QPs. No message is sent, but the device is busy: name
+    /// it. A ratio below 1 means that receive QPs take less. Memory is measured for root only.
     Bench(Bench),
     /// Print completions for a shell
     Completions {
         /// The shell to complete for
         shell: clap_complete::Shell,
-    },
-    /// Write the manual pages of this command to a directory
-    #[command(hide = true)]
-    Man {
-        /// Where to write them
-        directory: PathBuf,
     },
 }
 
@@ -56,9 +50,16 @@ pub(crate) struct Show {
     pub(crate) device: Option<String>,
     /// Show the domain of this file, as its members see it
     ///
-    /// The domain is held open meanwhile, which destroys nothing, but may make this the last close.
-    #[arg(short = 'f', long, value_name = "FILE", requires = "device")]
-    pub(crate) domain: Option<PathBuf>,
+    /// The domain is open while it is shown. If its last member closes it meanwhile, its QPs are
+    /// destroyed when this command ends.
+    #[arg(short, long, value_name = "FILE", requires = "device")]
+    pub(crate) file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) filter: Filter,
+    /// Show only QPs in this state
+    #[arg(short, long, value_name = "STATE", ignore_case = true,
+          value_parser = ["RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"])]
+    pub(crate) state: Option<String>,
     /// Show a tree
     #[arg(short, long, conflicts_with = "json")]
     pub(crate) tree: bool,
@@ -67,11 +68,41 @@ pub(crate) struct Show {
     pub(crate) json: bool,
 }
 
+/// Which QPs are meant.
+#[derive(Args, Default)]
+pub(crate) struct Filter {
+    /// Show only the domain with this number
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) domain: Option<u64>,
+    /// Show only the QP with this number, decimal or 0x…
+    #[arg(short, long, value_name = "QPN", value_parser = number)]
+    pub(crate) qpn: Option<u32>,
+    /// Show only what concerns the registrations of this process
+    #[arg(short, long, value_name = "PID")]
+    pub(crate) pid: Option<u32>,
+}
+
+impl Filter {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.domain.is_none() && self.qpn.is_none() && self.pid.is_none()
+    }
+}
+
+/// A number as people and tables write it.
+fn number(text: &str) -> Result<u32, std::num::ParseIntError> {
+    match text.strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16),
+        None => text.parse(),
+    }
+}
+
 #[derive(Args)]
 pub(crate) struct Watch {
     /// Show only this device
     #[arg(short, long, value_name = "NAME")]
     pub(crate) device: Option<String>,
+    #[command(flatten)]
+    pub(crate) filter: Filter,
     /// Print one JSON object a line
     #[arg(short, long)]
     pub(crate) json: bool,
@@ -82,13 +113,16 @@ pub(crate) struct Watch {
 
 #[derive(Args)]
 pub(crate) struct Bench {
-    /// Measure this device, instead of the first one with an active port
-    #[arg(short, long, value_name = "NAME")]
+    /// Measure this device
+    #[arg(short, long, value_name = "NAME", required_unless_present = "yes")]
     pub(crate) device: Option<String>,
+    /// Measure the first device with an active port
+    #[arg(short, long)]
+    pub(crate) yes: bool,
     /// Write the results to a file, too, as JSON with the ratio of every round
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Do everything so many times less
+    /// Use N times fewer QPs, calls and readers, for a quick look
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) divisor: usize,
 }
@@ -100,5 +134,31 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         super::Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_manual_pages_name_every_option() {
+        let pages = concat!(env!("CARGO_MANIFEST_DIR"), "/man/xrc-rcv");
+        for command in super::Cli::command().get_subcommands() {
+            let name = command.get_name();
+            if name == "completions" {
+                continue;
+            }
+            let page = std::fs::read_to_string(format!("{pages}-{name}.1.scd")).unwrap();
+            for option in command.get_arguments().filter_map(|arg| arg.get_long()) {
+                assert!(page.contains(&format!("--{option}")), "{name}: {option}");
+            }
+            for section in ["EXIT STATUS", "FILES", "EXAMPLES", "SEE ALSO"] {
+                assert!(page.contains(&format!("# {section}")), "{name}: {section}");
+            }
+        }
+    }
+
+    #[test]
+    fn bench_wants_a_device_or_a_yes() {
+        let parse = |args: &[&str]| super::Cli::command().try_get_matches_from(args).is_ok();
+        assert!(!parse(&["xrc-rcv", "bench"]));
+        assert!(parse(&["xrc-rcv", "bench", "--yes"]));
+        assert!(parse(&["xrc-rcv", "bench", "-d", "mlx4_0"]));
     }
 }

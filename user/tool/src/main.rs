@@ -18,26 +18,29 @@ use clap::{CommandFactory, Parser};
 
 use cli::{Cli, Command};
 
-fn run(cli: Cli) -> anyhow::Result<()> {
+/// The exit status if no device has receive QPs.
+const NO_RECEIVE_QPS: u8 = 3;
+
+fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
-        Command::Show(args) => show::run(&args, &mut io::stdout().lock()),
-        Command::Watch(args) => watch::run(&args, &mut io::stdout().lock()),
-        Command::Bench(args) => bench::run(&args, &mut io::stdout().lock()),
+        Command::Show(args) => {
+            if !show::run(&args, &mut io::stdout().lock())? {
+                return Ok(ExitCode::from(NO_RECEIVE_QPS));
+            }
+        }
+        Command::Watch(args) => watch::run(&args, &mut io::stdout().lock())?,
+        Command::Bench(args) => bench::run(&args, &mut io::stdout().lock())?,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "xrc-rcv", &mut io::stdout());
-            Ok(())
-        }
-        Command::Man { directory } => {
-            clap_mangen::generate_to(Cli::command(), directory)?;
-            Ok(())
         }
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn main() -> ExitCode {
     match run(Cli::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads our output has seen enough.
+        Ok(status) => status,
+        // The reader of the output has seen enough.
         Err(error)
             if error
                 .downcast_ref::<io::Error>()

@@ -15,11 +15,12 @@ use termtree::Tree;
 use xrc_rcv::Cause;
 
 use crate::cli::Show;
-use crate::snapshot::{Caps, Device, Domain, Qp, Registration, Status};
+use crate::snapshot::{Caps, Device, Domain, JSON_VERSION, Qp, Registration, Status};
 use crate::sysfs::RdmaDevice;
 use crate::{debugfs, sysfs};
 
-pub(crate) fn run(args: &Show, out: &mut impl Write) -> Result<()> {
+/// Prints what is asked for, and says whether any device has receive QPs.
+pub(crate) fn run(args: &Show, out: &mut impl Write) -> Result<bool> {
     let mut found = sysfs::devices(Path::new(sysfs::ROOT))?;
     if let Some(name) = &args.device {
         found.retain(|device| device.name == *name);
@@ -28,44 +29,104 @@ pub(crate) fn run(args: &Show, out: &mut impl Write) -> Result<()> {
         }
     }
     let mut devices = found.iter().map(look).collect::<Result<Vec<_>>>()?;
-    if let (Some(file), Some(name)) = (&args.domain, &args.device) {
+    if let (Some(file), Some(name)) = (&args.file, &args.device) {
         devices[0].domains = Some(vec![look_within(name, file)?]);
     }
+    select(args, &mut devices);
 
     if args.json {
-        serde_json::to_writer_pretty(&mut *out, &json!({ "devices": devices }))
-            .map_err(io::Error::from)?;
+        serde_json::to_writer_pretty(
+            &mut *out,
+            &json!({ "version": JSON_VERSION, "devices": devices }),
+        )
+        .map_err(io::Error::from)?;
         writeln!(out)?;
     } else if args.tree {
         for device in &devices {
             write!(out, "{}", tree(device))?;
         }
-    } else {
+    } else if !devices.is_empty() {
         writeln!(out, "{}", device_table(&devices))?;
         if let Some(table) = qp_table(&devices) {
             writeln!(out, "\n{table}")?;
         }
     }
-    if devices
-        .iter()
-        .any(|device| device.status == Status::Attached && device.domains.is_none())
-    {
+    out.flush()?;
+    let attached = |device: &&Device| device.status == Status::Attached;
+    if devices.iter().filter(attached).any(|d| d.domains.is_none()) {
         eprintln!(
-            "xrc-rcv: receive QPs are shown to root where debugfs is mounted, or with --domain"
+            "xrc-rcv: receive QPs are shown to root where debugfs is mounted, or with --file"
         );
     }
-    Ok(())
+    for (name, advice) in advice(&devices) {
+        eprintln!("xrc-rcv: {name}: {advice}");
+    }
+    if devices.is_empty() {
+        eprintln!(
+            "xrc-rcv: there is no RDMA device in this network namespace ('rdma dev' lists them)"
+        );
+    }
+    Ok(devices.iter().any(|device| attached(&device)))
+}
+
+/// What to do about devices without receive QPs, devices with the same cause together. Where some
+/// device is attached, that others have no XRC is no problem.
+fn advice(devices: &[Device]) -> Vec<(String, &'static str)> {
+    let any = devices.iter().any(|d| d.status == Status::Attached);
+    let mut result: Vec<(String, &str)> = Vec::new();
+    for device in devices {
+        let Some(advice) = device.status.advice() else {
+            continue;
+        };
+        if any && device.status == Status::NoXrc {
+            continue;
+        }
+        match result.iter_mut().find(|(_, known)| *known == advice) {
+            Some((names, _)) => *names += &format!(", {}", device.ifname),
+            None => result.push((device.ifname.clone(), advice)),
+        }
+    }
+    result
+}
+
+/// Leaves what the filters name.
+fn select(args: &Show, devices: &mut [Device]) {
+    let state = |qp: &Qp| {
+        let state = args.state.as_ref();
+        state.is_none_or(|state| state.eq_ignore_ascii_case(&qp.state))
+    };
+    let qpn = |qp: &Qp| args.filter.qpn.is_none_or(|qpn| qpn == qp.qpn);
+    let all = args.filter.is_empty() && args.state.is_none();
+    for domains in devices.iter_mut().filter_map(|d| d.domains.as_mut()) {
+        domains.retain(|d| args.filter.domain.is_none() || args.filter.domain == d.domain);
+        for domain in domains.iter_mut() {
+            if let Some(pid) = args.filter.pid {
+                for qp in &mut domain.qps {
+                    qp.registered
+                        .get_or_insert_default()
+                        .retain(|registration| registration.pid == Some(pid));
+                }
+                domain.qps.retain(|qp| qp.registered != Some(Vec::new()));
+            }
+            domain.qps.retain(|qp| state(qp) && qpn(qp));
+        }
+        domains.retain(|domain| all || !domain.qps.is_empty());
+    }
 }
 
 /// What this user may see of a device.
 fn look(device: &RdmaDevice) -> Result<Device> {
     let (status, caps) = query_caps(device)?;
+    // What root may not open it may see.
     let domains = match status {
-        Status::Unavailable => None,
-        _ => debugfs::domains(Path::new(debugfs::ROOT), &device.name)?,
+        Status::Attached | Status::NoPermission => {
+            debugfs::domains(Path::new(debugfs::ROOT), &device.name)?
+        }
+        _ => None,
     };
     Ok(Device {
-        name: device.name.clone(),
+        ifindex: sysfs::index(&device.name),
+        ifname: device.name.clone(),
         status,
         caps,
         domains,
@@ -73,12 +134,15 @@ fn look(device: &RdmaDevice) -> Result<Device> {
 }
 
 fn query_caps(device: &RdmaDevice) -> Result<(Status, Option<Caps>)> {
-    if !device.exposed {
-        return Ok((Status::Unavailable, None));
-    }
-    let Ok(open) = xrc_rcv::Device::open(&device.name) else {
-        return Ok((Status::Inaccessible, None));
+    let Some(uverbs) = &device.uverbs else {
+        return Ok((Status::NotExposed, None));
     };
+    let file = format!("/dev/infiniband/{uverbs}");
+    let both = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK;
+    if rustix::fs::access(&file, both) == Err(rustix::io::Errno::ACCESS) {
+        return Ok((Status::NoPermission, None));
+    }
+    let open = xrc_rcv::Device::open(&device.name)?;
     match open.query_caps() {
         Ok(caps) => Ok((
             Status::Attached,
@@ -88,8 +152,19 @@ fn query_caps(device: &RdmaDevice) -> Result<(Status, Option<Caps>)> {
                 max_qps_per_user: caps.max_qps_per_user(),
             }),
         )),
-        Err(error) if error.cause() == Cause::Unavailable => Ok((Status::Unavailable, None)),
+        Err(error) if error.cause() == Cause::Unavailable => Ok((cause(&open), None)),
         Err(error) => Err(error).with_context(|| device.name.clone()),
+    }
+}
+
+/// Why an open device has no receive QPs.
+fn cause(device: &xrc_rcv::Device) -> Status {
+    if !Path::new("/sys/module/ib_xrc_rcv").exists() {
+        Status::NotLoaded
+    } else if device.open_domain(None).is_ok() {
+        Status::NotAttached
+    } else {
+        Status::NoXrc
     }
 }
 
@@ -168,7 +243,7 @@ fn device_table(devices: &[Device]) -> String {
     for device in devices {
         let domains = device.domains.as_ref();
         table.push_record([
-            device.name.clone(),
+            device.ifname.clone(),
             device.status.describe().into(),
             count(domains.map(|domains| domains.len() as u64)),
             count(domains.map(|domains| domains.iter().map(|d| d.qps.len() as u64).sum())),
@@ -204,7 +279,7 @@ fn qp_table(devices: &[Device]) -> Option<String> {
         for domain in device.domains.iter().flatten() {
             for qp in &domain.qps {
                 let own = [
-                    device.name.clone(),
+                    device.ifname.clone(),
                     domain_name(domain),
                     format!("{:#x}", qp.qpn),
                     qp.state.clone(),
@@ -239,7 +314,7 @@ fn registration_row(registration: &Registration) -> [String; 4] {
 }
 
 fn tree(device: &Device) -> Tree<String> {
-    let mut root = Tree::new(format!("{} ({})", device.name, device.status.describe()));
+    let mut root = Tree::new(format!("{} ({})", device.ifname, device.status.describe()));
     for domain in device.domains.iter().flatten() {
         let name = match domain.domain {
             Some(number) => format!("domain {number}"),
@@ -303,13 +378,15 @@ mod tests {
         };
         vec![
             Device {
-                name: "mlx4_0".into(),
-                status: Status::Unavailable,
+                ifindex: Some(0),
+                ifname: "mlx4_0".into(),
+                status: Status::NotAttached,
                 caps: None,
                 domains: None,
             },
             Device {
-                name: "rxe_left".into(),
+                ifindex: Some(1),
+                ifname: "rxe_left".into(),
                 status: Status::Attached,
                 caps: Some(Caps {
                     version: 1,
@@ -336,9 +413,9 @@ mod tests {
     fn tables_have_a_row_per_registration() {
         assert_eq!(
             device_table(&devices()),
-            "DEVICE    STATUS          DOMAINS  QPS  QPS/DOMAIN  QPS/USER\n\
-             mlx4_0    no receive QPs  -        -    -           -\n\
-             rxe_left  attached        1        1    65536       unlimited"
+            "DEVICE    STATUS        DOMAINS  QPS  QPS/DOMAIN  QPS/USER\n\
+             mlx4_0    not attached  -        -    -           -\n\
+             rxe_left  attached      1        1    65536       unlimited"
         );
         let table = qp_table(&devices()).unwrap();
         let rows: Vec<Vec<&str>> = table
@@ -367,6 +444,47 @@ mod tests {
     }
 
     #[test]
+    fn filters_leave_what_they_name() {
+        let left = |args: &[&str]| {
+            use clap::Parser;
+            let line = ["xrc-rcv", "show"].iter().chain(args);
+            let crate::cli::Command::Show(show) = crate::cli::Cli::parse_from(line).command else {
+                panic!("not show");
+            };
+            let mut devices = devices();
+            select(&show, &mut devices);
+            let domains = devices.remove(1).domains.unwrap();
+            let holders = domains
+                .iter()
+                .flat_map(|d| &d.qps)
+                .flat_map(|qp| &qp.registered);
+            (domains.len(), holders.flatten().count())
+        };
+        assert_eq!(left(&[]), (1, 2));
+        assert_eq!(left(&["--pid", "101"]), (1, 1));
+        assert_eq!(left(&["--pid", "102"]), (0, 0));
+        assert_eq!(left(&["--qpn", "0x11", "--state", "rtr"]), (1, 2));
+        assert_eq!(left(&["--qpn", "18"]), (0, 0));
+        assert_eq!(left(&["--state", "ERR"]), (0, 0));
+        assert_eq!(left(&["--domain", "3"]), (1, 2));
+        assert_eq!(left(&["--domain", "4"]), (0, 0));
+    }
+
+    #[test]
+    fn each_cause_comes_with_advice_once() {
+        let mut devices = devices();
+        devices[1].status = Status::NotAttached;
+        let [(names, advice)] = &advice(&devices)[..] else {
+            panic!("one sentence for one cause");
+        };
+        assert_eq!(names, "mlx4_0, rxe_left");
+        assert!(advice.contains("reload"));
+        devices[0].status = Status::NoXrc;
+        devices[1].status = Status::Attached;
+        assert_eq!(super::advice(&devices), []);
+    }
+
+    #[test]
     fn trees_show_who_holds_what() {
         let trees: String = devices()
             .iter()
@@ -374,7 +492,7 @@ mod tests {
             .collect();
         assert_eq!(
             trees,
-            "mlx4_0 (no receive QPs)\n\
+            "mlx4_0 (not attached)\n\
              rxe_left (attached)\n\
              └── domain 3\n    \
                  └── QP 0x11 RTR from 0x12, lifetime registrations, 2 events\n        \
@@ -386,9 +504,9 @@ mod tests {
     #[test]
     fn json_has_everything() {
         let json = serde_json::to_value(devices()).unwrap();
-        assert_eq!(json[0]["status"], "unavailable");
+        assert_eq!(json[0]["status"], "not-attached");
         assert_eq!(
-            json[1]["domains"][0]["qps"][0]["registered"][1]["program"],
+            json[1]["domains"][0]["qps"][0]["holders"][1]["comm"],
             "second"
         );
         assert_eq!(json[1]["caps"]["max_qps_per_user"], serde_json::Value::Null);

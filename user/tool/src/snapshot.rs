@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! What there is at one moment: devices, their domains, the receive QPs in them, and the
-//! registrations with those. What `show --json` prints.
+//! The state at one moment: devices, their domains, the receive QPs in them, and the registrations
+//! with those. `show --json` prints it; output.schema.json describes the keys, which are those of
+//! `rdma -j` where they mean the same.
 
 use serde::Serialize;
+
+/// The version of the JSON that all commands print. Keys may be added to a version; none changes or
+/// goes.
+pub(crate) const JSON_VERSION: u32 = 1;
 
 /// A device, with as much as this user may see of it.
 #[derive(Debug, Serialize, PartialEq)]
 pub(crate) struct Device {
-    pub(crate) name: String,
+    pub(crate) ifindex: Option<u32>,
+    pub(crate) ifname: String,
     pub(crate) status: Status,
     /// `None` unless attached.
     pub(crate) caps: Option<Caps>,
@@ -16,25 +22,51 @@ pub(crate) struct Device {
     pub(crate) domains: Option<Vec<Domain>>,
 }
 
-/// Whether a device has receive QPs.
+/// Whether a device has receive QPs, or why not.
 #[derive(Clone, Copy, Debug, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Status {
-    /// It has.
     Attached,
-    /// The module is not loaded, or not attached to this device.
-    Unavailable,
-    /// It cannot be opened by this user.
-    Inaccessible,
+    /// The module is not loaded.
+    NotLoaded,
+    /// The device has XRC, but the module is not attached to it.
+    NotAttached,
+    NoXrc,
+    /// This user may not open the device.
+    NoPermission,
+    /// ib_uverbs does not offer the device to user space.
+    NotExposed,
 }
 
 impl Status {
     pub(crate) fn describe(self) -> &'static str {
         match self {
             Status::Attached => "attached",
-            Status::Unavailable => "no receive QPs",
-            Status::Inaccessible => "not accessible",
+            Status::NotLoaded => "module not loaded",
+            Status::NotAttached => "not attached",
+            Status::NoXrc => "no XRC",
+            Status::NoPermission => "no permission",
+            Status::NotExposed => "not exposed",
         }
+    }
+
+    /// What to do, if it is not attached.
+    pub(crate) fn advice(self) -> Option<&'static str> {
+        Some(match self {
+            Status::Attached => return None,
+            Status::NotLoaded => {
+                "the module ib_xrc_rcv is not loaded: run 'xrc-rcv-module load' as root"
+            }
+            Status::NotAttached => {
+                "ib_xrc_rcv was loaded after ib_uverbs had exposed the device, or could not attach \
+                 (the kernel's log says which): run 'xrc-rcv-module reload' as root"
+            }
+            Status::NoXrc => "the driver or its library has no XRC, without which no receive QPs",
+            Status::NoPermission => {
+                "this user may not open its file in /dev/infiniband: ask for access, or be root"
+            }
+            Status::NotExposed => "ib_uverbs does not expose the device: run 'modprobe ib_uverbs'",
+        })
     }
 }
 
@@ -55,15 +87,18 @@ pub(crate) struct Domain {
 
 #[derive(Debug, Default, Serialize, PartialEq)]
 pub(crate) struct Qp {
+    #[serde(rename = "lqpn")]
     pub(crate) qpn: u32,
     pub(crate) state: String,
     pub(crate) lifetime: String,
     /// The peer's QP, `None` as long as there is none.
+    #[serde(rename = "rqpn")]
     pub(crate) dest_qpn: Option<u32>,
     /// How many events there were, `None` if not known.
     pub(crate) events: Option<u64>,
     pub(crate) registrations: u64,
-    /// `None` if this user may not see them.
+    /// Who is registered, `None` if this user may not see them.
+    #[serde(rename = "holders")]
     pub(crate) registered: Option<Vec<Registration>>,
 }
 
@@ -72,10 +107,12 @@ pub(crate) struct Registration {
     /// `file`, or `kernel` for a user in the kernel.
     pub(crate) kind: String,
     pub(crate) pid: Option<u32>,
+    #[serde(rename = "comm")]
     pub(crate) program: String,
     /// Whether events are delivered to a channel.
     pub(crate) channel: bool,
     pub(crate) events: u64,
     /// Events that were not read yet.
+    #[serde(rename = "unread")]
     pub(crate) pending: u64,
 }

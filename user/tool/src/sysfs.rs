@@ -13,21 +13,30 @@ use xrc_rcv::Path;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct RdmaDevice {
     pub(crate) name: String,
-    /// Whether ib_uverbs offers it to user space.
-    pub(crate) exposed: bool,
+    /// Its file in `/dev/infiniband`, if ib_uverbs offers it to user space.
+    pub(crate) uverbs: Option<String>,
 }
 
 /// Where sysfs is mounted.
 pub(crate) const ROOT: &str = "/sys";
 
+/// The kernel's number of a device, as rdma(8) shows it: libibverbs takes it from netlink, and sysfs
+/// does not have it.
+pub(crate) fn index(device: &str) -> Option<u32> {
+    let listing = std::process::Command::new("rdma")
+        .args(["-j", "dev", "show", device])
+        .output()
+        .ok()?;
+    let listing: serde_json::Value = serde_json::from_slice(&listing.stdout).ok()?;
+    let index = listing.get(0)?.get("ifindex")?.as_u64()?;
+    u32::try_from(index).ok()
+}
+
 /// All devices, by name.
 pub(crate) fn devices(root: &std::path::Path) -> Result<Vec<RdmaDevice>> {
     let mut devices: Vec<RdmaDevice> = names(&root.join("class/infiniband"))?
         .into_iter()
-        .map(|name| RdmaDevice {
-            name,
-            exposed: false,
-        })
+        .map(|name| RdmaDevice { name, uverbs: None })
         .collect();
     let class = root.join("class/infiniband_verbs");
     for uverbs in names(&class)? {
@@ -39,7 +48,7 @@ pub(crate) fn devices(root: &std::path::Path) -> Result<Vec<RdmaDevice>> {
             .iter_mut()
             .find(|device| device.name == name.trim_end())
         {
-            device.exposed = true;
+            device.uverbs = Some(uverbs);
         }
     }
     devices.sort_by(|a, b| a.name.cmp(&b.name));
@@ -130,7 +139,7 @@ mod tests {
         let found: Vec<_> = devices(root.path())
             .unwrap()
             .into_iter()
-            .map(|d| (d.name, d.exposed))
+            .map(|d| (d.name, d.uverbs.is_some()))
             .collect();
         assert_eq!(
             found,

@@ -12,8 +12,13 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::snapshot::JSON_VERSION;
+
 /// Where tracefs may be mounted.
 const ROOTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+
+/// What the names of our instances begin with; the process follows.
+const PREFIX: &str = "xrc-rcv-";
 
 /// The trace system of the module.
 const SYSTEM: &str = "ib_xrc_rcv";
@@ -30,14 +35,19 @@ impl Instance {
             .map(Path::new)
             .find(|root| root.join("instances").exists())
         else {
-            bail!("tracefs is not mounted, or not for this user");
+            bail!(
+                "no tracefs at {}: run this as root, and mount it there if it is missing ('mount -t \
+                 tracefs tracefs {}'; 'ip netns exec' mounts a /sys without it)",
+                ROOTS.join(" or "),
+                ROOTS[0]
+            );
         };
         if !root.join("events").join(SYSTEM).exists() {
-            bail!("ib_xrc_rcv is not loaded");
+            bail!("the module ib_xrc_rcv is not loaded: run 'xrc-rcv-module load'");
         }
-        let directory = root
-            .join("instances")
-            .join(format!("xrc-rcv-{}", process::id()));
+        let instances = root.join("instances");
+        remove_stale(&instances, Path::new("/proc"));
+        let directory = instances.join(format!("{PREFIX}{}", process::id()));
         fs::create_dir(&directory).with_context(|| directory.display().to_string())?;
         let instance = Instance { directory };
         // The clock of the events that programs read, and no column that nobody asked for.
@@ -63,6 +73,19 @@ impl Instance {
     }
 }
 
+/// Removes the instances of processes that were killed. The kernel refuses to remove one that is
+/// read, as that of a process in another PID namespace.
+fn remove_stale(instances: &Path, proc: &Path) {
+    for entry in fs::read_dir(instances).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+        if pid.is_some_and(|pid| !proc.join(pid).exists()) {
+            // In use, or another has removed it.
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
 impl Drop for Instance {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir(&self.directory) {
@@ -71,15 +94,16 @@ impl Drop for Instance {
     }
 }
 
-/// One occurrence of a tracepoint.
+/// One occurrence of a tracepoint, with the keys of output.schema.json.
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct Record {
-    /// Seconds on the clock `CLOCK_MONOTONIC`.
-    pub(crate) time: f64,
-    /// The tracepoint's name.
-    pub(crate) event: String,
+    version: u32,
+    /// On the clock `CLOCK_MONOTONIC`, in steps of a microsecond.
+    pub(crate) time_ns: u64,
+    /// The tracepoint's name without the module's prefix.
+    pub(crate) action: String,
     /// The task it happened in, which for what the hardware reports is any.
-    pub(crate) task: String,
+    pub(crate) task_comm: String,
     /// Its number; the fields may have the `pid` of a registration.
     pub(crate) task_pid: u32,
     #[serde(flatten)]
@@ -95,30 +119,45 @@ impl Record {
         cpu.parse::<u32>().ok()?;
         let (task, pid) = task.trim().rsplit_once('-')?;
         let (time, rest) = rest.split_once(": ")?;
+        let (seconds, micros) = time.trim().split_once('.')?;
         let (event, fields) = rest.split_once(':')?;
         Some(Record {
-            time: time.trim().parse().ok()?,
-            event: event.into(),
-            task: task.into(),
+            version: JSON_VERSION,
+            time_ns: seconds.parse::<u64>().ok()? * 1_000_000_000
+                + format!("{micros:0<9}").parse::<u64>().ok()?,
+            action: event.strip_prefix("xrc_rcv_").unwrap_or(event).into(),
+            task_comm: task.into(),
             task_pid: pid.parse().ok()?,
             fields: parse_fields(fields),
         })
     }
 }
 
+/// The name in JSON of a tracepoint's field.
+fn json_key(field: &str) -> &str {
+    match field {
+        "device" => "ifname",
+        "index" | "device_index" => "ifindex",
+        "qpn" => "lqpn",
+        field => field,
+    }
+}
+
 /// `KEY=VALUE` words; one without a key belongs to the value before it, as a program's name may
-/// have spaces. Decimal values become numbers, all others stay as they are.
+/// have spaces. Decimal and hexadecimal values become numbers, all others stay as they are.
 fn parse_fields(text: &str) -> Map<String, Value> {
     let mut fields = Map::new();
     let mut last: Option<String> = None;
     for word in text.split_ascii_whitespace() {
         match (word.split_once('='), &last) {
             (Some((key, value)), _) => {
-                let value = value
-                    .parse::<u64>()
-                    .map_or_else(|_| Value::from(value), Value::from);
-                fields.insert(key.into(), value);
-                last = Some(key.into());
+                let number = match value.strip_prefix("0x") {
+                    Some(hex) => u64::from_str_radix(hex, 16),
+                    None => value.parse(),
+                };
+                let value = number.map_or_else(|_| Value::from(value), Value::from);
+                fields.insert(json_key(key).into(), value);
+                last = Some(json_key(key).into());
             }
             (None, Some(key)) => {
                 if let Some(Value::String(value)) = fields.get_mut(key) {
@@ -141,17 +180,34 @@ mod tests {
         let line = "          <idle>-0       [001]  1234.567890: event: device=rxe_left qpn=0x11 \
                     type=QP_ACCESS_ERR registrations=3 comm=my prog";
         let record = Record::parse(line).unwrap();
-        assert_eq!(record.time, 1234.567890);
+        assert_eq!(record.time_ns, 1_234_567_890_000);
         assert_eq!(
-            (&*record.event, &*record.task, record.task_pid),
+            (&*record.action, &*record.task_comm, record.task_pid),
             ("event", "<idle>", 0)
         );
-        assert_eq!(record.fields["device"], "rxe_left");
-        assert_eq!(record.fields["qpn"], "0x11");
+        assert_eq!(record.fields["ifname"], "rxe_left");
+        assert_eq!(record.fields["lqpn"], 17);
         assert_eq!(record.fields["registrations"], 3);
         assert_eq!(record.fields["comm"], "my prog");
         let odd = Record::parse("    my-app-2-4711    [000]     1.000001: reg: device=a").unwrap();
-        assert_eq!((&*odd.task, odd.task_pid), ("my-app-2", 4711));
+        assert_eq!((&*odd.task_comm, odd.task_pid), ("my-app-2", 4711));
+    }
+
+    #[test]
+    fn instances_of_the_dead_are_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let (instances, proc) = (root.path().join("instances"), root.path().join("proc"));
+        for directory in ["xrc-rcv-12", "xrc-rcv-13", "other-14"] {
+            fs::create_dir_all(instances.join(directory)).unwrap();
+        }
+        fs::create_dir_all(proc.join("13")).unwrap();
+        remove_stale(&instances, &proc);
+        let mut left: Vec<_> = fs::read_dir(&instances)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        left.sort();
+        assert_eq!(left, ["other-14", "xrc-rcv-13"]);
     }
 
     #[test]

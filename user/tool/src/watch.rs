@@ -11,14 +11,19 @@ use std::os::unix::net::UnixStream;
 use anyhow::Result;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::*;
 
-use crate::cli::Watch;
+use crate::cli::{Filter, Watch};
 use crate::trace::{Instance, Record};
+
+/// The signals that would end the process and leave the trace instance behind.
+const SIGNALS: [i32; 10] = [
+    SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGALRM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGPROF, SIGIO,
+];
 
 pub(crate) fn run(args: &Watch, out: &mut impl Write) -> Result<()> {
     let (interrupted, wake) = UnixStream::pair()?;
-    for signal in [SIGINT, SIGTERM] {
+    for signal in SIGNALS {
         signal_hook::low_level::pipe::register(signal, wake.try_clone()?)?;
     }
     let instance = Instance::start()?;
@@ -64,21 +69,22 @@ fn print(args: &Watch, line: &str, out: &mut impl Write) -> Result<bool> {
         eprintln!("xrc-rcv: {line}");
         return Ok(false);
     };
-    let device = record
-        .fields
-        .get("device")
-        .and_then(|device| device.as_str());
-    if args.device.is_some() && device != args.device.as_deref() {
+    if !wanted(args.device.as_deref(), &args.filter, &record) {
         return Ok(false);
     }
     if args.json {
         writeln!(out, "{}", serde_json::to_string(&record)?)?;
     } else {
-        write!(out, "{:.6} {}", record.time, record.event)?;
+        let (seconds, micros) = (
+            record.time_ns / 1_000_000_000,
+            record.time_ns / 1000 % 1_000_000,
+        );
+        write!(out, "{seconds}.{micros:06} {}", record.action)?;
         for (key, value) in &record.fields {
-            match value.as_str() {
-                Some(value) => write!(out, " {key}={value}")?,
-                None => write!(out, " {key}={value}")?,
+            match (value.as_str(), value.as_u64()) {
+                (Some(value), _) => write!(out, " {key}={value}")?,
+                (None, Some(number)) if key == "lqpn" => write!(out, " {key}={number:#x}")?,
+                _ => write!(out, " {key}={value}")?,
             }
         }
         writeln!(out)?;
@@ -86,16 +92,32 @@ fn print(args: &Watch, line: &str, out: &mut impl Write) -> Result<bool> {
     Ok(true)
 }
 
+fn wanted(device: Option<&str>, filter: &Filter, record: &Record) -> bool {
+    let number = |key| record.fields.get(key).and_then(|value| value.as_u64());
+    let is = |wanted: Option<u64>, key| wanted.is_none() || wanted == number(key);
+    let name = record.fields.get("ifname").and_then(|name| name.as_str());
+    (device.is_none() || device == name)
+        && is(filter.domain, "domain")
+        && is(filter.qpn.map(u64::from), "lqpn")
+        && is(filter.pid.map(u64::from), "pid")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const LINE: &str = "  receiver-12 [000] 7.250000: event: device=rxe_left qpn=0x11 count=2";
+    const LINE: &str =
+        "  receiver-12 [000] 7.250000: xrc_rcv_event: device=rxe_left qpn=0x11 count=2";
 
     fn printed(device: Option<&str>, json: bool) -> String {
+        filtered(device, json, Filter::default())
+    }
+
+    fn filtered(device: Option<&str>, json: bool, filter: Filter) -> String {
         let mut out = Vec::new();
         let args = Watch {
             device: device.map(String::from),
+            filter,
             json,
             count: None,
         };
@@ -108,17 +130,24 @@ mod tests {
     fn records_are_printed_for_people_and_for_programs() {
         assert_eq!(
             printed(None, false),
-            "7.250000 event device=rxe_left qpn=0x11 count=2\n"
+            "7.250000 event ifname=rxe_left lqpn=0x11 count=2\n"
         );
         assert_eq!(
             printed(Some("rxe_left"), true),
-            "{\"time\":7.25,\"event\":\"event\",\"task\":\"receiver\",\"task_pid\":12,\
-             \"device\":\"rxe_left\",\"qpn\":\"0x11\",\"count\":2}\n"
+            "{\"version\":1,\"time_ns\":7250000000,\"action\":\"event\",\
+             \"task_comm\":\"receiver\",\"task_pid\":12,\
+             \"ifname\":\"rxe_left\",\"lqpn\":17,\"count\":2}\n"
         );
     }
 
     #[test]
     fn other_devices_are_left_out() {
         assert_eq!(printed(Some("rxe_right"), false), "");
+        let qpn = |qpn| Filter {
+            qpn: Some(qpn),
+            ..Filter::default()
+        };
+        assert_ne!(filtered(None, false, qpn(17)), "");
+        assert_eq!(filtered(None, false, qpn(18)), "");
     }
 }
