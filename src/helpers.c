@@ -70,7 +70,7 @@ struct workqueue_struct *xrc_rcv_alloc_workqueue(const char *name)
 	return alloc_workqueue("%s", WQ_UNBOUND | WQ_MEM_RECLAIM, MAX_ACTIVE, name);
 }
 
-/* Copied, because renaming frees what dev_name() returns. */
+/* Not dev_name(): renaming frees what that returns, and writes over this. */
 void xrc_rcv_ibdev_name(struct ib_device *ibdev, char name[IB_DEVICE_NAME_MAX])
 {
 	strscpy(name, ibdev->name, IB_DEVICE_NAME_MAX);
@@ -182,11 +182,12 @@ int xrc_rcv_pkey_access(void *label, struct ib_device *ibdev, u32 port, u16 inde
 
 	return security_ib_pkey_access(label, subnet_prefix, pkey);
 }
+/* In event context; the name as above. */
 
 void xrc_rcv_log_qp_event(struct ib_device *ibdev, u32 qpn, enum ib_event_type type)
 {
-	ibdev_notice_ratelimited(ibdev, "XRC receive QP 0x%06x: %s\n", qpn,
-				 ib_event_msg(type));
+	pr_notice_ratelimited("%s: XRC receive QP 0x%06x: %s\n", ibdev->name, qpn,
+			      ib_event_msg(type));
 }
 
 /*

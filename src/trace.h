@@ -19,7 +19,7 @@ DECLARE_EVENT_CLASS(xrc_rcv_qp,
 	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u32 registrations),
 	TP_ARGS(ibdev, domain, qpn, registrations),
 	TP_STRUCT__entry(
-		__string(device, dev_name(&ibdev->dev))
+		__string(device, ibdev->name)
 		__field(u32, domain)
 		__field(u32, qpn)
 		__field(u32, registrations)
@@ -50,7 +50,7 @@ DECLARE_EVENT_CLASS(xrc_rcv_registration,
 		 int holder),
 	TP_ARGS(ibdev, domain, qpn, registrations, holder),
 	TP_STRUCT__entry(
-		__string(device, dev_name(&ibdev->dev))
+		__string(device, ibdev->name)
 		__field(u32, domain)
 		__field(u32, qpn)
 		__field(u32, registrations)
@@ -84,7 +84,7 @@ TRACE_EVENT(xrc_rcv_event,
 	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u32 type, u32 told),
 	TP_ARGS(ibdev, domain, qpn, type, told),
 	TP_STRUCT__entry(
-		__string(device, dev_name(&ibdev->dev))
+		__string(device, ibdev->name)
 		__field(u32, domain)
 		__field(u32, qpn)
 		__field(u32, type)
