@@ -5,6 +5,9 @@
 //! Made by a process through its uverbs file, and owned by the file descriptor; the registrations
 //! on it hold references. Its lock is taken in any context, with the lock of a QP's fan-out held.
 //!
+//! Readers copy without the lock, see [`crate::event_queue`]. What a read returns belongs to
+//! registrations that existed after all of it was copied.
+//!
 //! When the device is removed, or the descriptor or the uverbs file is closed, nothing is added any
 //! more. What is unread can still be read; after that, `read(2)` gives `EIO`.
 
@@ -25,6 +28,10 @@ use crate::{
             FileOperations,
             FileType, //
         },
+        wait_queue::{
+            new_wait_queue,
+            WaitQueue, //
+        },
         SpinLockIrq, //
     },
     uapi::{
@@ -35,23 +42,23 @@ use crate::{
 };
 use kernel::{
     bindings,
-    fs::File,
-    new_poll_condvar,
     prelude::*,
     sync::{
         atomic::{
             Atomic,
             Relaxed, //
         },
-        poll::{
-            PollCondVar,
-            PollTable, //
-        },
         Arc,
         ArcBorrow, //
     },
-    uaccess::UserSliceWriter, //
+    uaccess::{
+        UserPtr,
+        UserSlice, //
+    }, //
 };
+
+/// How many records one `read(2)` returns at most.
+const BATCH: usize = 256;
 
 /// See the [module's documentation](self).
 #[pin_data]
@@ -60,7 +67,7 @@ pub(crate) struct EventChannel {
     #[pin]
     state: SpinLockIrq<State>,
     #[pin]
-    readable: PollCondVar,
+    readable: WaitQueue,
 }
 
 struct State {
@@ -90,7 +97,7 @@ impl EventChannel {
                     },
                     "EventChannel::state"
                 ),
-                readable <- new_poll_condvar!("EventChannel::readable"),
+                readable <- new_wait_queue!("EventChannel::readable"),
             }),
             GFP_KERNEL,
         )
@@ -127,21 +134,61 @@ impl EventChannel {
         }
     }
 
-    fn wait(&self, nonblocking: bool) -> Result<Record> {
-        let mut state = self.state.lock();
+    /// Takes up to `max` records to read, at least one.
+    fn take(&self, batch: &mut KVVec<Record>, max: usize, nonblocking: bool) -> Result {
+        self.readable.wait_interruptible(|| {
+            let mut state = self.state.lock();
 
+            state.queue.take(batch, max);
+            if !batch.is_empty() {
+                Some(Ok(()))
+            } else if state.ended {
+                Some(Err(EIO))
+            } else {
+                nonblocking.then_some(Err(EAGAIN))
+            }
+        })?
+    }
+
+    /// Copies records that were taken, and leaves in `batch` those that the reader gets. Those that
+    /// cannot be copied are put back.
+    fn copy(&self, batch: &mut KVVec<Record>, buffer: UserPtr, length: usize) -> Result {
         loop {
-            if let Some(record) = state.queue.pop() {
-                return Ok(record);
+            let mut writer = UserSlice::new(buffer, length).writer();
+            let mut copied = 0;
+            let result = batch.iter().try_for_each(|record| {
+                let event = xrc_rcv_event {
+                    cookie: record.cookie,
+                    first_ns: record.first,
+                    qpn: record.qpn,
+                    type_: record.kind.number(),
+                    count: record.count,
+                    reserved: 0,
+                };
+                let (known, zeroes) = self.record_size.fit(&event);
+
+                writer.write_slice(known)?;
+                writer.write_slice(zeroes)?;
+                copied += 1;
+                Ok(())
+            });
+            let mut state = self.state.lock();
+            let mut new = state.queue.restore(&batch[copied..]);
+
+            batch.truncate(copied);
+
+            // Others have to move up to where a record is that must not be seen any more.
+            let again = state.queue.drop_gone(batch) && !batch.is_empty();
+
+            if !again {
+                new |= state.queue.finish(batch);
             }
-            if state.ended {
-                return Err(EIO);
+            drop(state);
+            if new {
+                self.readable.notify_all();
             }
-            if nonblocking {
-                return Err(EAGAIN);
-            }
-            if self.readable.wait_interruptible(&mut state) {
-                return Err(ERESTARTSYS);
+            if !again {
+                return result;
             }
         }
     }
@@ -198,55 +245,35 @@ impl EventFile for EventChannel {
     const OBJECT: u32 = XRC_RCV_OBJECT_EVENT_CHANNEL;
     const TYPE: &'static FileType<Self> = &TYPE;
 
-    fn read(
-        channel: ArcBorrow<'_, Self>,
-        mut writer: UserSliceWriter,
-        nonblocking: bool,
-    ) -> Result<usize> {
-        let size = channel.record_size.bytes();
+    fn read(&self, buffer: UserPtr, length: usize, nonblocking: bool) -> Result<usize> {
+        let size = self.record_size.bytes();
 
-        if writer.len() < size {
+        if length < size {
             return Err(EINVAL);
         }
 
-        let mut written = 0;
+        let max = (length / size).min(BATCH);
+        let mut batch = KVVec::with_capacity(max, GFP_KERNEL)?;
 
-        while writer.len() >= size {
-            // Only the first record is worth waiting for.
-            let record = match channel.wait(nonblocking || written != 0) {
-                Ok(record) => record,
-                Err(_) if written != 0 => break,
-                Err(e) => return Err(e),
-            };
-            let event = xrc_rcv_event {
-                cookie: record.cookie,
-                first_ns: record.first,
-                qpn: record.qpn,
-                type_: record.kind.number(),
-                count: record.count,
-                reserved: 0,
-            };
+        loop {
+            self.take(&mut batch, max, nonblocking)?;
 
-            let (known, zeroes) = channel.record_size.fit(&event);
-            let write = writer.write_slice(known);
+            let result = self.copy(&mut batch, buffer, length);
 
-            if let Err(e) = write.and_then(|()| writer.write_slice(zeroes)) {
-                channel.state.lock().queue.restore(&record);
-                channel.readable.notify_all();
-                if written == 0 {
-                    return Err(e);
-                }
-                break;
+            if !batch.is_empty() {
+                return Ok(batch.len() * size);
             }
-            written += size;
+            // Nothing is left of them: their registrations are gone, unless there was an error.
+            result?;
         }
-        Ok(written)
     }
 
-    fn poll(channel: ArcBorrow<'_, Self>, file: &File, table: PollTable<'_>) -> u32 {
-        table.register_wait(file, &channel.readable);
+    fn wait_queue(&self) -> &WaitQueue {
+        &self.readable
+    }
 
-        let state = channel.state.lock();
+    fn poll(&self) -> u32 {
+        let state = self.state.lock();
         let mut mask = 0;
 
         if !state.queue.is_empty() {

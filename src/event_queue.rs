@@ -8,6 +8,12 @@
 //! allocates nothing, takes constant time, and cannot fail. Slots with something in them form a
 //! list, oldest first.
 //!
+//! To read a record takes a copy to user space, which can sleep for as long as the reader likes, and
+//! can fail. So it is done in two steps. [`take`](EventQueue::take) takes records out of the list; their
+//! registrations *are being read* until [`finish`](EventQueue::finish) or
+//! [`restore`](EventQueue::restore). Meanwhile registrations may go, and events may come. The one that
+//! has to be the last of its registration is withheld until nothing before it is being read.
+//!
 //! Owned by an [`EventChannel`](crate::event_channel::EventChannel), whose lock guards it.
 //! Nothing in here sleeps, and what frees memory hands it to the caller, who does so without the
 //! lock.
@@ -33,11 +39,15 @@ pub(crate) enum Entry {
 /// The slots of one registration.
 pub(crate) struct Slots {
     cookie: u64,
-    generation: u32,
+    generation: u64,
+    /// How many of its records are being read.
+    being_read: u32,
+    /// That it is gone is not in the list, because something is being read.
+    gone_is_withheld: bool,
     slots: [Slot; EventType::COUNT],
 }
 
-/// Unread events of one kind: in the list exactly if `count` is not 0.
+/// Unread events of one kind: in the list exactly if `count` is not 0, unless withheld.
 #[derive(Clone, Copy)]
 struct Slot {
     qpn: u32,
@@ -58,7 +68,7 @@ struct Place {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SlotsId {
     entry: u32,
-    generation: u32,
+    generation: u64,
 }
 
 /// Events of one kind for one registration, taken out of the queue.
@@ -70,6 +80,15 @@ pub(crate) struct Record {
     pub(crate) qpn: u32,
     pub(crate) count: u32,
     pub(crate) first: u64,
+}
+
+impl SlotsId {
+    fn place(self, kind: EventType) -> Place {
+        Place {
+            entry: self.entry,
+            kind,
+        }
+    }
 }
 
 impl Slots {
@@ -85,6 +104,8 @@ impl Slots {
         let slots = Self {
             cookie,
             generation: 0,
+            being_read: 0,
+            gone_is_withheld: false,
             slots: [EMPTY; EventType::COUNT],
         };
 
@@ -96,7 +117,7 @@ impl Slots {
 pub(crate) struct EventQueue {
     table: Table,
     free: Option<u32>,
-    generation: u32,
+    generation: u64,
     oldest: Option<Place>,
     newest: Option<Place>,
 }
@@ -173,17 +194,17 @@ impl EventQueue {
 
     /// Takes the slots of a registration out, with all that is unread in them.
     pub(crate) fn remove(&mut self, id: SlotsId) -> Option<KBox<Slots>> {
-        self.slots(id)?;
-        for index in 0..EventType::COUNT {
-            if let Some(kind) = EventType::from_index(index) {
-                let place = Place {
-                    entry: id.entry,
-                    kind,
-                };
+        let withheld = self.slots(id)?.gone_is_withheld;
 
-                if self.slot(place).is_some_and(|slot| slot.count != 0) {
-                    self.unlink(place);
-                }
+        for index in 0..EventType::COUNT {
+            let Some(kind) = EventType::from_index(index) else {
+                continue;
+            };
+            let place = id.place(kind);
+            let linked = !(withheld && kind == EventType::QP_GONE);
+
+            if linked && self.slot(place).is_some_and(|slot| slot.count != 0) {
+                self.unlink(place);
             }
         }
 
@@ -196,35 +217,107 @@ impl EventQueue {
         }
     }
 
-    /// Adds an event for a registration. Returns whether it is a new record, and not only counted
-    /// up.
+    /// Adds an event for a registration. Returns whether there is a new record to read.
     pub(crate) fn post(&mut self, id: SlotsId, event: &Event) -> bool {
-        if self.slots(id).is_none() {
+        let Some(slots) = self.slots(id) else {
             return false;
-        }
-
-        let place = Place {
-            entry: id.entry,
-            kind: event.kind,
         };
+        let withhold = event.kind == EventType::QP_GONE && slots.being_read != 0;
+        let place = id.place(event.kind);
         let Some(slot) = self.slot(place) else {
             return false;
         };
         let new = slot.count == 0;
 
         slot.count = slot.count.saturating_add(1);
-        if new {
-            slot.qpn = event.qpn;
-            slot.first = event.time;
+        if !new {
+            return false;
+        }
+        slot.qpn = event.qpn;
+        slot.first = event.time;
+        if !withhold {
             self.append(place);
+        } else if let Some(slots) = self.slots(id) {
+            slots.gone_is_withheld = true;
+        }
+        !withhold
+    }
+
+    /// Takes the oldest records out until there are `max` in `batch`, which has room for them. They
+    /// are being read from now on.
+    pub(crate) fn take(&mut self, batch: &mut KVVec<Record>, max: usize) {
+        while batch.len() < max.min(batch.capacity()) {
+            let Some(record) = self.pop() else {
+                break;
+            };
+
+            if batch.push_within_capacity(record).is_err() {
+                unreachable_entry();
+            }
+        }
+        for record in batch.iter() {
+            self.withhold_gone(record.slots);
+        }
+    }
+
+    /// Takes the records of registrations that are gone out of `batch`. Returns whether there were
+    /// any.
+    pub(crate) fn drop_gone(&mut self, batch: &mut KVVec<Record>) -> bool {
+        let before = batch.len();
+
+        batch.retain(|record| self.slots(record.slots).is_some());
+        batch.len() != before
+    }
+
+    /// The records were delivered. Returns whether there is a new record to read.
+    pub(crate) fn finish(&mut self, batch: &[Record]) -> bool {
+        let mut new = false;
+
+        for record in batch {
+            let Some(slots) = self.slots(record.slots) else {
+                continue;
+            };
+
+            slots.being_read = slots.being_read.saturating_sub(1);
+            if slots.being_read == 0 && replace(&mut slots.gone_is_withheld, false) {
+                self.prepend(record.slots.place(EventType::QP_GONE));
+                new = true;
+            }
         }
         new
     }
 
-    /// Takes the oldest record out.
-    pub(crate) fn pop(&mut self) -> Option<Record> {
+    /// Puts records back that could not be delivered, unless their registration is gone. They are
+    /// the oldest again. Returns whether there is a new record to read.
+    pub(crate) fn restore(&mut self, batch: &[Record]) -> bool {
+        // What is withheld comes after them.
+        let mut new = self.finish(batch);
+
+        for record in batch.iter().rev() {
+            if self.slots(record.slots).is_none() {
+                continue;
+            }
+
+            let place = record.slots.place(record.kind);
+            let since = self.slot(place).map_or(0, |slot| slot.count);
+
+            if since != 0 {
+                self.unlink(place);
+            }
+            if let Some(slot) = self.slot(place) {
+                slot.qpn = record.qpn;
+                slot.count = record.count.saturating_add(since);
+                slot.first = record.first;
+            }
+            self.prepend(place);
+            new = true;
+        }
+        new
+    }
+
+    fn pop(&mut self) -> Option<Record> {
         let place = self.oldest?;
-        let Some(Entry::Used(slots)) = self.table.get(place.entry as usize) else {
+        let Some(Entry::Used(slots)) = self.table.get_mut(place.entry as usize) else {
             return None;
         };
         let slot = slots.slots.get(place.kind.index())?;
@@ -240,32 +333,32 @@ impl EventQueue {
             first: slot.first,
         };
 
+        slots.being_read = slots.being_read.saturating_add(1);
         self.unlink(place);
         Some(record)
     }
 
-    /// Puts a record back that could not be delivered, unless its registration is gone. It is the
-    /// oldest again.
-    pub(crate) fn restore(&mut self, record: &Record) {
-        if self.slots(record.slots).is_none() {
+    /// Takes the last record of a registration that is being read out of the list, but keeps it.
+    fn withhold_gone(&mut self, id: SlotsId) {
+        let place = id.place(EventType::QP_GONE);
+        let Some(slot) = self.slot(place).copied() else {
+            return;
+        };
+        let Some(slots) = self.slots(id) else {
+            return;
+        };
+
+        if slot.count == 0 || replace(&mut slots.gone_is_withheld, true) {
             return;
         }
-
-        let place = Place {
-            entry: record.slots.entry,
-            kind: record.kind,
-        };
-        let since = self.slot(place).map_or(0, |slot| slot.count);
-
-        if since != 0 {
-            self.unlink(place);
+        self.unlink(place);
+        if let Some(withheld) = self.slot(place) {
+            *withheld = Slot {
+                previous: None,
+                next: None,
+                ..slot
+            };
         }
-        if let Some(slot) = self.slot(place) {
-            slot.qpn = record.qpn;
-            slot.count = record.count.saturating_add(since);
-            slot.first = record.first;
-        }
-        self.prepend(place);
     }
 
     /// How many records of a registration are unread.
@@ -374,6 +467,21 @@ mod tests {
         Ok(queue)
     }
 
+    fn take(queue: &mut EventQueue, room: usize) -> Result<KVVec<Record>> {
+        let mut batch = KVVec::with_capacity(room, GFP_KERNEL)?;
+
+        queue.take(&mut batch, room);
+        Ok(batch)
+    }
+
+    /// Reads the oldest record.
+    fn read(queue: &mut EventQueue) -> Option<Record> {
+        let batch = take(queue, 1).ok()?;
+
+        queue.finish(&batch);
+        batch.first().copied()
+    }
+
     fn add(queue: &mut EventQueue, cookie: u64) -> Result<SlotsId> {
         queue.insert(Slots::new(cookie)?).map_err(|_| ENOSPC)
     }
@@ -384,7 +492,7 @@ mod tests {
         let id = add(&mut queue, 1)?;
 
         assert!(queue.is_empty());
-        assert!(queue.pop().is_none());
+        assert!(read(&mut queue).is_none());
         assert_eq!(queue.unread(id), 0);
         Ok(())
     }
@@ -408,7 +516,7 @@ mod tests {
         }
         assert_eq!(queue.unread(id), 1);
 
-        let record = queue.pop().ok_or(EINVAL)?;
+        let record = read(&mut queue).ok_or(EINVAL)?;
 
         assert_eq!(
             (record.count, record.first, record.cookie, record.qpn),
@@ -417,7 +525,7 @@ mod tests {
         assert!(queue.is_empty());
         assert!(queue.post(id, &event(FIRST, 300)));
         assert_eq!(
-            queue.pop().map(|record| (record.count, record.first)),
+            read(&mut queue).map(|record| (record.count, record.first)),
             Some((1, 300))
         );
         Ok(())
@@ -430,13 +538,13 @@ mod tests {
 
         queue.post(id, &event(FIRST, 1));
 
-        let mut record = queue.pop().ok_or(EINVAL)?;
+        let mut batch = take(&mut queue, 1)?;
 
-        record.count = u32::MAX - 1;
-        queue.restore(&record);
+        batch[0].count = u32::MAX - 1;
+        queue.restore(&batch);
         queue.post(id, &event(FIRST, 2));
         queue.post(id, &event(FIRST, 3));
-        assert_eq!(queue.pop().map(|record| record.count), Some(u32::MAX));
+        assert_eq!(read(&mut queue).map(|record| record.count), Some(u32::MAX));
         Ok(())
     }
 
@@ -456,11 +564,11 @@ mod tests {
         queue.post(ids[2], &event(FIRST, 5));
         for (cookie, time) in [(2, 1), (0, 2), (1, 3), (0, 4)] {
             assert_eq!(
-                queue.pop().map(|record| (record.cookie, record.first)),
+                read(&mut queue).map(|record| (record.cookie, record.first)),
                 Some((cookie, time))
             );
         }
-        assert!(queue.pop().is_none());
+        assert!(read(&mut queue).is_none());
         Ok(())
     }
 
@@ -482,7 +590,7 @@ mod tests {
         assert!(!queue.post(ids[1], &event(FIRST, 9)));
         assert_eq!(queue.unread(ids[1]), 0);
         for cookie in [0, 0, 2, 2] {
-            assert_eq!(queue.pop().map(|record| record.cookie), Some(cookie));
+            assert_eq!(read(&mut queue).map(|record| record.cookie), Some(cookie));
         }
         assert!(queue.is_empty());
         Ok(())
@@ -495,7 +603,7 @@ mod tests {
 
         queue.post(old, &event(FIRST, 1));
 
-        let record = queue.pop().ok_or(EINVAL)?;
+        let batch = take(&mut queue, 1)?;
 
         drop(queue.remove(old));
 
@@ -503,11 +611,11 @@ mod tests {
 
         assert_eq!(new.entry, old.entry);
         assert!(!queue.post(old, &event(FIRST, 2)));
-        queue.restore(&record);
+        queue.restore(&batch);
         assert!(queue.is_empty());
         assert!(queue.remove(old).is_none());
         queue.post(new, &event(FIRST, 3));
-        assert_eq!(queue.pop().map(|record| record.cookie), Some(2));
+        assert_eq!(read(&mut queue).map(|record| record.cookie), Some(2));
         Ok(())
     }
 
@@ -518,19 +626,103 @@ mod tests {
 
         queue.post(ids[0], &event(FIRST, 1));
 
-        let record = queue.pop().ok_or(EINVAL)?;
+        let batch = take(&mut queue, 1)?;
 
         queue.post(ids[1], &event(FIRST, 2));
         queue.post(ids[0], &event(FIRST, 3));
         queue.post(ids[0], &event(FIRST, 4));
-        queue.restore(&record);
+        queue.restore(&batch);
         assert_eq!(
-            queue
-                .pop()
-                .map(|record| (record.cookie, record.count, record.first)),
+            read(&mut queue).map(|record| (record.cookie, record.count, record.first)),
             Some((0, 3, 1))
         );
-        assert_eq!(queue.pop().map(|record| record.cookie), Some(1));
+        assert_eq!(read(&mut queue).map(|record| record.cookie), Some(1));
+        assert!(queue.is_empty());
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_read_of_a_registration_that_goes_is_dropped() -> Result {
+        let mut queue = queue(2)?;
+        let ids = [add(&mut queue, 0)?, add(&mut queue, 1)?];
+
+        queue.post(ids[0], &event(FIRST, 1));
+        queue.post(ids[1], &event(FIRST, 2));
+
+        let mut batch = take(&mut queue, 2)?;
+
+        assert_eq!(batch.len(), 2);
+        assert!(!queue.drop_gone(&mut batch));
+        drop(queue.remove(ids[0]));
+        assert!(queue.drop_gone(&mut batch));
+        assert_eq!(batch.len(), 1);
+        assert_eq!(batch[0].cookie, 1);
+        assert!(!queue.finish(&batch));
+        assert!(queue.is_empty());
+        Ok(())
+    }
+
+    #[test]
+    fn gone_waits_for_what_is_being_read() -> Result {
+        let mut queue = queue(2)?;
+        let ids = [add(&mut queue, 0)?, add(&mut queue, 1)?];
+
+        // It comes later, or is there already; and its registration goes meanwhile, or does not.
+        for there in [false, true] {
+            queue.post(ids[0], &event(FIRST, 1));
+            if there {
+                queue.post(ids[0], &event(EventType::QP_GONE, 2));
+            }
+
+            let batch = take(&mut queue, 1)?;
+
+            if !there {
+                assert!(!queue.post(ids[0], &event(EventType::QP_GONE, 2)));
+            }
+            assert!(queue.is_empty());
+            assert_eq!(queue.unread(ids[0]), 1);
+            // Nobody else is held up.
+            queue.post(ids[1], &event(FIRST, 3));
+            assert_eq!(read(&mut queue).map(|record| record.cookie), Some(1));
+            assert!(queue.restore(&batch));
+            for kind in [FIRST, EventType::QP_GONE] {
+                assert!(read(&mut queue).is_some_and(|record| record.kind == kind));
+            }
+            assert!(queue.is_empty());
+        }
+        queue.post(ids[0], &event(FIRST, 1));
+
+        let batch = take(&mut queue, 1)?;
+
+        queue.post(ids[0], &event(EventType::QP_GONE, 2));
+        assert!(queue.finish(&batch));
+        assert!(read(&mut queue).is_some_and(|record| record.kind == EventType::QP_GONE));
+
+        queue.post(ids[0], &event(FIRST, 1));
+
+        let batch = take(&mut queue, 1)?;
+
+        queue.post(ids[0], &event(EventType::QP_GONE, 2));
+        assert!(queue.remove(ids[0]).is_some());
+        assert!(!queue.restore(&batch));
+        assert!(queue.is_empty());
+        Ok(())
+    }
+
+    #[test]
+    fn gone_can_be_read_with_what_comes_before() -> Result {
+        let mut queue = queue(1)?;
+        let id = add(&mut queue, 0)?;
+
+        queue.post(id, &event(FIRST, 1));
+        queue.post(id, &event(EventType::QP_GONE, 2));
+
+        let batch = take(&mut queue, 2)?;
+
+        assert_eq!(batch.len(), 2);
+        queue.finish(&batch[..1]);
+        queue.restore(&batch[1..]);
+        assert!(read(&mut queue).is_some_and(|record| record.kind == EventType::QP_GONE));
         assert!(queue.is_empty());
         Ok(())
     }
@@ -548,11 +740,11 @@ mod tests {
         queue.post(second, &event(FIRST, 2));
         queue.post(first, &event(FIRST, 3));
         assert_eq!(
-            queue.pop().map(|record| (record.cookie, record.count)),
+            read(&mut queue).map(|record| (record.cookie, record.count)),
             Some((1, 2))
         );
         assert_eq!(
-            queue.pop().map(|record| (record.cookie, record.count)),
+            read(&mut queue).map(|record| (record.cookie, record.count)),
             Some((2, 1))
         );
         assert!(queue.remove(first).is_some());

@@ -20,6 +20,7 @@ pub(crate) mod security;
 pub(crate) mod uverbs;
 pub(crate) mod workqueue;
 pub(crate) mod xrcd;
+pub(crate) mod wait_queue;
 
 use kernel::{
     error::Error,

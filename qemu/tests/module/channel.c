@@ -12,6 +12,7 @@
 #include <err.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/userfaultfd.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -21,6 +22,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/select.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -372,6 +374,134 @@ static int wakes(bool in_poll)
 	return -close(waiter.channel);
 }
 
+/* A reader whose page does not come: the kernel has a record for it, and cannot give it. */
+struct stalled {
+	pthread_t thread;
+	int channel, faults;
+	void *page;
+	ssize_t result;
+	int error;
+};
+
+static void *read_into_page(void *argument)
+{
+	struct stalled *reader = argument;
+
+	reader->result = read(reader->channel, reader->page, SIZE);
+	reader->error = errno;
+	return NULL;
+}
+
+static int stall(struct stalled *reader)
+{
+	struct uffdio_api api = { .api = UFFD_API };
+	struct uffdio_register area = { .mode = UFFDIO_REGISTER_MODE_MISSING };
+	struct uffd_msg fault;
+
+	reader->faults = syscall(SYS_userfaultfd, O_CLOEXEC);
+	CHECK(reader->faults >= 0);
+	CHECK(!ioctl(reader->faults, UFFDIO_API, &api));
+	reader->page = mmap(NULL, getpagesize(), PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	area.range.start = (uintptr_t)reader->page;
+	area.range.len = getpagesize();
+	CHECK(!ioctl(reader->faults, UFFDIO_REGISTER, &area));
+	CHECK(!pthread_create(&reader->thread, NULL, read_into_page, reader));
+	CHECK(read(reader->faults, &fault, sizeof(fault)) == sizeof(fault));
+	return 0;
+}
+
+/* The page comes. */
+static int resume(struct stalled *reader)
+{
+	struct uffdio_zeropage zero = {
+		.range = { .start = (uintptr_t)reader->page, .len = getpagesize() },
+	};
+
+	return ioctl(reader->faults, UFFDIO_ZEROPAGE, &zero) ? -errno : 0;
+}
+
+static int reader_stalls(void *argument)
+{
+	struct stalled reader = { .channel = new_channel() };
+	struct registration registration[3];
+	struct xrc_rcv_event record;
+	unsigned int i;
+
+	(void)argument;
+	for (i = 0; i < 3; i++)
+		CHECK(!new_qp(reader.channel, COOKIE + i, &registration[i]));
+	CHECK(!rcv_destroy(member.domain, registration[0].qp_num));
+	CHECK(!stall(&reader));
+	/* Nobody else is held up: not another reader, nor events, nor UNREG. */
+	CHECK(!ready(reader.channel));
+	CHECK(!rcv_destroy(member.domain, registration[1].qp_num));
+	CHECK(ready(reader.channel) == POLLIN);
+	CHECK(read(reader.channel, &record, SIZE) == SIZE);
+	CHECK(gone(&record, registration[1].qp_num, COOKIE + 1));
+	CHECK(!rcv_unreg(&registration[0]));
+	/* UNREG has returned: the record that the reader was to get is not to be seen any more. */
+	CHECK(!resume(&reader));
+	usleep(200000);
+	CHECK(pthread_tryjoin_np(reader.thread, NULL) == EBUSY);
+	CHECK(!rcv_destroy(member.domain, registration[2].qp_num));
+	CHECK(!pthread_join(reader.thread, NULL));
+	CHECK(reader.result == SIZE);
+	CHECK(gone(reader.page, registration[2].qp_num, COOKIE + 2));
+	CHECK(!munmap(reader.page, getpagesize()));
+	close(reader.faults);
+	CHECK(!rcv_unreg(&registration[1]) && !rcv_unreg(&registration[2]));
+	return -close(reader.channel);
+}
+
+/* What a reader could not be given, the next one gets, before what came later. */
+static int stalled_reader_faults(void *argument)
+{
+	struct stalled reader = { .channel = new_channel() };
+	struct registration registration[2];
+	struct xrc_rcv_event records[2];
+	unsigned int i;
+
+	(void)argument;
+	for (i = 0; i < 2; i++)
+		CHECK(!new_qp(reader.channel, COOKIE + i, &registration[i]));
+	CHECK(!rcv_destroy(member.domain, registration[0].qp_num));
+	CHECK(!stall(&reader));
+	CHECK(!rcv_destroy(member.domain, registration[1].qp_num));
+	CHECK(!munmap(reader.page, getpagesize()));
+	/* Who waits for a page looks again. */
+	close(reader.faults);
+	CHECK(!pthread_join(reader.thread, NULL));
+	CHECK(reader.result == -1 && reader.error == EFAULT);
+	CHECK(read(reader.channel, records, sizeof(records)) == sizeof(records));
+	for (i = 0; i < 2; i++) {
+		CHECK(gone(&records[i], registration[i].qp_num, COOKIE + i));
+		CHECK(!rcv_unreg(&registration[i]));
+	}
+	return -close(reader.channel);
+}
+
+/* A process may have as many as it may have files, and its exit closes them all. */
+static int many_are_closed(void *argument)
+{
+	enum { CHANNELS = 300, LIMIT_MS = 1000 };
+	int channels[CHANNELS], i;
+	uint64_t start;
+
+	(void)argument;
+	for (i = 0; i < CHANNELS; i++) {
+		channels[i] = new_channel();
+		CHECK(channels[i] >= 0);
+	}
+	start = now_ns();
+	for (i = 0; i < CHANNELS; i++)
+		CHECK(!close(channels[i]));
+	start = (now_ns() - start) / 1000000;
+	ktap_note("%d channels closed in %llu ms", CHANNELS, (unsigned long long)start);
+	/* A grace period each would be seconds. */
+	return start <= LIMIT_MS ? 0 : -ETIME;
+}
+
 static int blocking(void *argument)
 {
 	(void)argument;
@@ -416,7 +546,7 @@ int main(void)
 {
 	struct counts before;
 
-	ktap_start("event channels", 13);
+	ktap_start("event channels", 16);
 	before = count_objects();
 	ma = membership_new(DOMAIN_FILE, 0, 0);
 	actor_start(&a);
@@ -432,6 +562,9 @@ int main(void)
 	ktap_result(DO(a, orphaned, ma), "a channel ends with its file");
 	ktap_result(DO(a, closed_with_file, ma), "a channel and its file can be closed at once");
 	ktap_result(DO(a, blocking, NULL), "an event ends a read and a poll that wait for it");
+	ktap_result(DO(a, reader_stalls, NULL), "a reader that stalls holds nobody up");
+	ktap_result(DO(a, stalled_reader_faults, NULL), "what it could not be given is not lost");
+	ktap_result(DO(a, many_are_closed, NULL), "closing a channel waits for nothing");
 	ktap_result(DO(a, interrupted, NULL), "a signal ends a read, too");
 	ktap_result(killed_while_blocked(), "so does a kill");
 	ktap_result(counts_return_to(&before, 5), "nothing is left");

@@ -8,7 +8,10 @@
 //! data each.
 
 use super::rdma_remove_reason;
-use crate::rdma::bindings;
+use crate::rdma::{
+    bindings,
+    wait_queue::WaitQueue, //
+};
 use core::{
     marker::PhantomData,
     mem::{
@@ -30,15 +33,10 @@ use kernel::{
     prelude::*,
     str::as_char_ptr_in_const_context,
     sync::{
-        poll::PollTable,
         Arc,
         ArcBorrow, //
     },
-    uaccess::{
-        UserPtr,
-        UserSlice,
-        UserSliceWriter, //
-    }, //
+    uaccess::UserPtr, //
 };
 
 /// What is behind the file descriptor.
@@ -49,12 +47,15 @@ pub(crate) trait EventFile: Send + Sync + Sized + 'static {
     /// Its type.
     const TYPE: &'static FileType<Self>;
 
-    /// `read(2)`: writes whole records and returns their length in bytes.
-    fn read(data: ArcBorrow<'_, Self>, writer: UserSliceWriter, nonblocking: bool)
-        -> Result<usize>;
+    /// `read(2)`: writes whole records to the `length` bytes at `buffer`, and returns how many bytes
+    /// they take.
+    fn read(&self, buffer: UserPtr, length: usize, nonblocking: bool) -> Result<usize>;
 
-    /// `poll(2)`: registers with `table` and returns a mask of `EPOLL…` bits.
-    fn poll(data: ArcBorrow<'_, Self>, file: &File, table: PollTable<'_>) -> u32;
+    /// Where to wait for a change of what [`Self::poll`] returns.
+    fn wait_queue(&self) -> &WaitQueue;
+
+    /// `poll(2)`: a mask of `EPOLL…` bits.
+    fn poll(&self) -> u32;
 
     /// The descriptor or the uverbs file is closed, or the device removed. No method gets the file
     /// any more.
@@ -120,8 +121,8 @@ impl<F: EventFile> FileOperations<F> {
             let data = unsafe { Self::data(file) }?;
             // SAFETY: As above. The position of the file is not used.
             let flags = unsafe { File::from_raw_file(file) }.flags();
-            let writer = UserSlice::new(UserPtr::from_ptr(buffer.cast()), length).writer();
-            let written = F::read(data, writer, flags & O_NONBLOCK != 0)?;
+            let buffer = UserPtr::from_ptr(buffer.cast());
+            let written = data.read(buffer, length, flags & O_NONBLOCK != 0)?;
 
             Ok(isize::try_from(written)?)
         })
@@ -138,11 +139,13 @@ impl<F: EventFile> FileOperations<F> {
         let Ok(data) = (unsafe { Self::data(file) }) else {
             return kernel::bindings::POLLERR;
         };
-        // SAFETY: As above.
-        let file = unsafe { File::from_raw_file(file) };
 
-        // SAFETY: The VFS passes a table that is null or valid for the length of the call.
-        F::poll(data, file, unsafe { PollTable::from_raw(table) })
+        // SAFETY: The VFS passes a table that is null or valid for the length of the call. The queue
+        // is in `data`: it is borrowed from it for as long as that may be borrowed, and the file has a
+        // reference to it until it is released. A process that polls a file holds it, and the VFS
+        // takes a file out of every epoll before it releases it.
+        unsafe { kernel::bindings::poll_wait(file, data.wait_queue().as_ptr(), table) };
+        data.poll()
     }
 }
 

@@ -326,7 +326,7 @@ enum xrc_rcv_event_channel_alloc_attrs {
  *	this registration was read; stays at 0xffffffff once there
  * @reserved: 0
  *
- * read() returns as many whole records as fit and are there; EINVAL if not one
+ * read() returns as many whole records as fit and are there, up to 256; EINVAL if not one
  * fits; blocks, or gives EAGAIN with O_NONBLOCK, if none is there; EIO once the
  * device is gone or the uverbs file closed, and all records are read.
  */
