@@ -21,12 +21,10 @@ use crate::{
             ClientOperations,
             Registration, //
         },
-        device::{
-            uverbs_is_loaded,
-            Device, //
-        },
+        device::Device,
         pd::ProtectionDomain,
         this_module,
+        uverbs,
         xrcd::Xrcd, //
     }, //
 };
@@ -35,10 +33,6 @@ use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
         Arc,
         Mutex, //
     }, //
@@ -89,14 +83,20 @@ impl AttachedDevice {
 
 declare_client!(AttachedDevice, crate::NAME);
 
-/// Whether ib_uverbs was there when the module was loaded. While it stays, it sees all devices
-/// first.
-static UVERBS_WAS_FIRST: Atomic<bool> = Atomic::new(false);
+/// Attached to all devices there are and that will come, until dropped.
+pub(crate) struct Attached {
+    _registration: Registration<AttachedDevice>,
+    _watch: uverbs::Watch,
+}
 
 /// Attaches to all devices there are and that will come.
-pub(crate) fn attach_all() -> Result<Registration<AttachedDevice>> {
-    UVERBS_WAS_FIRST.store(uverbs_is_loaded(), Relaxed);
-    Registration::new()
+pub(crate) fn attach_all() -> Result<Attached> {
+    let (registration, watch) = uverbs::Watch::new(Registration::new)?;
+
+    Ok(Attached {
+        _registration: registration,
+        _watch: watch,
+    })
 }
 
 #[vtable]
@@ -108,7 +108,7 @@ impl ClientOperations for AttachedDevice {
             pr_info!("{}: not attached: it has no XRC domains\n", device.name());
             return Err(crate::rdma::not_supported());
         }
-        if UVERBS_WAS_FIRST.load(Relaxed) && uverbs_is_loaded() {
+        if uverbs::came_first() {
             pr_warn!(
                 "{}: not attached: ib_uverbs was loaded before and exposes it already; \
                  to attach it, unload ib_uverbs and ib_xrc_rcv, then load ib_xrc_rcv first\n",
@@ -116,10 +116,19 @@ impl ClientOperations for AttachedDevice {
             );
             return Err(EBUSY);
         }
+        let attachment =
+            Attachment::new(device, &commands::OBJECTS, this_module()).inspect_err(|e| {
+                if *e == EEXIST {
+                    pr_warn!(
+                        "{}: not attached: its driver uses the object ids 10 or 11\n",
+                        device.name(),
+                    );
+                }
+            })?;
         let device = KBox::try_pin_init(
             try_pin_init!(Self {
                 files <- new_mutex!(None, "AttachedDevice::files"),
-                attachment: Attachment::new(device, &commands::OBJECTS, this_module())?,
+                attachment,
                 pd: Arc::new(ProtectionDomain::new(device, crate::NAME)?, GFP_KERNEL)?,
                 domains: Domains::new()?,
                 uverbs_files: file::Files::new()?,

@@ -9,7 +9,6 @@
 
 #include <linux/completion.h>
 #include <linux/fs.h>
-#include <linux/kdev_t.h>
 #include <linux/magic.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/task.h>

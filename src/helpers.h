@@ -60,6 +60,15 @@ int xrc_rcv_inode_is_private(const struct inode *inode);
 int xrc_rcv_inode_may_write(struct inode *inode);
 
 void xrc_rcv_task_comm(char comm[TASK_COMM_LEN]);
-bool xrc_rcv_uverbs_is_loaded(void);
+struct dentry *xrc_rcv_debugfs_create_dir(const char *name, struct dentry *parent);
+void xrc_rcv_debugfs_create_file(const char *name, struct dentry *parent, void *data,
+				 const struct file_operations *fops);
+void xrc_rcv_debugfs_remove(struct dentry *dentry);
+
+/* src/uverbs_module.c */
+struct module *xrc_rcv_uverbs_get(void);
+int xrc_rcv_uverbs_watch(int (*register_client)(void *context), void *context);
+void xrc_rcv_uverbs_unwatch(void);
+bool xrc_rcv_uverbs_came_first(void);
 
 #endif /* _XRC_RCV_HELPERS_H */

@@ -54,7 +54,7 @@ module! {
 /// What exists while the module is loaded. Goes in this order: no device is left when the directory
 /// goes.
 struct XrcReceive {
-    _client: rdma::client::Registration<device::AttachedDevice>,
+    _client: device::Attached,
     _debugfs: debugfs::Root,
 }
 

@@ -14,6 +14,7 @@ pub(crate) mod device;
 mod irq_lock;
 pub(crate) mod killable_mutex;
 pub(crate) mod pd;
+pub(crate) mod module;
 pub(crate) mod qp;
 pub(crate) mod qp_attributes;
 pub(crate) mod security;

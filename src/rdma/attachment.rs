@@ -17,6 +17,7 @@ use super::{
         Device,
         Registered, //
     },
+    module::ModuleReference,
     uverbs::table::Object,
     xrcd::Xrcd, //
 };
@@ -68,7 +69,8 @@ unsafe impl<T> Send for Attachment<T> {}
 unsafe impl<T> Sync for Attachment<T> {}
 
 impl<T: Attach> Attachment<T> {
-    /// Prepares to attach `objects`. `EOPNOTSUPP` if the device has no XRC domains.
+    /// Prepares to attach `objects`. `EOPNOTSUPP` if the device has no XRC domains, `EEXIST` if the
+    /// driver has an object with the id of one of them: ib_uverbs would not expose the device at all.
     pub(crate) fn new(
         device: &Device,
         objects: &'static [&'static Object],
@@ -81,6 +83,14 @@ impl<T: Attach> Attachment<T> {
                 (*device.as_ptr()).ops.dealloc_xrcd,
             )
         };
+
+        for object in objects {
+            // SAFETY: The driver's table is constant, and ends as tables do.
+            if unsafe { defines(driver_definitions, object.id()) } {
+                return Err(EEXIST);
+            }
+        }
+
         let mut definitions = KVec::with_capacity(objects.len() + 2, GFP_KERNEL)?;
 
         if !driver_definitions.is_null() {
@@ -165,6 +175,44 @@ const END: bindings::uapi_definition = bindings::uapi_definition {
     ..unsafe { MaybeUninit::zeroed().assume_init() }
 };
 
+/// Whether a table of definitions, or one that it includes, has an object.
+///
+/// # Safety
+///
+/// `definitions` must be null or a table as ib_uverbs expects it.
+unsafe fn defines(definitions: *const bindings::uapi_definition, object: u16) -> bool {
+    let mut next = definitions;
+
+    if next.is_null() {
+        return false;
+    }
+    loop {
+        // SAFETY: The caller's promise; this is not behind the end.
+        let definition = unsafe { &*next };
+
+        match u32::from(definition.kind) {
+            bindings::uapi_definition_kind_UAPI_DEF_END => return false,
+            bindings::uapi_definition_kind_UAPI_DEF_CHAIN => {
+                // SAFETY: The kind says which member is set, and that it is a table.
+                if unsafe { defines(*definition.__bindgen_anon_2.chain, object) } {
+                    return true;
+                }
+            }
+            bindings::uapi_definition_kind_UAPI_DEF_CHAIN_OBJ_TREE
+            | bindings::uapi_definition_kind_UAPI_DEF_OBJECT_START => {
+                // SAFETY: The kind says which member is set.
+                let start = unsafe { &definition.__bindgen_anon_1.object_start };
+
+                if start.object_id == object {
+                    return true;
+                }
+            }
+            _ => (),
+        }
+        next = next.wrapping_add(1);
+    }
+}
+
 /// The entry that includes another table.
 fn chain(definitions: *const bindings::uapi_definition) -> bindings::uapi_definition {
     bindings::uapi_definition {
@@ -173,26 +221,5 @@ fn chain(definitions: *const bindings::uapi_definition) -> bindings::uapi_defini
             chain: ManuallyDrop::new(definitions),
         },
         ..END
-    }
-}
-
-/// A reference that keeps a module loaded.
-struct ModuleReference(&'static ThisModule);
-
-impl ModuleReference {
-    fn new(module: &'static ThisModule) -> Result<Self> {
-        // SAFETY: The module is valid: it is the one that runs this.
-        if !unsafe { bindings::try_module_get(module.as_ptr()) } {
-            return Err(ENODEV);
-        }
-        Ok(Self(module))
-    }
-}
-
-impl Drop for ModuleReference {
-    fn drop(&mut self) {
-        // SAFETY: `new` took the reference. The client unregisters before its module goes, and
-        // waits for this to return.
-        unsafe { bindings::module_put(self.0.as_ptr()) }
     }
 }

@@ -148,9 +148,3 @@ impl fmt::Display for Name {
         BStr::from_bytes(&self.0[..end.unwrap_or(self.0.len())]).fmt(f)
     }
 }
-
-/// Whether ib_uverbs is loaded.
-pub(crate) fn uverbs_is_loaded() -> bool {
-    // SAFETY: Can be called from any context that may sleep.
-    unsafe { bindings::xrc_rcv_uverbs_is_loaded() }
-}

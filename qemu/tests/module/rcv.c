@@ -2,6 +2,7 @@
 /*
  * rcv caps DEVICE
  * rcv driver DEVICE
+ * rcv channel DEVICE
  * rcv hold [-d] [-e] [-u UID] DOMAIN-FILE COUNT
  * rcv join DOMAIN-FILE
  * rcv error DOMAIN-FILE [TIMES]
@@ -10,6 +11,7 @@
  *
  * caps: what QUERY_CAPS answers, a line of NAME=VALUE each.
  * driver: what the method of driver_def.ko answers.
+ * channel: keeps an event channel of a file that it has closed.
  * hold: creates COUNT QPs (-d: for the domain's lifetime, -e: with an event
  *	channel; -u: as that user) and says "qp NUMBER" for each, or the error
  *	that ends it; then "ready", and stays until its input ends.
@@ -92,6 +94,15 @@ static int stay(void)
 	return 0;
 }
 
+static int channel(const char *device_name)
+{
+	struct ibv_context *context = open_device(device_name);
+
+	if (rcv_channel(context->cmd_fd) < 0 || ibv_close_device(context))
+		err(1, "channel");
+	return stay();
+}
+
 static int hold(unsigned int count, uint32_t flags, bool with_channel)
 {
 	int channel = with_channel ? rcv_channel(domain.uverbs_fd) : NO_CHANNEL, result;
@@ -160,6 +171,8 @@ int main(int argc, char **argv)
 		return caps(argv[2]);
 	if (!strcmp(what, "driver") && argc == 3)
 		return driver(argv[2]);
+	if (!strcmp(what, "channel") && argc == 3)
+		return channel(argv[2]);
 	argc--;
 	argv++;
 	while ((option = getopt(argc, argv, "deu:")) != -1)
@@ -170,7 +183,7 @@ int main(int argc, char **argv)
 		else if (option == 'u')
 			user = strtoul(optarg, NULL, 10);
 	if (optind == argc)
-		errx(2, "usage: rcv caps|driver|hold|join|error …");
+		errx(2, "usage: rcv caps|driver|channel|hold|join|error …");
 	node_open(&node, "right");
 	domain = domain_of(node_open_domain(&node, argv[optind]));
 	if (user && setresuid(user, user, user))

@@ -6,10 +6,15 @@
 //! the uverbs file is closed or the device removed; and it *releases* the file when the descriptor is
 //! closed. The two can happen at the same time, so the object and the file have a reference to the
 //! data each.
+//!
+//! The VFS keeps the module that owns the file operations loaded, which is ours. But releasing the file
+//! can also release the last reference to the device's character device, and that runs code of
+//! ib_uverbs, which nothing else holds once the uverbs file is closed. So the object holds it.
 
 use super::rdma_remove_reason;
 use crate::rdma::{
     bindings,
+    module::ModuleReference,
     wait_queue::WaitQueue, //
 };
 use core::{
@@ -68,10 +73,13 @@ pub(crate) trait EventFile: Send + Sync + Sized + 'static {
 ///
 /// `data` is null until [`NewFile::set`] and constant from then on. It stands for two references of
 /// an [`Arc`]: the object's until it is destroyed, and the file's until it is released.
+///
+/// `uverbs` is `None` until [`NewFile::set`] and touched only by that and by the release.
 #[repr(C)]
 struct FileObject<F> {
     uobject: bindings::ib_uobject,
     data: *const F,
+    uverbs: Option<ModuleReference>,
 }
 
 /// The file operations, to be put in a `static`.
@@ -222,6 +230,12 @@ impl<F: EventFile> FileType<F> {
             // SAFETY: By the invariant of `FileObject`, this is the file's reference.
             drop(unsafe { Arc::from_raw(data) });
         }
+
+        // uverbs gave its reference to the uverbs file up before this, so all that there was to run
+        // of ib_uverbs for this file has run. What follows is in ib_uverbs_support, of which this
+        // module has symbols.
+        // SAFETY: As above; by the invariant of `FileObject`, nobody else touches it.
+        drop(unsafe { (*uobject.cast::<FileObject<F>>()).uverbs.take() });
     }
 }
 
@@ -283,9 +297,12 @@ impl<'a, F: EventFile> NewFile<'a, F> {
         let of_file = data.clone().into_raw();
         let _of_object = data.into_raw();
 
-        // INVARIANT: It was null; these are two references.
-        // SAFETY: By the type invariant.
-        unsafe { (*self.0).data = of_file };
+        // INVARIANT: `data` was null; these are two references.
+        // SAFETY: By the type invariant. uverbs allocates the object with zeroes, which are `None`.
+        unsafe {
+            (*self.0).data = of_file;
+            (*self.0).uverbs = ModuleReference::uverbs();
+        }
     }
 }
 

@@ -338,6 +338,11 @@ impl Object {
         Self::define(F::OBJECT, F::TYPE.as_ptr(), methods)
     }
 
+    /// Its number in the uverbs interface.
+    pub(in crate::rdma) const fn id(&self) -> u16 {
+        self.0.id
+    }
+
     /// The entry of a device's definitions that brings the object in.
     pub(in crate::rdma) const fn definition(&'static self) -> bindings::uapi_definition {
         bindings::uapi_definition {

@@ -29,17 +29,40 @@ static const struct uapi_definition definitions[] = {
 	{},
 };
 
+/* The same with the id of an object of ib_xrc_rcv, in a table that another includes. */
+DECLARE_UVERBS_GLOBAL_METHODS(DRIVER_DEF_TAKEN_OBJECT, &UVERBS_METHOD(DRIVER_DEF_METHOD));
+
+static const struct uapi_definition taken_definitions[] = {
+	UAPI_DEF_CHAIN_OBJ_TREE_NAMED(DRIVER_DEF_OBJECT),
+	UAPI_DEF_CHAIN_OBJ_TREE_NAMED(DRIVER_DEF_TAKEN_OBJECT),
+	{},
+};
+
+static const struct uapi_definition chained_definitions[] = {
+	UAPI_DEF_CHAIN(taken_definitions),
+	{},
+};
+
+static bool taken;
+module_param(taken, bool, 0);
+MODULE_PARM_DESC(taken, "Use the id of an object of ib_xrc_rcv, too");
+
+static const struct uapi_definition *brought(void)
+{
+	return taken ? chained_definitions : definitions;
+}
+
 static int driver_def_add(struct ib_device *device)
 {
 	if (device->driver_def)
 		return -EBUSY;
-	device->driver_def = definitions;
+	device->driver_def = brought();
 	return 0;
 }
 
 static void driver_def_remove(struct ib_device *device, void *client_data)
 {
-	WARN_ON(device->driver_def != definitions);
+	WARN_ON(device->driver_def != brought());
 	device->driver_def = NULL;
 }
 
