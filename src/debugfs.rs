@@ -3,24 +3,28 @@
 //! What receive QPs there are, and who holds them, for people and tools to read.
 //!
 //! `/sys/kernel/debug/ib_xrc_rcv/DEVICE/` has the files `domains`, `qps` and `registrations`,
-//! with a line of `key=value` for each. Reading takes references under the locks and prints
-//! without them, so it holds nobody up; the files of a device go before the device.
+//! with a line of `key=value` for each. Opening one prints it: that takes references under the locks
+//! and prints without them, so it holds nobody up. The files of a device go before the device.
 
 use crate::{
     domain::{
         Domain,
         Domains, //
     },
-    rdma::device::Device,
+    rdma::{
+        debugfs::{
+            Dir,
+            FileOperations,
+            Listing,
+            Text, //
+        },
+        device::Device,
+        this_module, //
+    },
     receive_qp::ReceiveQp,
     registration::Holder, //
 };
 use kernel::{
-    debugfs::{
-        Dir,
-        Scope, //
-    },
-    fmt,
     prelude::*,
     str::CString,
     sync::{
@@ -31,7 +35,7 @@ use kernel::{
 
 global_lock! {
     // SAFETY: `Root::new` is called before anything else of the module runs.
-    unsafe(uninit) static ROOT: Mutex<Option<Dir>> = None;
+    unsafe(uninit) static ROOT: Mutex<Option<Arc<Dir>>> = None;
 }
 
 /// The module's directory, until dropped.
@@ -43,11 +47,14 @@ impl Root {
     /// # Safety
     ///
     /// To be called once, before anything else in here.
-    pub(crate) unsafe fn new() -> Self {
+    pub(crate) unsafe fn new() -> Result<Self> {
         // SAFETY: The caller's promise.
         unsafe { ROOT.init() };
-        *ROOT.lock() = Some(Dir::new(crate::NAME));
-        Self(())
+
+        let dir = Arc::new(Dir::new(crate::NAME, None), GFP_KERNEL)?;
+
+        *ROOT.lock() = Some(dir);
+        Ok(Self(()))
     }
 }
 
@@ -60,39 +67,40 @@ impl Drop for Root {
 }
 
 /// The files of a device, until dropped.
-pub(crate) struct Files(#[expect(dead_code)] Pin<KBox<Scope<Arc<Domains>>>>);
+pub(crate) struct Files(#[expect(dead_code)] Listing<Domains>);
+
+static OPERATIONS: FileOperations<Domains> = FileOperations::new(this_module());
 
 impl Files {
     /// Makes the files, in a directory that has the name of the device.
     pub(crate) fn new(device: &Device, domains: &Arc<Domains>) -> Result<Self> {
         let root = ROOT.lock().clone().ok_or(ENODEV)?;
         let name = CString::try_from_fmt(fmt!("{}", device.name()))?;
-        let files = root.scope(domains.clone(), &name, |domains, dir| {
-            dir.read_callback_file(c"domains", domains, &print_domains);
-            dir.read_callback_file(c"qps", domains, &print_qps);
-            dir.read_callback_file(c"registrations", domains, &print_registrations);
-        });
 
-        Ok(Self(KBox::pin_init(files, GFP_KERNEL)?))
+        Ok(Self(Listing::new(
+            &name,
+            root,
+            &OPERATIONS,
+            domains,
+            &[
+                (c"domains", print_domains),
+                (c"qps", print_qps),
+                (c"registrations", print_registrations),
+            ],
+        )?))
     }
 }
 
-fn for_each_domain(
-    domains: &Domains,
-    mut print: impl FnMut(&Domain) -> Result<(), fmt::Error>,
-) -> fmt::Result {
-    for domain in domains.list().map_err(|_| fmt::Error)? {
-        print(&domain)?;
+fn for_each_domain(domains: &Domains, mut print: impl FnMut(&Domain) -> Result) -> Result {
+    for domain in domains.list()?.values() {
+        print(domain)?;
     }
     Ok(())
 }
 
-fn for_each_qp(
-    domains: &Domains,
-    mut print: impl FnMut(&ReceiveQp) -> Result<(), fmt::Error>,
-) -> fmt::Result {
+fn for_each_qp(domains: &Domains, mut print: impl FnMut(&ReceiveQp) -> Result) -> Result {
     for_each_domain(domains, |domain| {
-        let (qps, _) = domain.list(None, usize::MAX).map_err(|_| fmt::Error)?;
+        let (qps, _) = domain.list(None, usize::MAX)?;
 
         for qp in qps {
             print(&qp)?;
@@ -101,21 +109,20 @@ fn for_each_qp(
     })
 }
 
-fn print_domains(domains: &Arc<Domains>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn print_domains(domains: &Domains, text: &mut Text) -> Result {
     // One that has none any more, or whose first could not be made, is only remembered.
     for_each_domain(domains, |domain| match domain.len() {
         0 => Ok(()),
-        qps => writeln!(f, "domain={} qps={}", domain.number(), qps),
+        qps => text.print(fmt!("domain={} qps={}\n", domain.number(), qps)),
     })
 }
 
-fn print_qps(domains: &Arc<Domains>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn print_qps(domains: &Domains, text: &mut Text) -> Result {
     for_each_qp(domains, |qp| {
         let state = qp.fan_out().state().map_or("?", |state| state.name());
 
-        writeln!(
-            f,
-            "domain={} qpn={:#x} state={} lifetime={} registrations={} dest_qpn={:#x} events={}",
+        text.print(fmt!(
+            "domain={} qpn={:#x} state={} lifetime={} registrations={} dest_qpn={:#x} events={}\n",
             qp.fan_out().domain(),
             qp.number(),
             state,
@@ -123,20 +130,19 @@ fn print_qps(domains: &Arc<Domains>, f: &mut fmt::Formatter<'_>) -> fmt::Result 
             qp.fan_out().len(),
             qp.fan_out().destination(),
             qp.fan_out().events(),
-        )
+        ))
     })
 }
 
-fn print_registrations(domains: &Arc<Domains>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn print_registrations(domains: &Domains, text: &mut Text) -> Result {
     for_each_qp(domains, |qp| {
-        for registration in qp.fan_out().snapshot().map_err(|_| fmt::Error)? {
+        for registration in qp.fan_out().snapshot()? {
             let (kind, pid) = match registration.holder() {
                 Holder::File(_, process) => ("file", process.pid()),
                 Holder::Kernel => ("kernel", 0),
             };
 
-            write!(
-                f,
+            text.print(fmt!(
                 "kind={} channel={} events={} pending={} domain={} qpn={:#x} pid={} comm=",
                 kind,
                 u8::from(registration.has_channel()),
@@ -145,10 +151,10 @@ fn print_registrations(domains: &Arc<Domains>, f: &mut fmt::Formatter<'_>) -> fm
                 qp.fan_out().domain(),
                 qp.number(),
                 pid,
-            )?;
+            ))?;
             match registration.holder() {
-                Holder::File(_, process) => f.write_fmt(fmt!("{}\n", process.name()))?,
-                Holder::Kernel => writeln!(f)?,
+                Holder::File(_, process) => text.print(fmt!("{}\n", process.name()))?,
+                Holder::Kernel => text.print(fmt!("\n"))?,
             }
         }
         Ok(())

@@ -456,19 +456,34 @@ impl Domains {
         Ok(domain)
     }
 
-    /// All domains, in the order of their numbers.
-    pub(crate) fn list(&self) -> Result<KVVec<Arc<Domain>>> {
-        let table = self.table.lock();
-        let mut list = KVVec::with_capacity(table.domains.iter().count(), GFP_KERNEL)?;
+    /// All domains, by their numbers.
+    pub(crate) fn list(&self) -> Result<RBTree<u32, Arc<Domain>>> {
+        let mut list: KVVec<Arc<Domain>> = KVVec::new();
 
-        for domain in table.domains.values() {
-            let place = list.partition_point(|other: &Arc<Domain>| other.number < domain.number);
+        loop {
+            let wanted = {
+                let table = self.table.lock();
+                let wanted = table.domains.iter().count();
 
-            if list.insert_within_capacity(place, domain.clone()).is_err() {
-                return Err(ENOMEM);
-            }
+                // More domains appeared meanwhile than there is room for.
+                if wanted <= list.capacity() {
+                    for domain in table.domains.values() {
+                        list.push_within_capacity(domain.clone())?;
+                    }
+                    break;
+                }
+                wanted
+            };
+
+            list.reserve(wanted, GFP_KERNEL)?;
         }
-        Ok(list)
+
+        let mut sorted = RBTree::new();
+
+        for domain in list {
+            sorted.try_create_and_insert(domain.number, domain, GFP_KERNEL)?;
+        }
+        Ok(sorted)
     }
 
     /// The device goes: so do all QPs.

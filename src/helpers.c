@@ -181,8 +181,8 @@ int xrc_rcv_pkey_access(void *label, struct ib_device *ibdev, u32 port, u16 inde
 
 	return security_ib_pkey_access(label, subnet_prefix, pkey);
 }
-/* In event context; the name as above. */
 
+/* In event context; the name as above. */
 void xrc_rcv_log_qp_event(struct ib_device *ibdev, u32 qpn, enum ib_event_type type)
 {
 	pr_notice_ratelimited("%s: XRC receive QP 0x%06x: %s\n", ibdev->name, qpn,
@@ -391,17 +391,18 @@ void xrc_rcv_task_comm(char comm[TASK_COMM_LEN])
 	strscpy_pad(comm, current->group_leader->comm, TASK_COMM_LEN);
 }
 
-/*
- * No interface tells whether ib_uverbs has a client. But it owns the character
- * devices 231:192 and up (Documentation/admin-guide/devices.txt) for as long as
- * it is loaded, so they can be had exactly when it is not.
- */
-#define UVERBS_FIRST_DEVICE MKDEV(231, 192)
-
-bool xrc_rcv_uverbs_is_loaded(void)
+struct dentry *xrc_rcv_debugfs_create_dir(const char *name, struct dentry *parent)
 {
-	if (register_chrdev_region(UVERBS_FIRST_DEVICE, 1, KBUILD_MODNAME))
-		return true;
-	unregister_chrdev_region(UVERBS_FIRST_DEVICE, 1);
-	return false;
+	return debugfs_create_dir(name, parent);
+}
+
+void xrc_rcv_debugfs_create_file(const char *name, struct dentry *parent, void *data,
+				 const struct file_operations *fops)
+{
+	debugfs_create_file(name, 0444, parent, data, fops);
+}
+
+void xrc_rcv_debugfs_remove(struct dentry *dentry)
+{
+	debugfs_remove(dentry);
 }

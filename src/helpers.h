@@ -8,6 +8,7 @@
 #define _XRC_RCV_HELPERS_H
 
 #include <linux/cgroup_rdma.h>
+#include <linux/debugfs.h>
 #include <linux/mutex.h>
 #include <linux/sched.h>
 #include <linux/spinlock_types.h>

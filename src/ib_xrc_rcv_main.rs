@@ -64,7 +64,7 @@ impl kernel::Module for XrcReceive {
         unsafe { limits::init() };
 
         // SAFETY: As above.
-        let debugfs = unsafe { debugfs::Root::new() };
+        let debugfs = unsafe { debugfs::Root::new() }?;
 
         Ok(Self {
             _client: device::attach_all()?,

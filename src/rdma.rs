@@ -9,19 +9,20 @@ pub(crate) mod attachment;
 mod bindings;
 pub(crate) mod cgroup;
 pub(crate) mod client;
+pub(crate) mod debugfs;
 pub(crate) mod device;
 #[cfg(not(linux_7_3))]
 mod irq_lock;
 pub(crate) mod killable_mutex;
-pub(crate) mod pd;
 pub(crate) mod module;
+pub(crate) mod pd;
 pub(crate) mod qp;
 pub(crate) mod qp_attributes;
 pub(crate) mod security;
 pub(crate) mod uverbs;
+pub(crate) mod wait_queue;
 pub(crate) mod workqueue;
 pub(crate) mod xrcd;
-pub(crate) mod wait_queue;
 
 use kernel::{
     error::Error,
