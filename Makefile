@@ -24,7 +24,7 @@ $(foreach path,CURDIR KDIR KSRC MO DESTDIR INSTALL_MOD_PATH MODPROBEDIR SBINDIR 
 lab := scripts/lab
 
 .PHONY: modules clippy doc rust-analyzer install modules_install uninstall
-.PHONY: lint format test test-long demo bench clean help
+.PHONY: lint format test test-long demo bench deb clean help
 modules:
 
 ifneq ($(KDIR),)
@@ -108,6 +108,10 @@ demo:
 bench:
 	@scripts/bench
 
+# In the lab's root, which MO may be outside of.
+deb:
+	+@mkdir -p $(MO)/deb && LAB_BIND=$(abspath $(MO)) $(lab) exec -- packaging/build-deb $(abspath $(MO))/deb
+
 clean:
 	@[ '$(MO)' != '$(CURDIR)/build' ] && [ ! -e '$(MO)/.made' ] || rm -rf '$(MO)'
 	rm -f rust-project.json
@@ -125,6 +129,7 @@ help:
 	@echo '  make KDIR=DIR        for a kernel of your own (7.2 or later, with its Rust metadata)'
 	@echo '  make KDIR=DIR install   install it, its modprobe.d file and xrc-rcv-module(8) (DESTDIR=)'
 	@echo '  make uninstall       remove what that installed, from every kernel'
+	@echo '  make deb             Debian packages of module (DKMS), libraries and tool in build/deb'
 	@echo '  xrc-rcv-module load  load it beside an ib_uverbs that is in use (Documentation/loading.rst)'
 	@echo
 	@echo 'User space:'
