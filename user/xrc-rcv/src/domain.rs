@@ -154,8 +154,11 @@ impl Domain {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for attributes that are missing or wrong, `EDQUOT` over a limit (see
-    /// [`Caps`](crate::Caps)), `ENOMEM`, and the provider's own.
+    /// `EINVAL` for attributes that are missing or wrong; `EPERM` if the domain has an inode that is
+    /// not a regular file's; `EACCES` for [`Lifetime::Domain`](crate::Lifetime::Domain) without
+    /// owning the domain's file or being allowed to write to it, and for a partition that a security
+    /// module denies; `EDQUOT` over a limit (see [`Caps`](crate::Caps)); `ENOMEM`; and the provider's
+    /// own.
     pub fn alloc(&self, options: &AllocOptions<'_>) -> Result<Registration> {
         self.borrowed()
             .and_then(|domain| domain.alloc(options))
@@ -167,7 +170,9 @@ impl Domain {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the domain has no such QP, `EEXIST` if this open device is registered already.
+    /// `EINVAL` if the domain has no such QP, `EEXIST` if this open device is registered already,
+    /// `EDQUOT` if the QP has as many registrations as it may (see [`Caps`](crate::Caps)), `EACCES`
+    /// if a security module denies the process a partition of the QP.
     pub fn register(&self, qp_num: u32, options: &RegisterOptions<'_>) -> Result<Registration> {
         self.borrowed()
             .and_then(|domain| domain.register(qp_num, options))
@@ -179,7 +184,8 @@ impl Domain {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the domain has no such QP, or its state does not allow this.
+    /// `EINVAL` if the domain has no such QP, or its state does not allow this; `EACCES` if a security
+    /// module denies the process, or the QP's creator, a partition.
     pub fn modify(&self, qp_num: u32, attr: &QpAttr) -> Result<()> {
         self.borrowed()
             .and_then(|domain| domain.modify(qp_num, attr))

@@ -117,8 +117,11 @@ enum xrc_rcv_alloc_flags {
  *
  * @XRC_RCV_ATTR_QP_ALLOC_HANDLE: out, new XRC_RCV_OBJECT_QP handle. Mandatory.
  * @XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE: in, UVERBS_OBJECT_XRCD handle. Mandatory.
+ *	EPERM if the domain has an inode that is not a regular file's.
  * @XRC_RCV_ATTR_QP_ALLOC_FLAGS: in, &enum xrc_rcv_alloc_flags, u32 or u64.
- *	Optional, 0 if absent. EINVAL for an unknown flag.
+ *	Optional, 0 if absent. EINVAL for an unknown flag. EACCES for
+ *	%XRC_RCV_ALLOC_LIFETIME_DOMAIN if the caller neither owns the domain's
+ *	file nor may write to it.
  * @XRC_RCV_ATTR_QP_ALLOC_ATTR: in, &struct ib_uverbs_qp_attr whose
  *	qp_attr_mask (&enum ib_uverbs_qp_attr_mask bits of the verbs API) says
  *	what is given. Optional. Absent: the QP stays in RESET. With what INIT
@@ -126,7 +129,8 @@ enum xrc_rcv_alloc_flags {
  *	(AV, PATH_MTU, DEST_QPN, RQ_PSN): RTR. STATE may be given and then names
  *	the state to end in. MAX_DEST_RD_ATOMIC and MIN_RNR_TIMER count as 0 if
  *	missing; ALT_PATH and PATH_MIG_STATE are optional; QKEY, TIMEOUT,
- *	RETRY_CNT and RNR_RETRY are accepted and ignored.
+ *	RETRY_CNT and RNR_RETRY are accepted and ignored. EACCES if a security
+ *	module denies the caller a partition that is named.
  * @XRC_RCV_ATTR_QP_ALLOC_CHANNEL: in, fd of an event channel that was made
  *	through the same uverbs file; EBADF for any other. Optional.
  * @XRC_RCV_ATTR_QP_ALLOC_COOKIE: in, u64 returned in each event of this
@@ -150,7 +154,9 @@ enum xrc_rcv_qp_alloc_attrs {
  * @XRC_RCV_ATTR_QP_REG_XRCD_HANDLE: in, UVERBS_OBJECT_XRCD handle of the QP's
  *	domain. Mandatory.
  * @XRC_RCV_ATTR_QP_REG_QPN: in, u32 QP number. Mandatory. EINVAL if no receive
- *	QP of the domain has it; EEXIST if this file is registered already.
+ *	QP of the domain has it; EEXIST if this file is registered already;
+ *	EACCES if a security module denies the caller a partition of the QP;
+ *	EDQUOT if the QP has as many registrations as it may.
  * @XRC_RCV_ATTR_QP_REG_CHANNEL: in, fd of an event channel, as for ALLOC. Optional.
  * @XRC_RCV_ATTR_QP_REG_COOKIE: in, u64, as for ALLOC. Optional.
  */
@@ -180,7 +186,8 @@ enum xrc_rcv_qp_unreg_attrs {
  * @XRC_RCV_ATTR_QP_MODIFY_QPN: in, u32 QP number. Mandatory.
  * @XRC_RCV_ATTR_QP_MODIFY_ATTR: in, &struct ib_uverbs_qp_attr with its
  *	qp_attr_mask. Mandatory. EINVAL for a transition that an XRC target QP
- *	does not have; QUERY then shows the state it is in.
+ *	does not have; QUERY then shows the state it is in. EACCES if a security
+ *	module denies the caller, or the QP's creator, a partition.
  */
 enum xrc_rcv_qp_modify_attrs {
 	XRC_RCV_ATTR_QP_MODIFY_XRCD_HANDLE = (1U << UVERBS_ID_NS_SHIFT),
