@@ -179,6 +179,8 @@ kernel_stock_make() {
 		"linux-headers-$kernel_abi-common" "linux-kbuild-$kernel_abi"
 	step stock "preparing Rust metadata for it (about 1.5 minutes)" \
 		root_exec "$tree/scripts/unpack-kernel" "$kver" "$ksrc" "$directory"
+	root_exec "$tree/scripts/build-9p" "$kver" "$ksrc" "$directory" >"$logs/9p.log" 2>&1 ||
+		die "9p, which guests need, does not build for $kver: $logs/9p.log"
 	rm -r "$directory/packages"
 	touch "$directory/.complete"
 }
