@@ -465,11 +465,16 @@ static int creates_one_and_no_more(void *argument)
 
 static bool limits_count_none(struct actor *actor, const char *parameter)
 {
+	char was[16] = {};
+	int fd = open(parameter, O_RDONLY | O_CLOEXEC);
 	bool right;
 
+	if (fd < 0 || read(fd, was, sizeof(was) - 1) <= 0)
+		err(1, "%s", parameter);
+	close(fd);
 	write_file(parameter, "1");
 	right = DO(*actor, creates_one_and_no_more, NULL);
-	write_file(parameter, "0");
+	write_file(parameter, was);
 	return right;
 }
 
