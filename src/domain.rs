@@ -451,7 +451,7 @@ impl Domains {
 
         table
             .domains
-            .try_create_and_insert(xrcd.id(), domain.clone(), GFP_KERNEL)?;
+            .try_create_and_insert(xrcd.id(), domain.clone(), GFP_KERNEL_ACCOUNT)?;
         table.last_number = number;
         Ok(domain)
     }

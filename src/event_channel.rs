@@ -99,7 +99,7 @@ impl EventChannel {
                 ),
                 readable <- new_wait_queue!("EventChannel::readable"),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 
@@ -127,7 +127,7 @@ impl EventChannel {
                 state.queue.capacity()
             };
             let bigger = capacity.checked_mul(2).ok_or(ENOMEM)?.max(8);
-            let table = Table::with_capacity(bigger, GFP_KERNEL)?;
+            let table = Table::with_capacity(bigger, GFP_KERNEL_ACCOUNT)?;
             let old = self.state.lock().queue.grow(table);
 
             drop(old);

@@ -109,7 +109,7 @@ impl Slots {
             slots: [EMPTY; EventType::COUNT],
         };
 
-        Ok(KBox::new(slots, GFP_KERNEL)?)
+        Ok(KBox::new(slots, GFP_KERNEL_ACCOUNT)?)
     }
 }
 

@@ -65,7 +65,7 @@ impl Files {
                 departing: Population::new()?,
             };
 
-            table.try_create_and_insert(file, new, GFP_KERNEL)?;
+            table.try_create_and_insert(file, new, GFP_KERNEL_ACCOUNT)?;
         }
 
         let entry = table.get_mut(&file).ok_or(ENOMEM)?;
