@@ -150,6 +150,7 @@ fn query_caps(device: &RdmaDevice) -> Result<(Status, Option<Caps>)> {
                 version: caps.version(),
                 max_qps_per_domain: caps.max_qps_per_domain(),
                 max_qps_per_user: caps.max_qps_per_user(),
+                max_registrations_per_qp: caps.max_registrations_per_qp(),
             }),
         )),
         Err(error) if error.cause() == Cause::Unavailable => Ok((cause(&open), None)),
@@ -239,20 +240,22 @@ fn device_table(devices: &[Device]) -> String {
         "QPS",
         "QPS/DOMAIN",
         "QPS/USER",
+        "REGS/QP",
     ]);
     for device in devices {
         let domains = device.domains.as_ref();
+        let limited = |of: fn(Caps) -> Option<u32>| match device.caps {
+            Some(caps) => limit(of(caps)),
+            None => "-".into(),
+        };
         table.push_record([
             device.ifname.clone(),
             device.status.describe().into(),
             count(domains.map(|domains| domains.len() as u64)),
             count(domains.map(|domains| domains.iter().map(|d| d.qps.len() as u64).sum())),
-            device
-                .caps
-                .map_or("-".into(), |caps| limit(caps.max_qps_per_domain)),
-            device
-                .caps
-                .map_or("-".into(), |caps| limit(caps.max_qps_per_user)),
+            limited(|caps| caps.max_qps_per_domain),
+            limited(|caps| caps.max_qps_per_user),
+            limited(|caps| caps.max_registrations_per_qp),
         ]);
     }
     render(table)
@@ -392,6 +395,7 @@ mod tests {
                     version: 1,
                     max_qps_per_domain: Some(65536),
                     max_qps_per_user: None,
+                    max_registrations_per_qp: Some(4096),
                 }),
                 domains: Some(vec![Domain {
                     domain: Some(3),
@@ -413,9 +417,9 @@ mod tests {
     fn tables_have_a_row_per_registration() {
         assert_eq!(
             device_table(&devices()),
-            "DEVICE    STATUS        DOMAINS  QPS  QPS/DOMAIN  QPS/USER\n\
-             mlx4_0    not attached  -        -    -           -\n\
-             rxe_left  attached      1        1    65536       unlimited"
+            "DEVICE    STATUS        DOMAINS  QPS  QPS/DOMAIN  QPS/USER   REGS/QP\n\
+             mlx4_0    not attached  -        -    -           -          -\n\
+             rxe_left  attached      1        1    65536       unlimited  4096"
         );
         let table = qp_table(&devices()).unwrap();
         let rows: Vec<Vec<&str>> = table
@@ -510,5 +514,6 @@ mod tests {
             "second"
         );
         assert_eq!(json[1]["caps"]["max_qps_per_user"], serde_json::Value::Null);
+        assert_eq!(json[1]["caps"]["max_registrations_per_qp"], 4096);
     }
 }

@@ -76,6 +76,7 @@ pub(crate) struct Caps {
     pub(crate) version: u32,
     pub(crate) max_qps_per_domain: Option<u32>,
     pub(crate) max_qps_per_user: Option<u32>,
+    pub(crate) max_registrations_per_qp: Option<u32>,
 }
 
 #[derive(Debug, Default, Serialize, PartialEq)]
