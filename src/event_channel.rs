@@ -9,7 +9,8 @@
 //! registrations that existed after all of it was copied.
 //!
 //! When the device is removed, or the descriptor or the uverbs file is closed, nothing is added any
-//! more. What is unread can still be read; after that, `read(2)` gives `EIO`.
+//! more. What is unread can still be read; after that, `read(2)` gives `EIO`. While one reader
+//! copies, others cannot know yet whether there is more for them: it may fail, and put records back.
 
 use crate::{
     event::Event,
@@ -74,6 +75,15 @@ struct State {
     queue: EventQueue,
     /// The descriptor is closed or the device is gone: nothing is added any more.
     ended: bool,
+    /// How many readers have taken records that are not settled yet.
+    reading: usize,
+}
+
+impl State {
+    /// Whether there will be nothing to read any more, unless there is now.
+    fn at_end(&self) -> bool {
+        self.ended && self.reading == 0
+    }
 }
 
 /// The place of one registration on a channel. Dropping it discards what is unread.
@@ -94,6 +104,7 @@ impl EventChannel {
                     State {
                         queue: EventQueue::new(),
                         ended: false,
+                        reading: 0,
                     },
                     "EventChannel::state"
                 ),
@@ -134,18 +145,23 @@ impl EventChannel {
         }
     }
 
-    /// Takes up to `max` records to read, at least one.
+    /// Takes up to `max` records to read, at least one. They have to be [copied](Self::copy).
     fn take(&self, batch: &mut KVVec<Record>, max: usize, nonblocking: bool) -> Result {
-        self.readable.wait_interruptible(|| {
+        self.readable.wait_interruptible(|| loop {
             let mut state = self.state.lock();
 
             state.queue.take(batch, max);
             if !batch.is_empty() {
-                Some(Ok(()))
-            } else if state.ended {
-                Some(Err(EIO))
-            } else {
-                nonblocking.then_some(Err(EAGAIN))
+                state.reading += 1;
+                break Some(Ok(()));
+            }
+            // Otherwise the oldest were withheld. There can be many: not all under one lock.
+            if state.queue.is_empty() {
+                break if state.at_end() {
+                    Some(Err(EIO))
+                } else {
+                    nonblocking.then_some(Err(EAGAIN))
+                };
             }
         })?
     }
@@ -173,7 +189,7 @@ impl EventChannel {
                 Ok(())
             });
             let mut state = self.state.lock();
-            let mut new = state.queue.restore(&batch[copied..]);
+            let mut wake = state.queue.restore(&batch[copied..]);
 
             batch.truncate(copied);
 
@@ -181,10 +197,12 @@ impl EventChannel {
             let again = state.queue.drop_gone(batch) && !batch.is_empty();
 
             if !again {
-                new |= state.queue.finish(batch);
+                wake |= state.queue.finish(batch);
+                state.reading -= 1;
+                wake |= state.at_end();
             }
             drop(state);
-            if new {
+            if wake {
                 self.readable.notify_all();
             }
             if !again {
@@ -279,7 +297,7 @@ impl EventFile for EventChannel {
         if !state.queue.is_empty() {
             mask |= bindings::POLLIN | bindings::POLLRDNORM;
         }
-        if state.ended {
+        if state.at_end() {
             mask |= bindings::POLLHUP;
         }
         mask

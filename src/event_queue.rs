@@ -12,7 +12,9 @@
 //! can fail. So it is done in two steps. [`take`](EventQueue::take) takes records out of the list; their
 //! registrations *are being read* until [`finish`](EventQueue::finish) or
 //! [`restore`](EventQueue::restore). Meanwhile registrations may go, and events may come. The one that
-//! has to be the last of its registration is withheld until nothing before it is being read.
+//! has to be the last of its registration keeps its place in the list. If it is the oldest there while
+//! somebody else reads one before it, it is *withheld*: taken out of the list until all those before it
+//! are read, and the oldest again then.
 //!
 //! Owned by an [`EventChannel`](crate::event_channel::EventChannel), whose lock guards it.
 //! Nothing in here sleeps, and what frees memory hands it to the caller, who does so without the
@@ -42,10 +44,15 @@ pub(crate) struct Slots {
     generation: u64,
     /// How many of its records are being read.
     being_read: u32,
-    /// That it is gone is not in the list, because something is being read.
+    /// By which [`take`](EventQueue::take) all of these were taken, or [`SEVERAL`].
+    reader: u64,
+    /// That it is gone is unread, but not in the list: others before it are unread or being read.
     gone_is_withheld: bool,
     slots: [Slot; EventType::COUNT],
 }
+
+/// More than one [`take`](EventQueue::take).
+const SEVERAL: u64 = 0;
 
 /// Unread events of one kind: in the list exactly if `count` is not 0, unless withheld.
 #[derive(Clone, Copy)]
@@ -105,11 +112,16 @@ impl Slots {
             cookie,
             generation: 0,
             being_read: 0,
+            reader: SEVERAL,
             gone_is_withheld: false,
             slots: [EMPTY; EventType::COUNT],
         };
 
         Ok(KBox::new(slots, GFP_KERNEL_ACCOUNT)?)
+    }
+
+    fn unread(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.count != 0).count()
     }
 }
 
@@ -118,6 +130,8 @@ pub(crate) struct EventQueue {
     table: Table,
     free: Option<u32>,
     generation: u64,
+    /// How often records were taken.
+    takes: u64,
     oldest: Option<Place>,
     newest: Option<Place>,
 }
@@ -129,12 +143,13 @@ impl EventQueue {
             table: Table::new(),
             free: None,
             generation: 0,
+            takes: 0,
             oldest: None,
             newest: None,
         }
     }
 
-    /// Whether there is nothing to read.
+    /// Whether there is nothing to read. If there is, it may be what [`take`](Self::take) withholds.
     pub(crate) fn is_empty(&self) -> bool {
         self.oldest.is_none()
     }
@@ -194,18 +209,14 @@ impl EventQueue {
 
     /// Takes the slots of a registration out, with all that is unread in them.
     pub(crate) fn remove(&mut self, id: SlotsId) -> Option<KBox<Slots>> {
-        let withheld = self.slots(id)?.gone_is_withheld;
+        self.slots(id)?;
 
         for index in 0..EventType::COUNT {
             let Some(kind) = EventType::from_index(index) else {
                 continue;
             };
-            let place = id.place(kind);
-            let linked = !(withheld && kind == EventType::QP_GONE);
 
-            if linked && self.slot(place).is_some_and(|slot| slot.count != 0) {
-                self.unlink(place);
-            }
+            self.clear(id.place(kind));
         }
 
         let free = self.free.replace(id.entry);
@@ -219,10 +230,10 @@ impl EventQueue {
 
     /// Adds an event for a registration. Returns whether there is a new record to read.
     pub(crate) fn post(&mut self, id: SlotsId, event: &Event) -> bool {
-        let Some(slots) = self.slots(id) else {
+        if self.slots(id).is_none() {
             return false;
-        };
-        let withhold = event.kind == EventType::QP_GONE && slots.being_read != 0;
+        }
+
         let place = id.place(event.kind);
         let Some(slot) = self.slot(place) else {
             return false;
@@ -230,33 +241,32 @@ impl EventQueue {
         let new = slot.count == 0;
 
         slot.count = slot.count.saturating_add(1);
-        if !new {
-            return false;
-        }
-        slot.qpn = event.qpn;
-        slot.first = event.time;
-        if !withhold {
+        if new {
+            slot.qpn = event.qpn;
+            slot.first = event.time;
             self.append(place);
-        } else if let Some(slots) = self.slots(id) {
-            slots.gone_is_withheld = true;
         }
-        !withhold
+        new
     }
 
-    /// Takes the oldest records out until there are `max` in `batch`, which has room for them. They
-    /// are being read from now on.
+    /// Takes up to `max` of the oldest records out, for which `batch` has room. They are being read
+    /// from now on.
+    ///
+    /// Those that are withheld count too, so that the time that this takes is bounded: nothing is left
+    /// to read only if the queue [is empty](Self::is_empty).
     pub(crate) fn take(&mut self, batch: &mut KVVec<Record>, max: usize) {
-        while batch.len() < max.min(batch.capacity()) {
-            let Some(record) = self.pop() else {
+        self.takes = self.takes.wrapping_add(1);
+        for _ in batch.len()..max.min(batch.capacity()) {
+            let Some(place) = self.oldest else {
                 break;
+            };
+            let Some(record) = self.pop(place) else {
+                continue;
             };
 
             if batch.push_within_capacity(record).is_err() {
                 unreachable_entry();
             }
-        }
-        for record in batch.iter() {
-            self.withhold_gone(record.slots);
         }
     }
 
@@ -279,7 +289,8 @@ impl EventQueue {
             };
 
             slots.being_read = slots.being_read.saturating_sub(1);
-            if slots.being_read == 0 && replace(&mut slots.gone_is_withheld, false) {
+            if slots.gone_is_withheld && slots.being_read == 0 && slots.unread() == 1 {
+                slots.gone_is_withheld = false;
                 self.prepend(record.slots.place(EventType::QP_GONE));
                 new = true;
             }
@@ -294,16 +305,14 @@ impl EventQueue {
         let mut new = self.finish(batch);
 
         for record in batch.iter().rev() {
+            let place = record.slots.place(record.kind);
+
             if self.slots(record.slots).is_none() {
                 continue;
             }
 
-            let place = record.slots.place(record.kind);
-            let since = self.slot(place).map_or(0, |slot| slot.count);
+            let since = self.clear(place);
 
-            if since != 0 {
-                self.unlink(place);
-            }
             if let Some(slot) = self.slot(place) {
                 slot.qpn = record.qpn;
                 slot.count = record.count.saturating_add(since);
@@ -315,13 +324,26 @@ impl EventQueue {
         new
     }
 
-    fn pop(&mut self) -> Option<Record> {
-        let place = self.oldest?;
+    /// Takes the oldest record out of the list. None if it is withheld from now on.
+    fn pop(&mut self, place: Place) -> Option<Record> {
+        self.unlink(place);
+
         let Some(Entry::Used(slots)) = self.table.get_mut(place.entry as usize) else {
             return None;
         };
-        let slot = slots.slots.get(place.kind.index())?;
-        let record = Record {
+        let slots: &mut Slots = slots;
+        let others_read = slots.being_read != 0 && slots.reader != self.takes;
+
+        if place.kind == EventType::QP_GONE && others_read {
+            slots.gone_is_withheld = true;
+            return None;
+        }
+        slots.being_read = slots.being_read.saturating_add(1);
+        slots.reader = if others_read { SEVERAL } else { self.takes };
+
+        let slot = slots.slots.get_mut(place.kind.index())?;
+
+        Some(Record {
             slots: SlotsId {
                 entry: place.entry,
                 generation: slots.generation,
@@ -329,44 +351,15 @@ impl EventQueue {
             kind: place.kind,
             cookie: slots.cookie,
             qpn: slot.qpn,
-            count: slot.count,
+            count: replace(&mut slot.count, 0),
             first: slot.first,
-        };
-
-        slots.being_read = slots.being_read.saturating_add(1);
-        self.unlink(place);
-        Some(record)
-    }
-
-    /// Takes the last record of a registration that is being read out of the list, but keeps it.
-    fn withhold_gone(&mut self, id: SlotsId) {
-        let place = id.place(EventType::QP_GONE);
-        let Some(slot) = self.slot(place).copied() else {
-            return;
-        };
-        let Some(slots) = self.slots(id) else {
-            return;
-        };
-
-        if slot.count == 0 || replace(&mut slots.gone_is_withheld, true) {
-            return;
-        }
-        self.unlink(place);
-        if let Some(withheld) = self.slot(place) {
-            *withheld = Slot {
-                previous: None,
-                next: None,
-                ..slot
-            };
-        }
+        })
     }
 
     /// How many records of a registration are unread.
     pub(crate) fn unread(&self, id: SlotsId) -> usize {
         match self.table.get(id.entry as usize) {
-            Some(Entry::Used(slots)) if slots.generation == id.generation => {
-                slots.slots.iter().filter(|slot| slot.count != 0).count()
-            }
+            Some(Entry::Used(slots)) if slots.generation == id.generation => slots.unread(),
             _ => 0,
         }
     }
@@ -424,14 +417,31 @@ impl EventQueue {
         self.link(place, None, self.oldest);
     }
 
-    /// Takes a slot out of the list and empties it.
+    /// Empties a slot, whether it is in the list or withheld. Returns how many events it had.
+    fn clear(&mut self, place: Place) -> u32 {
+        let Some(Entry::Used(slots)) = self.table.get_mut(place.entry as usize) else {
+            return 0;
+        };
+        let withheld =
+            place.kind == EventType::QP_GONE && replace(&mut slots.gone_is_withheld, false);
+        let Some(slot) = slots.slots.get_mut(place.kind.index()) else {
+            return 0;
+        };
+        let count = replace(&mut slot.count, 0);
+
+        if count != 0 && !withheld {
+            self.unlink(place);
+        }
+        count
+    }
+
+    /// Takes a slot out of the list.
     fn unlink(&mut self, place: Place) {
         let Some(slot) = self.slot(place) else {
             return;
         };
         let (previous, next) = (slot.previous.take(), slot.next.take());
 
-        slot.count = 0;
         self.set_next(previous, next);
         self.set_previous(next, previous);
     }
@@ -448,6 +458,11 @@ mod tests {
     use super::*;
 
     const FIRST: EventType = match EventType::from_index(0) {
+        Some(kind) => kind,
+        None => EventType::QP_GONE,
+    };
+
+    const SECOND: EventType = match EventType::from_index(1) {
         Some(kind) => kind,
         None => EventType::QP_GONE,
     };
@@ -470,8 +485,12 @@ mod tests {
     fn take(queue: &mut EventQueue, room: usize) -> Result<KVVec<Record>> {
         let mut batch = KVVec::with_capacity(room, GFP_KERNEL)?;
 
-        queue.take(&mut batch, room);
-        Ok(batch)
+        loop {
+            queue.take(&mut batch, room);
+            if !batch.is_empty() || queue.is_empty() {
+                return Ok(batch);
+            }
+        }
     }
 
     /// Reads the oldest record.
@@ -677,8 +696,9 @@ mod tests {
             let batch = take(&mut queue, 1)?;
 
             if !there {
-                assert!(!queue.post(ids[0], &event(EventType::QP_GONE, 2)));
+                queue.post(ids[0], &event(EventType::QP_GONE, 2));
             }
+            assert!(read(&mut queue).is_none());
             assert!(queue.is_empty());
             assert_eq!(queue.unread(ids[0]), 1);
             // Nobody else is held up.
@@ -695,6 +715,7 @@ mod tests {
         let batch = take(&mut queue, 1)?;
 
         queue.post(ids[0], &event(EventType::QP_GONE, 2));
+        assert!(read(&mut queue).is_none());
         assert!(queue.finish(&batch));
         assert!(read(&mut queue).is_some_and(|record| record.kind == EventType::QP_GONE));
 
@@ -703,8 +724,146 @@ mod tests {
         let batch = take(&mut queue, 1)?;
 
         queue.post(ids[0], &event(EventType::QP_GONE, 2));
+        assert!(read(&mut queue).is_none());
         assert!(queue.remove(ids[0]).is_some());
         assert!(!queue.restore(&batch));
+        assert!(queue.is_empty());
+        Ok(())
+    }
+
+    /// What one reader gets of one registration, which reads so many records at a time.
+    fn kinds_in_batches_of(queue: &mut EventQueue, room: usize) -> Result<KVVec<EventType>> {
+        let mut kinds = KVVec::new();
+
+        loop {
+            let batch = take(queue, room)?;
+
+            if batch.is_empty() {
+                return Ok(kinds);
+            }
+            for record in &batch {
+                kinds.push(record.kind, GFP_KERNEL)?;
+            }
+            queue.finish(&batch);
+        }
+    }
+
+    #[test]
+    fn gone_is_last_however_many_are_read_at_once() -> Result {
+        let mut queue = queue(1)?;
+        let id = add(&mut queue, 0)?;
+
+        for room in 1..=4 {
+            for (time, kind) in [FIRST, SECOND, EventType::QP_GONE].into_iter().enumerate() {
+                queue.post(id, &event(kind, time as u64));
+            }
+
+            let kinds = kinds_in_batches_of(&mut queue, room)?;
+
+            assert!(kinds[..] == [FIRST, SECOND, EventType::QP_GONE]);
+            assert!(queue.is_empty());
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn gone_comes_after_what_was_posted_during_a_read() -> Result {
+        let mut queue = queue(1)?;
+        let id = add(&mut queue, 0)?;
+
+        for with_another_reader in [false, true] {
+            queue.post(id, &event(FIRST, 1));
+
+            let batch = take(&mut queue, 1)?;
+
+            queue.post(id, &event(SECOND, 2));
+            queue.post(id, &event(EventType::QP_GONE, 3));
+            if with_another_reader {
+                assert!(kinds_in_batches_of(&mut queue, 1)?[..] == [SECOND]);
+                assert!(queue.finish(&batch));
+                assert!(kinds_in_batches_of(&mut queue, 1)?[..] == [EventType::QP_GONE]);
+            } else {
+                queue.finish(&batch);
+                assert!(kinds_in_batches_of(&mut queue, 1)?[..] == [SECOND, EventType::QP_GONE]);
+            }
+            assert!(queue.is_empty());
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn gone_keeps_its_place_among_other_registrations() -> Result {
+        let mut queue = queue(2)?;
+        let ids = [add(&mut queue, 0)?, add(&mut queue, 1)?];
+        let events = [
+            (0, FIRST),
+            (1, FIRST),
+            (0, EventType::QP_GONE),
+            (1, EventType::QP_GONE),
+        ];
+
+        for (time, (index, kind)) in events.into_iter().enumerate() {
+            queue.post(ids[index], &event(kind, time as u64));
+        }
+        for (index, kind) in events {
+            assert!(read(&mut queue)
+                .is_some_and(|record| record.cookie == index as u64 && record.kind == kind));
+        }
+        assert!(queue.is_empty());
+        Ok(())
+    }
+
+    #[test]
+    fn gone_comes_after_what_another_reader_puts_back() -> Result {
+        let mut queue = queue(1)?;
+        let id = add(&mut queue, 0)?;
+
+        queue.post(id, &event(FIRST, 1));
+        queue.post(id, &event(SECOND, 2));
+
+        let (faults, succeeds) = (take(&mut queue, 1)?, take(&mut queue, 1)?);
+
+        queue.post(id, &event(EventType::QP_GONE, 3));
+        assert!(read(&mut queue).is_none());
+        assert!(queue.restore(&faults));
+        assert!(!queue.finish(&succeeds));
+        assert!(kinds_in_batches_of(&mut queue, 1)?[..] == [FIRST, EventType::QP_GONE]);
+        Ok(())
+    }
+
+    #[test]
+    fn gone_is_put_back_after_what_its_reader_still_has() -> Result {
+        let mut queue = queue(1)?;
+        let id = add(&mut queue, 0)?;
+
+        // What its reader has is delivered, or put back as well; or its registration goes.
+        for (delivered, kinds) in [
+            (true, &[EventType::QP_GONE][..]),
+            (false, &[FIRST, EventType::QP_GONE][..]),
+        ] {
+            queue.post(id, &event(FIRST, 1));
+            queue.post(id, &event(EventType::QP_GONE, 2));
+
+            let batch = take(&mut queue, 2)?;
+
+            queue.restore(&batch[1..]);
+            assert!(read(&mut queue).is_none());
+            assert_eq!(queue.unread(id), 1);
+            if delivered {
+                assert!(queue.finish(&batch[..1]));
+            } else {
+                assert!(queue.restore(&batch[..1]));
+            }
+            assert!(kinds_in_batches_of(&mut queue, 1)?[..] == *kinds);
+        }
+        queue.post(id, &event(FIRST, 1));
+        queue.post(id, &event(EventType::QP_GONE, 2));
+
+        let batch = take(&mut queue, 2)?;
+
+        queue.restore(&batch[1..]);
+        assert!(queue.remove(id).is_some());
+        assert!(!queue.restore(&batch[..1]));
         assert!(queue.is_empty());
         Ok(())
     }

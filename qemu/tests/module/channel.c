@@ -168,6 +168,44 @@ static int buffers(void *argument)
 	return -close(channel);
 }
 
+/*
+ * One who reads one record at a time gets them in the order of what happened, too, QP_GONE last of
+ * its QP. When the other event has happened says another file.
+ */
+static int one_by_one(void *argument)
+{
+	const struct ib_uverbs_qp_attr init = attr_to_init(&member.node);
+	struct membership *membership = argument;
+	struct registration registration[2], watching;
+	int channel = new_channel(), watched, i;
+	struct xrc_rcv_event record;
+	struct file other;
+
+	file_open(&other, membership->domain_file);
+	watched = rcv_channel(other.domain.uverbs_fd);
+	for (i = 0; i < 2; i++) {
+		CHECK(!new_qp(channel, COOKIE + i, &registration[i]));
+		CHECK(!rcv_reg(other.domain, registration[i].qp_num, watched, 0, &watching));
+		CHECK(!rcv_modify(member.domain, registration[i].qp_num, &init));
+		CHECK(!rcv_to_state(member.domain, registration[i].qp_num, IBV_QPS_ERR));
+		CHECK(read(watched, &record, SIZE) == SIZE);
+	}
+	close(watched);
+	CHECK(!file_close(&other));
+	for (i = 0; i < 2; i++)
+		CHECK(!rcv_destroy(member.domain, registration[i].qp_num));
+	for (i = 0; i < 4; i++) {
+		CHECK(read(channel, &record, SIZE) == SIZE);
+		CHECK(record.type == (i < 2 ? IBV_EVENT_QP_LAST_WQE_REACHED :
+					      XRC_RCV_EVENT_QP_GONE));
+		CHECK(record.cookie == (uint64_t)COOKIE + i % 2);
+	}
+	CHECK(!ready(channel));
+	for (i = 0; i < 2; i++)
+		CHECK(!rcv_unreg(&registration[i]));
+	return -close(channel);
+}
+
 /* The caller says how much of a record it knows. */
 static int sizes(void *argument)
 {
@@ -481,6 +519,35 @@ static int stalled_reader_faults(void *argument)
 	return -close(reader.channel);
 }
 
+/* While one reader copies, the others cannot know that there is nothing more. */
+static int ends_during_a_read(void *argument)
+{
+	struct membership *membership = argument;
+	struct registration registration;
+	struct stalled reader = {};
+	struct xrc_rcv_event record;
+	struct file other;
+
+	file_open(&other, membership->domain_file);
+	reader.channel = rcv_channel(other.domain.uverbs_fd);
+	CHECK(!rcv_alloc(other.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, reader.channel, 1,
+			 &registration));
+	CHECK(!rcv_destroy(other.domain, registration.qp_num));
+	CHECK(!stall(&reader));
+	CHECK(!fcntl(reader.channel, F_SETFL, O_NONBLOCK));
+	CHECK(!file_close(&other));
+	CHECK(!ready(reader.channel));
+	CHECK(read(reader.channel, &record, SIZE) == -1 && errno == EAGAIN);
+	CHECK(!resume(&reader));
+	CHECK(!pthread_join(reader.thread, NULL));
+	CHECK(reader.result == -1 && reader.error == EIO);
+	CHECK(ready(reader.channel) == POLLHUP);
+	CHECK(read(reader.channel, &record, SIZE) == -1 && errno == EIO);
+	CHECK(!munmap(reader.page, getpagesize()));
+	close(reader.faults);
+	return -close(reader.channel);
+}
+
 /* A process may have as many as it may have files, and its exit closes them all. */
 static int many_are_closed(void *argument)
 {
@@ -546,7 +613,7 @@ int main(void)
 {
 	struct counts before;
 
-	ktap_start("event channels", 16);
+	ktap_start("event channels", 18);
 	before = count_objects();
 	ma = membership_new(DOMAIN_FILE, 0, 0);
 	actor_start(&a);
@@ -555,6 +622,7 @@ int main(void)
 	ktap_result(DO(a, empty, NULL), "an empty channel");
 	ktap_result(DO(a, signalled, NULL), "poll, select and epoll show an event");
 	ktap_result(DO(a, buffers, NULL), "whole records, as many as fit, in order");
+	ktap_result(DO(a, one_by_one, ma), "in order also one by one, QP_GONE last");
 	ktap_result(DO(a, sizes, NULL), "records of the size that the caller knows");
 	ktap_result(DO(a, two_channels, ma), "one QP, two channels, the domain's last close");
 	ktap_result(DO(a, unregistered, NULL), "unread events go with their registration");
@@ -564,6 +632,7 @@ int main(void)
 	ktap_result(DO(a, blocking, NULL), "an event ends a read and a poll that wait for it");
 	ktap_result(DO(a, reader_stalls, NULL), "a reader that stalls holds nobody up");
 	ktap_result(DO(a, stalled_reader_faults, NULL), "what it could not be given is not lost");
+	ktap_result(DO(a, ends_during_a_read, ma), "it is at its end when the last reader is");
 	ktap_result(DO(a, many_are_closed, NULL), "closing a channel waits for nothing");
 	ktap_result(DO(a, interrupted, NULL), "a signal ends a read, too");
 	ktap_result(killed_while_blocked(), "so does a kill");
