@@ -13,6 +13,7 @@
 #include <linux/sched/signal.h>
 #include <linux/sched/task.h>
 #include <linux/security.h>
+#include <linux/slab.h>
 #include <linux/spinlock.h>
 #include <linux/uaccess.h>
 #include <linux/version.h>
@@ -215,7 +216,12 @@ void xrc_rcv_ah_from_user(struct ib_device *ibdev, struct rdma_ah_attr *to,
 /* The time that ib_core gives an address as well. */
 #define RESOLVE_TIMEOUT_MS 1000
 
+/*
+ * Allocated: ib_core finds a request to cancel by the address of its rdma_dev_addr,
+ * and leaves requests of its own behind for a moment which name one on a stack.
+ */
 struct resolution {
+	struct rdma_dev_addr addr;
 	struct completion done;
 	int status;
 };
@@ -232,12 +238,8 @@ static void resolved(int status, struct sockaddr *src, struct rdma_dev_addr *add
 static int resolve_unicast(struct rdma_ah_attr *ah, const struct ib_gid_attr *sgid_attr)
 {
 	struct ib_global_route *grh = rdma_ah_retrieve_grh(ah);
-	struct rdma_dev_addr addr = {
-		.net = &init_net,
-		.sgid_attr = sgid_attr,
-	};
 	struct sockaddr_storage from = {}, to = {};
-	struct resolution resolution;
+	struct resolution *resolution;
 	int ret;
 
 	if (rdma_link_local_addr((struct in6_addr *)grh->dgid.raw) &&
@@ -245,28 +247,47 @@ static int resolve_unicast(struct rdma_ah_attr *ah, const struct ib_gid_attr *sg
 		rdma_get_ll_mac((struct in6_addr *)grh->dgid.raw, ah->roce.dmac);
 		return 0;
 	}
+
+	resolution = kzalloc(sizeof(*resolution), GFP_KERNEL);
+	if (!resolution)
+		return -ENOMEM;
+	resolution->addr.net = &init_net;
+	resolution->addr.sgid_attr = sgid_attr;
+	init_completion(&resolution->done);
 	rdma_gid2ip((struct sockaddr *)&from, &sgid_attr->gid);
 	rdma_gid2ip((struct sockaddr *)&to, &grh->dgid);
-	init_completion(&resolution.done);
-	ret = rdma_resolve_ip((struct sockaddr *)&from, (struct sockaddr *)&to, &addr,
-			      RESOLVE_TIMEOUT_MS, resolved, true, &resolution);
+
+	ret = rdma_resolve_ip((struct sockaddr *)&from, (struct sockaddr *)&to,
+			      &resolution->addr, RESOLVE_TIMEOUT_MS, resolved, true,
+			      resolution);
 	if (ret)
-		return ret;
-	if (wait_for_completion_killable(&resolution.done)) {
-		/* After this, resolved() is not running, nor will it. */
-		rdma_addr_cancel(&addr);
-		return -EINTR;
+		goto out;
+	ret = wait_for_completion_killable(&resolution->done);
+	/*
+	 * Also when it is done: the request is taken off ib_core's list after resolved()
+	 * has returned. After this, it is off the list, and resolved() is not running.
+	 */
+	rdma_addr_cancel(&resolution->addr);
+	if (ret) {
+		ret = -EINTR;
+		goto out;
 	}
-	if (resolution.status)
-		return resolution.status;
-	memcpy(ah->roce.dmac, addr.dst_dev_addr, ETH_ALEN);
-	grh->hop_limit = addr.hoplimit;
-	return 0;
+	ret = resolution->status;
+	if (ret)
+		goto out;
+	memcpy(ah->roce.dmac, resolution->addr.dst_dev_addr, ETH_ALEN);
+	grh->hop_limit = resolution->addr.hoplimit;
+out:
+	kfree(resolution);
+	return ret;
 }
 
 /*
  * Does for a RoCE address what ib_modify_qp_with_udata() does for processes, but
  * before anything is locked, and without waiting on for a process that is killed.
+ *
+ * ah->grh.sgid_attr then is the entry of the GID table that the path was resolved
+ * for, with a reference to it, which the caller drops.
  */
 int xrc_rcv_resolve_ah(struct ib_device *ibdev, struct rdma_ah_attr *ah)
 {
@@ -287,7 +308,10 @@ int xrc_rcv_resolve_ah(struct ib_device *ibdev, struct rdma_ah_attr *ah)
 		ip_eth_mc_map(to->s6_addr32[3], ah->roce.dmac);
 	else
 		ipv6_eth_mc_map(to, ah->roce.dmac);
-	rdma_put_gid_attr(sgid_attr);
+	if (ret)
+		rdma_put_gid_attr(sgid_attr);
+	else
+		ah->grh.sgid_attr = sgid_attr;
 	return ret;
 }
 

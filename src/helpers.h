@@ -14,6 +14,7 @@
 #include <linux/spinlock_types.h>
 #include <linux/version.h>
 #include <linux/workqueue.h>
+#include <rdma/ib_cache.h>
 #include <rdma/ib_user_verbs.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/uverbs_ioctl.h>

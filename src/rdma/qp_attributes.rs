@@ -6,7 +6,10 @@ use super::{
     bindings,
     device::Device, //
 };
-use core::ops::BitOr;
+use core::{
+    ops::BitOr,
+    ptr::NonNull, //
+};
 use kernel::{
     error::to_result,
     prelude::*,
@@ -170,7 +173,8 @@ impl UserAttributes {
 
     /// Takes what `mask` names over into attributes for verbs. `EINVAL` if a value makes no sense.
     ///
-    /// A RoCE address is resolved, which takes up to a second: to be called without a lock.
+    /// A RoCE address is resolved, which takes up to a second: to be called without a lock. The
+    /// address is used with the entry of the GID table that it was resolved for.
     ///
     /// Providers check what depends on the device; not all of them check everything, so this does
     /// not let anything through that is out of the range that the specification gives it.
@@ -281,8 +285,10 @@ impl UserAttributes {
             };
         }
         if mask.has(Mask::AV) {
-            // SAFETY: Both are valid.
+            // SAFETY: Both are valid, and no reference to an entry of the GID table is in there yet.
             to_result(unsafe { bindings::xrc_rcv_resolve_ah(device.as_ptr(), &mut attr.ah_attr) })?;
+            // SAFETY: There is no entry, or one with the reference that comes with it.
+            attributes.source = unsafe { GidEntry::from_raw(attr.ah_attr.grh.sgid_attr) };
         }
         attributes.mask = mask;
         Ok(attributes)
@@ -324,6 +330,7 @@ impl KernelAttributes {
             // SAFETY: Plain data; the pointers in it are the caller's promise.
             attr: unsafe { core::ptr::read(&self.0) },
             mask,
+            source: None,
         }
     }
 
@@ -333,10 +340,39 @@ impl KernelAttributes {
     }
 }
 
+/// A reference to an entry of a device's GID table.
+///
+/// # Invariants
+///
+/// `self` owns the reference.
+struct GidEntry(NonNull<bindings::ib_gid_attr>);
+
+impl GidEntry {
+    /// Takes a reference over; none from null.
+    ///
+    /// # Safety
+    ///
+    /// The caller must own a reference to `entry`, if that is not null, and gives it away.
+    unsafe fn from_raw(entry: *const bindings::ib_gid_attr) -> Option<Self> {
+        // INVARIANT: The caller's promise.
+        NonNull::new(entry.cast_mut()).map(Self)
+    }
+}
+
+impl Drop for GidEntry {
+    fn drop(&mut self) {
+        // SAFETY: By the type invariant, this gives back what is ours.
+        unsafe { bindings::rdma_put_gid_attr(self.0.as_ptr()) }
+    }
+}
+
 /// Attributes for verbs: `struct ib_qp_attr`, with the mask that says which are set.
 pub(crate) struct Attributes {
     pub(super) attr: bindings::ib_qp_attr,
     pub(super) mask: Mask,
+    /// Keeps the entry that `attr.ah_attr` was resolved for, and names, from being used for another
+    /// address. To be dropped before the device is unregistered.
+    source: Option<GidEntry>,
 }
 
 impl Attributes {
@@ -346,6 +382,7 @@ impl Attributes {
             // SAFETY: Zeroes are valid for all members.
             attr: unsafe { core::mem::zeroed() },
             mask: Mask::NONE,
+            source: None,
         }
     }
 
