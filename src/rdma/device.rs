@@ -81,10 +81,19 @@ impl Device {
     /// qedr takes a request without `udata` for one of a kernel user, whose QPs have doorbells, and
     /// rings that of the receive queue on the way to RTR. An XRC target QP has none.
     pub(super) fn modifies_for_processes_only(&self) -> bool {
-        // SAFETY: The device is valid; the member is set before it is registered.
-        let driver = unsafe { (*self.as_ptr()).ops.driver_id };
+        self.driver() == bindings::rdma_driver_id_RDMA_DRIVER_QEDR
+    }
 
-        driver == bindings::rdma_driver_id_RDMA_DRIVER_QEDR
+    /// Whether the provider lets XRC target QPs use the reserved `L_Key` when the kernel takes them to
+    /// INIT. mlx4 takes a request without `udata` for one of a kernel user. It is the QP's context that
+    /// enables the key; SRQs have no such bit.
+    pub(super) fn gives_kernel_reserved_key(&self) -> bool {
+        self.driver() == bindings::rdma_driver_id_RDMA_DRIVER_MLX4
+    }
+
+    fn driver(&self) -> bindings::rdma_driver_id {
+        // SAFETY: The device is valid; the member is set before it is registered.
+        unsafe { (*self.as_ptr()).ops.driver_id }
     }
 
     /// Whether the device has a port of that number.

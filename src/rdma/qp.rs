@@ -168,9 +168,13 @@ impl<H: EventHandler> TargetQp<H> {
     /// Modifies it. The link address of a RoCE address vector has to be resolved: ib_core would
     /// do that for the request of a process, but here, where others wait for the queue pair.
     ///
-    /// So the request is kept from ib_core, and the queue pair modified as one of the kernel, but
-    /// for providers that do that for processes only: `EOPNOTSUPP` without a request. There ib_core
-    /// finds what was just resolved.
+    /// So a request with such an address is kept from ib_core, and the queue pair modified as one of
+    /// the kernel, but for providers that do that for processes only. There ib_core finds what was
+    /// just resolved. All other requests are passed on: to providers they are what tells the queue
+    /// pairs of processes from their own.
+    ///
+    /// Without a request, for the kernel, `EOPNOTSUPP` if the provider cannot, or would give a domain
+    /// of processes what only the kernel may use.
     ///
     /// ib_core checks that the creator may use the partitions which the queue pair uses afterwards.
     /// So must the process that `request` comes from; `EACCES` if it may not.
@@ -183,10 +187,16 @@ impl<H: EventHandler> TargetQp<H> {
             return Err(EINVAL);
         }
 
+        let for_processes_only = self.device().modifies_for_processes_only();
         let udata = match request {
-            _ if !self.device().modifies_for_processes_only() => core::ptr::null_mut(),
+            Some(_) if attributes.has_roce_address() && !for_processes_only => {
+                core::ptr::null_mut()
+            }
             Some(request) => request.as_ptr(),
-            None => return Err(not_supported()),
+            None if for_processes_only || self.would_leak_reserved_key(attributes) => {
+                return Err(not_supported());
+            }
+            None => core::ptr::null_mut(),
         };
         let partitions = self.partitions.after(attributes);
 
@@ -207,6 +217,17 @@ impl<H: EventHandler> TargetQp<H> {
         })?;
         self.partitions = partitions;
         Ok(())
+    }
+
+    /// Whether the provider would let the queue pair use the reserved `L_Key` if the kernel modified
+    /// it so, in a domain that processes share: all memory, through what they post to an SRQ.
+    fn would_leak_reserved_key(&self, attributes: &Attributes) -> bool {
+        // SAFETY:
+        // * By the type invariant, the queue pair is valid, and its domain is closed later.
+        // * `xrcd` is constant since `new`, and so is the inode of a domain.
+        let shared = unsafe { !(*(*self.qp.as_ptr()).xrcd).inode.is_null() };
+
+        shared && attributes.goes_to_init() && self.device().gives_kernel_reserved_key()
     }
 
     /// Whether a process may use the partitions that the queue pair uses now. `EACCES` if not.

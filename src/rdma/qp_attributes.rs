@@ -393,6 +393,17 @@ impl Attributes {
         self
     }
 
+    /// Whether there is an address vector for RoCE.
+    pub(super) fn has_roce_address(&self) -> bool {
+        self.mask.has(Mask::AV)
+            && self.attr.ah_attr.type_ == bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE
+    }
+
+    /// Whether the new state is INIT.
+    pub(super) fn goes_to_init(&self) -> bool {
+        self.mask.has(Mask::STATE) && self.attr.qp_state == State::Init as u32
+    }
+
     /// The port of the address vector, where it is given.
     pub(crate) fn path_port(&self) -> u32 {
         self.attr.ah_attr.port_num

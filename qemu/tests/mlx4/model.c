@@ -128,6 +128,22 @@ unsigned long model_qps(void)
 	return strtoul(objects + strlen("\"qps\":"), NULL, 10);
 }
 
+bool model_lets_use_all_memory(uint32_t qp_num)
+{
+	char wanted[32];
+	const char *qp;
+
+	ask("{\"op\":\"qps\"}\n");
+	snprintf(wanted, sizeof(wanted), "\"qpn\":%u,", qp_num);
+	qp = strstr(answer, wanted);
+	if (!qp)
+		errx(1, "the model has no QP %#x: %s", qp_num, answer);
+	qp = strstr(qp, "\"reserved_key\":");
+	if (!qp)
+		errx(1, "the model has no word of reserved keys: %s", answer);
+	return !strncmp(qp + strlen("\"reserved_key\":"), "true", 4);
+}
+
 void model_event(const char *kind, uint32_t qp_num, unsigned int repeat)
 {
 	ask("{\"op\":\"event\",\"kind\":\"%s\",\"number\":%u,\"repeat\":%u}\n", kind, qp_num,

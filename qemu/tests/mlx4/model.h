@@ -18,6 +18,8 @@ void model_or_skip(const char *name);
 unsigned long model_count(const char *name);
 /* The QPs it has, whatever their state. */
 unsigned long model_qps(void);
+/* Whether a QP may use the reserved L_Key, with which a WQE names bus addresses. */
+bool model_lets_use_all_memory(uint32_t qp_num);
 
 /* The event KIND (comm_est, ...) of a QP, as often as REPEAT says and though nothing caused it. */
 void model_event(const char *kind, uint32_t qp_num, unsigned int repeat);

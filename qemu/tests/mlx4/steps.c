@@ -282,6 +282,26 @@ static int sweep_all(void *argument)
 	return 0;
 }
 
+/* ---- what a QP of a process must not have ---- */
+
+/* The SRQs are the processes': with the reserved L_Key, what they post could name any memory. */
+static int has_no_reserved_key(void *argument)
+{
+	static int (*const ways[])(void) = { in_init, in_rtr, in_rts, alloc_in_init, alloc_connected };
+	struct ibv_qp *mainlines = node_create_target(&member.node, member.xrcd);
+	unsigned int i;
+
+	(void)argument;
+	for (i = 0; i < ARRAY_SIZE(ways); i++) {
+		CHECK(!ways[i]());
+		CHECK(!model_lets_use_all_memory(mine.qp_num));
+		CHECK(!unreg());
+	}
+	qp_connect(&member.node, mainlines, nobody);
+	CHECK(!model_lets_use_all_memory(mainlines->qp_num));
+	return -ibv_destroy_qp(mainlines);
+}
+
 /* ---- what resets the device ---- */
 
 /* The last one out; then the device is as good as gone, and nothing makes matters worse. */
@@ -420,7 +440,7 @@ int main(void)
 	char text[96];
 
 	model_or_skip("commands that fail");
-	ktap_start("every firmware command fails once", CALLS + FATALITIES + 1);
+	ktap_start("every firmware command fails once", CALLS + FATALITIES + 2);
 	before = count_objects();
 	qps = model_qps();
 	nobody = peer = share(sizeof(*peer));
@@ -433,6 +453,7 @@ int main(void)
 		*index = i;
 		ktap_result(DO(a, sweep_all, index), calls[i].name);
 	}
+	ktap_result(DO(a, has_no_reserved_key, NULL), "no QP may use the reserved L_Key");
 	actor_exit(&a);
 	ktap_result(counts_return_to(&before, 10) && model_qps() == qps, "nothing is left");
 	for (i = 0; i < FATALITIES; i++) {

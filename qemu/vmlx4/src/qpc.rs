@@ -21,6 +21,7 @@ const QPC_PD: usize = 0x04;
 const QPC_MTU_MSGMAX: usize = 0x08;
 const QPC_RQ_SIZE_STRIDE: usize = 0x09;
 const QPC_SQ_SIZE_STRIDE: usize = 0x0a;
+const QPC_RLKEY_ROCE_MODE: usize = 0x0b;
 const QPC_USR_PAGE: usize = 0x0c;
 const QPC_LOCAL_QPN: usize = 0x10;
 const QPC_REMOTE_QPN: usize = 0x14;
@@ -39,6 +40,9 @@ const QPC_SRQN: usize = 0xac;
 const QPC_LOG_PAGE_SIZE: usize = 0xc8;
 const QPC_MTT_BASE_ADDR_H: usize = 0xcb;
 const QPC_MTT_BASE_ADDR_L: usize = 0xcc;
+
+/// In [`QPC_RLKEY_ROCE_MODE`].
+const RLKEY: u8 = 1 << 4;
 
 // struct mlx4_qp_path.
 const PATH_SIZE: usize = 0x2c;
@@ -216,6 +220,11 @@ impl Context {
     /// The protection domain.
     pub fn pd(&self) -> u32 {
         self.0.get_be24(QPC_PD)
+    }
+
+    /// Whether it may use the reserved L_Key, which is all memory.
+    pub fn reserved_key_enabled(&self) -> bool {
+        self.0.get_u8(QPC_RLKEY_ROCE_MODE) & RLKEY != 0
     }
 
     /// The UAR page its doorbell must come from.

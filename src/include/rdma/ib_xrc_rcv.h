@@ -40,6 +40,7 @@ typedef void (*xrc_rcv_handler)(const struct xrc_rcv_event *event, void *context
  *	%XRC_RCV_ATTR_QP_ALLOC_ATTR; may be NULL. As for all kernel users of
  *	ib_modify_qp(), a RoCE address vector has to be resolved. qedr modifies XRC
  *	target QPs for processes only: there any attribute fails with EOPNOTSUPP.
+ *	So it does on mlx4 if @xrcd has an inode, see xrc_rcv_modify_qp().
  * @attr_mask: which attributes are given
  * @handler: told of events; may be NULL
  * @context: for @handler
@@ -54,7 +55,8 @@ struct xrc_rcv_init_attr {
 
 /*
  * The caller keeps @xrcd open for the length of each call. All may sleep. The QP
- * is charged to the current process: its user, and its cgroup.
+ * is charged to the current process: its user, and its cgroup. EINTR if the
+ * current thread was killed while it waited for others that modify or query the QP.
  */
 
 /**
@@ -99,7 +101,11 @@ u32 xrc_rcv_qpn(const struct xrc_rcv_registration *registration);
  * @attr: as for ib_modify_qp()
  * @attr_mask: which attributes are given
  *
- * Return: 0, EOPNOTSUPP if the provider is qedr, otherwise as
+ * mlx4 lets a QP that the kernel takes from RESET to INIT use the reserved L_Key,
+ * and with it whoever posts to the SRQs of the domain. So that is left to processes
+ * where @xrcd has an inode.
+ *
+ * Return: 0, EOPNOTSUPP if the provider is qedr, or mlx4 as above, otherwise as
  * %XRC_RCV_METHOD_QP_MODIFY.
  */
 int xrc_rcv_modify_qp(struct ib_xrcd *xrcd, u32 qpn, const struct ib_qp_attr *attr,
