@@ -402,12 +402,17 @@ int xrc_rcv_inode_is_private(const struct inode *inode)
 	return 0;
 }
 
-/* How the domain's file was opened is not known any more: who asks counts. */
+/*
+ * How the domain's file was opened, and through which mount, is not known any more:
+ * who asks counts, without that mount's mapping of ids. Why it may not write (a file
+ * system that is read-only, a file that is immutable) does not matter.
+ */
 int xrc_rcv_inode_may_write(struct inode *inode)
 {
-	if (!inode || inode_owner_or_capable(&nop_mnt_idmap, inode))
+	if (!inode || inode_owner_or_capable(&nop_mnt_idmap, inode) ||
+	    !inode_permission(&nop_mnt_idmap, inode, MAY_WRITE))
 		return 0;
-	return inode_permission(&nop_mnt_idmap, inode, MAY_WRITE);
+	return -EACCES;
 }
 
 void xrc_rcv_task_comm(char comm[TASK_COMM_LEN])
