@@ -382,21 +382,38 @@ void xrc_rcv_rdmacg_uncharge(struct rdma_cgroup *cg, struct ib_device *ibdev)
 /*
  * A domain is shared by all who can open its inode. Devices, directories and what
  * the kernel itself makes files of are there for everybody, and all descriptors of
- * a kind may have one and the same anonymous inode.
+ * a kind may have one and the same anonymous inode. Of the file systems that are
+ * mounted by the kernel only, that of memfds has files which a process makes.
  */
 int xrc_rcv_inode_is_private(const struct inode *inode)
 {
+	const struct super_block *sb;
+
 	if (!inode)
 		return 0;
 	if (!S_ISREG(inode->i_mode) || IS_ANON_FILE(inode))
 		return -EPERM;
-	switch (inode->i_sb->s_magic) {
-	case PROC_SUPER_MAGIC:
-	case SYSFS_MAGIC:
-	case DEBUGFS_MAGIC:
-	case TRACEFS_MAGIC:
+
+	sb = inode->i_sb;
+	if ((sb->s_flags & SB_NOUSER) && sb->s_magic != TMPFS_MAGIC)
+		return -EPERM;
+	switch (sb->s_magic) {
+	case BINFMTFS_MAGIC:
+	case BPF_FS_MAGIC:
 	case CGROUP_SUPER_MAGIC:
 	case CGROUP2_SUPER_MAGIC:
+	case CONFIGFS_MAGIC:
+	case DEBUGFS_MAGIC:
+	case EFIVARFS_MAGIC:
+	case NSFS_MAGIC:
+	case PROC_SUPER_MAGIC:
+	case PSTOREFS_MAGIC:
+	case RDTGROUP_SUPER_MAGIC:
+	case SECURITYFS_MAGIC:
+	case SELINUX_MAGIC:
+	case SMACK_MAGIC:
+	case SYSFS_MAGIC:
+	case TRACEFS_MAGIC:
 		return -EPERM;
 	}
 	return 0;

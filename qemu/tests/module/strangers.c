@@ -217,7 +217,7 @@ static int alloc_in(const char *path, int mode, uint32_t flags)
 static int common_inodes(void *argument)
 {
 	static const char *const common[] = {
-		"/", "/tmp", "/dev/null", "/proc/version", "/proc/self/status",
+		"/", "/tmp", "/dev/null", "/proc/version", "/proc/self/ns/net",
 		"/sys/kernel/uevent_seqnum",
 	};
 	int epoll = epoll_create1(EPOLL_CLOEXEC), memory = memfd_create("domain", MFD_CLOEXEC);
