@@ -139,6 +139,18 @@ static int query(void)
 	return rcv_query(member.domain, mine.qp_num, NULL, NULL);
 }
 
+static int list(void)
+{
+	struct xrc_rcv_qp_info info;
+	uint32_t count = 1;
+	int result = rcv_list(member.domain, mine.qp_num - 1, &info, &count, NULL);
+
+	if (result)
+		return result;
+	CHECK(count == 1 && info.qpn == mine.qp_num);
+	return 0;
+}
+
 static int unreg(void)
 {
 	return rcv_unreg(&mine);
@@ -188,6 +200,7 @@ static const struct call_ {
 	{ "MODIFY from SQD", in_sqd, back_to_rts, "SQD2RTS_QP", IBV_QPS_SQD },
 	{ "MODIFY to ERR", in_rtr, to_error, "2ERR_QP", IBV_QPS_RTR },
 	{ "QUERY", in_rtr, query, "QUERY_QP", IBV_QPS_RTR },
+	{ "QUERY_DOMAIN", in_rtr, list, "QUERY_QP", IBV_QPS_RTR },
 	{ "ALLOC in INIT that takes the device's memory", at_the_end_of_a_page, alloc_in_init,
 	  "RST2INIT_QP", NO_QP },
 };
@@ -209,6 +222,18 @@ static uint32_t total(void)
 	uint32_t count = 0, total = 0;
 
 	return rcv_list(member.domain, 0, NULL, &count, &total) ? UINT32_MAX : total;
+}
+
+/* Who reads of many QPs must not keep the device busy. */
+static int debugfs_asks_nothing(void *argument)
+{
+	(void)argument;
+	CHECK(!in_rtr());
+	model_reset_counts();
+	CHECK(count_listed("qps") == total());
+	CHECK(!model_count("QUERY_QP"));
+	CHECK(!query() && model_count("QUERY_QP") == 1);
+	return unreg();
 }
 
 static int state(void)
@@ -440,7 +465,7 @@ int main(void)
 	char text[96];
 
 	model_or_skip("commands that fail");
-	ktap_start("every firmware command fails once", CALLS + FATALITIES + 2);
+	ktap_start("every firmware command fails once", CALLS + FATALITIES + 3);
 	before = count_objects();
 	qps = model_qps();
 	nobody = peer = share(sizeof(*peer));
@@ -454,6 +479,7 @@ int main(void)
 		ktap_result(DO(a, sweep_all, index), calls[i].name);
 	}
 	ktap_result(DO(a, has_no_reserved_key, NULL), "no QP may use the reserved L_Key");
+	ktap_result(DO(a, debugfs_asks_nothing, NULL), "debugfs asks the device nothing");
 	actor_exit(&a);
 	ktap_result(counts_return_to(&before, 10) && model_qps() == qps, "nothing is left");
 	for (i = 0; i < FATALITIES; i++) {
