@@ -116,6 +116,19 @@ unsigned long model_count(const char *name)
 	return found ? strtoul(found, NULL, 10) : 0;
 }
 
+unsigned long model_commands(const char *name)
+{
+	unsigned long commands = 0;
+	const char *counts;
+
+	ask("{\"op\":\"status\"}\n");
+	/* {"status": how often, …} */
+	for (counts = find(name); counts && *counts && *counts != '}'; counts++)
+		if (*counts == ':')
+			commands += strtoul(counts + 1, NULL, 10);
+	return commands;
+}
+
 unsigned long model_qps(void)
 {
 	const char *objects;

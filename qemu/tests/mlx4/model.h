@@ -16,6 +16,8 @@ void model_or_skip(const char *name);
 
 /* Numbers the model counts, by their names in `vmlx4ctl status`. */
 unsigned long model_count(const char *name);
+/* How often the driver gave a command since the counts were reset. */
+unsigned long model_commands(const char *name);
 /* The QPs it has, whatever their state. */
 unsigned long model_qps(void);
 /* Whether a QP may use the reserved L_Key, with which a WQE names bus addresses. */

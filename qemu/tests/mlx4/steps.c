@@ -231,8 +231,8 @@ static int debugfs_asks_nothing(void *argument)
 	CHECK(!in_rtr());
 	model_reset_counts();
 	CHECK(count_listed("qps") == total());
-	CHECK(!model_count("QUERY_QP"));
-	CHECK(!query() && model_count("QUERY_QP") == 1);
+	CHECK(!model_commands("QUERY_QP"));
+	CHECK(!query() && model_commands("QUERY_QP") == 1);
 	return unreg();
 }
 

@@ -73,7 +73,12 @@ impl Measurement {
         unit: &'static str,
         rounds: &[(f64, f64)],
     ) -> Measurement {
-        let ratios: Vec<f64> = rounds.iter().map(|(ours, theirs)| ours / theirs).collect();
+        // A figure of 0 has none.
+        let ratios: Vec<f64> = rounds
+            .iter()
+            .map(|(ours, theirs)| ours / theirs)
+            .filter(|ratio| ratio.is_finite())
+            .collect();
         Measurement {
             measurement,
             n,
@@ -81,7 +86,7 @@ impl Measurement {
             rounds: rounds.len(),
             ib_xrc_rcv: median(rounds.iter().map(|round| round.0)),
             mainline: Some(median(rounds.iter().map(|round| round.1))),
-            ratio: Some(median(ratios.iter().copied())),
+            ratio: (!ratios.is_empty()).then(|| median(ratios.iter().copied())),
             ratios,
             told: None,
         }
