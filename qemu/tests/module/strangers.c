@@ -125,7 +125,7 @@ static void *ask_for_nobody(void *argument)
 		asking++;
 		result = rcv_modify(member.domain, owned->qp_num, &attr);
 	} while (result == -ETIMEDOUT || result == -EHOSTUNREACH || result == -ENETUNREACH);
-	/* Until the QP or the device is gone. */
+	/* Until the QP is gone. */
 	return NULL;
 }
 
@@ -324,23 +324,6 @@ static bool nobody_waits(void)
 	return at_once("the stranger's end after SIGKILL", start) && right;
 }
 
-static bool device_goes(void)
-{
-	static const uid_t user = STRANGER;
-	uint64_t start;
-	bool right;
-
-	right = owner_starts() && stranger_starts() && DO(stranger, become, (void *)&user) &&
-		DO(stranger, attack, NULL);
-	start = now_ns();
-	device_remove();
-	right = at_once("the device's removal", start) && right;
-	actor_kill(&owner);
-	actor_kill(&stranger);
-	device_add();
-	return right;
-}
-
 static bool by_default(void)
 {
 	unsigned int domain = get("max_qps_per_domain"), user = get("max_qps_per_user"),
@@ -405,7 +388,7 @@ int main(void)
 {
 	bool right;
 
-	ktap_start("strangers", 9);
+	ktap_start("strangers", 8);
 	before = count_objects();
 	owned = membership_new(DOMAIN_FILE, 0, 0);
 	joined = membership_new(DOMAIN_FILE, 0, 0);
@@ -414,7 +397,6 @@ int main(void)
 		err(1, DOMAIN_FILE);
 
 	ktap_result(nobody_waits(), "nobody waits for an address that a stranger asks for");
-	ktap_result(device_goes(), "nor does the device that is removed");
 	ktap_result(by_default(), "there are limits by default");
 	ktap_result(registrations(), "so many registrations with a QP");
 	ktap_result(succeeds_as_stranger(common_inodes), "no QPs where everybody has the inode");
