@@ -8,7 +8,7 @@
 //!
 //! Its lock makes finding a QP and registering with it, and being the last to leave and taking
 //! the QP out, one step each. So nobody ever registers with a QP that is about to be destroyed.
-//! No verb is called with the lock held.
+//! No verb is called with the lock held, and nothing is allocated.
 
 use crate::{
     announce,
@@ -58,6 +58,10 @@ use kernel::{
         RBTreeNodeReservation, //
     },
     sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         Arc,
         Mutex, //
     }, //
@@ -178,7 +182,7 @@ impl Domain {
         )?;
 
         // The first event can come as soon as the QP can receive.
-        qp.fan_out().add(registration.clone())?;
+        qp.fan_out().reserve()?.take(registration.clone())?;
         qp.set_up(wish.creation, &mut wish.attributes, wish.request.as_ref())?;
 
         Ok(NewQp {
@@ -208,6 +212,7 @@ impl Domain {
         seat: Option<Seat>,
     ) -> Result<KBox<Membership>> {
         let room: KBox<MaybeUninit<Membership>> = KBox::new_uninit(GFP_KERNEL_ACCOUNT)?;
+        let place = qp.fan_out().reserve()?;
         let qps = self.qps.lock();
         let qp = qps
             .get(qp.number())
@@ -220,7 +225,7 @@ impl Domain {
                 return Err(EEXIST);
             }
         }
-        qp.fan_out().add(registration.clone())?;
+        place.take(registration.clone())?;
         announce::registered(&qp, &registration);
         drop(qps);
 
@@ -400,13 +405,9 @@ impl Membership {
 #[pin_data]
 pub(crate) struct Domains {
     queue: Arc<UnboundQueue>,
+    last_number: Atomic<u32>,
     #[pin]
-    table: Mutex<Table>,
-}
-
-struct Table {
-    domains: RBTree<XrcdId, Arc<Domain>>,
-    last_number: u32,
+    table: Mutex<RBTree<XrcdId, Arc<Domain>>>,
 }
 
 impl Domains {
@@ -417,13 +418,8 @@ impl Domains {
         Arc::pin_init(
             pin_init!(Self {
                 queue,
-                table <- new_mutex!(
-                    Table {
-                        domains: RBTree::new(),
-                        last_number: 0,
-                    },
-                    "Domains::table"
-                ),
+                last_number: Atomic::new(0),
+                table <- new_mutex!(RBTree::new(), "Domains::table"),
             }),
             GFP_KERNEL,
         )
@@ -431,7 +427,7 @@ impl Domains {
 
     /// The domain of an open XRCD, if it has or had QPs.
     pub(crate) fn get(&self, xrcd: &Xrcd) -> Option<Arc<Domain>> {
-        self.table.lock().domains.get(&xrcd.id()).cloned()
+        self.table.lock().get(&xrcd.id()).cloned()
     }
 
     /// The domain of an open XRCD.
@@ -440,19 +436,17 @@ impl Domains {
             return Ok(domain);
         }
 
+        // Of two who make it at once, the second drops its own, and a number.
+        let room = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
+        let number = self.last_number.fetch_add(1, Relaxed).wrapping_add(1);
+        let domain = Domain::new(number, self.queue.clone())?;
         let mut table = self.table.lock();
 
-        if let Some(domain) = table.domains.get(&xrcd.id()) {
+        if let Some(domain) = table.get(&xrcd.id()) {
             return Ok(domain.clone());
         }
-
-        let number = table.last_number.wrapping_add(1);
-        let domain = Domain::new(number, self.queue.clone())?;
-
-        table
-            .domains
-            .try_create_and_insert(xrcd.id(), domain.clone(), GFP_KERNEL_ACCOUNT)?;
-        table.last_number = number;
+        table.insert(room.into_node(xrcd.id(), domain.clone()));
+        drop(table);
         Ok(domain)
     }
 
@@ -463,11 +457,11 @@ impl Domains {
         loop {
             let wanted = {
                 let table = self.table.lock();
-                let wanted = table.domains.iter().count();
+                let wanted = table.iter().count();
 
                 // More domains appeared meanwhile than there is room for.
                 if wanted <= list.capacity() {
-                    for domain in table.domains.values() {
+                    for domain in table.values() {
                         list.push_within_capacity(domain.clone())?;
                     }
                     break;
@@ -488,7 +482,7 @@ impl Domains {
 
     /// The device goes: so do all QPs.
     pub(crate) fn close_all(&self) {
-        let mut domains = replace(&mut self.table.lock().domains, RBTree::new());
+        let mut domains = replace(&mut *self.table.lock(), RBTree::new());
 
         while let Some(cursor) = domains.cursor_front_mut() {
             let (_, node) = cursor.remove_current();
@@ -500,7 +494,7 @@ impl Domains {
 
     /// The XRCD is closed for the last time: its QPs go.
     pub(crate) fn close(&self, xrcd: &Xrcd) {
-        let domain = self.table.lock().domains.remove(&xrcd.id());
+        let domain = self.table.lock().remove(&xrcd.id());
 
         if let Some(domain) = domain {
             domain.close();

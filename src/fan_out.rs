@@ -4,9 +4,9 @@
 //!
 //! Owned by the QP and, as the context of its events, by the verbs object. An event comes in any
 //! context, with interrupts disabled and locks of the provider held. So the list has a lock that
-//! may be taken there; inside it, only that of one event channel at a time is taken. Additions
-//! happen under the domain's lock, one at a time, and make room before they take this one:
-//! nothing is allocated or freed with it held. The list is ordered, so that it is searched and not
+//! may be taken there; inside it, only that of one event channel at a time is taken. Who adds a
+//! registration reserves a place before taking any lock: nothing is allocated or freed with this one
+//! held, nor with the domain's. The list is ordered, so that it is searched and not
 //! walked; only an event is for all, whose number [`limits`] bounds.
 //!
 //! What the QP was last seen to be is kept here as well, for those who must not ask the device.
@@ -32,7 +32,7 @@ use crate::{
     },
     registration::Registration, //
 };
-use core::mem::replace;
+use core::mem::swap;
 use kernel::{
     prelude::*,
     sync::{
@@ -53,13 +53,22 @@ pub(crate) struct FanOut {
     events: Atomic<i64>,
     state: Atomic<u32>,
     destination: Atomic<u32>,
-    /// In the order of [`place`].
     #[pin]
-    registrations: SpinLockIrq<KVVec<Arc<Registration>>>,
+    registrations: SpinLockIrq<Registrations>,
 }
 
+/// There is room for the list and what is reserved.
+struct Registrations {
+    /// In the order of [`key`].
+    list: KVVec<Arc<Registration>>,
+    reserved: usize,
+}
+
+/// Room for a registration more.
+pub(crate) struct Place<'a>(&'a FanOut);
+
 /// Orders registrations: by their files, those of the kernel first.
-fn place(registration: &Arc<Registration>) -> (Option<FileId>, *const Registration) {
+fn key(registration: &Arc<Registration>) -> (Option<FileId>, *const Registration) {
     (registration.file(), Arc::as_ptr(registration))
 }
 
@@ -73,7 +82,13 @@ impl FanOut {
                 events: Atomic::new(0),
                 state: Atomic::new(State::Reset as u32),
                 destination: Atomic::new(0),
-                registrations <- new_spinlock_irq!(KVVec::new(), "FanOut::registrations"),
+                registrations <- new_spinlock_irq!(
+                    Registrations {
+                        list: KVVec::new(),
+                        reserved: 0,
+                    },
+                    "FanOut::registrations"
+                ),
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -81,7 +96,7 @@ impl FanOut {
 
     /// How many registrations there are.
     pub(crate) fn len(&self) -> usize {
-        self.registrations.lock().len()
+        self.registrations.lock().list.len()
     }
 
     /// Whether nobody is registered.
@@ -124,47 +139,37 @@ impl FanOut {
         self.domain
     }
 
-    /// Adds a registration, if the limit allows it. The caller sees to it that only one is added at
-    /// a time.
-    pub(crate) fn add(&self, registration: Arc<Registration>) -> Result {
-        let (len, capacity) = {
-            let registrations = self.registrations.lock();
+    /// Makes room for a registration more.
+    pub(crate) fn reserve(&self) -> Result<Place<'_>> {
+        let mut bigger = KVVec::new();
 
-            (registrations.len(), registrations.capacity())
-        };
-
-        limits::another_registration(len)?;
-        if len == capacity {
-            let capacity = len.checked_mul(2).ok_or(ENOMEM)?.max(4);
-            let mut bigger = KVVec::with_capacity(capacity, GFP_KERNEL_ACCOUNT)?;
+        loop {
             let mut registrations = self.registrations.lock();
+            let wanted = registrations.list.len() + registrations.reserved + 1;
 
-            for old in registrations.drain_all() {
-                bigger.push_within_capacity(old)?;
+            if wanted > registrations.list.capacity() && wanted <= bigger.capacity() {
+                for registration in registrations.list.drain_all() {
+                    bigger.push_within_capacity(registration)?;
+                }
+                swap(&mut registrations.list, &mut bigger);
             }
-
-            let old = replace(&mut *registrations, bigger);
-
+            if wanted <= registrations.list.capacity() {
+                registrations.reserved += 1;
+                drop(registrations);
+                return Ok(Place(self));
+            }
             drop(registrations);
-            drop(old);
+            bigger = KVVec::with_capacity(wanted.next_power_of_two().max(4), GFP_KERNEL_ACCOUNT)?;
         }
-
-        let mut registrations = self.registrations.lock();
-        let place_of_new = place(&registration);
-        let index = registrations.partition_point(|other| place(other) < place_of_new);
-
-        // There is room: only additions use it up.
-        registrations
-            .insert_within_capacity(index, registration)
-            .map_err(|_| ENOMEM)
     }
 
     /// Removes a registration. It gets no event after this returns.
     pub(crate) fn remove(&self, registration: &Arc<Registration>) {
         let mut registrations = self.registrations.lock();
         let removed = registrations
-            .binary_search_by_key(&place(registration), place)
-            .map(|index| registrations.remove(index));
+            .list
+            .binary_search_by_key(&key(registration), key)
+            .map(|index| registrations.list.remove(index));
 
         drop(registrations);
         drop(removed);
@@ -176,13 +181,14 @@ impl FanOut {
 
         self.registrations
             .lock()
+            .list
             .iter()
             .any(|registration| predicate(registration))
     }
 
     /// Whether a uverbs file is registered.
     pub(crate) fn has(&self, file: FileId) -> bool {
-        let registrations = self.registrations.lock();
+        let registrations = &self.registrations.lock().list;
         let index = registrations.partition_point(|other| other.file() < Some(file));
 
         registrations
@@ -196,8 +202,8 @@ impl FanOut {
             let mut snapshot = KVVec::with_capacity(self.len(), GFP_KERNEL)?;
             let registrations = self.registrations.lock();
 
-            if registrations.len() <= snapshot.capacity() {
-                for registration in registrations.iter() {
+            if registrations.list.len() <= snapshot.capacity() {
+                for registration in registrations.list.iter() {
                     snapshot.push_within_capacity(registration.clone())?;
                 }
                 drop(registrations);
@@ -215,9 +221,36 @@ impl FanOut {
     fn deliver(&self, event: &Event) -> usize {
         self.registrations
             .lock()
+            .list
             .iter()
             .filter(|registration| registration.deliver(event))
             .count()
+    }
+}
+
+impl Place<'_> {
+    /// Adds a registration, if the limit allows it. The caller sees to it that only one is added at
+    /// a time.
+    pub(crate) fn take(self, registration: Arc<Registration>) -> Result {
+        limits::another_registration(self.0.len())?;
+
+        let mut registrations = self.0.registrations.lock();
+        let key_of_new = key(&registration);
+        let index = registrations
+            .list
+            .partition_point(|other| key(other) < key_of_new);
+
+        // There is room: it was reserved.
+        registrations
+            .list
+            .insert_within_capacity(index, registration)
+            .map_err(|_| ENOMEM)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.registrations.lock().reserved -= 1;
     }
 }
 

@@ -18,7 +18,10 @@ use crate::{
 use kernel::{
     new_mutex,
     prelude::*,
-    rbtree::RBTree,
+    rbtree::{
+        RBTree,
+        RBTreeNodeReservation, //
+    },
     sync::{
         Arc,
         Mutex, //
@@ -57,24 +60,27 @@ impl Files {
 
     /// Adds a registration of a file.
     pub(crate) fn enter(self: &Arc<Self>, file: FileId) -> Result<Seat> {
+        let room = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
+        let nobody = Population::new()?;
         let mut table = self.table.lock();
-
-        if table.get(&file).is_none() {
+        let departing = if let Some(entry) = table.get_mut(&file) {
+            entry.seats += 1;
+            entry.departing.clone()
+        } else {
             let new = File {
-                seats: 0,
-                departing: Population::new()?,
+                seats: 1,
+                departing: nobody.clone(),
             };
 
-            table.try_create_and_insert(file, new, GFP_KERNEL_ACCOUNT)?;
-        }
+            table.insert(room.into_node(file, new));
+            nobody
+        };
 
-        let entry = table.get_mut(&file).ok_or(ENOMEM)?;
-
-        entry.seats += 1;
+        drop(table);
         Ok(Seat {
             files: self.clone(),
             file,
-            departing: entry.departing.clone(),
+            departing,
         })
     }
 }

@@ -15,6 +15,10 @@ use kernel::{
     new_condvar,
     new_mutex,
     prelude::*,
+    rbtree::{
+        RBTree,
+        RBTreeNodeReservation, //
+    },
     sync::{
         global_lock,
         Arc,
@@ -122,14 +126,11 @@ impl Drop for Inhabitant {
 
 global_lock! {
     // SAFETY: `init` is called before anything else of the module runs.
-    unsafe(uninit) static USERS: Mutex<KVec<User>> = KVec::new();
+    unsafe(uninit) static USERS: Mutex<Option<Users>> = None;
 }
 
-/// A user with QPs. Users without are not in the list, which is ordered by `uid`.
-struct User {
-    uid: u32,
-    qps: u32,
-}
+/// How many QPs each user has, by `uid`. Users without are not in it.
+type Users = RBTree<u32, u32>;
 
 /// A QP that a user has created, until dropped.
 pub(crate) struct UserShare {
@@ -150,23 +151,15 @@ impl UserShare {
     /// Takes a share of the current user, if the limit on users allows it.
     pub(crate) fn take() -> Result<Self> {
         let uid = xrc_rcv_answering_uid();
-        let mut users = USERS.lock();
+        let room = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
+        let mut guard = USERS.lock();
+        let users = guard.get_or_insert_with(RBTree::new);
         let take = |used| take_one(used, per_user(), may_exceed);
 
-        match users.binary_search_by_key(&uid, |user| user.uid) {
-            Ok(index) => {
-                let qps = take(users[index].qps)?;
-
-                users[index].qps = qps;
-            }
-            Err(index) => {
-                let user = User { uid, qps: take(0)? };
-
-                users.reserve(1, GFP_KERNEL)?;
-                if users.insert_within_capacity(index, user).is_err() {
-                    return Err(ENOMEM);
-                }
-            }
+        if let Some(qps) = users.get_mut(&uid) {
+            *qps = take(*qps)?;
+        } else {
+            users.insert(room.into_node(uid, take(0)?));
         }
         Ok(Self { uid })
     }
@@ -174,17 +167,16 @@ impl UserShare {
 
 impl Drop for UserShare {
     fn drop(&mut self) {
-        let mut users = USERS.lock();
-        let Ok(index) = users.binary_search_by_key(&self.uid, |user| user.uid) else {
+        let mut guard = USERS.lock();
+        let Some(users) = guard.as_mut() else {
             return;
         };
 
-        users[index].qps = users[index].qps.saturating_sub(1);
-        if users[index].qps == 0 {
-            let _ = users.remove(index);
-        }
-        if users.is_empty() {
-            *users = KVec::new();
+        if let Some(qps) = users.get_mut(&self.uid) {
+            *qps = qps.saturating_sub(1);
+            if *qps == 0 {
+                users.remove(&self.uid);
+            }
         }
     }
 }
