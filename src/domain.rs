@@ -72,8 +72,8 @@ use kernel::{
 pub(crate) struct Domain {
     number: u32,
     population: Arc<Population>,
-    /// Where QPs are destroyed at the same time: each takes a command or more of the device, and
-    /// there can be thousands.
+    /// Helps who closes the domain, so that QPs are destroyed at the same time: each takes a command
+    /// or more of the device, and there can be thousands.
     queue: Arc<UnboundQueue>,
     #[pin]
     qps: Mutex<Qps>,
@@ -303,16 +303,19 @@ impl Domain {
         }
     }
 
-    /// Destroys all its QPs, at the same time. Nobody can be creating one.
+    /// Destroys all its QPs, with the help of the workqueue. Nobody can be creating one.
     fn close(&self) {
         let mut qps = replace(&mut *self.qps.lock(), Qps::new()).tree;
 
-        while let Some(cursor) = qps.cursor_front_mut() {
+        for qp in qps.values() {
+            announce::destroyed(qp);
+            qp.clone().help_to_destroy(&self.queue);
+        }
+        // The workqueue begins at the other end.
+        while let Some(cursor) = qps.cursor_back_mut() {
             let (_, node) = cursor.remove_current();
-            let (_, qp) = node.to_key_value();
 
-            announce::destroyed(&qp);
-            qp.destroy_later(&self.queue, None);
+            node.to_key_value().1.destroy();
         }
         // Also for those that their last holder is destroying: the domain must not go before its
         // QPs.
@@ -358,43 +361,40 @@ impl Membership {
 
     /// Gives the registration up. The last one out destroys the QP, if that is its lifetime.
     ///
-    /// When a file goes with all that it has, its last registration waits for all QPs.
+    /// When a file goes with all that it has, the end of its last registration destroys all QPs.
     pub(crate) fn leave(self: KBox<Self>, why: Removal) {
-        let number = self.qp.number();
+        let Self {
+            domain,
+            qp,
+            registration,
+            seat,
+        } = KBox::into_inner(self);
+        let number = qp.number();
         let last = {
-            let mut qps = self.domain.qps.lock();
-            let fan_out = self.qp.fan_out();
+            let mut qps = domain.qps.lock();
+            let fan_out = qp.fan_out();
 
-            fan_out.remove(&self.registration);
-            announce::unregistered(&self.qp, &self.registration);
+            fan_out.remove(&registration);
+            announce::unregistered(&qp, &registration);
 
-            let in_domain = qps.get(number).is_some_and(|qp| Arc::ptr_eq(qp, &self.qp));
+            let in_domain = qps.get(number).is_some_and(|found| Arc::ptr_eq(found, &qp));
             let unneeded =
-                self.qp.lifetime() == Lifetime::Registrations && fan_out.is_empty() && in_domain;
+                qp.lifetime() == Lifetime::Registrations && fan_out.is_empty() && in_domain;
 
             if unneeded {
                 qps.remove(number);
-                announce::destroyed(&self.qp);
+                announce::destroyed(&qp);
             }
             unneeded
         };
 
-        self.registration.end(number, why);
-
-        let Some(seat) = self.seat.as_ref().filter(|_| why != Removal::Destroyed) else {
-            if last {
-                self.qp.destroy();
+        registration.end(number, why);
+        match seat {
+            Some(seat) if why != Removal::Destroyed => {
+                seat.vacate(last.then_some(&qp), &domain.queue);
             }
-            return;
-        };
-
-        if last {
-            let departing = seat.departing().add(0).ok();
-
-            self.qp.clone().destroy_later(&self.domain.queue, departing);
-        }
-        if seat.is_last() {
-            seat.departing().wait_until_none();
+            _ if last => qp.destroy(),
+            _ => (),
         }
     }
 }

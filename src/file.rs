@@ -4,18 +4,26 @@
 //!
 //! When a file is closed, or loses its device, uverbs takes its handles away one after the other.
 //! Each may be the last registration of a QP, and destroying a QP takes commands of the device.
-//! So the QPs are destroyed by a workqueue, at the same time, and only the end of the file's last
-//! handle waits for them: what the file held is gone when it is closed, but a process that held
-//! thousands of QPs does not wait for one after the other.
+//! So the QPs are kept until the file's last handle, whose end destroys them, helped by a
+//! workqueue: what the file held is gone when it is closed, but a process that held thousands of
+//! QPs does not destroy one after the other, and one that held few does not wait for the queue.
 //!
-//! A file is known from its first registration to its last. The lock is held for no longer than
-//! to count.
+//! A file is known from its first registration to its last. Nothing is allocated, and no QP
+//! destroyed, with the lock held.
 
 use crate::{
-    limits::Population,
-    rdma::uverbs::FileId, //
+    rdma::{
+        uverbs::FileId,
+        workqueue::UnboundQueue, //
+    },
+    receive_qp::ReceiveQp, //
 };
+use core::mem::take;
 use kernel::{
+    list::{
+        List,
+        ListArc, //
+    },
     new_mutex,
     prelude::*,
     rbtree::{
@@ -37,14 +45,14 @@ pub(crate) struct Files {
 
 struct File {
     seats: usize,
-    departing: Arc<Population>,
+    /// What is to be destroyed before the file is closed.
+    departing: List<ReceiveQp>,
 }
 
 /// A file's having one registration more, until dropped.
 pub(crate) struct Seat {
     files: Arc<Files>,
     file: FileId,
-    departing: Arc<Population>,
 }
 
 impl Files {
@@ -61,41 +69,54 @@ impl Files {
     /// Adds a registration of a file.
     pub(crate) fn enter(self: &Arc<Self>, file: FileId) -> Result<Seat> {
         let room = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
-        let nobody = Population::new()?;
         let mut table = self.table.lock();
-        let departing = if let Some(entry) = table.get_mut(&file) {
+
+        if let Some(entry) = table.get_mut(&file) {
             entry.seats += 1;
-            entry.departing.clone()
         } else {
             let new = File {
                 seats: 1,
-                departing: nobody.clone(),
+                departing: List::new(),
             };
 
             table.insert(room.into_node(file, new));
-            nobody
-        };
-
+        }
         drop(table);
         Ok(Seat {
             files: self.clone(),
             file,
-            departing,
         })
     }
 }
 
 impl Seat {
-    /// The QPs that are being destroyed because the file goes.
-    pub(crate) fn departing(&self) -> &Arc<Population> {
-        &self.departing
-    }
+    /// The file is being closed. A QP that it was the last to be registered with is to be
+    /// destroyed: by the file's last seat, which destroys all there are, or by the workqueue.
+    pub(crate) fn vacate(self, last_of: Option<&Arc<ReceiveQp>>, queue: &UnboundQueue) {
+        let mut table = self.files.table.lock();
+        let Some(file) = table.get_mut(&self.file) else {
+            return;
+        };
 
-    /// Whether it is the file's last.
-    pub(crate) fn is_last(&self) -> bool {
-        let table = self.files.table.lock();
+        // It is taken out of its domain once, so it is in no list.
+        if let Some(qp) = last_of.and_then(|qp| ListArc::try_from_arc_or_drop(qp.clone())) {
+            file.departing.push_back(qp);
+        }
+        if file.seats > 1 {
+            drop(table);
+            if let Some(qp) = last_of {
+                qp.clone().help_to_destroy(queue);
+            }
+            return;
+        }
 
-        table.get(&self.file).is_none_or(|file| file.seats == 1)
+        let mut departing = take(&mut file.departing);
+
+        drop(table);
+        // The workqueue begins at the other end.
+        while let Some(qp) = departing.pop_back() {
+            qp.destroy();
+        }
     }
 }
 

@@ -71,8 +71,7 @@ fn take_one(used: u32, limit: u32, may_exceed: impl FnOnce() -> bool) -> Result<
     Ok(taken)
 }
 
-/// Counts QPs, until after they are destroyed: those of a domain, from before they are created,
-/// and those that a file leaves behind.
+/// Counts the QPs of a domain, from before they are created until after they are destroyed.
 #[pin_data]
 pub(crate) struct Population {
     #[pin]

@@ -7,6 +7,9 @@
 //! whoever still has references. Verbs are called one at a time: providers serialise what they do to
 //! a QP, and ib_core does not serialise all that it does itself. Whoever waits for its turn can be
 //! killed, and no address is resolved in it. Event handlers do not wait for it.
+//!
+//! Destroying it is the last turn. Of several callers of [`ReceiveQp::destroy`], the first destroys
+//! the QP, and the others return when it is destroyed.
 
 use crate::{
     attributes::{
@@ -43,7 +46,13 @@ use crate::{
     uapi, //
 };
 use kernel::{
-    new_mutex,
+    list::{
+        impl_list_arc_safe,
+        impl_list_item,
+        AtomicTracker,
+        ListLinks,
+        TryNewListArc, //
+    },
     prelude::*,
     sync::{
         atomic::{
@@ -51,8 +60,7 @@ use kernel::{
             Atomic,
             Release, //
         },
-        Arc,
-        Mutex, //
+        Arc, //
     },
     workqueue::{
         impl_has_work,
@@ -100,11 +108,13 @@ pub(crate) struct ReceiveQp {
     /// `None` once it is destroyed.
     #[pin]
     verbs: KillableMutex<Option<Verbs>>,
-    /// Who waits for the QP to be destroyed, but not for it alone.
-    #[pin]
-    departing: Mutex<Option<Inhabitant>>,
     #[pin]
     destruction: Work<Self>,
+    /// In the list of the file that is closed.
+    #[pin]
+    links: ListLinks,
+    #[pin]
+    tracker: AtomicTracker,
 }
 
 /// What there is as long as the QP exists. Goes in this order: what was charged for the QP is
@@ -120,6 +130,18 @@ impl_has_work! {
     impl HasWork<Self> for ReceiveQp { self.destruction }
 }
 
+impl_list_arc_safe! {
+    impl ListArcSafe<0> for ReceiveQp {
+        tracked_by tracker: AtomicTracker;
+    }
+}
+
+impl_list_item! {
+    impl ListItem<0> for ReceiveQp {
+        using ListLinks { self.links };
+    }
+}
+
 impl ReceiveQp {
     /// Wraps a QP in RESET.
     pub(crate) fn new(verbs: Verbs, lifetime: Lifetime, fan_out: Arc<FanOut>) -> Result<Arc<Self>> {
@@ -130,8 +152,9 @@ impl ReceiveQp {
                 fan_out,
                 departed: Atomic::new(false),
                 verbs <- new_killable_mutex!(Some(verbs), "ReceiveQp::verbs"),
-                departing <- new_mutex!(None, "ReceiveQp::departing"),
                 destruction <- new_work!("ReceiveQp::destruction"),
+                links <- ListLinks::new(),
+                tracker <- AtomicTracker::new(),
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -249,36 +272,26 @@ impl ReceiveQp {
     }
 
     /// Destroys it, and tells those who are registered still. It must not be in its domain any
-    /// more.
+    /// more. When this returns, it is destroyed, no matter by whom.
     ///
     /// Of those who are about to call a verb, this waits for the one whose turn it is.
     pub(crate) fn destroy(&self) {
         self.departed.store(true, Release);
 
-        let verbs = self.verbs.lock().take();
+        let mut turn = self.verbs.lock();
 
-        if let Some(verbs) = verbs {
+        if let Some(verbs) = turn.take() {
             let Verbs { qp, .. } = verbs;
 
             drop(qp);
             self.fan_out.gone(self.number);
         }
-
-        let departing = self.departing.lock().take();
-
-        drop(departing);
     }
-}
 
-impl ReceiveQp {
-    /// Has the workqueue destroy it. It must not be in its domain any more.
-    pub(crate) fn destroy_later(
-        self: Arc<Self>,
-        queue: &UnboundQueue,
-        departing: Option<Inhabitant>,
-    ) {
+    /// Has the workqueue destroy it, if the caller does not come to it first. It must not be in
+    /// its domain any more.
+    pub(crate) fn help_to_destroy(self: Arc<Self>, queue: &UnboundQueue) {
         self.departed.store(true, Release);
-        *self.departing.lock() = departing;
         // It is taken out of its domain once, so it is queued once.
         let _ = queue.enqueue(self);
     }

@@ -4,10 +4,11 @@
  * take 300 us: the last ibv_close_xrcd() keeps several of them in the air, and
  * leaves nothing. Beside it, in the same run, what a process does that owns a
  * thousand XRC target QPs by mainline's verbs: ibv_destroy_qp(), one after the
- * other.
+ * other. What others close meanwhile does not wait for the thousand.
  */
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -17,8 +18,9 @@
 #include "model.h"
 
 #define DOMAIN_FILE "/tmp/teardown"
+#define OTHER_FILE "/tmp/teardown-other"
 
-enum { QPS = 1000, COMMAND_US = 300, ROUNDS = 2 };
+enum { QPS = 1000, COMMAND_US = 300, ROUNDS = 2, SLOW_COMMAND_US = 5000 };
 
 static struct ibv_qp *own[QPS];
 
@@ -57,14 +59,14 @@ static int destroy_own(void *argument)
 	return 0;
 }
 
-static int create_receive_qps(uint32_t flags, bool stay)
+static int create_receive_qps(unsigned int count, uint32_t flags, bool stay)
 {
 	struct ib_uverbs_qp_attr attr = attr_connected(&member.node, &measured->peer);
 	struct registration registration;
 	unsigned int i;
 	int result;
 
-	for (i = 0; i < QPS; i++) {
+	for (i = 0; i < count; i++) {
 		result = rcv_alloc(member.domain, flags, &attr, NO_CHANNEL, 0, &registration);
 		if (!result && !stay)
 			result = rcv_unreg(&registration);
@@ -78,13 +80,25 @@ static int create_receive_qps(uint32_t flags, bool stay)
 static int create_domains(void *argument)
 {
 	(void)argument;
-	return create_receive_qps(XRC_RCV_ALLOC_LIFETIME_DOMAIN, false);
+	return create_receive_qps(QPS, XRC_RCV_ALLOC_LIFETIME_DOMAIN, false);
 }
 
 static int create_registered(void *argument)
 {
 	(void)argument;
-	return create_receive_qps(0, true);
+	return create_receive_qps(QPS, 0, true);
+}
+
+static int create_one_of_domain(void *argument)
+{
+	(void)argument;
+	return create_receive_qps(1, XRC_RCV_ALLOC_LIFETIME_DOMAIN, false);
+}
+
+static int create_one_registered(void *argument)
+{
+	(void)argument;
+	return create_receive_qps(1, 0, true);
 }
 
 static int close_domain(void *argument)
@@ -151,6 +165,44 @@ static void come_and_go(struct account *account, const struct counts *before)
 		account->failed = true;
 }
 
+/*
+ * A process with a thousand QPs is killed. While they go, others close a domain
+ * with one QP, and end with one: most of the thousand are there still after that.
+ */
+static bool others_do_not_wait(const struct counts *before)
+{
+	struct membership *membership = membership_new(DOMAIN_FILE, 0, 0);
+	struct membership *other = membership_new(OTHER_FILE, 0, 0);
+	unsigned long qps = model_qps(), there;
+	struct actor owner, closing, ending;
+	bool right;
+
+	actor_start(&owner);
+	actor_start(&closing);
+	actor_start(&ending);
+	right = DO(owner, member_join, membership);
+	measured->peer = (struct path) { .lid = membership->path.lid, .qp_num = 0x40 };
+	right = right && DO(closing, member_join, other) && DO(ending, member_join, membership) &&
+		DO(closing, create_one_of_domain, NULL) &&
+		DO(ending, create_one_registered, NULL) && DO(owner, create_registered, NULL);
+	there = model_qps() - qps;
+	model_latency(SLOW_COMMAND_US);
+	kill(owner.pid, SIGKILL);
+	while (model_qps() - qps > there - 32)
+		usleep(1000);
+	right = right && DO(closing, close_domain, NULL);
+	ktap_note("after another's close %lu of %lu QPs are left", model_qps() - qps, there);
+	actor_kill(&ending);
+	right = right && model_qps() - qps > QPS / 2;
+	ktap_note("after another's end %lu are left", model_qps() - qps);
+	actor_kill(&owner);
+	right = right && there == QPS + 2 && model_qps() == qps;
+	model_clear();
+	actor_exit(&closing);
+	unlink(OTHER_FILE);
+	return right && counts_return_to(before, 5);
+}
+
 /* A quarter more is what a busy host may make of equal times. */
 static bool overlaps(const struct account *account)
 {
@@ -165,17 +217,18 @@ int main(void)
 	unsigned int i;
 
 	model_or_skip("the time of commands");
-	ktap_start("a thousand receive QPs go", 5);
+	ktap_start("a thousand receive QPs go", 6);
 	measured = share(sizeof(*measured));
 	before = count_objects();
 	for (i = 0; i < ROUNDS * ARRAY_SIZE(accounts); i++)
 		come_and_go(&accounts[i % ARRAY_SIZE(accounts)], &before);
-	unlink(DOMAIN_FILE);
 	ktap_result(!serial->failed && serial->in_flight == 1,
 		    "a process destroys its target QPs one after the other");
 	ktap_result(!last_close->failed, "the domain's last close leaves none");
 	ktap_result(overlaps(last_close), "with commands in flight, and no slower than the loop");
 	ktap_result(!killed->failed, "the end of their last process leaves none");
 	ktap_result(overlaps(killed), "with commands in flight, and no slower than the loop");
+	ktap_result(others_do_not_wait(&before), "what others close meanwhile does not wait for them");
+	unlink(DOMAIN_FILE);
 	return ktap_end();
 }
