@@ -4,11 +4,11 @@
  * is there, and whether its client sees devices before ours does.
  *
  * ib_core adds clients to a device in the order in which they registered. A
- * module that is loaded is announced before its initialisation runs, so an
- * ib_uverbs that is announced when our client has registered is behind it. For
- * an announcement before that the answer is that ib_uverbs is first, because
- * nothing tells whether its client registers before ours. Announcements wait
- * while our client registers.
+ * module that is loaded is announced, then appears in sysfs, then its
+ * initialisation runs. So an ib_uverbs that is announced when our client has
+ * registered is behind it, and so is one that is not in sysfs then. For one that
+ * is, the answer is that it came first, because nothing tells whether its client
+ * registered before ours. Announcements wait while our client registers.
  */
 
 #include <linux/kobject.h>
@@ -20,9 +20,14 @@
 
 #define UVERBS "ib_uverbs"
 
+/* What is not a module is neither announced nor in sysfs. */
+#if IS_BUILTIN(CONFIG_INFINIBAND_USER_ACCESS)
+#error "ib_xrc_rcv has to come before ib_uverbs: build that as a module"
+#endif
+
 static DEFINE_MUTEX(order);
 static bool client_is_registered;	/* guarded by order */
-static bool uverbs_is_behind;		/* written under order */
+static bool uverbs_is_behind;		/* once it is set, it stays */
 
 static int uverbs_announced(struct notifier_block *nb, unsigned long state, void *data)
 {
@@ -31,7 +36,8 @@ static int uverbs_announced(struct notifier_block *nb, unsigned long state, void
 	if (state != MODULE_STATE_COMING || strcmp(module->name, UVERBS))
 		return NOTIFY_DONE;
 	mutex_lock(&order);
-	WRITE_ONCE(uverbs_is_behind, client_is_registered);
+	if (client_is_registered)
+		WRITE_ONCE(uverbs_is_behind, true);
 	mutex_unlock(&order);
 	return NOTIFY_OK;
 }
@@ -39,6 +45,32 @@ static int uverbs_announced(struct notifier_block *nb, unsigned long state, void
 static struct notifier_block modules = {
 	.notifier_call = uverbs_announced,
 };
+
+/*
+ * sysfs knows every module that is being initialised or more. It keeps a module
+ * from being freed while its object there is referenced.
+ */
+static struct kobject *uverbs_find(void)
+{
+	return kset_find_obj(THIS_MODULE->mkobj.kobj.kset, UVERBS);
+}
+
+/*
+ * Whether the client of ib_uverbs may see a device before ours does. Called when
+ * ours is registered.
+ */
+bool xrc_rcv_uverbs_came_first(void)
+{
+	struct kobject *uverbs;
+
+	if (READ_ONCE(uverbs_is_behind))
+		return false;
+	uverbs = uverbs_find();
+	if (!uverbs)
+		WRITE_ONCE(uverbs_is_behind, true);
+	kobject_put(uverbs);
+	return uverbs;
+}
 
 /* Calls @register_client, and pays attention to ib_uverbs if that succeeds. */
 int xrc_rcv_uverbs_watch(int (*register_client)(void *context), void *context)
@@ -50,6 +82,8 @@ int xrc_rcv_uverbs_watch(int (*register_client)(void *context), void *context)
 	mutex_lock(&order);
 	result = register_client(context);
 	client_is_registered = !result;
+	if (!result)
+		xrc_rcv_uverbs_came_first();
 	mutex_unlock(&order);
 	if (result)
 		unregister_module_notifier(&modules);
@@ -59,27 +93,6 @@ int xrc_rcv_uverbs_watch(int (*register_client)(void *context), void *context)
 void xrc_rcv_uverbs_unwatch(void)
 {
 	unregister_module_notifier(&modules);
-}
-
-/*
- * sysfs knows every module that is being initialised or more. It keeps a module
- * from being freed while its object there is referenced.
- */
-static struct kobject *uverbs_find(void)
-{
-	return kset_find_obj(THIS_MODULE->mkobj.kobj.kset, UVERBS);
-}
-
-/* Whether the client of ib_uverbs may see a device before ours does. */
-bool xrc_rcv_uverbs_came_first(void)
-{
-	struct kobject *uverbs;
-
-	if (READ_ONCE(uverbs_is_behind))
-		return false;
-	uverbs = uverbs_find();
-	kobject_put(uverbs);
-	return uverbs;
 }
 
 /* Takes a reference to ib_uverbs; NULL if it is not there. */
