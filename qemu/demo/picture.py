@@ -24,7 +24,7 @@ TITLES = {
     "mainline": "mainline: ibv_create_qp() and ibv_open_qp()",
 }
 # What of a story's outcome the steps show in which the stories differ.
-TOLD, JOIN = "an event says that it is broken, to", "others can join after a creator that was alone has died"
+TOLD, JOIN = "an event says that it is broken, to", "others can join after a lone creator has died"
 LANES = ["sender", "QP", "A", "B", "C"]
 INK, PALE, RED, BLUE, GREEN = "#30343b", "#9aa1ab", "#c8352b", "#3b6fb6", "#2c7d2c"
 COLOURS = {"sender": INK, "A": "#d07a1f", "B": "#13896f", "C": "#7a4fa8"}
@@ -247,7 +247,7 @@ def differences(story):
 
 def verdict(story):
     told, join = story.outcome[TOLD], story.outcome[JOIN] == "yes"
-    return (f"When the connection breaks, an event says so to {told}. After a creator that was alone has died, "
+    return (f"When the connection breaks, an event says so to {told}. After a lone creator has died, "
             + ("others can join the QP." if join else "the QP is gone and nobody can join."))
 
 
