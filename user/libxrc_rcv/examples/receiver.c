@@ -95,12 +95,12 @@ int main(int argc, char **argv)
 	setlinebuf(stdout);
 
 	/* This is what the README shows. */
-	struct xrc_rcv_event_channel *channel = xrc_rcv_create_event_channel(context);
-	if (!channel)
+	struct xrc_rcv_init_attr init = { .channel = xrc_rcv_create_event_channel(context) };
+
+	if (!init.channel)
 		err(1, "event channel");
-	struct xrc_rcv_init_attr init = { .channel = channel };
 	if (argc == 4)
-		qp = xrc_rcv_reg_qp(xrcd, qp_num, channel, 0);
+		qp = xrc_rcv_reg_qp(xrcd, qp_num, init.channel, 0);
 	else
 		qp = xrc_rcv_alloc_qp(xrcd, &init, &attr, mask);	/* ready to receive */
 	if (!qp)
@@ -108,7 +108,7 @@ int main(int argc, char **argv)
 	printf("%u\n", qp->qp_num);	/* for the sender and the others */
 
 	do {
-		errno = xrc_rcv_get_event(channel, &event, sizeof(event));
+		errno = xrc_rcv_get_event(init.channel, &event, sizeof(event));
 		if (errno)
 			err(1, "event of receive QP %u", qp->qp_num);
 		printf("%s\n", xrc_rcv_event_type_str(event.type));
@@ -117,7 +117,7 @@ int main(int argc, char **argv)
 	errno = xrc_rcv_unreg_qp(qp);	/* the last one destroys the QP */
 	if (errno)
 		err(1, "leaving the receive QP");
-	errno = xrc_rcv_destroy_event_channel(channel);
+	errno = xrc_rcv_destroy_event_channel(init.channel);
 	if (errno)
 		err(1, "closing the event channel");
 	errno = ibv_close_xrcd(xrcd);

@@ -23,26 +23,39 @@
 #undef xrc_rcv_qp_info
 #undef xrc_rcv_event
 
-#ifdef OLD
-#define LATER(first, added) first
-#else
-#define LATER(first, added) first added uint64_t later[2];
-#endif
-
 struct xrc_rcv_caps {
-	LATER(uint32_t version; uint32_t alloc_flags; uint64_t event_types;,
-	      uint32_t max_qps_per_domain; uint32_t max_qps_per_user;
-	      uint32_t event_size; uint32_t max_registrations_per_qp;)
+	uint32_t version;
+	uint32_t alloc_flags;
+	uint64_t event_types;
+#ifndef OLD
+	uint32_t max_qps_per_domain;
+	uint32_t max_qps_per_user;
+	uint32_t event_size;
+	uint32_t max_registrations_per_qp;
+	uint64_t later[2];
+#endif
 };
 
 struct xrc_rcv_qp_info {
-	LATER(uint32_t qpn; uint32_t state;,
-	      uint32_t lifetime; uint32_t registrations;)
+	uint32_t qpn;
+	uint32_t state;
+#ifndef OLD
+	uint32_t lifetime;
+	uint32_t registrations;
+	uint64_t later[2];
+#endif
 };
 
 struct xrc_rcv_event {
-	LATER(uint64_t cookie; uint64_t first_ns; uint32_t qpn; uint32_t type;,
-	      uint32_t count; uint32_t reserved;)
+	uint64_t cookie;
+	uint64_t first_ns;
+	uint32_t qpn;
+	uint32_t type;
+#ifndef OLD
+	uint32_t count;
+	uint32_t reserved;
+	uint64_t later[2];
+#endif
 };
 
 #include <infiniband/xrc_rcv.h>
@@ -90,7 +103,7 @@ static bool untouched_before(const void *place)
 }
 
 #ifdef OLD
-#define later_is_zero(record) true
+#define later_is_zero(record) ((void)(record), true)
 #else
 #define later_is_zero(record) (!(record)->later[0] && !(record)->later[1])
 #endif
