@@ -16,7 +16,7 @@ SBINDIR ?= /usr/sbin
 MANDIR ?= /usr/share/man
 
 # make and Kbuild cannot quote a path: one with white space would become two, and one of them may be
-# a directory of somebody else.
+# a directory that has nothing to do with the project.
 plain = $(and $(filter 1,$(words x$(1)x)),$(if $(findstring :,$(1))$(findstring ',$(1))$(findstring ",$(1)),,y))
 $(foreach path,CURDIR KDIR KSRC MO DESTDIR INSTALL_MOD_PATH MODPROBEDIR SBINDIR MANDIR,$(if $(call plain,$($(path))),,\
 	$(error ib_xrc_rcv: the path $(path)='$($(path))' has white space, a colon or a quote, which make and Kbuild cannot handle; use another directory)))
