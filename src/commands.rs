@@ -23,16 +23,31 @@ use crate::{
             UserAttributes, //
         },
         uverbs::{
-            call::Call,
+            attribute::{
+                Attribute,
+                Declarations,
+                DestroyedHandle,
+                File,
+                Flags,
+                In,
+                InStruct,
+                NewFile,
+                NewHandle,
+                Out,
+                OutBytes,
+                OutStruct,
+                XrcdHandle, //
+            },
+            call::{
+                Call,
+                Handler, //
+            },
             handle::{
                 Handle,
                 HandleType, //
             },
             is_killed,
-            object_id::XRCD,
             table::{
-                Attribute,
-                Handler,
                 Method,
                 Object, //
             },
@@ -62,12 +77,7 @@ pub(crate) static OBJECTS: [&Object; 2] = [&QP, &EVENT_CHANNEL];
 static QP: Object = Object::handle::<RegistrationHandle>(&[
     &Method::new::<Alloc>(),
     &Method::new::<Register>(),
-    &Method::destroy(
-        XRC_RCV_METHOD_QP_UNREG,
-        &[&Attribute::destroyed_handle::<RegistrationHandle>(
-            XRC_RCV_ATTR_QP_UNREG_HANDLE,
-        )],
-    ),
+    &Method::destroy(XRC_RCV_METHOD_QP_UNREG, &[&UNREG_HANDLE.mandatory()]),
     &Method::new::<Modify>(),
     &Method::new::<Query>(),
     &Method::new::<Destroy>(),
@@ -75,9 +85,10 @@ static QP: Object = Object::handle::<RegistrationHandle>(&[
     &Method::new::<QueryCaps>(),
 ]);
 
-static EVENT_CHANNEL: Object = Object::file::<EventChannel>(&[&Method::new::<AllocEventChannel>()]);
+const UNREG_HANDLE: Attribute<DestroyedHandle<RegistrationHandle>, XRC_RCV_ATTR_QP_UNREG_HANDLE> =
+    Attribute::new();
 
-type DeviceCall<'a> = Call<'a, AttachedDevice>;
+static EVENT_CHANNEL: Object = Object::file::<EventChannel>(&[&Method::new::<AllocEventChannel>()]);
 
 /// The handle of a registration.
 struct RegistrationHandle;
@@ -95,20 +106,36 @@ impl Handle for RegistrationHandle {
     }
 }
 
+/// A method of the module.
+trait Command: Handler<Client = AttachedDevice> {}
+
+impl<H: Handler<Client = AttachedDevice>> Command for H {}
+
 /// The caller's domain, if it has or had receive QPs. Holding it is what gives a right to its QPs.
-fn domain(call: &DeviceCall<'_>, xrcd: u32) -> Result<Arc<Domain>> {
+fn domain<H: Command, const X: u32>(
+    call: &Call<'_, H>,
+    xrcd: Attribute<XrcdHandle, X>,
+) -> Result<Arc<Domain>> {
     call.data().domains().get(call.xrcd(xrcd)?).ok_or(EINVAL)
 }
 
 /// A QP of the caller's domain.
-fn qp(call: &DeviceCall<'_>, xrcd: u32, qpn: u32) -> Result<Arc<ReceiveQp>> {
+fn qp<H: Command, const X: u32, const Q: u32>(
+    call: &Call<'_, H>,
+    xrcd: Attribute<XrcdHandle, X>,
+    qpn: Attribute<In<u32>, Q>,
+) -> Result<Arc<ReceiveQp>> {
     domain(call, xrcd)?.find(call.mandatory(qpn)?)
 }
 
 /// A registration of the calling process.
-fn registration(call: &DeviceCall<'_>, channel: u32, cookie: u32) -> Result<Arc<Registration>> {
+fn registration<H: Command, const CHANNEL: u32, const COOKIE: u32>(
+    call: &Call<'_, H>,
+    channel: Attribute<File<EventChannel>, CHANNEL>,
+    cookie: Attribute<In<u64>, COOKIE>,
+) -> Result<Arc<Registration>> {
     let cookie = call.input(cookie)?.unwrap_or(0);
-    let sink = match call.event_file::<EventChannel>(channel)? {
+    let sink = match call.event_file(channel)? {
         Some(channel) => Sink::Channel(channel.subscribe(cookie)?),
         None => Sink::Nowhere,
     };
@@ -119,63 +146,69 @@ fn registration(call: &DeviceCall<'_>, channel: u32, cookie: u32) -> Result<Arc<
 /// `XRC_RCV_METHOD_QP_ALLOC`
 struct Alloc;
 
+impl Alloc {
+    const HANDLE: Attribute<NewHandle<RegistrationHandle>, XRC_RCV_ATTR_QP_ALLOC_HANDLE> =
+        Attribute::new();
+    const XRCD: Attribute<XrcdHandle, XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE> = Attribute::new();
+    const FLAGS: Attribute<Flags, XRC_RCV_ATTR_QP_ALLOC_FLAGS> = Attribute::new();
+    const ATTR: Attribute<InStruct<UserAttributes>, XRC_RCV_ATTR_QP_ALLOC_ATTR> = Attribute::new();
+    const CHANNEL: Attribute<File<EventChannel>, XRC_RCV_ATTR_QP_ALLOC_CHANNEL> = Attribute::new();
+    const COOKIE: Attribute<In<u64>, XRC_RCV_ATTR_QP_ALLOC_COOKIE> = Attribute::new();
+    const RESP_QPN: Attribute<Out<u32>, XRC_RCV_ATTR_QP_ALLOC_RESP_QPN> = Attribute::new();
+}
+
 impl Handler for Alloc {
     type Client = AttachedDevice;
 
     const METHOD: u32 = XRC_RCV_METHOD_QP_ALLOC;
-    const ATTRIBUTES: &'static [&'static Attribute] = &[
-        &Attribute::new_handle::<RegistrationHandle>(XRC_RCV_ATTR_QP_ALLOC_HANDLE),
-        &Attribute::handle(XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE, XRCD).mandatory(),
-        &Attribute::flags(XRC_RCV_ATTR_QP_ALLOC_FLAGS),
-        &Attribute::input_struct::<UserAttributes>(XRC_RCV_ATTR_QP_ALLOC_ATTR),
-        &Attribute::file::<EventChannel>(XRC_RCV_ATTR_QP_ALLOC_CHANNEL),
-        &Attribute::input::<u64>(XRC_RCV_ATTR_QP_ALLOC_COOKIE),
-        &Attribute::output::<u32>(XRC_RCV_ATTR_QP_ALLOC_RESP_QPN).mandatory(),
+    const ATTRIBUTES: Declarations = &[
+        &Self::HANDLE.mandatory(),
+        &Self::XRCD.mandatory(),
+        &Self::FLAGS.optional(),
+        &Self::ATTR.optional(),
+        &Self::CHANNEL.optional(),
+        &Self::COOKIE.optional(),
+        &Self::RESP_QPN.mandatory(),
     ];
 
-    fn run(call: &DeviceCall<'_>) -> Result {
+    fn run(call: &Call<'_, Self>) -> Result {
         let device = call.data();
-        let xrcd = call.xrcd(XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE)?;
+        let xrcd = call.xrcd(Self::XRCD)?;
 
         xrcd.check_is_private()?;
 
-        let flags = call.flags(XRC_RCV_ATTR_QP_ALLOC_FLAGS, XRC_RCV_ALLOC_LIFETIME_DOMAIN)?;
+        let flags = call.flags(Self::FLAGS, XRC_RCV_ALLOC_LIFETIME_DOMAIN)?;
         let lifetime = if flags & XRC_RCV_ALLOC_LIFETIME_DOMAIN != 0 {
             xrcd.check_caller_may_write()?;
             Lifetime::Domain
         } else {
             Lifetime::Registrations
         };
-        let (creation, attributes) =
-            match call.input::<UserAttributes>(XRC_RCV_ATTR_QP_ALLOC_ATTR)? {
-                Some(user) => {
-                    let mask = user.mask()?;
-                    let creation = Creation::new(mask, user.state(mask)?)?;
+        let (creation, attributes) = match call.input(Self::ATTR)? {
+            Some(user) => {
+                let mask = user.mask()?;
+                let creation = Creation::new(mask, user.state(mask)?)?;
 
-                    (
-                        creation,
-                        user.resolve(call.device(), creation.mask().and(mask))?,
-                    )
-                }
-                None => (Creation::Reset, Attributes::new()),
-            };
-        let registration = registration(
-            call,
-            XRC_RCV_ATTR_QP_ALLOC_CHANNEL,
-            XRC_RCV_ATTR_QP_ALLOC_COOKIE,
-        )?;
+                (
+                    creation,
+                    user.resolve(call.device(), creation.mask().and(mask))?,
+                )
+            }
+            None => (Creation::Reset, Attributes::new()),
+        };
+        let registration = registration(call, Self::CHANNEL, Self::COOKIE)?;
         let wish = Wish {
             lifetime,
             creation,
             attributes,
-            request: Some(call.request()),
+            udata: Some(call.udata()),
         };
         let seat = device.uverbs_files().enter(call.file())?;
         let domain = device.domains().get_or_new(xrcd)?;
         let qp = domain.create(xrcd, device.pd(), wish, registration, Some(seat))?;
-        let handle = call.new_handle::<RegistrationHandle>(XRC_RCV_ATTR_QP_ALLOC_HANDLE)?;
+        let handle = call.new_handle(Self::HANDLE)?;
 
-        call.output(XRC_RCV_ATTR_QP_ALLOC_RESP_QPN, &qp.number())?;
+        call.output(Self::RESP_QPN, &qp.number())?;
         handle.set(qp.publish());
         Ok(())
     }
@@ -184,28 +217,33 @@ impl Handler for Alloc {
 /// `XRC_RCV_METHOD_QP_REG`
 struct Register;
 
+impl Register {
+    const HANDLE: Attribute<NewHandle<RegistrationHandle>, XRC_RCV_ATTR_QP_REG_HANDLE> =
+        Attribute::new();
+    const XRCD: Attribute<XrcdHandle, XRC_RCV_ATTR_QP_REG_XRCD_HANDLE> = Attribute::new();
+    const QPN: Attribute<In<u32>, XRC_RCV_ATTR_QP_REG_QPN> = Attribute::new();
+    const CHANNEL: Attribute<File<EventChannel>, XRC_RCV_ATTR_QP_REG_CHANNEL> = Attribute::new();
+    const COOKIE: Attribute<In<u64>, XRC_RCV_ATTR_QP_REG_COOKIE> = Attribute::new();
+}
+
 impl Handler for Register {
     type Client = AttachedDevice;
 
     const METHOD: u32 = XRC_RCV_METHOD_QP_REG;
-    const ATTRIBUTES: &'static [&'static Attribute] = &[
-        &Attribute::new_handle::<RegistrationHandle>(XRC_RCV_ATTR_QP_REG_HANDLE),
-        &Attribute::handle(XRC_RCV_ATTR_QP_REG_XRCD_HANDLE, XRCD).mandatory(),
-        &Attribute::input::<u32>(XRC_RCV_ATTR_QP_REG_QPN).mandatory(),
-        &Attribute::file::<EventChannel>(XRC_RCV_ATTR_QP_REG_CHANNEL),
-        &Attribute::input::<u64>(XRC_RCV_ATTR_QP_REG_COOKIE),
+    const ATTRIBUTES: Declarations = &[
+        &Self::HANDLE.mandatory(),
+        &Self::XRCD.mandatory(),
+        &Self::QPN.mandatory(),
+        &Self::CHANNEL.optional(),
+        &Self::COOKIE.optional(),
     ];
 
-    fn run(call: &DeviceCall<'_>) -> Result {
-        let domain = domain(call, XRC_RCV_ATTR_QP_REG_XRCD_HANDLE)?;
-        let registration = registration(
-            call,
-            XRC_RCV_ATTR_QP_REG_CHANNEL,
-            XRC_RCV_ATTR_QP_REG_COOKIE,
-        )?;
+    fn run(call: &Call<'_, Self>) -> Result {
+        let domain = domain(call, Self::XRCD)?;
+        let registration = registration(call, Self::CHANNEL, Self::COOKIE)?;
         let seat = call.data().uverbs_files().enter(call.file())?;
-        let qpn = call.mandatory(XRC_RCV_ATTR_QP_REG_QPN)?;
-        let handle = call.new_handle::<RegistrationHandle>(XRC_RCV_ATTR_QP_REG_HANDLE)?;
+        let qpn = call.mandatory(Self::QPN)?;
+        let handle = call.new_handle(Self::HANDLE)?;
 
         let qp = domain.find(qpn)?;
 
@@ -218,27 +256,26 @@ impl Handler for Register {
 /// `XRC_RCV_METHOD_QP_MODIFY`
 struct Modify;
 
+impl Modify {
+    const XRCD: Attribute<XrcdHandle, XRC_RCV_ATTR_QP_MODIFY_XRCD_HANDLE> = Attribute::new();
+    const QPN: Attribute<In<u32>, XRC_RCV_ATTR_QP_MODIFY_QPN> = Attribute::new();
+    const ATTR: Attribute<InStruct<UserAttributes>, XRC_RCV_ATTR_QP_MODIFY_ATTR> = Attribute::new();
+}
+
 impl Handler for Modify {
     type Client = AttachedDevice;
 
     const METHOD: u32 = XRC_RCV_METHOD_QP_MODIFY;
-    const ATTRIBUTES: &'static [&'static Attribute] = &[
-        &Attribute::handle(XRC_RCV_ATTR_QP_MODIFY_XRCD_HANDLE, XRCD).mandatory(),
-        &Attribute::input::<u32>(XRC_RCV_ATTR_QP_MODIFY_QPN).mandatory(),
-        &Attribute::input_struct::<UserAttributes>(XRC_RCV_ATTR_QP_MODIFY_ATTR).mandatory(),
+    const ATTRIBUTES: Declarations = &[
+        &Self::XRCD.mandatory(),
+        &Self::QPN.mandatory(),
+        &Self::ATTR.mandatory(),
     ];
 
-    fn run(call: &DeviceCall<'_>) -> Result {
-        let qp = qp(
-            call,
-            XRC_RCV_ATTR_QP_MODIFY_XRCD_HANDLE,
-            XRC_RCV_ATTR_QP_MODIFY_QPN,
-        )?;
+    fn run(call: &Call<'_, Self>) -> Result {
+        let qp = qp(call, Self::XRCD, Self::QPN)?;
 
-        qp.modify(
-            &call.mandatory(XRC_RCV_ATTR_QP_MODIFY_ATTR)?,
-            &call.request(),
-        )
+        qp.modify(&call.mandatory(Self::ATTR)?, &call.udata())
     }
 }
 
@@ -255,50 +292,56 @@ fn info(qp: &ReceiveQp, attributes: &Attributes) -> Result<xrc_rcv_qp_info> {
 /// `XRC_RCV_METHOD_QP_QUERY`
 struct Query;
 
+impl Query {
+    const XRCD: Attribute<XrcdHandle, XRC_RCV_ATTR_QP_QUERY_XRCD_HANDLE> = Attribute::new();
+    const QPN: Attribute<In<u32>, XRC_RCV_ATTR_QP_QUERY_QPN> = Attribute::new();
+    const RESP_ATTR: Attribute<OutStruct<UserAttributes>, XRC_RCV_ATTR_QP_QUERY_RESP_ATTR> =
+        Attribute::new();
+    const RESP_INFO: Attribute<OutStruct<xrc_rcv_qp_info>, XRC_RCV_ATTR_QP_QUERY_RESP_INFO> =
+        Attribute::new();
+}
+
 impl Handler for Query {
     type Client = AttachedDevice;
 
     const METHOD: u32 = XRC_RCV_METHOD_QP_QUERY;
-    const ATTRIBUTES: &'static [&'static Attribute] = &[
-        &Attribute::handle(XRC_RCV_ATTR_QP_QUERY_XRCD_HANDLE, XRCD).mandatory(),
-        &Attribute::input::<u32>(XRC_RCV_ATTR_QP_QUERY_QPN).mandatory(),
-        &Attribute::output_any(XRC_RCV_ATTR_QP_QUERY_RESP_ATTR),
-        &Attribute::output_any(XRC_RCV_ATTR_QP_QUERY_RESP_INFO),
+    const ATTRIBUTES: Declarations = &[
+        &Self::XRCD.mandatory(),
+        &Self::QPN.mandatory(),
+        &Self::RESP_ATTR.optional(),
+        &Self::RESP_INFO.optional(),
     ];
 
-    fn run(call: &DeviceCall<'_>) -> Result {
-        let qp = qp(
-            call,
-            XRC_RCV_ATTR_QP_QUERY_XRCD_HANDLE,
-            XRC_RCV_ATTR_QP_QUERY_QPN,
-        )?;
+    fn run(call: &Call<'_, Self>) -> Result {
+        let qp = qp(call, Self::XRCD, Self::QPN)?;
         let attributes = qp.query()?.ok_or(EINVAL)?;
 
-        call.output_struct(XRC_RCV_ATTR_QP_QUERY_RESP_ATTR, &attributes.to_user())?;
-        call.output_struct(XRC_RCV_ATTR_QP_QUERY_RESP_INFO, &info(&qp, &attributes)?)
+        call.output_struct(Self::RESP_ATTR, &attributes.to_user())?;
+        call.output_struct(Self::RESP_INFO, &info(&qp, &attributes)?)
     }
 }
 
 /// `XRC_RCV_METHOD_QP_DESTROY`
 struct Destroy;
 
+impl Destroy {
+    const XRCD: Attribute<XrcdHandle, XRC_RCV_ATTR_QP_DESTROY_XRCD_HANDLE> = Attribute::new();
+    const QPN: Attribute<In<u32>, XRC_RCV_ATTR_QP_DESTROY_QPN> = Attribute::new();
+}
+
 impl Handler for Destroy {
     type Client = AttachedDevice;
 
     const METHOD: u32 = XRC_RCV_METHOD_QP_DESTROY;
-    const ATTRIBUTES: &'static [&'static Attribute] = &[
-        &Attribute::handle(XRC_RCV_ATTR_QP_DESTROY_XRCD_HANDLE, XRCD).mandatory(),
-        &Attribute::input::<u32>(XRC_RCV_ATTR_QP_DESTROY_QPN).mandatory(),
-    ];
+    const ATTRIBUTES: Declarations = &[&Self::XRCD.mandatory(), &Self::QPN.mandatory()];
 
-    fn run(call: &DeviceCall<'_>) -> Result {
-        let domain = domain(call, XRC_RCV_ATTR_QP_DESTROY_XRCD_HANDLE)?;
+    fn run(call: &Call<'_, Self>) -> Result {
+        let domain = domain(call, Self::XRCD)?;
         let file = call.file();
 
-        domain.destroy(
-            call.mandatory(XRC_RCV_ATTR_QP_DESTROY_QPN)?,
-            |registration| registration.is_of(file),
-        )
+        domain.destroy(call.mandatory(Self::QPN)?, |registration| {
+            registration.is_of(file)
+        })
     }
 }
 
@@ -332,25 +375,33 @@ fn page(
 /// `XRC_RCV_METHOD_QUERY_DOMAIN`
 struct QueryDomain;
 
+impl QueryDomain {
+    const XRCD: Attribute<XrcdHandle, XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE> = Attribute::new();
+    const AFTER_QPN: Attribute<In<u32>, XRC_RCV_ATTR_QUERY_DOMAIN_AFTER_QPN> = Attribute::new();
+    const RESP_INFO: Attribute<OutBytes, XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO> = Attribute::new();
+    const RESP_COUNT: Attribute<Out<u32>, XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT> = Attribute::new();
+    const RESP_TOTAL: Attribute<Out<u32>, XRC_RCV_ATTR_QUERY_DOMAIN_RESP_TOTAL> = Attribute::new();
+    const INFO_SIZE: Attribute<In<u32>, XRC_RCV_ATTR_QUERY_DOMAIN_INFO_SIZE> = Attribute::new();
+}
+
 impl Handler for QueryDomain {
     type Client = AttachedDevice;
 
     const METHOD: u32 = XRC_RCV_METHOD_QUERY_DOMAIN;
-    const ATTRIBUTES: &'static [&'static Attribute] = &[
-        &Attribute::handle(XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE, XRCD).mandatory(),
-        &Attribute::input::<u32>(XRC_RCV_ATTR_QUERY_DOMAIN_AFTER_QPN),
-        &Attribute::output_any(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO),
-        &Attribute::output::<u32>(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT).mandatory(),
-        &Attribute::output::<u32>(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_TOTAL),
-        &Attribute::input::<u32>(XRC_RCV_ATTR_QUERY_DOMAIN_INFO_SIZE),
+    const ATTRIBUTES: Declarations = &[
+        &Self::XRCD.mandatory(),
+        &Self::AFTER_QPN.optional(),
+        &Self::RESP_INFO.optional(),
+        &Self::RESP_COUNT.mandatory(),
+        &Self::RESP_TOTAL.optional(),
+        &Self::INFO_SIZE.optional(),
     ];
 
-    fn run(call: &DeviceCall<'_>) -> Result {
-        let xrcd = call.xrcd(XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE)?;
-        let after = call.input(XRC_RCV_ATTR_QUERY_DOMAIN_AFTER_QPN)?;
-        let size =
-            RecordSize::<xrc_rcv_qp_info>::new(call.input(XRC_RCV_ATTR_QUERY_DOMAIN_INFO_SIZE)?)?;
-        let room = call.output_len(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO)? / size.bytes();
+    fn run(call: &Call<'_, Self>) -> Result {
+        let xrcd = call.xrcd(Self::XRCD)?;
+        let after = call.input(Self::AFTER_QPN)?;
+        let size = RecordSize::<xrc_rcv_qp_info>::new(call.input(Self::INFO_SIZE)?)?;
+        let room = call.output_len(Self::RESP_INFO)? / size.bytes();
         let (found, total) = match call.data().domains().get(xrcd) {
             Some(domain) => page(&domain, after, room)?,
             None => (KVVec::new(), 0),
@@ -364,28 +415,31 @@ impl Handler for QueryDomain {
             infos.extend_from_slice(zeroes, GFP_KERNEL)?;
         }
 
-        call.output(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO, infos.as_slice())?;
+        call.output_bytes(Self::RESP_INFO, &infos)?;
         call.output(
-            XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT,
+            Self::RESP_COUNT,
             &u32::try_from(infos.len() / size.bytes())?,
         )?;
-        call.output(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_TOTAL, &u32::try_from(total)?)
+        call.output(Self::RESP_TOTAL, &u32::try_from(total)?)
     }
 }
 
 /// `XRC_RCV_METHOD_QUERY_CAPS`
 struct QueryCaps;
 
+impl QueryCaps {
+    const RESP: Attribute<OutStruct<xrc_rcv_caps>, XRC_RCV_ATTR_QUERY_CAPS_RESP> = Attribute::new();
+}
+
 impl Handler for QueryCaps {
     type Client = AttachedDevice;
 
     const METHOD: u32 = XRC_RCV_METHOD_QUERY_CAPS;
-    const ATTRIBUTES: &'static [&'static Attribute] =
-        &[&Attribute::output_any(XRC_RCV_ATTR_QUERY_CAPS_RESP).mandatory()];
+    const ATTRIBUTES: Declarations = &[&Self::RESP.mandatory()];
 
-    fn run(call: &DeviceCall<'_>) -> Result {
+    fn run(call: &Call<'_, Self>) -> Result {
         call.output_struct(
-            XRC_RCV_ATTR_QUERY_CAPS_RESP,
+            Self::RESP,
             &xrc_rcv_caps {
                 version: XRC_RCV_VERSION,
                 alloc_flags: XRC_RCV_ALLOC_LIFETIME_DOMAIN,
@@ -402,18 +456,22 @@ impl Handler for QueryCaps {
 /// `XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC`
 struct AllocEventChannel;
 
+impl AllocEventChannel {
+    const FD: Attribute<NewFile<EventChannel>, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD> =
+        Attribute::new();
+    const EVENT_SIZE: Attribute<In<u32>, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE> =
+        Attribute::new();
+}
+
 impl Handler for AllocEventChannel {
     type Client = AttachedDevice;
 
     const METHOD: u32 = XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC;
-    const ATTRIBUTES: &'static [&'static Attribute] = &[
-        &Attribute::new_file::<EventChannel>(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD),
-        &Attribute::input::<u32>(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE),
-    ];
+    const ATTRIBUTES: Declarations = &[&Self::FD.mandatory(), &Self::EVENT_SIZE.optional()];
 
-    fn run(call: &DeviceCall<'_>) -> Result {
-        let size = RecordSize::new(call.input(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE)?)?;
-        let file = call.new_file::<EventChannel>(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD)?;
+    fn run(call: &Call<'_, Self>) -> Result {
+        let size = RecordSize::new(call.input(Self::EVENT_SIZE)?)?;
+        let file = call.new_file(Self::FD)?;
 
         file.set(EventChannel::new(size)?);
         Ok(())

@@ -25,10 +25,8 @@ use crate::{
         pd::ProtectionDomain,
         qp::TargetQp,
         qp_attributes::Attributes,
-        uverbs::{
-            call::UserRequest,
-            Removal, //
-        },
+        udata::UData,
+        uverbs::Removal,
         workqueue::UnboundQueue,
         xrcd::{
             Xrcd,
@@ -130,8 +128,8 @@ pub(crate) struct Wish<'a> {
     pub(crate) lifetime: Lifetime,
     pub(crate) creation: Creation,
     pub(crate) attributes: Attributes,
-    /// The request of a process, if it comes from one.
-    pub(crate) request: Option<UserRequest<'a>>,
+    /// That of the request, if a process makes it.
+    pub(crate) udata: Option<UData<'a>>,
 }
 
 impl Domain {
@@ -183,7 +181,7 @@ impl Domain {
 
         // The first event can come as soon as the QP can receive.
         qp.fan_out().reserve()?.take(registration.clone())?;
-        qp.set_up(wish.creation, &mut wish.attributes, wish.request.as_ref())?;
+        qp.set_up(wish.creation, &mut wish.attributes, wish.udata.as_ref())?;
 
         Ok(NewQp {
             membership: KBox::new(

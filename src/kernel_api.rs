@@ -143,7 +143,7 @@ fn create(xrcd: &Xrcd, init: &InitAttributes<'_>) -> Result<KBox<Membership>> {
         lifetime,
         creation,
         attributes,
-        request: None,
+        udata: None,
     };
     let registration = registration(init.handler, init.context)?;
 

@@ -19,6 +19,7 @@ pub(crate) mod pd;
 pub(crate) mod qp;
 pub(crate) mod qp_attributes;
 pub(crate) mod security;
+pub(crate) mod udata;
 pub(crate) mod uverbs;
 pub(crate) mod wait_queue;
 pub(crate) mod workqueue;

@@ -40,7 +40,7 @@ use crate::{
             self,
             Label, //
         },
-        uverbs::call::UserRequest,
+        udata::UData,
         workqueue::UnboundQueue, //
     },
     uapi, //
@@ -180,13 +180,13 @@ impl ReceiveQp {
         &self,
         creation: Creation,
         attributes: &mut Attributes,
-        request: Option<&UserRequest<'_>>,
+        udata: Option<&UData<'_>>,
     ) -> Result {
         let same_port = attributes.path_port() == attributes.port();
         let mut modify = |state, mask| {
             let attributes = attributes.towards(state, mask);
 
-            self.with_qp(|qp| self.modify_and_note(qp, attributes, request))?
+            self.with_qp(|qp| self.modify_and_note(qp, attributes, udata))?
                 .ok_or(EINVAL)
         };
 
@@ -202,7 +202,7 @@ impl ReceiveQp {
     }
 
     /// Modifies it on behalf of a process.
-    pub(crate) fn modify(&self, user: &UserAttributes, request: &UserRequest<'_>) -> Result {
+    pub(crate) fn modify(&self, user: &UserAttributes, udata: &UData<'_>) -> Result {
         let mask = modification(user.mask()?);
         let state = user.state(mask)?;
         let mut attributes = user.resolve(self.fan_out.device(), mask)?;
@@ -215,7 +215,7 @@ impl ReceiveQp {
                 Port::FromPath => attributes.set_port(path_port),
                 Port::AsGiven | Port::MustBeOwn | Port::MustMatch => (),
             }
-            self.modify_and_note(qp, &mut attributes, Some(request))
+            self.modify_and_note(qp, &mut attributes, Some(udata))
         })?
         .ok_or(EINVAL)
     }
@@ -264,9 +264,9 @@ impl ReceiveQp {
         &self,
         qp: &mut TargetQp<FanOut>,
         attributes: &mut Attributes,
-        request: Option<&UserRequest<'_>>,
+        udata: Option<&UData<'_>>,
     ) -> Result {
-        qp.modify(attributes, request)?;
+        qp.modify(attributes, udata)?;
         self.fan_out.note(attributes);
         Ok(())
     }

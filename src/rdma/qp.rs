@@ -17,7 +17,7 @@ use super::{
         Label,
         Partitions, //
     },
-    uverbs::call::UserRequest,
+    udata::UData,
     xrcd::Xrcd, //
 };
 use core::ptr::NonNull;
@@ -168,31 +168,31 @@ impl<H: EventHandler> TargetQp<H> {
     /// Modifies it. The link address of a RoCE address vector has to be resolved: ib_core would
     /// do that for the request of a process, but here, where others wait for the queue pair.
     ///
-    /// So a request with such an address is kept from ib_core, and the queue pair modified as one of
-    /// the kernel, but for providers that do that for processes only. There ib_core finds what was
-    /// just resolved. All other requests are passed on: to providers they are what tells the queue
-    /// pairs of processes from their own.
+    /// So the `udata` of a request with such an address is kept from ib_core, and the queue pair modified
+    /// as one of the kernel, but for providers that do that for processes only. There ib_core finds what
+    /// was just resolved. All other `udata` is passed on: to providers it is what tells the queue pairs of
+    /// processes from their own.
     ///
-    /// Without a request, for the kernel, `EOPNOTSUPP` if the provider cannot, or would give a domain
+    /// Without `udata`, for the kernel, `EOPNOTSUPP` if the provider cannot, or would give a domain
     /// of processes what only the kernel may use.
     ///
     /// ib_core checks that the creator may use the partitions which the queue pair uses afterwards.
-    /// So must the process that `request` comes from; `EACCES` if it may not.
+    /// So must the process that `udata` comes from; `EACCES` if it may not.
     pub(crate) fn modify(
         &mut self,
         attributes: &mut Attributes,
-        request: Option<&UserRequest<'_>>,
+        udata: Option<&UData<'_>>,
     ) -> Result {
-        if request.is_some_and(|request| !core::ptr::eq(request.device(), self.device())) {
+        if udata.is_some_and(|udata| !core::ptr::eq(udata.device(), self.device())) {
             return Err(EINVAL);
         }
 
         let for_processes_only = self.device().modifies_for_processes_only();
-        let udata = match request {
+        let passed_on = match udata {
             Some(_) if attributes.has_roce_address() && !for_processes_only => {
                 core::ptr::null_mut()
             }
-            Some(request) => request.as_ptr(),
+            Some(udata) => udata.as_ptr(),
             None if for_processes_only || self.would_leak_reserved_key(attributes) => {
                 return Err(not_supported());
             }
@@ -200,19 +200,19 @@ impl<H: EventHandler> TargetQp<H> {
         };
         let partitions = self.partitions.after(attributes);
 
-        if request.is_some() {
+        if udata.is_some() {
             Label::of_caller()?.may_use(self.device(), partitions)?;
         }
 
         // SAFETY:
         // * By the type invariant, the queue pair is valid, and its device registered.
-        // * `udata` is null, or that of a running call on a file of the same device.
+        // * `passed_on` is null, or that of a running call on a file of the same device.
         to_result(unsafe {
             bindings::ib_modify_qp_with_udata(
                 self.qp.as_ptr(),
                 &mut attributes.attr,
                 attributes.mask.bits() as c_int,
-                udata,
+                passed_on,
             )
         })?;
         self.partitions = partitions;

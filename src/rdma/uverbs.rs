@@ -2,7 +2,8 @@
 
 //! The ioctl interface that ib_uverbs offers to processes: own objects, and methods on them.
 //!
-//! [`table`] declares them, [`call`] is what a method sees while it runs, [`handle`] and
+//! [`table`] declares them, their attributes are in [`attribute`], [`call`] is what a method sees
+//! while it runs, [`handle`] and
 //! [`event_file`] are the two kinds of objects.
 //!
 //! A uverbs *file* is one open of a device's `/dev/infiniband/uverbsN`. It owns objects; all of
@@ -11,6 +12,7 @@
 //! C headers: [`include/rdma/uverbs_ioctl.h`](srctree/include/rdma/uverbs_ioctl.h),
 //! [`include/rdma/uverbs_types.h`](srctree/include/rdma/uverbs_types.h)
 
+pub(crate) mod attribute;
 pub(crate) mod call;
 pub(crate) mod event_file;
 pub(crate) mod handle;
@@ -26,12 +28,6 @@ use kernel::{
     prelude::*,
     str::BStr, //
 };
-
-/// Core objects that attributes can name.
-pub(crate) mod object_id {
-    /// An XRC domain.
-    pub(crate) const XRCD: u16 = super::bindings::uverbs_default_objects_UVERBS_OBJECT_XRCD as u16;
-}
 
 /// Whether the calling process is killed, so that it needs no answer.
 pub(crate) fn is_killed() -> bool {

@@ -3,6 +3,18 @@
 //! A method call: the attributes that a process passed, and the places for answers.
 
 use super::{
+    attribute::{
+        self,
+        Attribute,
+        Declarations,
+        Flags,
+        InputKind,
+        Kind,
+        Out,
+        OutBytes,
+        OutStruct,
+        XrcdHandle, //
+    },
     event_file::{
         self,
         EventFile,
@@ -12,64 +24,80 @@ use super::{
         Handle,
         NewHandle, //
     },
-    object_id::XRCD,
-    table::Attribute,
     FileId, //
 };
 use crate::rdma::{
     bindings,
-    client::ClientOperations,
+    client::{
+        ClientOperations,
+        HasClient, //
+    },
     device::Device,
+    udata::UData,
     xrcd::Xrcd, //
 };
 use core::mem::MaybeUninit;
 use kernel::{
     error::{
         from_err_ptr,
+        from_result,
         to_result, //
     },
     prelude::*,
     sync::ArcBorrow,
-    transmute::{
-        AsBytes,
-        FromBytes, //
-    },
+    transmute::AsBytes,
     types::ForeignOwnable, //
 };
 
-/// A running call of a method on a device of the client `C`.
+/// What a method does.
+pub(crate) trait Handler: Sized {
+    /// The client on whose devices the method is offered.
+    type Client: ClientOperations;
+
+    /// The number of the method.
+    const METHOD: u32;
+
+    /// Its attributes.
+    const ATTRIBUTES: Declarations;
+
+    /// Runs it. All mandatory attributes are there, and all are of the right kind and size.
+    fn run(call: &Call<'_, Self>) -> Result;
+}
+
+/// The handler of a method that `H` implements.
 ///
-/// # Invariants
+/// # Safety
 ///
-/// `bundle` is valid for `'a`, and so is `device`, which the client `C` has data for. `declared`
-/// are the attributes of the method that runs.
-pub(crate) struct Call<'a, C: ClientOperations> {
+/// Called by uverbs only, for a method of a device of `H::Client` with the attributes
+/// `H::ATTRIBUTES`.
+pub(super) unsafe extern "C" fn run<H: Handler>(
     bundle: *mut bindings::uverbs_attr_bundle,
-    declared: &'static [&'static Attribute],
-    device: &'a Device,
-    data: <C::Data as ForeignOwnable>::Borrowed<'a>,
+) -> c_int {
+    from_result(|| {
+        // SAFETY:
+        // * uverbs passes a valid bundle, with attributes that it checked against `H::ATTRIBUTES`.
+        // * It keeps the device from being removed while a handler runs.
+        let call = unsafe { Call::<H>::new(bundle) }?;
+
+        H::run(&call)?;
+        Ok(0)
+    })
 }
 
-/// What a driver gets to see of a process's request. Ours is always empty, but its being there
-/// tells ib_core that a process is behind the request.
+/// The client's data of a device, for `'a`.
+type DeviceData<'a, H> =
+    <<<H as Handler>::Client as ClientOperations>::Data as ForeignOwnable>::Borrowed<'a>;
+
+/// A running call of the method `H`.
 ///
 /// # Invariants
 ///
-/// `udata` is that of a call on a file of `device` which runs for `'a`.
-pub(crate) struct UserRequest<'a> {
-    udata: *mut bindings::ib_udata,
+/// `bundle` is that of a call of `H` and valid for `'a`, and so is `device`, which the client has
+/// data for.
+pub(crate) struct Call<'a, H: Handler> {
+    bundle: *mut bindings::uverbs_attr_bundle,
     device: &'a Device,
-}
-
-impl UserRequest<'_> {
-    pub(in crate::rdma) fn as_ptr(&self) -> *mut bindings::ib_udata {
-        self.udata
-    }
-
-    /// The device that it is a request to.
-    pub(in crate::rdma) fn device(&self) -> &Device {
-        self.device
-    }
+    data: DeviceData<'a, H>,
 }
 
 type Header = bindings::uverbs_attr_bundle__bindgen_ty_1_uverbs_attr_bundle_hdr;
@@ -80,15 +108,11 @@ fn header(bundle: *mut bindings::uverbs_attr_bundle) -> *mut Header {
     bundle.cast()
 }
 
-impl<'a, C: ClientOperations> Call<'a, C> {
+impl<'a, H: Handler> Call<'a, H> {
     /// # Safety
     ///
-    /// uverbs must be running a handler with `bundle` for the length of `'a`, for a method with the
-    /// attributes `declared`.
-    pub(super) unsafe fn new(
-        bundle: *mut bindings::uverbs_attr_bundle,
-        declared: &'static [&'static Attribute],
-    ) -> Result<Self> {
+    /// uverbs must be running the handler of `H` with `bundle` for the length of `'a`.
+    unsafe fn new(bundle: *mut bindings::uverbs_attr_bundle) -> Result<Self> {
         // SAFETY:
         // * uverbs runs the handler with the bundle, so the bundle is valid and its file is open.
         // * An open file has a context or none; the context's device is constant, and not removed
@@ -100,14 +124,13 @@ impl<'a, C: ClientOperations> Call<'a, C> {
 
             Device::from_ptr((*context).device)
         };
-        // SAFETY: ib_uverbs registered after `C`: the method came to its device by `C`. Its `remove`
-        // waits for all handlers, and returns before the one of `C` begins.
-        let data = unsafe { C::client().data(device) };
+        // SAFETY: ib_uverbs registered after the client, by which the method came to its device. Its
+        // `remove` waits for all handlers, and returns before the one of the client begins.
+        let data = unsafe { H::Client::client().data(device) };
 
         // INVARIANT: The requirements of this function, and the above.
         Ok(Self {
             bundle,
-            declared,
             device,
             data: data.ok_or_else(crate::rdma::not_supported)?,
         })
@@ -119,9 +142,9 @@ impl<'a, C: ClientOperations> Call<'a, C> {
     }
 
     /// The client's data of the device.
-    pub(crate) fn data(&self) -> <C::Data as ForeignOwnable>::Borrowed<'a>
+    pub(crate) fn data(&self) -> DeviceData<'a, H>
     where
-        <C::Data as ForeignOwnable>::Borrowed<'a>: Copy,
+        DeviceData<'a, H>: Copy,
     {
         self.data
     }
@@ -132,63 +155,38 @@ impl<'a, C: ClientOperations> Call<'a, C> {
         FileId(unsafe { (*header(self.bundle)).ufile } as usize)
     }
 
-    /// The request, for verbs that treat those of processes differently.
-    pub(crate) fn request(&self) -> UserRequest<'_> {
-        UserRequest {
-            // SAFETY: By the type invariant, the bundle is valid.
-            udata: unsafe { &raw mut (*header(self.bundle)).driver_udata },
-            device: self.device,
+    /// The `ib_udata` of the call, for verbs that treat requests of processes differently.
+    pub(crate) fn udata(&self) -> UData<'_> {
+        // SAFETY: By the type invariant, the bundle is valid as long as `self` is borrowed, and that
+        // of a call on a file of `self.device`.
+        unsafe { UData::from_ptr(&raw mut (*header(self.bundle)).driver_udata, self.device) }
+    }
+
+    /// Whether the attribute is there.
+    fn has<K: Kind, const ID: u32>(&self) -> bool {
+        const {
+            assert!(
+                attribute::declares::<K, ID>(H::ATTRIBUTES),
+                "the method declares no such attribute"
+            );
         }
-    }
-
-    /// Whether the attribute is there. `EINVAL` if it is not what the method declared.
-    fn has(&self, id: u32, kind: u32, object: Option<u16>) -> Result<bool> {
-        let declared = self.declared.iter().any(|attribute| {
-            (attribute.id(), attribute.kind(), attribute.object_id()) == (id, kind, object)
-        });
-
-        if !declared {
-            return Err(EINVAL);
-        }
-        // SAFETY: By the type invariant.
-        Ok(unsafe { bindings::xrc_rcv_attr_is_valid(self.bundle, id as u16) })
-    }
-
-    fn has_input(&self, id: u32) -> Result<bool> {
-        self.has(id, bindings::uverbs_attr_type_UVERBS_ATTR_TYPE_PTR_IN, None)
-    }
-
-    fn has_output(&self, id: u32) -> Result<bool> {
-        self.has(
-            id,
-            bindings::uverbs_attr_type_UVERBS_ATTR_TYPE_PTR_OUT,
-            None,
-        )
+        // SAFETY: By the type invariant, the bundle is valid.
+        unsafe { bindings::xrc_rcv_attr_is_valid(self.bundle, ID as u16) }
     }
 
     /// The object of an attribute that is there, `None` if it is not.
-    fn uobject(
-        &self,
-        id: u32,
-        kind: u32,
-        object: u16,
-    ) -> Result<Option<*mut bindings::ib_uobject>> {
-        if !self.has(id, kind, Some(object))? {
+    fn object<K: Kind, const ID: u32>(&self) -> Result<Option<*mut bindings::ib_uobject>> {
+        if !self.has::<K, ID>() {
             return Ok(None);
         }
-        // SAFETY: By the type invariant; the attribute is an object.
-        from_err_ptr(unsafe { bindings::xrc_rcv_attr_uobject(self.bundle, id as u16) }).map(Some)
+        // SAFETY: By the type invariant, the bundle is valid. The caller passes a kind that is an
+        // object, and the method declares the attribute as such.
+        from_err_ptr(unsafe { bindings::xrc_rcv_attr_uobject(self.bundle, ID as u16) }).map(Some)
     }
 
-    fn handle(&self, id: u32, object: u16) -> Result<*mut bindings::ib_uobject> {
-        let kind = bindings::uverbs_attr_type_UVERBS_ATTR_TYPE_IDR;
-
-        self.uobject(id, kind, object)?.ok_or(EINVAL)
-    }
-
-    /// The domain that an attribute for `object_id::XRCD` names.
-    pub(crate) fn xrcd(&self, id: u32) -> Result<&Xrcd> {
-        let uobject = self.handle(id, XRCD)?;
+    /// The domain that an attribute names.
+    pub(crate) fn xrcd<const ID: u32>(&self, _: Attribute<XrcdHandle, ID>) -> Result<&Xrcd> {
+        let uobject = self.object::<XrcdHandle, ID>()?.ok_or(EINVAL)?;
 
         // SAFETY:
         // * The object of an XRCD handle is an `ib_xrcd`, which the process has open.
@@ -197,67 +195,104 @@ impl<'a, C: ClientOperations> Call<'a, C> {
     }
 
     /// A value, or `None` if the attribute is not there.
-    pub(crate) fn input<T: FromBytes>(&self, id: u32) -> Result<Option<T>> {
-        if !self.has_input(id)? {
+    pub(crate) fn input<K: InputKind, const ID: u32>(
+        &self,
+        _: Attribute<K, ID>,
+    ) -> Result<Option<K::Value>> {
+        if !self.has::<K, ID>() {
             return Ok(None);
         }
 
-        let mut value = MaybeUninit::<T>::uninit();
+        let mut value = MaybeUninit::<K::Value>::uninit();
 
-        // SAFETY: By the type invariant, and `value` has room for as much as is asked for.
+        // SAFETY:
+        // * By the type invariant, the bundle is valid; the method declares the attribute as input.
+        // * `value` has room for as many bytes as are asked for.
         to_result(unsafe {
             bindings::xrc_rcv_copy_from_or_zero(
                 value.as_mut_ptr().cast(),
                 self.bundle,
-                id as u16,
-                size_of::<T>(),
+                ID as u16,
+                size_of::<K::Value>(),
             )
         })?;
-        // SAFETY: All bytes were written, and all values of them are a `T`.
+        // SAFETY: The above wrote all bytes, and any bytes are a `K::Value`, which is `FromBytes`.
         Ok(Some(unsafe { value.assume_init() }))
     }
 
-    /// A value that has to be there.
-    pub(crate) fn mandatory<T: FromBytes>(&self, id: u32) -> Result<T> {
-        self.input(id)?.ok_or(EINVAL)
+    /// The value of a mandatory attribute.
+    pub(crate) fn mandatory<K: InputKind, const ID: u32>(
+        &self,
+        attribute: Attribute<K, ID>,
+    ) -> Result<K::Value> {
+        const {
+            assert!(
+                attribute::requires::<ID>(H::ATTRIBUTES),
+                "the method declares the attribute as optional"
+            );
+        }
+        self.input(attribute)?.ok_or(EINVAL)
     }
 
     /// Bits of which only `known` may be set; 0 if the attribute is not there.
-    pub(crate) fn flags(&self, id: u32, known: u32) -> Result<u32> {
+    pub(crate) fn flags<const ID: u32>(&self, _: Attribute<Flags, ID>, known: u32) -> Result<u32> {
         let mut flags = 0;
 
-        if !self.has_input(id)? {
+        if !self.has::<Flags, ID>() {
             return Ok(flags);
         }
-        // SAFETY: By the type invariant.
+        // SAFETY: By the type invariant, the bundle is valid; the method declares the attribute as
+        // input of 4 to 8 bytes.
         to_result(unsafe {
-            bindings::uverbs_get_flags32(&mut flags, self.bundle, id as usize, known.into())
+            bindings::uverbs_get_flags32(&mut flags, self.bundle, ID as usize, known.into())
         })?;
         Ok(flags)
     }
 
-    /// The length in bytes of the place for an answer; 0 if the attribute is not there.
-    pub(crate) fn output_len(&self, id: u32) -> Result<usize> {
-        if !self.has_output(id)? {
+    /// Answers with a value, if the caller asked for it.
+    pub(crate) fn output<T: AsBytes, const ID: u32>(
+        &self,
+        _: Attribute<Out<T>, ID>,
+        value: &T,
+    ) -> Result {
+        if !self.has::<Out<T>, ID>() {
+            return Ok(());
+        }
+        self.copy_to::<ID>(value)
+    }
+
+    /// The length in bytes of the buffer for an array; 0 if the attribute is not there.
+    pub(crate) fn output_len<const ID: u32>(&self, _: Attribute<OutBytes, ID>) -> Result<usize> {
+        if !self.has::<OutBytes, ID>() {
             return Ok(0);
         }
-        // SAFETY: By the type invariant.
-        let len = unsafe { bindings::xrc_rcv_attr_len(self.bundle, id as u16) };
+        // SAFETY: By the type invariant, the bundle is valid.
+        let len = unsafe { bindings::xrc_rcv_attr_len(self.bundle, ID as u16) };
 
         Ok(usize::try_from(len)?)
     }
 
-    /// Answers with a value, if the caller asked for it.
-    pub(crate) fn output<T: AsBytes + ?Sized>(&self, id: u32, value: &T) -> Result {
-        if !self.has_output(id)? {
+    /// Answers with an array, if the caller asked for it.
+    pub(crate) fn output_bytes<const ID: u32>(
+        &self,
+        _: Attribute<OutBytes, ID>,
+        bytes: &[u8],
+    ) -> Result {
+        if !self.has::<OutBytes, ID>() {
             return Ok(());
         }
+        self.copy_to::<ID>(bytes)
+    }
 
-        // SAFETY: By the type invariant; `value` is as long as it says.
+    /// Writes to the buffer that is the attribute `ID`.
+    fn copy_to<const ID: u32>(&self, value: &(impl AsBytes + ?Sized)) -> Result {
+        // SAFETY:
+        // * By the type invariant, the bundle is valid.
+        // * `value` can be read for its size, and has no bytes that are not initialised.
         to_result(unsafe {
             bindings::uverbs_copy_to(
                 self.bundle,
-                id as usize,
+                ID as usize,
                 core::ptr::from_ref(value).cast(),
                 size_of_val(value),
             )
@@ -265,16 +300,22 @@ impl<'a, C: ClientOperations> Call<'a, C> {
     }
 
     /// Answers with as much of a structure as the caller knows; if it knows more, the rest is zero.
-    pub(crate) fn output_struct<T: AsBytes>(&self, id: u32, value: &T) -> Result {
-        if !self.has_output(id)? {
+    pub(crate) fn output_struct<T: AsBytes, const ID: u32>(
+        &self,
+        _: Attribute<OutStruct<T>, ID>,
+        value: &T,
+    ) -> Result {
+        if !self.has::<OutStruct<T>, ID>() {
             return Ok(());
         }
 
-        // SAFETY: By the type invariant; `value` is as long as it says.
+        // SAFETY:
+        // * By the type invariant, the bundle is valid; the method declares the attribute as output.
+        // * `value` can be read for its size, and has no bytes that are not initialised.
         to_result(unsafe {
             bindings::uverbs_copy_to_struct_or_zero(
                 self.bundle,
-                id as usize,
+                ID as usize,
                 core::ptr::from_ref(value).cast(),
                 size_of::<T>(),
             )
@@ -282,30 +323,35 @@ impl<'a, C: ClientOperations> Call<'a, C> {
     }
 
     /// The handle that the method creates.
-    pub(crate) fn new_handle<H: Handle>(&self, id: u32) -> Result<NewHandle<'_, H>> {
-        let uobject = self.handle(id, H::OBJECT as u16)?;
+    pub(crate) fn new_handle<T: Handle, const ID: u32>(
+        &self,
+        _: Attribute<attribute::NewHandle<T>, ID>,
+    ) -> Result<NewHandle<'_, T>> {
+        let uobject = self
+            .object::<attribute::NewHandle<T>, ID>()?
+            .ok_or(EINVAL)?;
 
         // SAFETY: The attribute's object stays for the length of the call.
         unsafe { NewHandle::new(uobject) }
     }
 
-    fn file_object<F: EventFile>(&self, id: u32) -> Result<Option<*mut bindings::ib_uobject>> {
-        let kind = bindings::uverbs_attr_type_UVERBS_ATTR_TYPE_FD;
-
-        self.uobject(id, kind, F::OBJECT as u16)
-    }
-
     /// The file that the method creates.
-    pub(crate) fn new_file<F: EventFile>(&self, id: u32) -> Result<NewFile<'_, F>> {
-        let uobject = self.file_object::<F>(id)?.ok_or(EINVAL)?;
+    pub(crate) fn new_file<F: EventFile, const ID: u32>(
+        &self,
+        _: Attribute<attribute::NewFile<F>, ID>,
+    ) -> Result<NewFile<'_, F>> {
+        let uobject = self.object::<attribute::NewFile<F>, ID>()?.ok_or(EINVAL)?;
 
         // SAFETY: The attribute's object stays for the length of the call.
         unsafe { NewFile::new(uobject) }
     }
 
     /// The data of the file that an attribute names, or `None` if the attribute is not there.
-    pub(crate) fn event_file<F: EventFile>(&self, id: u32) -> Result<Option<ArcBorrow<'_, F>>> {
-        let Some(uobject) = self.file_object::<F>(id)? else {
+    pub(crate) fn event_file<F: EventFile, const ID: u32>(
+        &self,
+        _: Attribute<attribute::File<F>, ID>,
+    ) -> Result<Option<ArcBorrow<'_, F>>> {
+        let Some(uobject) = self.object::<attribute::File<F>, ID>()? else {
             return Ok(None);
         };
 

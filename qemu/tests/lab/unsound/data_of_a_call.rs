@@ -4,7 +4,10 @@
 
 use crate::{
     device::AttachedDevice,
-    rdma::uverbs::call::Call, //
+    rdma::uverbs::call::{
+        Call,
+        Handler, //
+    },
 };
 use kernel::{
     prelude::*,
@@ -13,6 +16,6 @@ use kernel::{
 
 static STALE: SetOnce<Pin<&'static AttachedDevice>> = SetOnce::new();
 
-pub(crate) fn keep(call: &Call<'_, AttachedDevice>) {
+pub(crate) fn keep<H: Handler<Client = AttachedDevice>>(call: &Call<'_, H>) {
     STALE.populate(call.data());
 }

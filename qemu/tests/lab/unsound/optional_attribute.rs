@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: GPL-2.0
+// E0080
+//! An optional attribute, taken for a mandatory one.
+
+use crate::{
+    device::AttachedDevice,
+    event_channel::EventChannel,
+    rdma::uverbs::{
+        attribute::{
+            Attribute,
+            Declarations,
+            In, //
+        },
+        call::{
+            Call,
+            Handler, //
+        },
+        table::{
+            Method,
+            Object, //
+        }, //
+    },
+};
+use kernel::prelude::*;
+
+struct Wrong;
+
+impl Wrong {
+    const DECLARED: Attribute<In<u32>, 1> = Attribute::new();
+}
+
+impl Handler for Wrong {
+    type Client = AttachedDevice;
+
+    const METHOD: u32 = 1;
+    const ATTRIBUTES: Declarations = &[&Self::DECLARED.optional()];
+
+    fn run(call: &Call<'_, Self>) -> Result {
+        call.mandatory(Self::DECLARED).map(drop)
+    }
+}
+
+#[used]
+static TABLE: Object = Object::file::<EventChannel>(&[&Method::new::<Wrong>()]);

@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Attributes of uverbs methods.
+//!
+//! An [`Attribute`] has its number and what it carries in its type, and takes no space. The table of
+//! a method declares it, as mandatory or as optional; the running method passes it to its
+//! [`Call`](super::call::Call). A call with an attribute that the method did not declare, or
+//! declared with another type, size or direction, does not compile, and neither does one that
+//! relies on an optional attribute.
+//!
+//! C header: [`include/rdma/uverbs_ioctl.h`](srctree/include/rdma/uverbs_ioctl.h)
+
+use super::{
+    event_file::EventFile,
+    handle::Handle, //
+};
+use crate::rdma::bindings;
+use core::{
+    marker::PhantomData,
+    mem::ManuallyDrop, //
+};
+use kernel::{
+    prelude::*,
+    transmute::{
+        AsBytes,
+        FromBytes, //
+    }, //
+};
+
+/// The attribute with the number `ID` of a method, which carries what `K` says.
+pub(crate) struct Attribute<K, const ID: u32>(PhantomData<fn() -> K>);
+
+impl<K: Kind, const ID: u32> Attribute<K, ID> {
+    /// Creates the attribute.
+    pub(crate) const fn new() -> Self {
+        Self(PhantomData)
+    }
+
+    /// Declares an attribute without which the call fails with `EINVAL`.
+    pub(crate) const fn mandatory(self) -> Declaration {
+        Declaration::new(ID, K::SHAPE, true)
+    }
+
+    /// Declares an attribute that a caller may leave out.
+    pub(crate) const fn optional(self) -> Declaration {
+        Declaration::new(ID, K::SHAPE, false)
+    }
+}
+
+/// What an attribute carries.
+pub(crate) trait Kind {
+    /// The same, as uverbs checks it.
+    const SHAPE: Shape;
+}
+
+/// What uverbs checks of an attribute before a method runs.
+#[derive(Clone, Copy)]
+pub(crate) enum Shape {
+    /// Data of the caller, in bytes. With `zero_trailing`, more than `max` if the rest is zero.
+    Input {
+        /// The least length.
+        min: u16,
+        /// The greatest length.
+        max: u16,
+        /// Whether zeroes may follow.
+        zero_trailing: bool,
+    },
+    /// A buffer of the caller, in bytes.
+    Output {
+        /// The least length.
+        min: u16,
+        /// The greatest length.
+        max: u16,
+    },
+    /// A handle, or a file descriptor, of an object.
+    Object {
+        /// `UVERBS_ATTR_TYPE_IDR` or `UVERBS_ATTR_TYPE_FD`.
+        kind: u32,
+        /// The number of the object.
+        id: u32,
+        /// `enum uverbs_obj_access`.
+        access: u32,
+    },
+}
+
+/// The size of `T`, which uverbs keeps in 16 bits.
+const fn size<T>() -> u16 {
+    assert!(size_of::<T>() <= u16::MAX as usize);
+    size_of::<T>() as u16
+}
+
+/// An attribute that is data of the caller.
+pub(crate) trait InputKind: Kind {
+    /// What a call reads it as.
+    type Value: FromBytes;
+}
+
+/// A value of exactly the size of `T`.
+pub(crate) struct In<T>(PhantomData<T>);
+
+impl<T> Kind for In<T> {
+    const SHAPE: Shape = Shape::Input {
+        min: size::<T>(),
+        max: size::<T>(),
+        zero_trailing: false,
+    };
+}
+
+impl<T: FromBytes> InputKind for In<T> {
+    type Value = T;
+}
+
+/// A structure that may be longer than `T` if what follows is zero.
+pub(crate) struct InStruct<T>(PhantomData<T>);
+
+impl<T> Kind for InStruct<T> {
+    const SHAPE: Shape = Shape::Input {
+        min: size::<T>(),
+        max: size::<T>(),
+        zero_trailing: true,
+    };
+}
+
+impl<T: FromBytes> InputKind for InStruct<T> {
+    type Value = T;
+}
+
+/// Bits, as `u32` or `u64`.
+pub(crate) struct Flags;
+
+impl Kind for Flags {
+    const SHAPE: Shape = Shape::Input {
+        min: size::<u32>(),
+        max: size::<u64>(),
+        zero_trailing: false,
+    };
+}
+
+/// A buffer for a value of exactly the size of `T`.
+pub(crate) struct Out<T>(PhantomData<T>);
+
+impl<T: AsBytes> Kind for Out<T> {
+    const SHAPE: Shape = Shape::Output {
+        min: size::<T>(),
+        max: size::<T>(),
+    };
+}
+
+/// A buffer for a structure of which the caller knows a shorter or a longer version.
+pub(crate) struct OutStruct<T>(PhantomData<T>);
+
+impl<T: AsBytes> Kind for OutStruct<T> {
+    const SHAPE: Shape = OutBytes::SHAPE;
+}
+
+/// A buffer for an array of any length.
+pub(crate) struct OutBytes;
+
+impl Kind for OutBytes {
+    const SHAPE: Shape = Shape::Output {
+        min: 0,
+        max: u16::MAX,
+    };
+}
+
+const IDR: u32 = bindings::uverbs_attr_type_UVERBS_ATTR_TYPE_IDR;
+const FD: u32 = bindings::uverbs_attr_type_UVERBS_ATTR_TYPE_FD;
+
+/// An existing handle of an XRC domain.
+pub(crate) struct XrcdHandle;
+
+impl Kind for XrcdHandle {
+    const SHAPE: Shape = Shape::Object {
+        kind: IDR,
+        id: bindings::uverbs_default_objects_UVERBS_OBJECT_XRCD,
+        access: bindings::uverbs_obj_access_UVERBS_ACCESS_READ,
+    };
+}
+
+/// A handle that the method creates. A method can have one attribute that creates or destroys.
+pub(crate) struct NewHandle<H>(PhantomData<H>);
+
+impl<H: Handle> Kind for NewHandle<H> {
+    const SHAPE: Shape = Shape::Object {
+        kind: IDR,
+        id: H::OBJECT,
+        access: bindings::uverbs_obj_access_UVERBS_ACCESS_NEW,
+    };
+}
+
+/// A handle that is destroyed before the method runs.
+pub(crate) struct DestroyedHandle<H>(PhantomData<H>);
+
+impl<H: Handle> Kind for DestroyedHandle<H> {
+    const SHAPE: Shape = Shape::Object {
+        kind: IDR,
+        id: H::OBJECT,
+        access: bindings::uverbs_obj_access_UVERBS_ACCESS_DESTROY,
+    };
+}
+
+/// The file descriptor of an existing event file.
+pub(crate) struct File<F>(PhantomData<F>);
+
+impl<F: EventFile> Kind for File<F> {
+    const SHAPE: Shape = Shape::Object {
+        kind: FD,
+        id: F::OBJECT,
+        access: bindings::uverbs_obj_access_UVERBS_ACCESS_READ,
+    };
+}
+
+/// A file descriptor that the method creates.
+pub(crate) struct NewFile<F>(PhantomData<F>);
+
+impl<F: EventFile> Kind for NewFile<F> {
+    const SHAPE: Shape = Shape::Object {
+        kind: FD,
+        id: F::OBJECT,
+        access: bindings::uverbs_obj_access_UVERBS_ACCESS_NEW,
+    };
+}
+
+/// The entry of an attribute in the table of a method.
+#[repr(C)]
+pub(crate) struct Declaration {
+    /// What uverbs reads: the tables have pointers to it.
+    definition: bindings::uverbs_attr_def,
+    id: u32,
+    shape: Shape,
+    is_mandatory: bool,
+}
+
+/// The attributes of a method.
+pub(crate) type Declarations = &'static [&'static Declaration];
+
+/// A bit of the flags that C declares as one-bit fields: `zero_trailing`, `alloc_and_copy`,
+/// `mandatory`, `is_udata`. bindgen has no constant constructor for them.
+const fn flag(index: u32, value: bool) -> u8 {
+    let bit = if cfg!(target_endian = "little") {
+        1 << index
+    } else {
+        0x80 >> index
+    };
+
+    if value {
+        bit
+    } else {
+        0
+    }
+}
+
+impl Declaration {
+    const fn new(id: u32, shape: Shape, is_mandatory: bool) -> Self {
+        let (kind, zero_trailing) = match shape {
+            Shape::Input { zero_trailing, .. } => (
+                bindings::uverbs_attr_type_UVERBS_ATTR_TYPE_PTR_IN,
+                zero_trailing,
+            ),
+            Shape::Output { .. } => (bindings::uverbs_attr_type_UVERBS_ATTR_TYPE_PTR_OUT, false),
+            Shape::Object { kind, .. } => (kind, false),
+        };
+        let flags = flag(0, zero_trailing) | flag(2, is_mandatory);
+
+        assert!(id <= u16::MAX as u32);
+        Self {
+            definition: bindings::uverbs_attr_def {
+                id: id as u16,
+                attr: bindings::uverbs_attr_spec {
+                    type_: kind as u8,
+                    _bitfield_align_1: [],
+                    _bitfield_1: bindings::__BindgenBitfieldUnit::new([flags]),
+                    u: shape.to_spec(),
+                    u2: NO_IDS,
+                },
+            },
+            id,
+            shape,
+            is_mandatory,
+        }
+    }
+}
+
+const NO_IDS: bindings::uverbs_attr_spec__bindgen_ty_2 = bindings::uverbs_attr_spec__bindgen_ty_2 {
+    enum_def: ManuallyDrop::new(bindings::uverbs_attr_spec__bindgen_ty_2__bindgen_ty_1 {
+        ids: core::ptr::null(),
+    }),
+};
+
+impl Shape {
+    const fn to_spec(self) -> bindings::uverbs_attr_spec__bindgen_ty_1 {
+        match self {
+            Self::Input { min, max, .. } | Self::Output { min, max } => {
+                bindings::uverbs_attr_spec__bindgen_ty_1 {
+                    ptr: ManuallyDrop::new(
+                        bindings::uverbs_attr_spec__bindgen_ty_1__bindgen_ty_1 {
+                            len: max,
+                            min_len: min,
+                        },
+                    ),
+                }
+            }
+            Self::Object { id, access, .. } => {
+                assert!(id <= u16::MAX as u32);
+                bindings::uverbs_attr_spec__bindgen_ty_1 {
+                    obj: ManuallyDrop::new(
+                        bindings::uverbs_attr_spec__bindgen_ty_1__bindgen_ty_2 {
+                            obj_type: id as u16,
+                            access: access as u8,
+                        },
+                    ),
+                }
+            }
+        }
+    }
+
+    /// `self == other`, for constants.
+    const fn is(self, other: Self) -> bool {
+        match (self, other) {
+            (
+                Self::Input {
+                    min: a,
+                    max: b,
+                    zero_trailing: c,
+                },
+                Self::Input {
+                    min: x,
+                    max: y,
+                    zero_trailing: z,
+                },
+            ) => a == x && b == y && c == z,
+            (Self::Output { min: a, max: b }, Self::Output { min: x, max: y }) => a == x && b == y,
+            (
+                Self::Object {
+                    kind: a,
+                    id: b,
+                    access: c,
+                },
+                Self::Object {
+                    kind: x,
+                    id: y,
+                    access: z,
+                },
+            ) => a == x && b == y && c == z,
+            _ => false,
+        }
+    }
+}
+
+/// Whether a method declares the attribute `ID` as one that carries what `K` says.
+pub(super) const fn declares<K: Kind, const ID: u32>(declarations: Declarations) -> bool {
+    let mut i = 0;
+
+    while i < declarations.len() {
+        if declarations[i].id == ID {
+            return declarations[i].shape.is(K::SHAPE);
+        }
+        i += 1;
+    }
+    false
+}
+
+/// Whether a method declares the attribute `ID` as mandatory.
+pub(super) const fn requires<const ID: u32>(declarations: Declarations) -> bool {
+    let mut i = 0;
+
+    while i < declarations.len() {
+        if declarations[i].id == ID {
+            return declarations[i].is_mandatory;
+        }
+        i += 1;
+    }
+    false
+}
+
+/// Whether each attribute of a method has a number of its own.
+pub(super) const fn are_distinct(declarations: Declarations) -> bool {
+    let mut i = 0;
+
+    while i < declarations.len() {
+        let mut j = 0;
+
+        while j < i {
+            if declarations[i].id == declarations[j].id {
+                return false;
+            }
+            j += 1;
+        }
+        i += 1;
+    }
+    true
+}
