@@ -58,7 +58,51 @@ still_building() {
 	done
 }
 
+# made_from DIRECTORY KEY COMMAND… - run COMMAND, which makes DIRECTORY below $build_root, unless it was made
+# from what has the same KEY: here, or in another checkout, from which it is copied then. make(1) and cargo
+# would begin anew there: the paths are others, and the sources younger.
+made_from() {
+	local directory=$build_root/$1 relative=$1 key=$2 other
+	shift 2
+	[ "$(cat "$directory/.made-from" 2>/dev/null)" != "$key" ] || return 0
+	for other in "$cache"/build/*; do
+		[ "$(cat "$other/$relative/.made-from" 2>/dev/null)" = "$key" ] || continue
+		rm -rf "$directory.new"
+		mkdir -p "$(dirname "$directory")"
+		copy_from "$other" "$other/$relative" "$directory.new" &&
+			[ "$(cat "$directory.new/.made-from")" = "$key" ] || continue
+		rm -rf "${directory:?}"
+		mv "$directory.new" "$directory"
+		return
+	done
+	rm -rf "$directory.new" "$directory/.made-from"
+	"$@"
+	echo "$key" >"$directory/.made-from"
+}
+
+# copy_from CHECKOUT FILE… DIRECTORY - if nothing is being built for that checkout
+copy_from() { flock -n -s "$1/lock" cp -a --reflink=auto "${@:2}"; }
+
+# What libraries of others were made into, most of a first build, cargo finds when it is in its place: their
+# names do not depend on the checkout.
+borrow_crates() {
+	local directory=$1 other
+	[ ! -e "$directory/release" ] || return 0
+	for other in "$cache"/build/*; do
+		[ -e "$other/${directory##*/}/.made-from" ] || continue
+		mkdir -p "$directory/release"
+		! copy_from "$other" "$other/${directory##*/}"/release/{deps,build,.fingerprint} "$directory/release" || return 0
+		rm -r "$directory/release"
+	done
+}
+
 build_module() {
+	local key
+	key=$(key_of_tree "$tree/src" "$tree/Kbuild" "$tree/VERSION" "$tree/scripts/kernel-toolchain")-$(kernel_made)
+	made_from "$kernel_key/module" "$key" make_module
+}
+
+make_module() {
 	quiet module make --no-print-directory -C "$tree" KDIR="$kdir" KSRC="$ksrc" MO="$(build_dir)/module" modules
 }
 
@@ -97,11 +141,15 @@ shared_make() {
 	touch "$directory/.complete"
 }
 
+# The kernel's key; a tree of one's own changes under the same name.
+kernel_made() {
+	printf %s "$kernel_key"
+	case $kernel in /*) printf '-%s' "$(key_of "$kdir/.config" "$kdir/Module.symvers")" ;; esac
+}
+
 build_rxe() {
 	local key
-	key=$(key_of_tree "$tree/qemu/patches/rxe" "$tree/scripts/build-rxe")-$kernel_key
-	# A tree of one's own changes under the same name.
-	case $kernel in /*) key+=-$(key_of "$kdir/.config" "$kdir/Module.symvers") ;; esac
+	key=$(key_of_tree "$tree/qemu/patches/rxe" "$tree/scripts/build-rxe")-$(kernel_made)
 	KSRC=$ksrc shared "$(build_dir)/rxe" "$key" "building rxe with XRC for $kver" \
 		"$tree/scripts/build-rxe" "$kdir"
 }
@@ -127,20 +175,39 @@ made_with() {
 
 build_user() {
 	build_rdma_core
+	made_from user "$(user_key)" make_user
+}
+
+user_key() {
+	printf '%s-%s' "$(key_of_tree "$tree/user" "$tree/src/include" "$tree/VERSION" "$tree/rust-toolchain.toml")" \
+		"$(basename "$(readlink "$build_root/rdma-core")")"
+}
+
+make_user() {
 	made_with "$build_root/user"
+	borrow_crates "$build_root/user"
 	quiet user env CARGO_HOME="$cache/cargo" \
 		make --no-print-directory -C "$tree/user" O="$build_root/user" all tests
 }
 
 build_vmlx4() {
+	made_from vmlx4 "$(key_of_tree "$tree/qemu/vmlx4" "$tree/rust-toolchain.toml")-$root_key" make_vmlx4
+}
+
+make_vmlx4() {
+	borrow_crates "$build_root/vmlx4"
 	quiet vmlx4 env CARGO_TARGET_DIR="$build_root/vmlx4" CARGO_HOME="$cache/cargo" \
 		cargo build --locked --release --manifest-path "$tree/qemu/vmlx4/Cargo.toml"
 }
 
 build_tests() {
 	build_user
+	made_from tests "$(key_of_tree "$tree/qemu/tests")-$(user_key)" make_tests
+	quiet qperf "$tree/qemu/tests/user/build-qperf" "$build_root/user/qperf" "$build_root/user/stage/usr"
+}
+
+make_tests() {
 	made_with "$build_root/tests"
 	quiet tests make --no-print-directory -C "$tree/qemu/tests" \
 		OUT="$build_root/tests" RDMA_CORE="$build_root/rdma-core"
-	quiet qperf "$tree/qemu/tests/user/build-qperf" "$build_root/user/qperf" "$build_root/user/stage/usr"
 }
