@@ -282,7 +282,7 @@ impl Handler for Modify {
 /// A QP as it is listed, with attributes that were just queried.
 fn info(qp: &ReceiveQp, attributes: &Attributes) -> Result<xrc_rcv_qp_info> {
     Ok(xrc_rcv_qp_info {
-        qpn: qp.number(),
+        qp_num: qp.number(),
         state: attributes.state()? as u32,
         lifetime: qp.lifetime().number(),
         registrations: u32::try_from(qp.fan_out().len())?,

@@ -176,7 +176,7 @@ impl EventChannel {
                 let event = xrc_rcv_event {
                     cookie: record.cookie,
                     first_ns: record.first,
-                    qpn: record.qpn,
+                    qp_num: record.qpn,
                     type_: record.kind.number(),
                     count: record.count,
                     reserved: 0,

@@ -75,7 +75,7 @@ impl Callback for CHandler {
         let event = xrc_rcv_event {
             cookie: 0,
             first_ns: event.time,
-            qpn: event.qpn,
+            qp_num: event.qpn,
             type_: event.kind.number(),
             count: 1,
             reserved: 0,

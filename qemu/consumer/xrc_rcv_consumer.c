@@ -60,7 +60,7 @@ static void handler(const struct xrc_rcv_event *event, void *context)
 {
 	struct witness *witness = context;
 
-	witness->qpn = event->qpn;
+	witness->qpn = event->qp_num;
 	witness->type = event->type;
 	atomic_inc(&witness->events);
 }

@@ -208,7 +208,7 @@ static void take_records(void)
 	for (i = 0; i < n; i++)
 		tell("event", ", \"type\": \"%s\", \"qpn\": %" PRIu32 ", \"count\": %" PRIu32
 		     ", \"happened\": %" PRIu64,
-		     xrc_rcv_event_type_str(records[i].type), records[i].qpn,
+		     xrc_rcv_event_type_str(records[i].type), records[i].qp_num,
 		     records[i].count, (uint64_t)records[i].first_ns);
 }
 

@@ -59,7 +59,7 @@ static int read_what_is_expected(void *argument)
 	while (count < expected->count) {
 		CHECK(poll(&ready, 1, 10000) == 1 && ready.revents == POLLIN);
 		CHECK(read(member.channel, &event, SIZE) == SIZE);
-		CHECK(event.type == expected->type && event.qpn == membership->qp_num);
+		CHECK(event.type == expected->type && event.qp_num == membership->qp_num);
 		CHECK(event.cookie == membership->cookie && !event.reserved && event.count);
 		count += event.count;
 	}

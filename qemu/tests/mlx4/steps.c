@@ -147,7 +147,7 @@ static int list(void)
 
 	if (result)
 		return result;
-	CHECK(count == 1 && info.qpn == mine.qp_num);
+	CHECK(count == 1 && info.qp_num == mine.qp_num);
 	return 0;
 }
 
@@ -396,7 +396,7 @@ static int hears_of_the_reset(void *argument)
 	struct xrc_rcv_event event;
 
 	CHECK(read(member.channel, &event, sizeof(event)) == sizeof(event));
-	CHECK(event.type == XRC_RCV_EVENT_QP_GONE && event.qpn == membership->qp_num);
+	CHECK(event.type == XRC_RCV_EVENT_QP_GONE && event.qp_num == membership->qp_num);
 	CHECK(read(member.channel, &event, sizeof(event)) == -1 && errno == EIO);
 	return 0;
 }

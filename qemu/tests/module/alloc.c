@@ -107,7 +107,7 @@ static bool ends_in(const char *what, const struct ib_uverbs_qp_attr *attr,
 		return false;
 	}
 	result = rcv_query(member.domain, registration.qp_num, NULL, &found);
-	if (result || found.state != state || found.qpn != registration.qp_num ||
+	if (result || found.state != state || found.qp_num != registration.qp_num ||
 	    found.registrations != 1 || found.lifetime != XRC_RCV_LIFETIME_REGISTRATIONS) {
 		warnx("ALLOC %s: QUERY %d, state %u, %u registrations", what, result,
 		      found.state, found.registrations);

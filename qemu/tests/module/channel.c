@@ -57,7 +57,7 @@ static short ready(int channel)
 
 static bool gone(const struct xrc_rcv_event *event, uint32_t qp_num, uint64_t cookie)
 {
-	return event->type == XRC_RCV_EVENT_QP_GONE && event->qpn == qp_num &&
+	return event->type == XRC_RCV_EVENT_QP_GONE && event->qp_num == qp_num &&
 	       event->cookie == cookie && event->count == 1 && !event->reserved;
 }
 
@@ -155,7 +155,7 @@ static int buffers(void *argument)
 	CHECK(read(channel, records, 2 * SIZE + SIZE / 2) == 2 * SIZE);
 	CHECK(gone(&records[0], registration[MANY - 2].qp_num, COOKIE + MANY - 2));
 	CHECK(gone(&records[1], registration[MANY - 3].qp_num, COOKIE + MANY - 3));
-	CHECK(records[2].qpn == 0xeeeeeeee);
+	CHECK(records[2].qp_num == 0xeeeeeeee);
 	CHECK(read(channel, records, SIZE) == SIZE);
 	CHECK(gone(&records[0], registration[1].qp_num, COOKIE + 1));
 	/* Nothing is lost to a buffer that is not there. */

@@ -215,7 +215,7 @@ static bool is_event(const struct xrc_rcv_event *event, uint32_t type, unsigned 
 		     uint64_t from, uint64_t to)
 {
 	return event->type == type && event->cookie == COOKIE + index &&
-	       event->qpn == mc->qp_num && event->count == 1 && !event->reserved &&
+	       event->qp_num == mc->qp_num && event->count == 1 && !event->reserved &&
 	       event->first_ns >= from && event->first_ns <= to;
 }
 
@@ -233,7 +233,7 @@ static bool one_error(unsigned int index, uint64_t from, uint64_t to)
 	ktap_note("process %u read %u events", index, account->count);
 	for (i = 0; i < account->count; i++)
 		ktap_note("  type %u, %u times, QP %#x, cookie %#llx", account->events[i].type,
-			  account->events[i].count, account->events[i].qpn,
+			  account->events[i].count, account->events[i].qp_num,
 			  account->events[i].cookie);
 	return false;
 }

@@ -132,8 +132,8 @@ static void visit_qps(void (*function)(uint32_t qp_num))
 		if (!count)
 			return;
 		for (i = 0; i < count; i++)
-			function(infos[i].qpn);
-		after = infos[count - 1].qpn;
+			function(infos[i].qp_num);
+		after = infos[count - 1].qp_num;
 	}
 }
 

@@ -181,8 +181,8 @@ static int pages(void *argument)
 		if (!count)
 			break;
 		for (i = 0; i < count; i++) {
-			CHECK(infos[i].qpn > after);
-			after = infos[i].qpn;
+			CHECK(infos[i].qp_num > after);
+			after = infos[i].qp_num;
 			for (j = 0; j < MANY; j++)
 				if (registration[j].qp_num == after)
 					break;
@@ -211,7 +211,7 @@ static int pages(void *argument)
 		CHECK(!memcmp(&longer[i].info, &infos[i], sizeof(infos[i])));
 		CHECK(!longer[i].unknown[0] && !longer[i].unknown[2]);
 	}
-	CHECK(longer[MANY].info.qpn == 0xeeeeeeee);
+	CHECK(longer[MANY].info.qp_num == 0xeeeeeeee);
 	for (i = 0; i < ARRAY_SIZE(no_sizes); i++) {
 		count = 1;
 		CHECK(rcv_list_sized(member.domain, longer, no_sizes[i], &count) == -EINVAL);
@@ -224,7 +224,7 @@ static int pages(void *argument)
 	CHECK(count == MANY / 2 && total == MANY / 2);
 	for (i = 0; i < count; i++) {
 		CHECK(infos[i].lifetime == XRC_RCV_LIFETIME_DOMAIN && !infos[i].registrations);
-		CHECK(!rcv_destroy(member.domain, infos[i].qpn));
+		CHECK(!rcv_destroy(member.domain, infos[i].qp_num));
 	}
 	return 0;
 }

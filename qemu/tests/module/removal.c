@@ -59,7 +59,7 @@ static int read_until_the_end(void *argument)
 	struct xrc_rcv_event event;
 
 	CHECK(read(member.channel, &event, SIZE) == SIZE);
-	CHECK(is_gone(&event) && event.qpn == membership->qp_num &&
+	CHECK(is_gone(&event) && event.qp_num == membership->qp_num &&
 	      event.cookie == membership->cookie);
 	CHECK(read(member.channel, &event, SIZE) == -1 && errno == EIO);
 	CHECK(read(member.channel, &event, SIZE) == -1 && errno == EIO);

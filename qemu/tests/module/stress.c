@@ -150,7 +150,7 @@ static uint32_t some_qp(struct domain domain)
 
 	if (ANSWER(rcv_list(domain, 0, infos, &count, NULL)) || !count)
 		return dice(1 << 24);
-	return infos[dice(count)].qpn;
+	return infos[dice(count)].qp_num;
 }
 
 static void read_events(void)

@@ -37,7 +37,7 @@ struct xrc_rcv_caps {
 };
 
 struct xrc_rcv_qp_info {
-	uint32_t qpn;
+	uint32_t qp_num;
 	uint32_t state;
 #ifndef OLD
 	uint32_t lifetime;
@@ -49,7 +49,7 @@ struct xrc_rcv_qp_info {
 struct xrc_rcv_event {
 	uint64_t cookie;
 	uint64_t first_ns;
-	uint32_t qpn;
+	uint32_t qp_num;
 	uint32_t type;
 #ifndef OLD
 	uint32_t count;
@@ -141,7 +141,7 @@ static bool query(void)
 	uint32_t total, i;
 
 	HOLDS(!xrc_rcv_query_qp(xrcd, qps[1]->qp_num, NULL, info, sizeof(*info)));
-	HOLDS(info->qpn == qps[1]->qp_num && info->state == IBV_QPS_RESET);
+	HOLDS(info->qp_num == qps[1]->qp_num && info->state == IBV_QPS_RESET);
 	HOLDS(later_is_zero(info) && untouched_before(info));
 
 	infos = at_the_end((QPS + 2) * sizeof(*infos));
@@ -149,7 +149,7 @@ static bool query(void)
 	HOLDS(count == QPS && total == QPS && untouched_before(infos));
 	for (i = 0; i < QPS; i++) {
 		HOLDS(infos[i].state == IBV_QPS_RESET && later_is_zero(&infos[i]));
-		HOLDS(!i || infos[i].qpn > infos[i - 1].qpn);
+		HOLDS(!i || infos[i].qp_num > infos[i - 1].qp_num);
 	}
 	return true;
 }
@@ -169,14 +169,14 @@ static bool events(void)
 		HOLDS(!xrc_rcv_modify_qp(xrcd, qps[i]->qp_num, &attr, IBV_QP_STATE));
 	}
 	HOLDS(!xrc_rcv_get_event(channel, &records[2], sizeof(*records)));
-	HOLDS(records[2].cookie == 100 && records[2].qpn == qps[0]->qp_num);
+	HOLDS(records[2].cookie == 100 && records[2].qp_num == qps[0]->qp_num);
 	HOLDS(later_is_zero(&records[2]));
 	/* The others arrive within a moment. */
 	usleep(100000);
 	HOLDS(xrc_rcv_read_events(channel, records, sizeof(*records), QPS) == QPS - 1);
 	for (i = 0; i < QPS - 1; i++) {
 		HOLDS(records[i].cookie == (uint64_t)101 + i);
-		HOLDS(records[i].qpn == qps[1 + i]->qp_num);
+		HOLDS(records[i].qp_num == qps[1 + i]->qp_num);
 		HOLDS(records[i].type == IBV_EVENT_QP_LAST_WQE_REACHED);
 		HOLDS(records[i].first_ns && later_is_zero(&records[i]));
 	}

@@ -52,12 +52,12 @@ fn layout() {
     );
 
     structs!(facts:
-        xrc_rcv_qp_info [WHOLE] { qpn state lifetime registrations }
+        xrc_rcv_qp_info [WHOLE] { qp_num state lifetime registrations }
         xrc_rcv_caps [WHOLE] {
             version alloc_flags event_types max_qps_per_domain max_qps_per_user event_size
                 max_registrations_per_qp
         }
-        xrc_rcv_event [WHOLE] { cookie first_ns qpn r#type count reserved }
+        xrc_rcv_event [WHOLE] { cookie first_ns qp_num r#type count reserved }
         ib_uverbs_ioctl_hdr [WHOLE] {
             length object_id method_id num_attrs reserved1 driver_id reserved2
         }

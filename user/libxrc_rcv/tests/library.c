@@ -306,7 +306,7 @@ static bool domain_lifetime(void)
 	qpn = qp->qp_num;
 	HOLDS(info(&a, qpn).lifetime == XRC_RCV_LIFETIME_DOMAIN);
 	HOLDS(!xrc_rcv_unreg_qp(qp));
-	HOLDS(info(&a, qpn).qpn == qpn && info(&a, qpn).registrations == 0);
+	HOLDS(info(&a, qpn).qp_num == qpn && info(&a, qpn).registrations == 0);
 	qp = xrc_rcv_reg_qp(a.xrcd, qpn, a.channel, 78);
 	other = xrc_rcv_reg_qp(b.xrcd, qpn, NULL, 0);
 	HOLDS(qp && other);
@@ -339,8 +339,8 @@ static bool pages(void)
 					    &filled, &total));
 		HOLDS(filled <= 7 && total == 30);
 		for (i = 0; i < filled; i++) {
-			HOLDS(page[i].qpn > after);
-			after = page[i].qpn;
+			HOLDS(page[i].qp_num > after);
+			after = page[i].qp_num;
 		}
 		seen += filled;
 	} while (filled);
@@ -381,7 +381,7 @@ static bool events(void)
 	n = xrc_rcv_read_events(a.channel, records, sizeof(*records), 8);
 	HOLDS(n == 1 && records[0].type == IBV_EVENT_QP_LAST_WQE_REACHED);
 	HOLDS(records[0].cookie == 0x1122334455667788);
-	HOLDS(records[0].qpn == first->qp_num && records[0].count == 1);
+	HOLDS(records[0].qp_num == first->qp_num && records[0].count == 1);
 	HOLDS(records[0].first_ns >= start && !records[0].reserved);
 	HOLDS(!readable(&a, 0));
 	HOLDS(xrc_rcv_read_events(a.channel, records, sizeof(*records), 0) == -1 &&
@@ -508,9 +508,9 @@ static void *crowd(void *argument)
 					 NULL) || !filled)
 			return NULL;
 		/* Another thread's may go at any time. */
-		if (xrc_rcv_query_qp(b.xrcd, page[0].qpn, NULL, page,
+		if (xrc_rcv_query_qp(b.xrcd, page[0].qp_num, NULL, page,
 				     sizeof(*page)) &&
-		    page[0].qpn == qp->qp_num)
+		    page[0].qp_num == qp->qp_num)
 			return NULL;
 		other = xrc_rcv_reg_qp(b.xrcd, qp->qp_num, b.channel, i);
 		if (!other || xrc_rcv_unreg_qp(qp) || xrc_rcv_unreg_qp(other))

@@ -73,7 +73,7 @@ int main(int argc, char **argv)
 	ktap_result(!system(argv[2]), "it goes while it is in use");
 	pthread_join(thread, NULL);
 	ktap_result(!first_ret && last.type == XRC_RCV_EVENT_QP_GONE &&
-		    last.qpn == qpn && last.cookie == 42 && last.count == 1,
+		    last.qp_num == qpn && last.cookie == 42 && last.count == 1,
 		    "who waits is told that the QP is gone");
 	fd.fd = init.channel->fd;
 	ktap_result(second_ret == EIO && poll(&fd, 1, 0) == 1 &&

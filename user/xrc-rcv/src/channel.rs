@@ -90,7 +90,7 @@ impl Event {
 
     /// The number of the receive QP.
     pub fn qp_num(&self) -> u32 {
-        self.0.qpn
+        self.0.qp_num
     }
 
     /// What happened.

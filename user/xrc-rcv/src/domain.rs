@@ -297,7 +297,7 @@ impl Iterator for QpInfos {
                     return Some(Err(error));
                 }
             }
-            self.after = page.last().map(|info| info.qpn);
+            self.after = page.last().map(|info| info.qp_num);
             self.done = page.is_empty();
             self.page = page.into_iter();
         }

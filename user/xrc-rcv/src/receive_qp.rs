@@ -43,7 +43,7 @@ pub struct QpInfo(pub(crate) xrc_rcv_qp_info);
 impl QpInfo {
     /// The QP's number.
     pub fn qp_num(&self) -> u32 {
-        self.0.qpn
+        self.0.qp_num
     }
 
     /// The QP's state, if this version of the crate knows it.

@@ -80,7 +80,7 @@ pub const XRC_RCV_EVENT_QP_GONE: u32 = 63;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct xrc_rcv_qp_info {
-    pub qpn: u32,
+    pub qp_num: u32,
     pub state: u32,
     pub lifetime: u32,
     pub registrations: u32,
@@ -103,7 +103,7 @@ pub struct xrc_rcv_caps {
 pub struct xrc_rcv_event {
     pub cookie: u64,
     pub first_ns: u64,
-    pub qpn: u32,
+    pub qp_num: u32,
     pub r#type: u32,
     pub count: u32,
     pub reserved: u32,

@@ -198,13 +198,13 @@ enum xrc_rcv_qp_modify_attrs {
 /**
  * struct xrc_rcv_qp_info - one receive QP
  *
- * @qpn: QP number, 24 bits
+ * @qp_num: QP number, 24 bits
  * @state: &enum ib_qp_state of the verbs API (0 RESET … 6 ERR)
  * @lifetime: &enum xrc_rcv_lifetime
  * @registrations: number of registrations of files and of kernel users
  */
 struct xrc_rcv_qp_info {
-	__u32 qpn;
+	__u32 qp_num;
 	__u32 state;
 	__u32 lifetime;
 	__u32 registrations;
@@ -327,7 +327,7 @@ enum xrc_rcv_event_channel_alloc_attrs {
  *
  * @cookie: as given when the registration was made
  * @first_ns: CLOCK_MONOTONIC time of the first occurrence, in nanoseconds
- * @qpn: QP number
+ * @qp_num: QP number
  * @type: &enum ib_event_type of the verbs API, or XRC_RCV_EVENT_QP_GONE
  * @count: how often the event happened since the last record of this type for
  *	this registration was read; stays at 0xffffffff once there
@@ -340,7 +340,7 @@ enum xrc_rcv_event_channel_alloc_attrs {
 struct xrc_rcv_event {
 	__aligned_u64 cookie;
 	__aligned_u64 first_ns;
-	__u32 qpn;
+	__u32 qp_num;
 	__u32 type;
 	__u32 count;
 	__u32 reserved;
