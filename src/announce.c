@@ -53,7 +53,7 @@ void xrc_rcv_announce(enum xrc_rcv_action action, struct ib_device *ibdev, u32 d
 }
 
 void xrc_rcv_announce_event(struct ib_device *ibdev, u32 domain, u32 qpn, u32 type,
-			    u32 told)
+			    u32 delivered)
 {
-	trace_xrc_rcv_event(ibdev, domain, qpn, type, told);
+	trace_xrc_rcv_event(ibdev, domain, qpn, type, delivered);
 }

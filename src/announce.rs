@@ -37,7 +37,7 @@ unsafe extern "C" {
         registrations: u32,
         pid: i32,
     );
-    fn xrc_rcv_announce_event(device: &Device, domain: u32, qpn: u32, event: u32, told: u32);
+    fn xrc_rcv_announce_event(device: &Device, domain: u32, qpn: u32, event: u32, delivered: u32);
 }
 
 fn announce(action: Action, qp: &ReceiveQp, pid: i32) {
@@ -84,8 +84,16 @@ pub(crate) fn destroyed(qp: &ReceiveQp) {
     announce(Action::Destroy, qp, 0);
 }
 
-/// An event of a QP reached `told` registrations. Any context.
-pub(crate) fn event(fan_out: &FanOut, qpn: u32, event: u32, told: usize) {
+/// An event of a QP was delivered to `delivered` registrations. Any context.
+pub(crate) fn event(fan_out: &FanOut, qpn: u32, event: u32, delivered: usize) {
     // SAFETY: The device is valid, the rest are numbers.
-    unsafe { xrc_rcv_announce_event(fan_out.device(), fan_out.domain(), qpn, event, told as u32) }
+    unsafe {
+        xrc_rcv_announce_event(
+            fan_out.device(),
+            fan_out.domain(),
+            qpn,
+            event,
+            delivered as u32,
+        )
+    }
 }

@@ -261,13 +261,13 @@ impl EventHandler for FanOut {
             self.state.store(State::Error as u32, Relaxed);
         }
 
-        let told = match EventType::from_verbs(number) {
+        let delivered = match EventType::from_verbs(number) {
             Some(kind) => self.deliver(&Event::now(qpn, kind)),
             None => 0,
         };
 
-        announce::event(self, qpn, number, told);
-        if told == 0 {
+        announce::event(self, qpn, number, delivered);
+        if delivered == 0 {
             self.device.log_qp_event(qpn, number);
         }
     }

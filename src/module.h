@@ -18,6 +18,6 @@ bool xrc_rcv_may_exceed_limits(void);
 void xrc_rcv_announce(enum xrc_rcv_action action, struct ib_device *ibdev, u32 domain,
 		      u32 qpn, u32 registrations, int pid);
 void xrc_rcv_announce_event(struct ib_device *ibdev, u32 domain, u32 qpn, u32 type,
-			    u32 told);
+			    u32 delivered);
 
 #endif /* _XRC_RCV_MODULE_H */

@@ -99,7 +99,7 @@ impl Registration {
             return false;
         }
 
-        let told = match &self.sink {
+        let delivered = match &self.sink {
             Sink::Nowhere => false,
             Sink::Channel(subscription) => subscription.post(event),
             Sink::Callback(callback) => {
@@ -108,10 +108,10 @@ impl Registration {
             }
         };
 
-        if told {
+        if delivered {
             self.delivered.add(1, Relaxed);
         }
-        told
+        delivered
     }
 
     /// How many events went to the holder.

@@ -81,25 +81,25 @@ DEFINE_EVENT(xrc_rcv_registration, xrc_rcv_unreg,
 );
 
 TRACE_EVENT(xrc_rcv_event,
-	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u32 type, u32 told),
-	TP_ARGS(ibdev, domain, qpn, type, told),
+	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u32 type, u32 delivered),
+	TP_ARGS(ibdev, domain, qpn, type, delivered),
 	TP_STRUCT__entry(
 		__string(device, ibdev->name)
 		__field(u32, domain)
 		__field(u32, qpn)
 		__field(u32, type)
-		__field(u32, told)
+		__field(u32, delivered)
 	),
 	TP_fast_assign(
 		__assign_str(device);
 		__entry->domain = domain;
 		__entry->qpn = qpn;
 		__entry->type = type;
-		__entry->told = told;
+		__entry->delivered = delivered;
 	),
-	TP_printk("device=%s domain=%u qpn=0x%x type=%s told=%u",
+	TP_printk("device=%s domain=%u qpn=0x%x type=%s delivered=%u",
 		  __get_str(device), __entry->domain, __entry->qpn,
-		  rdma_show_ib_event(__entry->type), __entry->told)
+		  rdma_show_ib_event(__entry->type), __entry->delivered)
 );
 
 #endif /* _XRC_RCV_TRACE_H */
