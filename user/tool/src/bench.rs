@@ -56,14 +56,14 @@ struct Measurement {
     unit: &'static str,
     rounds: usize,
     ib_xrc_rcv: f64,
-    /// `None` if it did not happen: see `told`.
+    /// `None` if it did not happen: see `delivered`.
     mainline: Option<f64>,
     /// Of `ib_xrc_rcv` to `mainline`.
     ratio: Option<f64>,
     ratios: Vec<f64>,
-    /// Of the events of a QP: how many of `n` were told by mainline.
+    /// Of the events of a QP: how many of `n` readers mainline's was delivered to.
     #[serde(skip_serializing_if = "Option::is_none")]
-    told: Option<usize>,
+    delivered: Option<usize>,
 }
 
 impl Measurement {
@@ -88,7 +88,7 @@ impl Measurement {
             mainline: Some(median(rounds.iter().map(|round| round.1))),
             ratio: (!ratios.is_empty()).then(|| median(ratios.iter().copied())),
             ratios,
-            told: None,
+            delivered: None,
         }
     }
 }
@@ -104,9 +104,6 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 pub(crate) fn run(args: &Bench, out: &mut impl Write) -> Result<()> {
-    if !(1..=CALLS).contains(&args.divisor) {
-        bail!("the divisor has to be from 1 to {CALLS}");
-    }
     let (name, port) = port(args.device.as_deref())?;
     raise_limit_of_files()?;
     let file = File::from(rustix::fs::memfd_create(
@@ -552,9 +549,11 @@ fn table(results: &Results) -> String {
         "LOWEST - HIGHEST",
     ]);
     for row in &results.measurements {
-        let mainline = match (row.mainline, row.told) {
+        let mainline = match (row.mainline, row.delivered) {
             (Some(figure), _) => format!("{figure:.1}"),
-            (None, Some(told)) => format!("none arrives at {} of {}", row.n - told, row.n),
+            (None, Some(delivered)) => {
+                format!("not delivered to {} of {}", row.n - delivered, row.n)
+            }
             (None, None) => "-".into(),
         };
         table.push_record([
@@ -618,7 +617,7 @@ mod tests {
     #[test]
     fn what_does_not_happen_is_said() {
         let mut silent = Measurement::new("event", 64, "us", &[(5.0, 1.0)]);
-        (silent.mainline, silent.ratio, silent.told) = (None, None, Some(1));
+        (silent.mainline, silent.ratio, silent.delivered) = (None, None, Some(1));
         silent.ratios.clear();
         let results = Results {
             version: JSON_VERSION,
@@ -639,7 +638,7 @@ mod tests {
                 "64",
                 "us",
                 "5.0",
-                "none arrives at 63 of 64",
+                "not delivered to 63 of 64",
                 "-",
                 "-"
             ]

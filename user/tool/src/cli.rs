@@ -4,7 +4,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::builder::RangedU64ValueParser;
+use clap::{ArgGroup, Args, Parser, Subcommand};
 
 /// Show XRC receive queue pairs that the kernel owns, and who holds them
 ///
@@ -52,7 +53,7 @@ pub(crate) struct Show {
     ///
     /// The domain is open while it is shown. If its last member closes it meanwhile, its QPs are
     /// destroyed when this command ends.
-    #[arg(short, long, value_name = "FILE", requires = "device")]
+    #[arg(short, long, value_name = "FILE", requires = "device", conflicts_with_all = ["domain", "pid"])]
     pub(crate) file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) filter: Filter,
@@ -112,9 +113,10 @@ pub(crate) struct Watch {
 }
 
 #[derive(Args)]
+#[command(group(ArgGroup::new("which").args(["device", "yes"]).required(true).multiple(true)))]
 pub(crate) struct Bench {
     /// Measure this device
-    #[arg(short, long, value_name = "NAME", required_unless_present = "yes")]
+    #[arg(short, long, value_name = "NAME")]
     pub(crate) device: Option<String>,
     /// Measure the first device with an active port
     #[arg(short, long)]
@@ -123,7 +125,8 @@ pub(crate) struct Bench {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Use N times fewer QPs, calls and readers, for a quick look
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..=100))]
     pub(crate) divisor: usize,
 }
 
@@ -156,9 +159,31 @@ mod tests {
 
     #[test]
     fn bench_wants_a_device_or_a_yes() {
-        let parse = |args: &[&str]| super::Cli::command().try_get_matches_from(args).is_ok();
-        assert!(!parse(&["xrc-rcv", "bench"]));
-        assert!(parse(&["xrc-rcv", "bench", "--yes"]));
-        assert!(parse(&["xrc-rcv", "bench", "-d", "mlx4_0"]));
+        let parse = |args: &str| super::Cli::command().try_get_matches_from(args.split(' '));
+        let error = parse("xrc-rcv bench").unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        assert!(
+            error.to_string().contains("--device <NAME>|--yes"),
+            "{error}"
+        );
+        assert_eq!(
+            parse("xrc-rcv bench -y --divisor 101")
+                .unwrap_err()
+                .exit_code(),
+            2
+        );
+        assert!(parse("xrc-rcv bench --yes --divisor 100").is_ok());
+        assert!(parse("xrc-rcv bench -d mlx4_0").is_ok());
+        assert!(parse("xrc-rcv bench -d mlx4_0 --yes").is_ok());
+    }
+
+    #[test]
+    fn the_domain_of_a_file_has_no_number_and_shows_no_processes() {
+        let parse = |args: &str| super::Cli::command().try_get_matches_from(args.split(' '));
+        assert!(parse("xrc-rcv show -d mlx4_0 -f x -q 1 -s RTR").is_ok());
+        for other in ["--domain 1", "--pid 1"] {
+            let error = parse(&format!("xrc-rcv show -d mlx4_0 -f x {other}")).unwrap_err();
+            assert_eq!(error.exit_code(), 2);
+        }
     }
 }

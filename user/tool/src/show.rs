@@ -19,16 +19,12 @@ use crate::snapshot::{Caps, Device, Domain, JSON_VERSION, Qp, Registration, Stat
 use crate::sysfs::RdmaDevice;
 use crate::{debugfs, sysfs};
 
-/// Prints what is asked for, and says whether any device has receive QPs.
+/// Prints what is asked for, and returns whether the module is attached to any of the devices.
 pub(crate) fn run(args: &Show, out: &mut impl Write) -> Result<bool> {
-    let mut found = sysfs::devices(Path::new(sysfs::ROOT))?;
-    if let Some(name) = &args.device {
-        found.retain(|device| device.name == *name);
-        if found.is_empty() {
-            bail!("no RDMA device {name} in this network namespace");
-        }
-    }
+    let found = sysfs::devices_named(Path::new(sysfs::ROOT), args.device.as_deref())?;
     let mut devices = found.iter().map(look).collect::<Result<Vec<_>>>()?;
+    // Counts all that a device has, whatever is asked for.
+    let device_table = device_table(&devices);
     if let (Some(file), Some(name)) = (&args.file, &args.device) {
         devices[0].domains = Some(vec![look_within(name, file)?]);
     }
@@ -46,7 +42,7 @@ pub(crate) fn run(args: &Show, out: &mut impl Write) -> Result<bool> {
             write!(out, "{}", tree(device))?;
         }
     } else if !devices.is_empty() {
-        writeln!(out, "{}", device_table(&devices))?;
+        writeln!(out, "{device_table}")?;
         if let Some(table) = qp_table(&devices) {
             writeln!(out, "\n{table}")?;
         }
@@ -102,9 +98,8 @@ fn select(args: &Show, devices: &mut [Device]) {
         for domain in domains.iter_mut() {
             if let Some(pid) = args.filter.pid {
                 for qp in &mut domain.qps {
-                    qp.registered
-                        .get_or_insert_default()
-                        .retain(|registration| registration.pid == Some(pid));
+                    let registered = qp.registered.iter_mut();
+                    registered.for_each(|all| all.retain(|one| one.pid == Some(pid)));
                 }
                 domain.qps.retain(|qp| qp.registered != Some(Vec::new()));
             }

@@ -6,7 +6,7 @@ use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::{fs, io};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use xrc_rcv::Path;
 
 /// An RDMA device.
@@ -53,6 +53,18 @@ pub(crate) fn devices(root: &std::path::Path) -> Result<Vec<RdmaDevice>> {
     }
     devices.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(devices)
+}
+
+/// The device of that name, which has to be there, or all of them.
+pub(crate) fn devices_named(root: &std::path::Path, name: Option<&str>) -> Result<Vec<RdmaDevice>> {
+    let mut found = devices(root)?;
+    if let Some(name) = name {
+        found.retain(|device| device.name == name);
+        if found.is_empty() {
+            bail!("no RDMA device {name} in this network namespace ('rdma dev' lists them)");
+        }
+    }
+    Ok(found)
 }
 
 /// A port, and the way from it to itself.
@@ -136,6 +148,14 @@ mod tests {
             fs::write(class.join(uverbs).join("ibdev"), name).unwrap();
         }
         fs::write(class.join("abi_version"), "6\n").unwrap();
+        let named = |name| devices_named(root.path(), Some(name));
+        assert_eq!(named("mlx4_0").unwrap().len(), 1);
+        assert!(
+            named("mlx4")
+                .unwrap_err()
+                .to_string()
+                .contains("no RDMA device mlx4 ")
+        );
         let found: Vec<_> = devices(root.path())
             .unwrap()
             .into_iter()

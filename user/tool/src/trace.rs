@@ -102,8 +102,9 @@ pub(crate) struct Record {
     pub(crate) time_ns: u64,
     /// The tracepoint's name without the module's prefix.
     pub(crate) action: String,
-    /// The task it happened in, which for what the hardware reports is any.
-    pub(crate) task_comm: String,
+    /// The task it happened in, which for what the hardware reports is any. `None` if the kernel has
+    /// not recorded its name.
+    pub(crate) task_comm: Option<String>,
     /// Its number; the fields may have the `pid` of a registration.
     pub(crate) task_pid: u32,
     #[serde(flatten)]
@@ -126,7 +127,7 @@ impl Record {
             time_ns: seconds.parse::<u64>().ok()? * 1_000_000_000
                 + format!("{micros:0<9}").parse::<u64>().ok()?,
             action: event.strip_prefix("xrc_rcv_").unwrap_or(event).into(),
-            task_comm: task.into(),
+            task_comm: (task != "<...>").then(|| task.into()),
             task_pid: pid.parse().ok()?,
             fields: parse_fields(fields),
         })
@@ -155,7 +156,12 @@ fn parse_fields(text: &str) -> Map<String, Value> {
                     Some(hex) => u64::from_str_radix(hex, 16),
                     None => value.parse(),
                 };
-                let value = number.map_or_else(|_| Value::from(value), Value::from);
+                let value = match number {
+                    // A user in the kernel has no process.
+                    Ok(0) if key == "pid" => Value::Null,
+                    Ok(number) => Value::from(number),
+                    Err(_) => Value::from(value),
+                };
                 fields.insert(json_key(key).into(), value);
                 last = Some(json_key(key).into());
             }
@@ -182,15 +188,25 @@ mod tests {
         let record = Record::parse(line).unwrap();
         assert_eq!(record.time_ns, 1_234_567_890_000);
         assert_eq!(
-            (&*record.action, &*record.task_comm, record.task_pid),
-            ("event", "<idle>", 0)
+            (
+                &*record.action,
+                record.task_comm.as_deref(),
+                record.task_pid
+            ),
+            ("event", Some("<idle>"), 0)
         );
         assert_eq!(record.fields["ifname"], "rxe_left");
         assert_eq!(record.fields["lqpn"], 17);
         assert_eq!(record.fields["registrations"], 3);
         assert_eq!(record.fields["comm"], "my prog");
         let odd = Record::parse("    my-app-2-4711    [000]     1.000001: reg: device=a").unwrap();
-        assert_eq!((&*odd.task_comm, odd.task_pid), ("my-app-2", 4711));
+        assert_eq!(
+            (odd.task_comm.as_deref(), odd.task_pid),
+            (Some("my-app-2"), 4711)
+        );
+        let unknown = Record::parse("  <...>-12 [000] 1.000001: unreg: device=a pid=0").unwrap();
+        assert_eq!((unknown.task_comm, unknown.task_pid), (None, 12));
+        assert_eq!(unknown.fields["pid"], Value::Null);
     }
 
     #[test]

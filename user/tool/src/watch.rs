@@ -7,6 +7,7 @@
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use anyhow::Result;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -14,6 +15,7 @@ use rustix::io::Errno;
 use signal_hook::consts::*;
 
 use crate::cli::{Filter, Watch};
+use crate::sysfs;
 use crate::trace::{Instance, Record};
 
 /// The signals that would end the process and leave the trace instance behind.
@@ -22,6 +24,7 @@ const SIGNALS: [i32; 10] = [
 ];
 
 pub(crate) fn run(args: &Watch, out: &mut impl Write) -> Result<()> {
+    sysfs::devices_named(Path::new(sysfs::ROOT), args.device.as_deref())?;
     let (interrupted, wake) = UnixStream::pair()?;
     for signal in SIGNALS {
         signal_hook::low_level::pipe::register(signal, wake.try_clone()?)?;
@@ -84,6 +87,7 @@ fn print(args: &Watch, line: &str, out: &mut impl Write) -> Result<bool> {
             match (value.as_str(), value.as_u64()) {
                 (Some(value), _) => write!(out, " {key}={value}")?,
                 (None, Some(number)) if key == "lqpn" => write!(out, " {key}={number:#x}")?,
+                (None, None) if value.is_null() => write!(out, " {key}=-")?,
                 _ => write!(out, " {key}={value}")?,
             }
         }

@@ -29,10 +29,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// What a QP in error says when it takes no more receives.
 const BROKEN: EventType = EventType::QP_LAST_WQE_REACHED;
 
-/// What a reader says: that it waits, and then when it was told.
+/// What a reader says: that it waits, and then when the event was delivered to it.
 enum Word {
     Ready(Result<()>),
-    Told(Instant),
+    Delivered(Instant),
 }
 
 /// Those who wait for the events of one QP.
@@ -71,14 +71,14 @@ impl<'scope, 'env> Readers<'scope, 'env> {
             })?;
         match self.words.1.recv()? {
             Word::Ready(result) => result?,
-            Word::Told(_) => bail!("an event before the error"),
+            Word::Delivered(_) => bail!("an event before the error"),
         }
         self.count += 1;
         Ok(())
     }
 
-    /// Has `error` break the QP, and says how many were told before nobody was for `silence`, and
-    /// how long it took to the last.
+    /// Has `error` break the QP. Returns how many readers its event was delivered to until there was
+    /// `silence`, and how long it took to the last.
     fn time(
         &self,
         silence: Duration,
@@ -88,18 +88,18 @@ impl<'scope, 'env> Readers<'scope, 'env> {
         thread::sleep(Duration::from_millis(50));
         let begin = Instant::now();
         error()?;
-        let (mut told, mut last) = (0, begin);
-        while told < self.count {
+        let (mut delivered, mut last) = (0, begin);
+        while delivered < self.count {
             match self.words.1.recv_timeout(silence) {
-                Ok(Word::Told(when)) => {
-                    told += 1;
+                Ok(Word::Delivered(when)) => {
+                    delivered += 1;
                     last = last.max(when);
                 }
                 Ok(Word::Ready(result)) => result?,
                 Err(_) => break,
             }
         }
-        Ok((told, last - begin))
+        Ok((delivered, last - begin))
     }
 }
 
@@ -130,7 +130,7 @@ impl Listener<'_> {
                 return Ok(());
             }
             if take()? == BROKEN {
-                self.say.send(Word::Told(Instant::now()))?;
+                self.say.send(Word::Delivered(Instant::now()))?;
             }
         }
     }
@@ -170,10 +170,10 @@ pub(super) fn measure(runner: &Runner<'_>, most: usize) -> Result<Vec<Measuremen
             let mut silent = None;
             for _ in 0..ROUNDS {
                 let domain = &ours.domain;
-                let (told, took) =
+                let (delivered, took) =
                     registered.time(PATIENCE, || Ok(domain.modify(ours_num, &in_error)?))?;
-                if told != n {
-                    bail!("{told} of {n} readers were told of the error");
+                if delivered != n {
+                    bail!("the event was delivered to {delivered} of {n} readers");
                 }
                 again
                     .iter()
@@ -181,13 +181,14 @@ pub(super) fn measure(runner: &Runner<'_>, most: usize) -> Result<Vec<Measuremen
                 let own = us(took, 1);
                 // What was silent once is not waited for again.
                 if silent.is_none() {
-                    let (told, took) = opened.time(SILENCE, || mainline_qp.modify(&in_error))?;
+                    let (delivered, took) =
+                        opened.time(SILENCE, || mainline_qp.modify(&in_error))?;
                     again.iter().try_for_each(|attr| mainline_qp.modify(attr))?;
-                    if told == n {
+                    if delivered == n {
                         rounds.push((own, us(took, 1)));
                         continue;
                     }
-                    silent = Some(told);
+                    silent = Some(delivered);
                 }
                 rounds.push((own, f64::NAN));
             }
@@ -204,7 +205,7 @@ fn result(n: usize, rounds: &[(f64, f64)], silent: Option<usize>) -> Measurement
         result.ib_xrc_rcv = median(rounds.iter().map(|round| round.0));
         (result.mainline, result.ratio) = (None, None);
         result.ratios.clear();
-        result.told = silent;
+        result.delivered = silent;
     }
     result
 }
