@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A program that was built with structs of another version of the interface:
- * with OLD they have fewer members than the library knows, else more. What
- * either does not know is neither written nor left as it was.
+ * A program that was built with structs of some version of the interface, and
+ * runs with a library and a kernel of others: with OLD its structs have fewer
+ * members than they know, with LATER (and the header of a later version) more.
+ * What either does not know is neither written nor left as it was.
  *
- * usage: abi DEVICE
+ * usage: abi DEVICE [later-kernel] [later-library]
  */
 #include <err.h>
 #include <errno.h>
@@ -15,6 +16,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#ifdef OLD
 #define xrc_rcv_caps current_caps
 #define xrc_rcv_qp_info current_qp_info
 #define xrc_rcv_event current_event
@@ -27,23 +29,11 @@ struct xrc_rcv_caps {
 	uint32_t version;
 	uint32_t alloc_flags;
 	uint64_t event_types;
-#ifndef OLD
-	uint32_t max_qps_per_domain;
-	uint32_t max_qps_per_user;
-	uint32_t event_size;
-	uint32_t max_registrations_per_qp;
-	uint64_t later[2];
-#endif
 };
 
 struct xrc_rcv_qp_info {
 	uint32_t qp_num;
 	uint32_t state;
-#ifndef OLD
-	uint32_t lifetime;
-	uint32_t registrations;
-	uint64_t later[2];
-#endif
 };
 
 struct xrc_rcv_event {
@@ -51,12 +41,8 @@ struct xrc_rcv_event {
 	uint64_t first_ns;
 	uint32_t qp_num;
 	uint32_t type;
-#ifndef OLD
-	uint32_t count;
-	uint32_t reserved;
-	uint64_t later[2];
-#endif
 };
+#endif
 
 #include <infiniband/xrc_rcv.h>
 
@@ -102,10 +88,13 @@ static bool untouched_before(const void *place)
 	return true;
 }
 
-#ifdef OLD
-#define later_is_zero(record) ((void)(record), true)
+/* What a later kernel fills in, if the library does not stand between. */
+static uint64_t from_kernel, through_library;
+
+#ifdef LATER
+#define later_is(record, value) ((record)->later[0] == (value) && (record)->later[1] == (value))
 #else
-#define later_is_zero(record) (!(record)->later[0] && !(record)->later[1])
+#define later_is(record, value) ((void)(record), (void)(value), true)
 #endif
 
 static bool capabilities(void)
@@ -115,7 +104,7 @@ static bool capabilities(void)
 	HOLDS(!xrc_rcv_query_caps(context, caps, sizeof(*caps)));
 	HOLDS(caps->version >= XRC_RCV_VERSION);
 	HOLDS(caps->event_types & 1ULL << IBV_EVENT_QP_LAST_WQE_REACHED);
-	HOLDS(later_is_zero(caps) && untouched_before(caps));
+	HOLDS(later_is(caps, from_kernel) && untouched_before(caps));
 	HOLDS(xrc_rcv_query_caps(context, caps, 0) == EINVAL);
 	return true;
 }
@@ -142,13 +131,13 @@ static bool query(void)
 
 	HOLDS(!xrc_rcv_query_qp(xrcd, qps[1]->qp_num, NULL, info, sizeof(*info)));
 	HOLDS(info->qp_num == qps[1]->qp_num && info->state == IBV_QPS_RESET);
-	HOLDS(later_is_zero(info) && untouched_before(info));
+	HOLDS(later_is(info, from_kernel) && untouched_before(info));
 
 	infos = at_the_end((QPS + 2) * sizeof(*infos));
 	HOLDS(!xrc_rcv_query_domain(xrcd, 0, infos, sizeof(*infos), &count, &total));
 	HOLDS(count == QPS && total == QPS && untouched_before(infos));
 	for (i = 0; i < QPS; i++) {
-		HOLDS(infos[i].state == IBV_QPS_RESET && later_is_zero(&infos[i]));
+		HOLDS(infos[i].state == IBV_QPS_RESET && later_is(&infos[i], through_library));
 		HOLDS(!i || infos[i].qp_num > infos[i - 1].qp_num);
 	}
 	return true;
@@ -170,7 +159,7 @@ static bool events(void)
 	}
 	HOLDS(!xrc_rcv_get_event(channel, &records[2], sizeof(*records)));
 	HOLDS(records[2].cookie == 100 && records[2].qp_num == qps[0]->qp_num);
-	HOLDS(later_is_zero(&records[2]));
+	HOLDS(later_is(&records[2], through_library));
 	/* The others arrive within a moment. */
 	usleep(100000);
 	HOLDS(xrc_rcv_read_events(channel, records, sizeof(*records), QPS) == QPS - 1);
@@ -178,7 +167,7 @@ static bool events(void)
 		HOLDS(records[i].cookie == (uint64_t)101 + i);
 		HOLDS(records[i].qp_num == qps[1 + i]->qp_num);
 		HOLDS(records[i].type == IBV_EVENT_QP_LAST_WQE_REACHED);
-		HOLDS(records[i].first_ns && later_is_zero(&records[i]));
+		HOLDS(records[i].first_ns && later_is(&records[i], through_library));
 	}
 	HOLDS(untouched_before(records));
 	for (i = 0; i < QPS; i++)
@@ -195,8 +184,17 @@ int main(int argc, char **argv)
 		.oflags = O_CREAT,
 	};
 
-	if (argc != 2)
-		errx(2, "usage: abi DEVICE");
+	bool kernel, library;
+	int i;
+
+	if (argc < 2)
+		errx(2, "usage: abi DEVICE [later-kernel] [later-library]");
+	for (i = 2, kernel = library = false; i < argc; i++) {
+		kernel |= !strcmp(argv[i], "later-kernel");
+		library |= !strcmp(argv[i], "later-library");
+	}
+	from_kernel = kernel ? 0x1a7e : 0;
+	through_library = kernel && library ? 0x1a7e : 0;
 	while (device && *device && strcmp(ibv_get_device_name(*device), argv[1]))
 		device++;
 	context = device && *device ? ibv_open_device(*device) : NULL;
