@@ -116,7 +116,7 @@ extern "C" {
 /**
  * enum ibv_event_flags - set in the type of an event of a receive QP
  */
-enum ibv_event_flags {
+__extension__ enum ibv_event_flags {
 	IBV_XRC_QP_EVENT_FLAG = 0x80000000,
 };
 
@@ -185,7 +185,8 @@ struct ibv_qp_init_attr {
 #ifdef __cplusplus
 #define OFA_XRC_SAME(a, b) static_assert((a) == (b), #a " == " #b)
 #else
-#define OFA_XRC_SAME(a, b) _Static_assert((a) == (b), #a " == " #b)
+#define OFA_XRC_SAME(a, b) \
+	__extension__ _Static_assert((a) == (b), #a " == " #b)
 #endif
 OFA_XRC_SAME(sizeof(struct ibv_async_event),
 	     sizeof(struct ofa_core_async_event));

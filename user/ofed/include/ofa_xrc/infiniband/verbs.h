@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* What programs for OFED include. Twice is as good as once. */
 
+/* With -pedantic, #include_next is for headers of the system. */
+#pragma GCC system_header
+
 #ifdef INFINIBAND_OFA_XRC_H
 #include_next <infiniband/verbs.h>
 #else
