@@ -19,7 +19,7 @@ MANDIR ?= /usr/share/man
 # a directory that has nothing to do with the project.
 plain = $(and $(filter 1,$(words x$(1)x)),$(if $(findstring :,$(1))$(findstring ',$(1))$(findstring ",$(1)),,y))
 $(foreach path,CURDIR KDIR KSRC MO DESTDIR INSTALL_MOD_PATH MODPROBEDIR SBINDIR MANDIR,$(if $(call plain,$($(path))),,\
-	$(error ib_xrc_rcv: the path $(path)='$($(path))' has white space, a colon or a quote, which make and Kbuild cannot handle; use another directory)))
+	$(error ib_xrc_rcv: the path '$($(path))'$(if $(filter CURDIR,$(path)),, in $(path)) has white space, a colon or a quote, which make and Kbuild cannot handle; use another directory)))
 
 lab := scripts/lab
 
@@ -135,6 +135,7 @@ help:
 	@echo 'User space:'
 	@echo '  make -C user         libraries, OFED layer, tool, manual pages'
 	@echo '  make -C user install install them (PREFIX=/usr/local, DESTDIR=); make -C user uninstall'
+	@echo '  make -C user doc     the reference of the crate in user/target/doc'
 	@echo '  make doc             rustdoc of the module in build/doc'
 	@echo '  make rust-analyzer   rust-project.json for editors'
 	@echo

@@ -240,7 +240,7 @@ def differences(story):
     """The steps in which the stories differ: whether it is well there, and what is to be seen."""
     told, join = story.outcome[TOLD], story.outcome[JOIN] == "yes"
     return {
-        6: (told != "nobody", f"{told} are told" if " and " in told else f"{told} is told"),
+        6: (told != "none of them", f"{told} are told" if " and " in told else f"{told} is told"),
         8: (join, "B joins" if join else "B is refused"),
     }
 
