@@ -26,6 +26,9 @@
 #include "helpers.h"
 
 #if LINUX_VERSION_CODE < KERNEL_VERSION(7, 3, 0)
+/* As in fs/configfs/mount.c, which kept it to itself. */
+#define CONFIGFS_MAGIC	0x62656570
+
 unsigned long xrc_rcv_spin_lock_irqsave(spinlock_t *lock)
 {
 	unsigned long flags;
