@@ -86,7 +86,8 @@ struct FileObject<F> {
 #[repr(transparent)]
 pub(crate) struct FileOperations<F>(file_operations, PhantomData<fn() -> F>);
 
-// SAFETY: Constant.
+// SAFETY: Nothing writes to the structure. Of its pointers, the VFS uses `owner`, a module, whose
+// reference count is atomic; the others are to functions.
 unsafe impl<F> Sync for FileOperations<F> {}
 
 impl<F: EventFile> FileOperations<F> {
@@ -99,7 +100,8 @@ impl<F: EventFile> FileOperations<F> {
                 poll: Some(Self::poll_callback),
                 // What uverbs requires of every file of its own.
                 release: Some(bindings::uverbs_uobject_fd_release),
-                // SAFETY: Zeroes are valid: operations that are not there.
+                // SAFETY: Zeroes are valid for every other member: functions that are not there, and no
+                // flags.
                 ..unsafe { MaybeUninit::zeroed().assume_init() }
             },
             PhantomData,
@@ -110,8 +112,11 @@ impl<F: EventFile> FileOperations<F> {
     ///
     /// `file` must be a file with these operations, and stay open for `'a`.
     unsafe fn data<'a>(file: *mut kernel::bindings::file) -> Result<ArcBorrow<'a, F>> {
-        // SAFETY: uverbs sets the private data of a file before a process can see it, to the object,
-        // which stays until the file is released.
+        // SAFETY:
+        // * A file with these operations is made by uverbs, for an object of the `FileType` that names
+        //   them, which is a `FileObject<F>`. uverbs stores the object in the private data before it
+        //   installs the file, and nothing changes that.
+        // * The file has a reference to the object until it is released, which it is not for `'a`.
         unsafe { borrow((*file).private_data.cast()) }
     }
 
@@ -125,9 +130,12 @@ impl<F: EventFile> FileOperations<F> {
         _offset: *mut loff_t,
     ) -> isize {
         from_result(|| {
-            // SAFETY: The VFS passes a file of this type, open for the length of the call.
+            // SAFETY: By the requirements of this function, the file has these operations, and the VFS holds
+            // it for the length of the call.
             let data = unsafe { Self::data(file) }?;
-            // SAFETY: As above. The position of the file is not used.
+            // SAFETY:
+            // * The VFS holds the file for the length of the call, and the reference is not kept.
+            // * No `fdget_pos` is active that this could get in the way of: the position is not used.
             let flags = unsafe { File::from_raw_file(file) }.flags();
             let buffer = UserPtr::from_ptr(buffer.cast());
             let written = data.read(buffer, length, flags & O_NONBLOCK != 0)?;
@@ -143,15 +151,18 @@ impl<F: EventFile> FileOperations<F> {
         file: *mut kernel::bindings::file,
         table: *mut poll_table,
     ) -> u32 {
-        // SAFETY: The VFS passes a file of this type, open for the length of the call.
+        // SAFETY: By the requirements of this function, the file has these operations, and the VFS holds it
+        // for the length of the call.
         let Ok(data) = (unsafe { Self::data(file) }) else {
             return kernel::bindings::POLLERR;
         };
 
-        // SAFETY: The VFS passes a table that is null or valid for the length of the call. The queue
-        // is in `data`: it is borrowed from it for as long as that may be borrowed, and the file has a
-        // reference to it until it is released. A process that polls a file holds it, and the VFS
-        // takes a file out of every epoll before it releases it.
+        // SAFETY:
+        // * The VFS passes a table that is null or valid for the length of the call.
+        // * The queue is valid until the file is released: `F::wait_queue` borrows it from `data`, and would
+        //   do so for as long as the file has its reference to that.
+        // * Nothing waits on it for longer: a process that polls a file holds it, and the VFS takes a file
+        //   out of every epoll before it releases it.
         unsafe { kernel::bindings::poll_wait(file, data.wait_queue().as_ptr(), table) };
         data.poll()
     }
@@ -167,7 +178,8 @@ type DestroyObjectByName = unsafe extern "C" fn(*mut bindings::ib_uobject, rdma_
 #[repr(transparent)]
 pub(crate) struct FileType<F>(bindings::uverbs_obj_fd_type, PhantomData<fn() -> F>);
 
-// SAFETY: Constant.
+// SAFETY: Nothing writes to the structure. Its pointers are to what is constant as well, to file
+// operations that are `Sync`, and to functions.
 unsafe impl<F> Sync for FileType<F> {}
 
 impl<F: EventFile> FileType<F> {
@@ -208,11 +220,14 @@ impl<F: EventFile> FileType<F> {
         uobject: *mut bindings::ib_uobject,
         _why: rdma_remove_reason,
     ) {
-        // SAFETY: uverbs passes an object of this type.
+        // SAFETY: By the requirements of this function, the object is valid and of this type, for which
+        // uverbs allocated a `FileObject<F>`: `obj_size` says so. `data` does not change any more, as the
+        // object was visible, or will not, as it never was.
         let data = unsafe { (*uobject.cast::<FileObject<F>>()).data };
 
         if !data.is_null() {
-            // SAFETY: By the invariant of `FileObject`, this is the object's reference.
+            // SAFETY: By the invariant of `FileObject`, one of the two references that `NewFile::set` took
+            // is the object's. uverbs destroys an object once, so nothing else takes this one back.
             F::closed(unsafe { Arc::from_raw(data) });
         }
     }
@@ -223,18 +238,20 @@ impl<F: EventFile> FileType<F> {
     ///
     /// Called by uverbs only, for an object of this type.
     unsafe extern "C" fn release_callback(uobject: *mut bindings::ib_uobject) {
-        // SAFETY: uverbs passes an object of this type.
+        // SAFETY: As in `destroy_callback`.
         let data = unsafe { (*uobject.cast::<FileObject<F>>()).data };
 
         if !data.is_null() {
-            // SAFETY: By the invariant of `FileObject`, this is the file's reference.
+            // SAFETY: By the invariant of `FileObject`, the other of the two references is the file's. A file
+            // is released once, so nothing else takes this one back.
             drop(unsafe { Arc::from_raw(data) });
         }
 
         // uverbs gave its reference to the uverbs file up before this, so all that there was to run
         // of ib_uverbs for this file has run. What follows is in ib_uverbs_support, of which this
         // module has symbols.
-        // SAFETY: As above; by the invariant of `FileObject`, nobody else touches it.
+        // SAFETY: The object is valid, as above. By the invariant of `FileObject`, only `NewFile::set`
+        // touches the member besides, which returned before the file could be released.
         drop(unsafe { (*uobject.cast::<FileObject<F>>()).uverbs.take() });
     }
 }
@@ -243,13 +260,16 @@ impl<F: EventFile> FileType<F> {
 ///
 /// `object` must be valid, and its file stay open for `'a`.
 unsafe fn borrow<'a, F: EventFile>(object: *mut FileObject<F>) -> Result<ArcBorrow<'a, F>> {
-    // SAFETY: The caller's promise.
+    // SAFETY: The object is valid by the requirements of this function. `data` does not change meanwhile:
+    // it is set by the method that creates the file, and no other gets the file before that returns.
     let data = unsafe { (*object).data };
 
     if data.is_null() {
         return Err(EIO);
     }
-    // SAFETY: By the invariant of `FileObject`, the file has a reference.
+    // SAFETY:
+    // * By the invariant of `FileObject`, the pointer comes from `Arc::into_raw`.
+    // * The file has a reference until it is released, which it is not for `'a`.
     Ok(unsafe { ArcBorrow::from_raw(data) })
 }
 
@@ -259,7 +279,8 @@ unsafe fn borrow<'a, F: EventFile>(object: *mut FileObject<F>) -> Result<ArcBorr
 ///
 /// `uobject` must be that of an attribute.
 unsafe fn object<F: EventFile>(uobject: *mut bindings::ib_uobject) -> Result<*mut FileObject<F>> {
-    // SAFETY: Valid by the caller's promise; uverbs sets `uapi_object` when it allocates.
+    // SAFETY: The object is valid by the requirements of this function. uverbs sets `uapi_object` when it
+    // allocates an object, to an entry of the device's interface, which stays as long as the file.
     let type_attrs = unsafe { (*(*uobject).uapi_object).type_attrs };
 
     if !core::ptr::eq(type_attrs, F::TYPE.as_ptr()) {
@@ -280,14 +301,15 @@ impl<'a, F: EventFile> NewFile<'a, F> {
     ///
     /// `uobject` must be that of an attribute, and valid for `'a`.
     pub(super) unsafe fn new(uobject: *mut bindings::ib_uobject) -> Result<Self> {
-        // SAFETY: The caller's promise.
+        // SAFETY: `uobject` is that of an attribute, by the requirements of this function.
         let object = unsafe { object::<F>(uobject) }?;
 
-        // SAFETY: As above. What has no data yet is not visible to other methods.
+        // SAFETY: The object is valid, and a `FileObject<F>`, as was just checked. If it is being created,
+        // no other method can see it; if it was created before, its data do not change any more.
         if !unsafe { (*object).data }.is_null() {
             return Err(EINVAL);
         }
-        // INVARIANT: The caller's promise.
+        // INVARIANT: Valid for `'a` by the requirements of this function.
         Ok(Self(object, PhantomData))
     }
 
@@ -298,7 +320,11 @@ impl<'a, F: EventFile> NewFile<'a, F> {
         let _of_object = data.into_raw();
 
         // INVARIANT: `data` was null; these are two references.
-        // SAFETY: By the type invariant. uverbs allocates the object with zeroes, which are `None`.
+        // SAFETY:
+        // * By the type invariant, the object is valid. The running method creates it, so nothing else
+        //   uses it.
+        // * Assigning to `uverbs` drops what it was: uverbs allocates the object with zeroes, which are
+        //   `None` of a `ModuleReference`, a transparent wrapper of a `NonNull`.
         unsafe {
             (*self.0).data = of_file;
             (*self.0).uverbs = ModuleReference::uverbs();
@@ -314,6 +340,7 @@ impl<'a, F: EventFile> NewFile<'a, F> {
 pub(super) unsafe fn data<'a, F: EventFile>(
     uobject: *mut bindings::ib_uobject,
 ) -> Result<ArcBorrow<'a, F>> {
-    // SAFETY: The caller's promise; an attribute holds its file open.
+    // SAFETY: `uobject` is that of an attribute for `'a`, by the requirements of this function, and an
+    // attribute holds its object and its file.
     unsafe { borrow(object::<F>(uobject)?) }
 }
