@@ -109,8 +109,9 @@ impl<T: Send + Sync + 'static> Listing<T> {
         data: &Arc<T>,
         files: &[(&CStr, Print<T>)],
     ) -> Result<Self> {
-        let dir = Dir::new(name, Some(parent));
+        // Before the directory, so that it goes after the directory if this fails half-way.
         let mut listed = KVec::with_capacity(files.len(), GFP_KERNEL)?;
+        let dir = Dir::new(name, Some(parent));
 
         for (name, print) in files {
             let file = KBox::new(
