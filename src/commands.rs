@@ -72,9 +72,9 @@ use kernel::{
 };
 
 /// What the module adds to a device.
-pub(crate) static OBJECTS: [&Object; 2] = [&QP, &EVENT_CHANNEL];
+pub(crate) static OBJECTS: [&Object<AttachedDevice>; 2] = [&QP, &EVENT_CHANNEL];
 
-static QP: Object = Object::handle::<RegistrationHandle>(&[
+static QP: Object<AttachedDevice> = Object::handle::<RegistrationHandle>(&[
     &Method::new::<Alloc>(),
     &Method::new::<Register>(),
     &Method::destroy(XRC_RCV_METHOD_QP_UNREG, &[&UNREG_HANDLE.mandatory()]),
@@ -88,7 +88,8 @@ static QP: Object = Object::handle::<RegistrationHandle>(&[
 const UNREG_HANDLE: Attribute<DestroyedHandle<RegistrationHandle>, XRC_RCV_ATTR_QP_UNREG_HANDLE> =
     Attribute::new();
 
-static EVENT_CHANNEL: Object = Object::file::<EventChannel>(&[&Method::new::<AllocEventChannel>()]);
+static EVENT_CHANNEL: Object<AttachedDevice> =
+    Object::file::<EventChannel>(&[&Method::new::<AllocEventChannel>()]);
 
 /// The handle of a registration.
 struct RegistrationHandle;

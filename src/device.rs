@@ -12,19 +12,15 @@ use crate::{
     domain::Domains,
     file,
     rdma::{
-        attachment::{
-            Attach,
-            Attachment, //
-        },
         client::{
             declare_client,
             ClientOperations,
+            Declined,
             Registration, //
         },
         device::Device,
         pd::ProtectionDomain,
-        this_module,
-        uverbs,
+        uverbs::table::Object,
         xrcd::Xrcd, //
     }, //
 };
@@ -44,7 +40,6 @@ pub(crate) struct AttachedDevice {
     /// First, so that nobody reads of what goes.
     #[pin]
     files: Mutex<Option<Files>>,
-    attachment: Attachment<Self>,
     /// The kernel's own protection domain, which all receive QPs of the device belong to.
     pd: Arc<ProtectionDomain>,
     domains: Arc<Domains>,
@@ -84,84 +79,67 @@ impl AttachedDevice {
 declare_client!(AttachedDevice, crate::NAME);
 
 /// Attached to all devices there are and that will come, until dropped.
-pub(crate) struct Attached {
-    _registration: Registration<AttachedDevice>,
-    _watch: uverbs::Watch,
-}
+pub(crate) struct Attached(#[expect(dead_code)] Registration<AttachedDevice>);
 
 /// Attaches to all devices there are and that will come.
-pub(crate) fn attach_all() -> Result<Attached> {
-    let (registration, watch) = uverbs::Watch::new(Registration::new)?;
-
-    Ok(Attached {
-        _registration: registration,
-        _watch: watch,
-    })
+///
+/// # Safety
+///
+/// What this returns must be dropped by the exit of the module only.
+pub(crate) unsafe fn attach_all() -> Result<Attached> {
+    // SAFETY: The caller's promise.
+    Ok(Attached(unsafe { Registration::new() }?))
 }
 
-#[vtable]
 impl ClientOperations for AttachedDevice {
-    type Data = Pin<KBox<Self>>;
+    const OBJECTS: &'static [&'static Object<Self>] = &commands::OBJECTS;
 
-    fn add(device: &Device) -> Result<Self::Data> {
-        if !device.has_xrc_domains() {
-            pr_info!("{}: not attached: it has no XRC domains\n", device.name());
-            return Err(crate::rdma::not_supported());
-        }
-        if uverbs::came_first() {
-            pr_warn!(
-                "{}: not attached: ib_uverbs was loaded before and exposes it already; \
-                 to attach it, unload ib_uverbs and ib_xrc_rcv, then load ib_xrc_rcv first\n",
-                device.name(),
-            );
-            return Err(EBUSY);
-        }
-        let attachment =
-            Attachment::new(device, &commands::OBJECTS, this_module()).inspect_err(|e| {
-                if *e == EEXIST {
-                    pr_warn!(
-                        "{}: not attached: its driver uses the object ids 10 or 11\n",
-                        device.name(),
-                    );
-                }
-            })?;
-        let device = KBox::try_pin_init(
+    fn add(device: &Device) -> Result<Pin<KBox<Self>>> {
+        KBox::try_pin_init(
             try_pin_init!(Self {
                 files <- new_mutex!(None, "AttachedDevice::files"),
-                attachment,
                 pd: Arc::new(ProtectionDomain::new(device, crate::NAME)?, GFP_KERNEL)?,
                 domains: Domains::new()?,
                 uverbs_files: file::Files::new()?,
                 device: device.into(),
             }),
             GFP_KERNEL,
-        )?;
-        Ok(device)
+        )
     }
 
-    fn added(device: Pin<&Self>) {
-        device.attachment.install();
-        device.show();
-        pr_info!("{}: attached\n", device.device.name());
+    fn declined(device: &Device, why: Declined) {
+        let name = device.name();
+
+        match why {
+            Declined::NoXrcDomains => {
+                pr_info!("{name}: not attached: it has no XRC domains\n");
+            }
+            Declined::BehindUverbs => pr_warn!(
+                "{name}: not attached: ib_uverbs was loaded before and exposes it already; \
+                 to attach it, unload ib_uverbs and ib_xrc_rcv, then load ib_xrc_rcv first\n"
+            ),
+            Declined::ObjectIdsInUse => {
+                pr_warn!("{name}: not attached: its driver uses the object ids 10 or 11\n");
+            }
+        }
     }
 
-    fn remove(device: Pin<&Self>) {
+    fn added(self: Pin<&Self>) {
+        self.show();
+        pr_info!("{}: attached\n", self.device.name());
+    }
+
+    fn remove(self: Pin<&Self>) {
         // No process has a domain any more. A part of the kernel that does should have closed it.
-        device.domains.close_all();
-        pr_info!("{}: detached\n", device.device.name());
+        self.domains.close_all();
+        pr_info!("{}: detached\n", self.device.name());
     }
 
-    fn rename(device: Pin<&Self>) {
-        device.show();
-    }
-}
-
-impl Attach for AttachedDevice {
-    fn attachment<'a>(device: &'a Pin<&Self>) -> &'a Attachment<Self> {
-        &device.get_ref().attachment
+    fn rename(self: Pin<&Self>) {
+        self.show();
     }
 
-    fn domain_closed(device: Pin<&Self>, xrcd: &Xrcd) {
-        device.domains.close(xrcd);
+    fn domain_closed(self: Pin<&Self>, xrcd: &Xrcd) {
+        self.domains.close(xrcd);
     }
 }

@@ -169,7 +169,7 @@ impl Domain {
         let qp = ReceiveQp::new(
             Verbs {
                 // SAFETY: The population counts the QP from above until after it is destroyed, and
-                // `close`, which `Attach::domain_closed` calls, waits until it is nobody.
+                // `close`, which `ClientOperations::domain_closed` calls, waits until there is none.
                 qp: unsafe { TargetQp::new(pd.clone(), xrcd, fan_out.clone(), crate::NAME) }?,
                 _charge: charge,
                 _user: user,

@@ -69,8 +69,8 @@ void xrc_rcv_debugfs_remove(struct dentry *dentry);
 
 /* src/uverbs_module.c */
 struct module *xrc_rcv_uverbs_get(void);
-int xrc_rcv_uverbs_watch(int (*register_client)(void *context), void *context);
-void xrc_rcv_uverbs_unwatch(void);
+int xrc_rcv_register_client(struct ib_client *client);
+void xrc_rcv_unregister_client(struct ib_client *client);
 bool xrc_rcv_uverbs_came_first(void);
 
 #endif /* _XRC_RCV_HELPERS_H */

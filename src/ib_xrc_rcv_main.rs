@@ -67,7 +67,8 @@ impl kernel::Module for XrcReceive {
         let debugfs = unsafe { debugfs::Root::new() }?;
 
         Ok(Self {
-            _client: device::attach_all()?,
+            // SAFETY: What has succeeded by then is kept until the module's exit.
+            _client: unsafe { device::attach_all() }?,
             _debugfs: debugfs,
         })
     }

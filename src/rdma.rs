@@ -5,7 +5,7 @@
 //! The only part of the module that uses bindings of RDMA headers; none of their raw pointers
 //! leaves it. Nothing in here knows about XRC receive QPs.
 
-pub(crate) mod attachment;
+mod attachment;
 mod bindings;
 pub(crate) mod cgroup;
 pub(crate) mod client;

@@ -27,7 +27,7 @@
 
 static DEFINE_MUTEX(order);
 static bool client_is_registered;	/* guarded by order */
-static bool uverbs_is_behind;		/* once it is set, it stays */
+static bool uverbs_is_behind;		/* stays while the client is registered */
 
 static int uverbs_announced(struct notifier_block *nb, unsigned long state, void *data)
 {
@@ -72,17 +72,19 @@ bool xrc_rcv_uverbs_came_first(void)
 	return uverbs;
 }
 
-/* Calls @register_client, and pays attention to ib_uverbs if that succeeds. */
-int xrc_rcv_uverbs_watch(int (*register_client)(void *context), void *context)
+/* Registers @client, and pays attention to ib_uverbs if that succeeds. */
+int xrc_rcv_register_client(struct ib_client *client)
 {
 	int result = register_module_notifier(&modules);
 
 	if (result)
 		return result;
 	mutex_lock(&order);
-	result = register_client(context);
+	result = ib_register_client(client);
 	client_is_registered = !result;
-	if (!result)
+	if (result)
+		WRITE_ONCE(uverbs_is_behind, false);
+	else
 		xrc_rcv_uverbs_came_first();
 	mutex_unlock(&order);
 	if (result)
@@ -90,8 +92,9 @@ int xrc_rcv_uverbs_watch(int (*register_client)(void *context), void *context)
 	return result;
 }
 
-void xrc_rcv_uverbs_unwatch(void)
+void xrc_rcv_unregister_client(struct ib_client *client)
 {
+	ib_unregister_client(client);
 	unregister_module_notifier(&modules);
 }
 

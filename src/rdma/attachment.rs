@@ -12,112 +12,113 @@
 
 use super::{
     bindings,
-    client::ClientOperations,
+    client::{
+        ClientOperations,
+        Declined, //
+    },
     device::{
         Device,
         Registered, //
     },
     module::ModuleReference,
-    uverbs::table::Object,
+    not_supported,
+    this_module,
+    uverbs::{
+        self,
+        table::Object, //
+    },
     xrcd::Xrcd, //
 };
-use core::{
-    marker::PhantomData,
-    mem::{
-        ManuallyDrop,
-        MaybeUninit, //
-    }, //
+use core::mem::{
+    ManuallyDrop,
+    MaybeUninit, //
 };
-use kernel::{
-    prelude::*,
-    types::ForeignOwnable, //
-};
-
-/// A client that attaches to devices.
-pub(crate) trait Attach: ClientOperations {
-    /// The attachment that the client made in [`ClientOperations::add`] and keeps in its data.
-    fn attachment<'a>(
-        data: &'a <Self::Data as ForeignOwnable>::Borrowed<'_>,
-    ) -> &'a Attachment<Self>;
-
-    /// A domain is closed for the last time. What uses it must be gone when this returns.
-    fn domain_closed(data: <Self::Data as ForeignOwnable>::Borrowed<'_>, xrcd: &Xrcd);
-}
+use kernel::prelude::*;
 
 type DeallocXrcd =
     unsafe extern "C" fn(xrcd: *mut bindings::ib_xrcd, udata: *mut bindings::ib_udata) -> c_int;
 
-/// The module's hold on a device.
+/// A device with the objects of the client `T`, and what the client keeps of it.
 ///
-/// Made in the client's `add`, in effect between [`install`](Self::install) in its `added` and its
-/// drop with the data of the client, after `remove`. No lock: uverbs reads the definitions after
-/// `add` and is done with the device before `remove`, and whoever has an XRC domain keeps the
-/// device.
-pub(crate) struct Attachment<T> {
+/// Owned by ib_core, as the data of the client, from the client's `add` to its `remove`. In effect
+/// from [`install`](Self::install) in the former until it is dropped in the latter, which leaves the
+/// device as it was. No lock: uverbs reads the definitions after `add` and is done with the device
+/// before `remove`, and who has an XRC domain keeps the device.
+///
+/// # Invariants
+///
+/// * It was made while the device was being added to the client of `T`, before ib_uverbs sees the
+///   device, and is dropped while the device is being removed from the client.
+/// * `driver_definitions` and `driver_dealloc_xrcd` are what the device had when it was made.
+pub(super) struct Attached<T> {
     device: Registered,
     definitions: KVec<bindings::uapi_definition>,
     driver_definitions: *const bindings::uapi_definition,
     driver_dealloc_xrcd: DeallocXrcd,
+    client: Pin<KBox<T>>,
     _module: ModuleReference,
-    _client: PhantomData<fn() -> T>,
 }
 
-// SAFETY: The pointers are to constant tables; the rest is `Send`.
-unsafe impl<T> Send for Attachment<T> {}
-
-// SAFETY: As above.
-unsafe impl<T> Sync for Attachment<T> {}
-
-impl<T: Attach> Attachment<T> {
-    /// Prepares to attach `objects`. `EOPNOTSUPP` if the device has no XRC domains, `EEXIST` if the
-    /// driver has an object with the id of one of them: ib_uverbs would not expose the device at all.
-    pub(crate) fn new(
-        device: &Device,
-        objects: &'static [&'static Object],
-        module: &'static ThisModule,
-    ) -> Result<Self> {
-        // SAFETY: The device is being added; these members are set before it is registered.
+impl<T: ClientOperations> Attached<T> {
+    /// Prepares to attach the client's objects. `EOPNOTSUPP` if the device has no XRC domains, `EBUSY` if
+    /// ib_uverbs may see it before, `EEXIST` if the driver has an object with the id of one of them:
+    /// ib_uverbs would not expose the device at all.
+    ///
+    /// # Safety
+    ///
+    /// The device must be being added to the client of `T`, and what this returns must be dropped
+    /// while it is being removed from that, or before this addition ends.
+    pub(super) unsafe fn new(device: &Device) -> Result<Self> {
+        let declined = |why, error| {
+            T::declined(device, why);
+            Err(error)
+        };
+        // SAFETY: The device is valid. The driver sets both members before it registers the device, and
+        // clients as this one change them in turn: ib_core adds a device to one after the other.
         let (driver_definitions, dealloc_xrcd) = unsafe {
             (
                 (*device.as_ptr()).driver_def,
                 (*device.as_ptr()).ops.dealloc_xrcd,
             )
         };
+        let Some(driver_dealloc_xrcd) = dealloc_xrcd.filter(|_| device.has_xrc_domains()) else {
+            return declined(Declined::NoXrcDomains, not_supported());
+        };
 
-        for object in objects {
-            // SAFETY: The driver's table is constant, and ends as tables do.
+        if uverbs::came_first() {
+            return declined(Declined::BehindUverbs, EBUSY);
+        }
+        for object in T::OBJECTS {
+            // SAFETY: `driver_definitions` is null or what the driver, or a client as this one, wants
+            // ib_uverbs to read later: a table that ends as tables do, and stays until the device is
+            // removed from this client.
             if unsafe { defines(driver_definitions, object.id()) } {
-                return Err(EEXIST);
+                return declined(Declined::ObjectIdsInUse, EEXIST);
             }
         }
 
-        let mut definitions = KVec::with_capacity(objects.len() + 2, GFP_KERNEL)?;
-
-        if !driver_definitions.is_null() {
-            definitions.push(chain(driver_definitions), GFP_KERNEL)?;
-        }
-        for object in objects {
-            definitions.push(object.definition(), GFP_KERNEL)?;
-        }
-        definitions.push(END, GFP_KERNEL)?;
-
+        // INVARIANT: By the requirements of this function; the members were just read.
         Ok(Self {
             device: Registered::new(device)?,
-            definitions,
+            definitions: definitions(driver_definitions, T::OBJECTS)?,
             driver_definitions,
-            driver_dealloc_xrcd: dealloc_xrcd.ok_or_else(super::not_supported)?,
-            _module: ModuleReference::new(module)?,
-            _client: PhantomData,
+            driver_dealloc_xrcd,
+            client: T::add(device)?,
+            _module: ModuleReference::new(this_module())?,
         })
     }
 
-    /// Lets the device have the objects, and the client hear of domains that are closed.
+    /// Lets the device have the objects, and the client know of domains that are closed.
     ///
-    /// Dropping the attachment leaves the device as it was.
-    pub(crate) fn install(&self) {
+    /// To be called when it is the client's data, which the wrapper of `dealloc_xrcd` looks for.
+    pub(super) fn install(&self) {
         let device = self.device.as_ptr();
 
-        // SAFETY: The device is valid. Nobody reads the members meanwhile, see the type.
+        // SAFETY:
+        // * `device` keeps the device registered, so it is valid.
+        // * By the type invariant, ib_uverbs does not read `driver_def` yet, and nobody has a domain,
+        //   whose end would read `dealloc_xrcd`.
+        // * `definitions` stays, and the client's data is there, until `self` is dropped.
         unsafe {
             (*device).driver_def = self.definitions.as_ptr();
             (*device).ops.dealloc_xrcd = Some(dealloc_xrcd::<T>);
@@ -125,13 +126,22 @@ impl<T: Attach> Attachment<T> {
     }
 }
 
-impl<T> Drop for Attachment<T> {
+impl<T> Attached<T> {
+    /// What the client keeps of the device.
+    pub(super) fn client(&self) -> Pin<&T> {
+        self.client.as_ref()
+    }
+}
+
+impl<T> Drop for Attached<T> {
     fn drop(&mut self) {
         let device = self.device.as_ptr();
 
         // SAFETY:
-        // * `device` keeps the device registered.
-        // * Nobody reads the members meanwhile, see the type.
+        // * `device` keeps the device registered, so it is valid.
+        // * By the type invariant, the device is being removed from the client: later clients, of which
+        //   ib_uverbs is one, are done with it, and have undone what they did to these members. Or it
+        //   is still being added, and no later client has seen it.
         unsafe {
             (*device).driver_def = self.driver_definitions;
             (*device).ops.dealloc_xrcd = Some(self.driver_dealloc_xrcd);
@@ -143,29 +153,38 @@ impl<T> Drop for Attachment<T> {
 ///
 /// # Safety
 ///
-/// Called by ib_core only, as the operation of a device that `T` is attached to.
-unsafe extern "C" fn dealloc_xrcd<T: Attach>(
+/// Called by ib_core only, as the operation of a device that is attached to the client of `T`.
+unsafe extern "C" fn dealloc_xrcd<T: ClientOperations>(
     xrcd: *mut bindings::ib_xrcd,
     udata: *mut bindings::ib_udata,
 ) -> c_int {
     // SAFETY: ib_core passes a valid domain, which keeps its device.
     let domain = unsafe { Xrcd::from_ptr(xrcd) };
-    let Some(data) = domain.client_data::<T>() else {
+    let Some(attached) = domain.attached::<T>() else {
         // The operation is installed while there is data only.
         return ENODEV.to_errno();
     };
-    let attachment = T::attachment(&data);
 
-    if !core::ptr::eq(&*attachment.device, domain.device()) {
-        // The client keeps that of another device.
-        return ENODEV.to_errno();
-    }
-
-    let driver_dealloc_xrcd = attachment.driver_dealloc_xrcd;
-
-    T::domain_closed(data, domain);
+    attached.client().domain_closed(domain);
     // SAFETY: What ib_core would have called.
-    unsafe { driver_dealloc_xrcd(xrcd, udata) }
+    unsafe { (attached.driver_dealloc_xrcd)(xrcd, udata) }
+}
+
+/// A table with the driver's definitions and those of a client's objects.
+fn definitions<T: ClientOperations>(
+    driver_definitions: *const bindings::uapi_definition,
+    objects: &'static [&'static Object<T>],
+) -> Result<KVec<bindings::uapi_definition>> {
+    let mut definitions = KVec::with_capacity(objects.len() + 2, GFP_KERNEL)?;
+
+    if !driver_definitions.is_null() {
+        definitions.push(chain(driver_definitions), GFP_KERNEL)?;
+    }
+    for object in objects {
+        definitions.push(object.definition(), GFP_KERNEL)?;
+    }
+    definitions.push(END, GFP_KERNEL)?;
+    Ok(definitions)
 }
 
 /// The end of a table of definitions.

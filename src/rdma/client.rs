@@ -11,8 +11,11 @@
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
 use super::{
+    attachment::Attached,
     bindings,
-    device::Device, //
+    device::Device,
+    uverbs::table::Object,
+    xrcd::Xrcd, //
 };
 use core::{
     marker::PhantomData,
@@ -64,25 +67,42 @@ macro_rules! declare_client {
 }
 pub(crate) use declare_client;
 
-/// What a client does when devices come and go.
-#[vtable]
-pub(crate) trait ClientOperations: HasClient {
-    /// What the client keeps for a device.
-    type Data: ForeignOwnable + Send + Sync;
+/// Why a client does not get a device.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Declined {
+    /// The provider has no XRC domains.
+    NoXrcDomains,
+    /// ib_uverbs may see the device before the client does.
+    BehindUverbs,
+    /// The driver has an object with the id of one of the client's.
+    ObjectIdsInUse,
+}
+
+/// What a client keeps of a device, and does when devices come and go.
+///
+/// It is owned by ib_core's list of the device's clients, from [`Self::add`] until after
+/// [`Self::remove`]. All devices that it gets have XRC domains, and are not seen by ib_uverbs before.
+pub(crate) trait ClientOperations: HasClient + Send + Sync {
+    /// What the devices get in their uverbs interface.
+    const OBJECTS: &'static [&'static Object<Self>];
 
     /// A device appeared. An error means that the client does not want it.
-    fn add(device: &Device) -> Result<Self::Data>;
+    fn add(device: &Device) -> Result<Pin<KBox<Self>>>;
 
-    /// Calls on behalf of later clients find the data that [`Self::add`] returned from now on.
-    fn added(data: <Self::Data as ForeignOwnable>::Borrowed<'_>);
+    /// A device appeared that the client does not get.
+    fn declined(device: &Device, why: Declined);
+
+    /// Calls on behalf of later clients find what [`Self::add`] returned from now on.
+    fn added(self: Pin<&Self>);
 
     /// The device disappears. Calls on behalf of later clients have ended.
-    fn remove(data: <Self::Data as ForeignOwnable>::Borrowed<'_>);
+    fn remove(self: Pin<&Self>);
 
     /// The device got another name.
-    fn rename(_data: <Self::Data as ForeignOwnable>::Borrowed<'_>) {
-        kernel::build_error!(kernel::error::VTABLE_DEFAULT_ERROR)
-    }
+    fn rename(self: Pin<&Self>);
+
+    /// A domain is closed for the last time. What uses it must be gone when this returns.
+    fn domain_closed(self: Pin<&Self>, xrcd: &Xrcd);
 }
 
 /// A `struct ib_client`, see [`declare_client`].
@@ -92,7 +112,7 @@ pub(crate) struct Client<T> {
     _operations: PhantomData<fn() -> T>,
 }
 
-// SAFETY: ib_core synchronises its accesses to the structure; nobody else writes to it.
+// SAFETY: ib_core synchronises its accesses to the structure, and nothing else writes to it.
 unsafe impl<T> Sync for Client<T> {}
 
 impl<T: ClientOperations> Client<T> {
@@ -103,11 +123,7 @@ impl<T: ClientOperations> Client<T> {
                 name: as_char_ptr_in_const_context(name),
                 add: Some(Self::add_callback),
                 remove: Some(Self::remove_callback),
-                rename: if T::HAS_RENAME {
-                    Some(Self::rename_callback)
-                } else {
-                    None
-                },
+                rename: Some(Self::rename_callback),
                 // SAFETY: Zeroes are valid for every other member: callbacks that are not there,
                 // and what ib_core sets up itself.
                 ..unsafe { MaybeUninit::zeroed().assume_init() }
@@ -117,24 +133,22 @@ impl<T: ClientOperations> Client<T> {
         }
     }
 
-    /// The client's data of a device, or `None` if the client does not want the device.
+    /// What the client has of a device, or `None` if it did not get the device.
     ///
     /// # Safety
     ///
     /// `'a` must end before the client's `remove` for the device begins. All that runs on behalf of
     /// a client that registered later does.
-    pub(super) unsafe fn data<'a>(
-        &self,
-        device: &'a Device,
-    ) -> Option<<T::Data as ForeignOwnable>::Borrowed<'a>> {
+    pub(super) unsafe fn data<'a>(&self, device: &'a Device) -> Option<&'a Attached<T>> {
         // SAFETY: The device and the client are valid.
         let data = unsafe { bindings::xrc_rcv_client_data(device.as_ptr(), self.raw.get()) };
 
         // SAFETY:
-        // * Only `add_callback` sets the pointer, to that of an owned `T::Data`.
+        // * Only `add_callback` sets the pointer, to that of an owned `Attached<T>`.
         // * `remove_callback` takes it back, which does not run before `'a` has ended by the
         //   requirements of this function.
-        (!data.is_null()).then(|| unsafe { T::Data::borrow(data) })
+        // * Any thread may use it: `T` is `Sync`, and nothing else in it changes.
+        (!data.is_null()).then(|| unsafe { KBox::<Attached<T>>::borrow(data) })
     }
 
     /// # Safety
@@ -145,7 +159,10 @@ impl<T: ClientOperations> Client<T> {
         let device = unsafe { Device::from_ptr(device) };
 
         from_result(|| {
-            let data = T::add(device)?.into_foreign();
+            // SAFETY: By the requirements of this function, the device is being added to the client of
+            // `T`. It is handed to ib_core, and dropped in `remove_callback` only.
+            let attached = unsafe { Attached::<T>::new(device) }?;
+            let data = KBox::new(attached, GFP_KERNEL)?.into_foreign();
 
             // SAFETY:
             // * By the requirements of this function, the client is being added to the device.
@@ -153,7 +170,10 @@ impl<T: ClientOperations> Client<T> {
             unsafe { bindings::ib_set_client_data(device.as_ptr(), T::client().raw.get(), data) };
             // SAFETY: `data` comes from `into_foreign`, and is taken back in `remove_callback` only,
             // which ib_core does not run before this callback has returned.
-            T::added(unsafe { T::Data::borrow(data) });
+            let attached = unsafe { KBox::<Attached<T>>::borrow(data) };
+
+            attached.install();
+            attached.client().added();
             Ok(0)
         })
     }
@@ -162,25 +182,28 @@ impl<T: ClientOperations> Client<T> {
     ///
     /// Called by ib_core only, once for each `add_callback` that succeeded, with what it stored.
     unsafe extern "C" fn remove_callback(_device: *mut bindings::ib_device, data: *mut c_void) {
-        // SAFETY: `data` is what `add_callback` stored, from `into_foreign`.
-        T::remove(unsafe { T::Data::borrow(data) });
         // SAFETY:
-        // * As above, and this is called once for what was stored.
-        // * Nobody borrows it any more: `T::remove` has returned, and by the requirements of
-        //   `Client::data` all other borrows ended before it began.
-        drop(unsafe { T::Data::from_foreign(data) });
+        // * `data` is what `add_callback` stored, from `into_foreign`, and this is called once for it.
+        // * By the requirements of `Client::data`, all other borrows of it have ended.
+        let attached = unsafe { KBox::<Attached<T>>::from_foreign(data) };
+
+        attached.client().remove();
     }
 
     /// # Safety
     ///
     /// Called by ib_core only, between `add_callback` and `remove_callback`, with what the former stored.
     unsafe extern "C" fn rename_callback(_device: *mut bindings::ib_device, data: *mut c_void) {
-        // SAFETY: `data` is what `add_callback` stored; ib_core does not run this with `remove`.
-        T::rename(unsafe { T::Data::borrow(data) });
+        // SAFETY:
+        // * `data` is what `add_callback` stored, from `into_foreign`.
+        // * ib_core holds a lock for reading, which it takes for writing before it has it removed.
+        let attached = unsafe { KBox::<Attached<T>>::borrow(data) };
+
+        attached.client().rename();
     }
 }
 
-/// A registered client. Dropping it removes all devices and unregisters.
+/// A registered client.
 ///
 /// # Invariants
 ///
@@ -188,8 +211,15 @@ impl<T: ClientOperations> Client<T> {
 pub(crate) struct Registration<T: ClientOperations>(&'static Client<T>);
 
 impl<T: ClientOperations> Registration<T> {
-    /// Registers the client and adds all devices there are. `EBUSY` if it is registered.
-    pub(crate) fn new() -> Result<Self> {
+    /// Registers the client and adds all devices there are, with an ib_uverbs that is just being
+    /// loaded held up meanwhile. `EBUSY` if it is registered.
+    ///
+    /// # Safety
+    ///
+    /// The registration must be dropped by the exit of this module only, or if its initialisation
+    /// fails for want of it. To drop it takes the devices away from the client while later clients
+    /// still use them; at the exit there are none, because each that is attached holds the module.
+    pub(crate) unsafe fn new() -> Result<Self> {
         let client = T::client();
 
         if client.registered.xchg(true, Full) {
@@ -199,7 +229,7 @@ impl<T: ClientOperations> Registration<T> {
         // SAFETY:
         // * The client is static, and not registered.
         // * Its callbacks find it again as `T::client()`, and agree on the type of its data.
-        to_result(unsafe { bindings::ib_register_client(client.raw.get()) })
+        to_result(unsafe { bindings::xrc_rcv_register_client(client.raw.get()) })
             .inspect_err(|_| client.registered.store(false, Release))?;
         // INVARIANT: Just registered.
         Ok(Self(client))
@@ -209,7 +239,7 @@ impl<T: ClientOperations> Registration<T> {
 impl<T: ClientOperations> Drop for Registration<T> {
     fn drop(&mut self) {
         // SAFETY: By the type invariant. Waits for callbacks that run.
-        unsafe { bindings::ib_unregister_client(self.0.raw.get()) };
+        unsafe { bindings::xrc_rcv_unregister_client(self.0.raw.get()) };
         self.0.registered.store(false, Release);
     }
 }

@@ -13,6 +13,7 @@ use kernel::prelude::*;
 /// # Invariants
 ///
 /// The module is valid, and one of its references belongs to this.
+#[repr(transparent)]
 pub(crate) struct ModuleReference(NonNull<bindings::module>);
 
 // SAFETY: A reference can be given up by any thread.

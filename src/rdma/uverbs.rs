@@ -21,11 +21,6 @@ pub(crate) mod table;
 use super::bindings;
 use kernel::{
     current,
-    error::{
-        from_result,
-        to_result, //
-    },
-    prelude::*,
     str::BStr, //
 };
 
@@ -35,60 +30,10 @@ pub(crate) fn is_killed() -> bool {
     unsafe { bindings::xrc_rcv_is_killed() }
 }
 
-/// Whether ib_uverbs may see devices before a client that was registered by [`Watch::new`].
-pub(crate) fn came_first() -> bool {
+/// Whether ib_uverbs may see a device before the client that the device is being added to.
+pub(super) fn came_first() -> bool {
     // SAFETY: May be called from any context that may sleep.
     unsafe { bindings::xrc_rcv_uverbs_came_first() }
-}
-
-/// Attention to whether ib_uverbs comes before or after a client, until dropped.
-pub(crate) struct Watch(());
-
-impl Watch {
-    /// Registers a client, with an ib_uverbs that is just being loaded held up meanwhile. To be called
-    /// once.
-    pub(crate) fn new<R, F: FnOnce() -> Result<R>>(register: F) -> Result<(R, Self)> {
-        struct Context<R, F> {
-            register: Option<F>,
-            result: Option<R>,
-        }
-
-        /// # Safety
-        ///
-        /// `context` must be a valid `Context<R, F>` that nobody else uses.
-        unsafe extern "C" fn callback<R, F: FnOnce() -> Result<R>>(context: *mut c_void) -> c_int {
-            // SAFETY: The caller's promise.
-            let context = unsafe { &mut *context.cast::<Context<R, F>>() };
-
-            from_result(|| {
-                let register = context.register.take().ok_or(EINVAL)?;
-
-                context.result = Some(register()?);
-                Ok(0)
-            })
-        }
-
-        let mut context = Context {
-            register: Some(register),
-            result: None,
-        };
-
-        // SAFETY: The function calls the callback with its context before it returns.
-        to_result(unsafe {
-            bindings::xrc_rcv_uverbs_watch(
-                Some(callback::<R, F>),
-                core::ptr::from_mut(&mut context).cast(),
-            )
-        })?;
-        Ok((context.result.ok_or(EINVAL)?, Self(())))
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        // SAFETY: `new` succeeded. Waits for the notifier to return.
-        unsafe { bindings::xrc_rcv_uverbs_unwatch() }
-    }
 }
 
 /// Tells one uverbs file from another while both are open.

@@ -45,8 +45,7 @@ use kernel::{
     },
     prelude::*,
     sync::ArcBorrow,
-    transmute::AsBytes,
-    types::ForeignOwnable, //
+    transmute::AsBytes, //
 };
 
 /// What a method does.
@@ -75,8 +74,9 @@ pub(super) unsafe extern "C" fn run<H: Handler>(
 ) -> c_int {
     from_result(|| {
         // SAFETY:
-        // * uverbs passes a valid bundle, with attributes that it checked against `H::ATTRIBUTES`.
-        // * It keeps the device from being removed while a handler runs.
+        // * By the requirements of this function, uverbs runs it with a bundle that is valid until it
+        //   returns, and `call` does not leave this closure.
+        // * The attributes of the bundle are those of `H::ATTRIBUTES`, against which uverbs checked them.
         let call = unsafe { Call::<H>::new(bundle) }?;
 
         H::run(&call)?;
@@ -84,20 +84,15 @@ pub(super) unsafe extern "C" fn run<H: Handler>(
     })
 }
 
-/// The client's data of a device, for `'a`.
-type DeviceData<'a, H> =
-    <<<H as Handler>::Client as ClientOperations>::Data as ForeignOwnable>::Borrowed<'a>;
-
 /// A running call of the method `H`.
 ///
 /// # Invariants
 ///
-/// `bundle` is that of a call of `H` and valid for `'a`, and so is `device`, which the client has
-/// data for.
+/// `bundle` is that of a call of `H` and valid for `'a`, and so is `device`.
 pub(crate) struct Call<'a, H: Handler> {
     bundle: *mut bindings::uverbs_attr_bundle,
     device: &'a Device,
-    data: DeviceData<'a, H>,
+    data: Pin<&'a H::Client>,
 }
 
 type Header = bindings::uverbs_attr_bundle__bindgen_ty_1_uverbs_attr_bundle_hdr;
@@ -124,15 +119,18 @@ impl<'a, H: Handler> Call<'a, H> {
 
             Device::from_ptr((*context).device)
         };
-        // SAFETY: ib_uverbs registered after the client, by which the method came to its device. Its
-        // `remove` waits for all handlers, and returns before the one of the client begins.
-        let data = unsafe { H::Client::client().data(device) };
+        // SAFETY:
+        // * The method came to its device as one of the client's objects, which bring methods of that
+        //   client only.
+        // * The client gets devices only that ib_uverbs sees later. The `remove` of ib_uverbs waits for
+        //   all handlers, and returns before the one of the client begins.
+        let attached = unsafe { H::Client::client().data(device) };
 
         // INVARIANT: The requirements of this function, and the above.
         Ok(Self {
             bundle,
             device,
-            data: data.ok_or_else(crate::rdma::not_supported)?,
+            data: attached.ok_or_else(crate::rdma::not_supported)?.client(),
         })
     }
 
@@ -141,11 +139,8 @@ impl<'a, H: Handler> Call<'a, H> {
         self.device
     }
 
-    /// The client's data of the device.
-    pub(crate) fn data(&self) -> DeviceData<'a, H>
-    where
-        DeviceData<'a, H>: Copy,
-    {
+    /// What the client keeps of the device.
+    pub(crate) fn data(&self) -> Pin<&'a H::Client> {
         self.data
     }
 

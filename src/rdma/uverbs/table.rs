@@ -5,7 +5,7 @@
 //! They are written as constants, the way the C tables are, and read the same:
 //!
 //! ```ignore
-//! static THING: Object = Object::handle::<Thing>(&[&Method::new::<Query>()]);
+//! static THING: Object<Device> = Object::handle::<Thing>(&[&Method::new::<Query>()]);
 //!
 //! impl Query {
 //!     const XRCD: Attribute<XrcdHandle, QUERY_XRCD> = Attribute::new();
@@ -13,6 +13,8 @@
 //! }
 //!
 //! impl Handler for Query {
+//!     type Client = Device;
+//!
 //!     const METHOD: u32 = THING_QUERY;
 //!     const ATTRIBUTES: Declarations = &[&Self::XRCD.mandatory(), &Self::RESULT.mandatory()];
 //! }
@@ -34,32 +36,41 @@ use super::{
     event_file::EventFile,
     handle::Handle, //
 };
-use crate::rdma::bindings;
-use core::mem::ManuallyDrop;
+use crate::rdma::{
+    bindings,
+    client::ClientOperations, //
+};
+use core::{
+    marker::PhantomData,
+    mem::ManuallyDrop, //
+};
 use kernel::prelude::*;
 
-/// A method of an object.
+/// A method of an object, on devices of the client `C`.
 #[repr(transparent)]
-pub(crate) struct Method(bindings::uverbs_method_def);
+pub(crate) struct Method<C>(bindings::uverbs_method_def, PhantomData<fn() -> C>);
 
-impl Method {
+impl<C: ClientOperations> Method<C> {
     const fn define(
         id: u32,
         attributes: Declarations,
         handler: unsafe extern "C" fn(*mut bindings::uverbs_attr_bundle) -> c_int,
     ) -> Self {
         assert!(attribute::are_distinct(attributes));
-        Self(bindings::uverbs_method_def {
+
+        let definition = bindings::uverbs_method_def {
             id: id as u16,
             flags: 0,
             num_attrs: attributes.len(),
             attrs: attributes.as_ptr().cast(),
             handler: Some(handler),
-        })
+        };
+
+        Self(definition, PhantomData)
     }
 
     /// A method that `H` implements.
-    pub(crate) const fn new<H: Handler>() -> Self {
+    pub(crate) const fn new<H: Handler<Client = C>>() -> Self {
         Self::define(H::METHOD, H::ATTRIBUTES, call::run::<H>)
     }
 
@@ -69,34 +80,39 @@ impl Method {
     }
 }
 
-/// An object with its methods.
+/// An object with its methods, for devices of the client `C`.
 #[repr(transparent)]
-pub(crate) struct Object(bindings::uverbs_object_def);
+pub(crate) struct Object<C>(bindings::uverbs_object_def, PhantomData<fn() -> C>);
 
-// SAFETY: The table is constant, as is all that it points to.
-unsafe impl Sync for Object {}
+// SAFETY: Nothing writes to the structure, nor to what its pointers lead to: `type_attrs`, a static
+// that is `Sync`, and `methods`, a constant slice of references to constant methods, of whose
+// attributes the same is true.
+unsafe impl<C> Sync for Object<C> {}
 
-impl Object {
+impl<C: ClientOperations> Object<C> {
     const fn define(
         id: u32,
         type_attrs: *const bindings::uverbs_obj_type,
-        methods: &'static [&'static Method],
+        methods: &'static [&'static Method<C>],
     ) -> Self {
-        Self(bindings::uverbs_object_def {
+        // `Method` is transparent, so this is an array of pointers to its one member, as C expects it.
+        let definition = bindings::uverbs_object_def {
             id: id as u16,
             type_attrs,
             num_methods: methods.len(),
             methods: methods.as_ptr().cast(),
-        })
+        };
+
+        Self(definition, PhantomData)
     }
 
     /// An object that processes know by a handle.
-    pub(crate) const fn handle<H: Handle>(methods: &'static [&'static Method]) -> Self {
+    pub(crate) const fn handle<H: Handle>(methods: &'static [&'static Method<C>]) -> Self {
         Self::define(H::OBJECT, H::TYPE.as_ptr(), methods)
     }
 
     /// An object that processes know by a file descriptor.
-    pub(crate) const fn file<F: EventFile>(methods: &'static [&'static Method]) -> Self {
+    pub(crate) const fn file<F: EventFile>(methods: &'static [&'static Method<C>]) -> Self {
         Self::define(F::OBJECT, F::TYPE.as_ptr(), methods)
     }
 

@@ -6,9 +6,12 @@ use crate::rdma::{
     client::{
         Client,
         ClientOperations,
+        Declined,
         HasClient, //
     },
-    device::Device, //
+    device::Device,
+    uverbs::table::Object,
+    xrcd::Xrcd, //
 };
 use kernel::prelude::*;
 
@@ -22,15 +25,20 @@ impl HasClient for Another {
     }
 }
 
-#[vtable]
 impl ClientOperations for Another {
-    type Data = KBox<u32>;
+    const OBJECTS: &'static [&'static Object<Self>] = &[];
 
-    fn add(_device: &Device) -> Result<Self::Data> {
+    fn add(_device: &Device) -> Result<Pin<KBox<Self>>> {
         Err(ENODEV)
     }
 
-    fn added(_data: &u32) {}
+    fn declined(_device: &Device, _why: Declined) {}
 
-    fn remove(_data: &u32) {}
+    fn added(self: Pin<&Self>) {}
+
+    fn remove(self: Pin<&Self>) {}
+
+    fn rename(self: Pin<&Self>) {}
+
+    fn domain_closed(self: Pin<&Self>, _xrcd: &Xrcd) {}
 }

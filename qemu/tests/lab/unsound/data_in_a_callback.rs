@@ -1,39 +1,44 @@
 // SPDX-License-Identifier: GPL-2.0
 // E0521
-//! The client's data for longer than the callback.
+//! What a client keeps, for longer than the callback.
 
-use crate::{
-    device::AttachedDevice,
-    rdma::{
-        client::{
-            declare_client,
-            ClientOperations, //
-        },
-        device::Device, //
+use crate::rdma::{
+    client::{
+        declare_client,
+        ClientOperations,
+        Declined, //
     },
+    device::Device,
+    uverbs::table::Object,
+    xrcd::Xrcd, //
 };
 use kernel::{
     prelude::*,
     sync::SetOnce, //
 };
 
-static STALE: SetOnce<Pin<&'static AttachedDevice>> = SetOnce::new();
+static STALE: SetOnce<Pin<&'static Another>> = SetOnce::new();
 
 struct Another;
 
 declare_client!(Another, c"another");
 
-#[vtable]
 impl ClientOperations for Another {
-    type Data = Pin<KBox<AttachedDevice>>;
+    const OBJECTS: &'static [&'static Object<Self>] = &[];
 
-    fn add(_device: &Device) -> Result<Self::Data> {
+    fn add(_device: &Device) -> Result<Pin<KBox<Self>>> {
         Err(ENODEV)
     }
 
-    fn added(data: Pin<&AttachedDevice>) {
-        STALE.populate(data);
+    fn declined(_device: &Device, _why: Declined) {}
+
+    fn added(self: Pin<&Self>) {
+        STALE.populate(self);
     }
 
-    fn remove(_data: Pin<&AttachedDevice>) {}
+    fn remove(self: Pin<&Self>) {}
+
+    fn rename(self: Pin<&Self>) {}
+
+    fn domain_closed(self: Pin<&Self>, _xrcd: &Xrcd) {}
 }

@@ -23,8 +23,8 @@ pub(crate) fn keep(device: &Device) -> Result {
     let kept: &'static ARef<Device> =
         KBox::leak(KBox::new(ARef::<Device>::from(device), GFP_KERNEL)?);
 
-    if let Some(data) = AttachedDevice::client().data(kept) {
-        STALE.populate(data);
+    if let Some(attached) = AttachedDevice::client().data(kept) {
+        STALE.populate(attached.client());
     }
     Ok(())
 }

@@ -42,4 +42,4 @@ impl Handler for Wrong {
 }
 
 #[used]
-static TABLE: Object = Object::file::<EventChannel>(&[&Method::new::<Wrong>()]);
+static TABLE: Object<AttachedDevice> = Object::file::<EventChannel>(&[&Method::new::<Wrong>()]);

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: GPL-2.0
+// E0603
+//! A device that is attached twice, and left in the wrong order.
+
+use crate::{
+    device::AttachedDevice,
+    rdma::{
+        attachment::Attached,
+        device::Device, //
+    },
+};
+use kernel::prelude::*;
+
+pub(crate) fn twice(device: &Device) -> Result {
+    // SAFETY: None.
+    let (first, second) = unsafe {
+        (
+            Attached::<AttachedDevice>::new(device)?,
+            Attached::<AttachedDevice>::new(device)?,
+        )
+    };
+
+    first.install();
+    second.install();
+    drop(first);
+    drop(second);
+    Ok(())
+}

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: GPL-2.0
+// E0133
+//! A client that goes while ib_uverbs has its devices.
+
+use crate::{
+    device::AttachedDevice,
+    rdma::client::Registration, //
+};
+use kernel::prelude::*;
+
+pub(crate) fn come_and_go() -> Result {
+    drop(Registration::<AttachedDevice>::new()?);
+    Ok(())
+}
