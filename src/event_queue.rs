@@ -316,7 +316,11 @@ impl EventQueue {
             if let Some(slot) = self.slot(place) {
                 slot.qpn = record.qpn;
                 slot.count = record.count.saturating_add(since);
-                slot.first = record.first;
+                // What came since can be what another reader has put back, and older.
+                slot.first = match since {
+                    0 => record.first,
+                    _ => record.first.min(slot.first),
+                };
             }
             self.prepend(place);
             new = true;
@@ -657,6 +661,28 @@ mod tests {
         );
         assert_eq!(read(&mut queue).map(|record| record.cookie), Some(1));
         assert!(queue.is_empty());
+        Ok(())
+    }
+
+    #[test]
+    fn two_readers_put_back_one_record_with_the_first_time() -> Result {
+        for first_to_fail in [0, 1] {
+            let mut queue = queue(1)?;
+            let id = add(&mut queue, 0)?;
+            let mut batches = KVVec::with_capacity(2, GFP_KERNEL)?;
+
+            for time in [1, 2] {
+                queue.post(id, &event(FIRST, time));
+                batches.push(take(&mut queue, 1)?, GFP_KERNEL)?;
+            }
+            queue.restore(&batches[first_to_fail]);
+            queue.restore(&batches[1 - first_to_fail]);
+            assert_eq!(
+                read(&mut queue).map(|record| (record.count, record.first)),
+                Some((2, 1))
+            );
+            assert!(queue.is_empty());
+        }
         Ok(())
     }
 
