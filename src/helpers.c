@@ -117,19 +117,27 @@ static void create_qp_work(struct work_struct *work)
 {
 	struct creation *c = container_of(work, struct creation, work);
 	const struct cred *old = override_creds(c->cred);
+	void *label = NULL;
+	int ret = security_ib_alloc_security(&label);
 
-	c->qp = ib_create_qp_kernel(c->pd, c->init_attr, c->owner);
+	if (ret) {
+		c->qp = ERR_PTR(ret);
+	} else {
+		security_ib_free_security(label);
+		c->qp = ib_create_qp_kernel(c->pd, c->init_attr, c->owner);
+	}
 	revert_creds(old);
 }
 
 /*
- * When ib_core cannot allocate the security label of a new QP, it has the provider
+ * When ib_core does not get the security label of a new QP, it has the provider
  * destroy the QP again. mlx4 then finds CQ and protection domain of an XRC target
  * QP by qp->xrcd, which ib_core sets later, and dereferences NULL.
  *
  * The allocations are small ones. They fail in a process that the OOM killer chose,
  * but not in a kworker, which waits for the memory. So a kworker creates the QP,
- * with the credentials of the caller, which are what the label is made of.
+ * with the credentials of the caller, which are what the label is made of. And a
+ * security module that refuses these a label is asked before there is a QP.
  */
 struct ib_qp *xrc_rcv_ib_create_qp(struct ib_pd *pd, struct ib_qp_init_attr *init_attr,
 				   const char *owner)
