@@ -9,7 +9,9 @@
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/file.h>
 #include <linux/module.h>
+#include <linux/shmem_fs.h>
 #include <rdma/ib_xrc_rcv.h>
 
 /* What the notifier saw of one device. */
@@ -168,6 +170,55 @@ static void pretend_qedr(struct ib_device *device, struct ib_xrcd *xrcd)
 	device->ops.driver_id = driver_id;
 }
 
+/*
+ * mlx4 lets a QP that the kernel takes to INIT use the reserved L_Key, which must not
+ * be in a domain that processes share. Here any provider stands for it.
+ */
+static void pretend_mlx4(struct ib_device *device, struct ib_xrcd *xrcd)
+{
+	const enum rdma_driver_id driver_id = device->ops.driver_id;
+	const struct ib_qp_attr init = {
+		.qp_state = IB_QPS_INIT,
+		.port_num = 1,
+	};
+	const int mask = IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS;
+	const struct xrc_rcv_init_attr with_attr = {
+		.attr = &init,
+		.attr_mask = mask,
+	};
+	const struct xrc_rcv_init_attr nothing = {};
+	struct file *file = shmem_file_setup(KBUILD_MODNAME, 0, EMPTY_VMA_FLAGS);
+	struct xrc_rcv_registration *registration;
+	u32 qpn;
+
+	check(device, !IS_ERR(file), "a file for the domain");
+	if (IS_ERR(file))
+		return;
+	device->ops.driver_id = RDMA_DRIVER_MLX4;
+
+	registration = xrc_rcv_create_qp(xrcd, &with_attr);
+	check(device, !IS_ERR(registration), "mlx4: create in INIT in a domain of the kernel");
+	if (!IS_ERR(registration))
+		xrc_rcv_unreg_qp(registration);
+
+	xrcd->inode = file_inode(file);
+	check(device, PTR_ERR(xrc_rcv_create_qp(xrcd, &with_attr)) == -EOPNOTSUPP,
+	      "mlx4: create in INIT in a shared domain is refused");
+	registration = xrc_rcv_create_qp(xrcd, &nothing);
+	check(device, !IS_ERR(registration), "mlx4: create in a shared domain");
+	if (!IS_ERR(registration)) {
+		qpn = xrc_rcv_qpn(registration);
+		check(device,
+		      xrc_rcv_modify_qp(xrcd, qpn, &init, mask | IB_QP_STATE) == -EOPNOTSUPP &&
+		      state(xrcd, qpn) == IB_QPS_RESET, "mlx4: RESET to INIT is refused there");
+		xrc_rcv_unreg_qp(registration);
+	}
+	xrcd->inode = NULL;
+
+	device->ops.driver_id = driver_id;
+	fput(file);
+}
+
 /* A QP that lives as long as its domain. Returns the registration of the last. */
 static struct xrc_rcv_registration *use_domain(struct ib_device *device,
 					       struct ib_xrcd *xrcd, struct witness *last)
@@ -228,6 +279,7 @@ static int consumer_add(struct ib_device *device)
 	xrc_rcv_register_notifier(&notices.nb);
 	use_registrations(device, xrcd, &notices);
 	pretend_qedr(device, xrcd);
+	pretend_mlx4(device, xrcd);
 	registration = use_domain(device, xrcd, &last);
 	check(device, !IS_ERR(registration), "create a QP to be left behind");
 	qpn = IS_ERR(registration) ? 0 : xrc_rcv_qpn(registration);
