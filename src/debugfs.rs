@@ -2,9 +2,11 @@
 
 //! What receive QPs there are, and who holds them, for people and tools to read.
 //!
-//! `/sys/kernel/debug/ib_xrc_rcv/DEVICE/` has the files `domains`, `qps` and `registrations`,
-//! with a line of `key=value` for each. Opening one prints it: that takes references under the locks
-//! and prints without them, so it holds nobody up. The files of a device go before the device.
+//! `/sys/kernel/debug/ib_xrc_rcv/INDEX/`, by the index that `rdma dev` shows, has the files `device`,
+//! `domains`, `qps` and `registrations`, with a line of `key=value` for each. A name would not do: two
+//! network namespaces may have a device of the same name. Opening a file prints it: that takes
+//! references under the locks and prints without them, so it holds nobody up. The files of a device go
+//! before the device.
 
 use crate::{
     domain::{
@@ -28,6 +30,7 @@ use kernel::{
     prelude::*,
     str::CString,
     sync::{
+        aref::ARef,
         global_lock,
         Arc, //
     }, //
@@ -66,23 +69,37 @@ impl Drop for Root {
     }
 }
 
-/// The files of a device, until dropped.
-pub(crate) struct Files(#[expect(dead_code)] Listing<Domains>);
+/// What the files of a device print.
+struct Shown {
+    device: ARef<Device>,
+    domains: Arc<Domains>,
+}
 
-static OPERATIONS: FileOperations<Domains> = FileOperations::new(this_module());
+/// The files of a device, until dropped.
+pub(crate) struct Files(#[expect(dead_code)] Listing<Shown>);
+
+static OPERATIONS: FileOperations<Shown> = FileOperations::new(this_module());
 
 impl Files {
-    /// Makes the files, in a directory that has the name of the device.
+    /// Makes the files, in a directory that has the index of the device.
     pub(crate) fn new(device: &Device, domains: &Arc<Domains>) -> Result<Self> {
         let root = ROOT.lock().clone().ok_or(ENODEV)?;
-        let name = CString::try_from_fmt(fmt!("{}", device.name()))?;
+        let name = CString::try_from_fmt(fmt!("{}", device.index()))?;
+        let shown = Arc::new(
+            Shown {
+                device: device.into(),
+                domains: domains.clone(),
+            },
+            GFP_KERNEL,
+        )?;
 
         Ok(Self(Listing::new(
             &name,
             root,
             &OPERATIONS,
-            domains,
+            &shown,
             &[
+                (c"device", print_device),
                 (c"domains", print_domains),
                 (c"qps", print_qps),
                 (c"registrations", print_registrations),
@@ -91,15 +108,15 @@ impl Files {
     }
 }
 
-fn for_each_domain(domains: &Domains, mut print: impl FnMut(&Domain) -> Result) -> Result {
-    for domain in domains.list()?.values() {
+fn for_each_domain(shown: &Shown, mut print: impl FnMut(&Domain) -> Result) -> Result {
+    for domain in shown.domains.list()?.values() {
         print(domain)?;
     }
     Ok(())
 }
 
-fn for_each_qp(domains: &Domains, mut print: impl FnMut(&ReceiveQp) -> Result) -> Result {
-    for_each_domain(domains, |domain| {
+fn for_each_qp(shown: &Shown, mut print: impl FnMut(&ReceiveQp) -> Result) -> Result {
+    for_each_domain(shown, |domain| {
         let (qps, _) = domain.list(None, usize::MAX)?;
 
         for qp in qps {
@@ -109,16 +126,22 @@ fn for_each_qp(domains: &Domains, mut print: impl FnMut(&ReceiveQp) -> Result) -
     })
 }
 
-fn print_domains(domains: &Domains, text: &mut Text) -> Result {
+fn print_device(shown: &Shown, text: &mut Text) -> Result {
+    let device = &shown.device;
+
+    text.print(fmt!("index={} name={}\n", device.index(), device.name()))
+}
+
+fn print_domains(shown: &Shown, text: &mut Text) -> Result {
     // One that has none any more, or whose first could not be made, is only remembered.
-    for_each_domain(domains, |domain| match domain.len() {
+    for_each_domain(shown, |domain| match domain.len() {
         0 => Ok(()),
         qps => text.print(fmt!("domain={} qps={}\n", domain.number(), qps)),
     })
 }
 
-fn print_qps(domains: &Domains, text: &mut Text) -> Result {
-    for_each_qp(domains, |qp| {
+fn print_qps(shown: &Shown, text: &mut Text) -> Result {
+    for_each_qp(shown, |qp| {
         let state = qp.fan_out().state().map_or("?", |state| state.name());
 
         text.print(fmt!(
@@ -134,8 +157,8 @@ fn print_qps(domains: &Domains, text: &mut Text) -> Result {
     })
 }
 
-fn print_registrations(domains: &Domains, text: &mut Text) -> Result {
-    for_each_qp(domains, |qp| {
+fn print_registrations(shown: &Shown, text: &mut Text) -> Result {
+    for_each_qp(shown, |qp| {
         for registration in qp.fan_out().snapshot()? {
             let (kind, pid) = match registration.holder() {
                 Holder::File(_, process) => ("file", process.pid()),

@@ -25,21 +25,17 @@ use crate::{
     }, //
 };
 use kernel::{
-    new_mutex,
     prelude::*,
     sync::{
         aref::ARef,
-        Arc,
-        Mutex, //
+        Arc, //
     }, //
 };
 
 /// See the [module's documentation](self).
-#[pin_data]
 pub(crate) struct AttachedDevice {
     /// First, so that nobody reads of what goes.
-    #[pin]
-    files: Mutex<Option<Files>>,
+    _files: Option<Files>,
     /// The kernel's own protection domain, which all receive QPs of the device belong to.
     pd: Arc<ProtectionDomain>,
     domains: Arc<Domains>,
@@ -51,18 +47,6 @@ impl AttachedDevice {
     /// The kernel's own protection domain.
     pub(crate) fn pd(&self) -> &Arc<ProtectionDomain> {
         &self.pd
-    }
-
-    /// Makes the files for tools, under the name that the device has now.
-    fn show(&self) {
-        let mut files = self.files.lock();
-
-        // The old ones first: a device can get a name back.
-        *files = None;
-        match Files::new(&self.device, &self.domains) {
-            Ok(new) => *files = Some(new),
-            Err(e) => pr_warn!("{}: no files in debugfs: {e:?}\n", self.device.name()),
-        }
     }
 
     /// The uverbs files with registrations.
@@ -95,16 +79,20 @@ impl ClientOperations for AttachedDevice {
     const OBJECTS: &'static [&'static Object<Self>] = &commands::OBJECTS;
 
     fn add(device: &Device) -> Result<Pin<KBox<Self>>> {
-        KBox::try_pin_init(
-            try_pin_init!(Self {
-                files <- new_mutex!(None, "AttachedDevice::files"),
+        let domains = Domains::new()?;
+        let files = Files::new(device, &domains)
+            .inspect_err(|e| pr_warn!("{}: no files in debugfs: {e:?}\n", device.name()));
+
+        Ok(KBox::pin(
+            Self {
+                _files: files.ok(),
                 pd: Arc::new(ProtectionDomain::new(device, crate::NAME)?, GFP_KERNEL)?,
-                domains: Domains::new()?,
+                domains,
                 uverbs_files: file::Files::new()?,
                 device: device.into(),
-            }),
+            },
             GFP_KERNEL,
-        )
+        )?)
     }
 
     fn declined(device: &Device, why: Declined) {
@@ -125,7 +113,6 @@ impl ClientOperations for AttachedDevice {
     }
 
     fn added(self: Pin<&Self>) {
-        self.show();
         pr_info!("{}: attached\n", self.device.name());
     }
 
@@ -133,10 +120,6 @@ impl ClientOperations for AttachedDevice {
         // No process has a domain any more. A part of the kernel that does should have closed it.
         self.domains.close_all();
         pr_info!("{}: detached\n", self.device.name());
-    }
-
-    fn rename(self: Pin<&Self>) {
-        self.show();
     }
 
     fn domain_closed(self: Pin<&Self>, xrcd: &Xrcd) {

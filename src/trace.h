@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Tracepoints: what happens to receive QPs, and to whom.
+ * Tracepoints: what happens to receive QPs, and to whom. The index tells devices
+ * apart that have the same name in different network namespaces.
  */
 
 #undef TRACE_SYSTEM
@@ -19,20 +20,22 @@ DECLARE_EVENT_CLASS(xrc_rcv_qp,
 	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u32 registrations),
 	TP_ARGS(ibdev, domain, qpn, registrations),
 	TP_STRUCT__entry(
+		__field(u32, index)
 		__string(device, ibdev->name)
 		__field(u32, domain)
 		__field(u32, qpn)
 		__field(u32, registrations)
 	),
 	TP_fast_assign(
+		__entry->index = ibdev->index;
 		__assign_str(device);
 		__entry->domain = domain;
 		__entry->qpn = qpn;
 		__entry->registrations = registrations;
 	),
-	TP_printk("device=%s domain=%u qpn=0x%x registrations=%u",
-		  __get_str(device), __entry->domain, __entry->qpn,
-		  __entry->registrations)
+	TP_printk("index=%u device=%s domain=%u qpn=0x%x registrations=%u",
+		  __entry->index, __get_str(device), __entry->domain,
+		  __entry->qpn, __entry->registrations)
 );
 
 DEFINE_EVENT(xrc_rcv_qp, xrc_rcv_create,
@@ -50,6 +53,7 @@ DECLARE_EVENT_CLASS(xrc_rcv_registration,
 		 int holder),
 	TP_ARGS(ibdev, domain, qpn, registrations, holder),
 	TP_STRUCT__entry(
+		__field(u32, index)
 		__string(device, ibdev->name)
 		__field(u32, domain)
 		__field(u32, qpn)
@@ -57,15 +61,16 @@ DECLARE_EVENT_CLASS(xrc_rcv_registration,
 		__field(int, holder)
 	),
 	TP_fast_assign(
+		__entry->index = ibdev->index;
 		__assign_str(device);
 		__entry->domain = domain;
 		__entry->qpn = qpn;
 		__entry->registrations = registrations;
 		__entry->holder = holder;
 	),
-	TP_printk("device=%s domain=%u qpn=0x%x registrations=%u pid=%d",
-		  __get_str(device), __entry->domain, __entry->qpn,
-		  __entry->registrations, __entry->holder)
+	TP_printk("index=%u device=%s domain=%u qpn=0x%x registrations=%u pid=%d",
+		  __entry->index, __get_str(device), __entry->domain,
+		  __entry->qpn, __entry->registrations, __entry->holder)
 );
 
 DEFINE_EVENT(xrc_rcv_registration, xrc_rcv_reg,
@@ -84,6 +89,7 @@ TRACE_EVENT(xrc_rcv_event,
 	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u32 type, u32 delivered),
 	TP_ARGS(ibdev, domain, qpn, type, delivered),
 	TP_STRUCT__entry(
+		__field(u32, index)
 		__string(device, ibdev->name)
 		__field(u32, domain)
 		__field(u32, qpn)
@@ -91,15 +97,17 @@ TRACE_EVENT(xrc_rcv_event,
 		__field(u32, delivered)
 	),
 	TP_fast_assign(
+		__entry->index = ibdev->index;
 		__assign_str(device);
 		__entry->domain = domain;
 		__entry->qpn = qpn;
 		__entry->type = type;
 		__entry->delivered = delivered;
 	),
-	TP_printk("device=%s domain=%u qpn=0x%x type=%s delivered=%u",
-		  __get_str(device), __entry->domain, __entry->qpn,
-		  rdma_show_ib_event(__entry->type), __entry->delivered)
+	TP_printk("index=%u device=%s domain=%u qpn=0x%x type=%s delivered=%u",
+		  __entry->index, __get_str(device), __entry->domain,
+		  __entry->qpn, rdma_show_ib_event(__entry->type),
+		  __entry->delivered)
 );
 
 #endif /* _XRC_RCV_TRACE_H */

@@ -98,9 +98,6 @@ pub(crate) trait ClientOperations: HasClient + Send + Sync {
     /// The device disappears. Calls on behalf of later clients have ended.
     fn remove(self: Pin<&Self>);
 
-    /// The device got another name.
-    fn rename(self: Pin<&Self>);
-
     /// A domain is closed for the last time. What uses it must be gone when this returns.
     fn domain_closed(self: Pin<&Self>, xrcd: &Xrcd);
 }
@@ -123,7 +120,6 @@ impl<T: ClientOperations> Client<T> {
                 name: as_char_ptr_in_const_context(name),
                 add: Some(Self::add_callback),
                 remove: Some(Self::remove_callback),
-                rename: Some(Self::rename_callback),
                 // SAFETY: Zeroes are valid for every other member: callbacks that are not there,
                 // and what ib_core sets up itself.
                 ..unsafe { MaybeUninit::zeroed().assume_init() }
@@ -188,18 +184,6 @@ impl<T: ClientOperations> Client<T> {
         let attached = unsafe { KBox::<Attached<T>>::from_foreign(data) };
 
         attached.client().remove();
-    }
-
-    /// # Safety
-    ///
-    /// Called by ib_core only, between `add_callback` and `remove_callback`, with what the former stored.
-    unsafe extern "C" fn rename_callback(_device: *mut bindings::ib_device, data: *mut c_void) {
-        // SAFETY:
-        // * `data` is what `add_callback` stored, from `into_foreign`.
-        // * ib_core holds a lock for reading, which it takes for writing before it has it removed.
-        let attached = unsafe { KBox::<Attached<T>>::borrow(data) };
-
-        attached.client().rename();
     }
 }
 

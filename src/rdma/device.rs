@@ -58,6 +58,13 @@ impl Device {
         self.0.get()
     }
 
+    /// The number that identifies the device as long as it is registered. Its name does so only in its
+    /// network namespace, and either can change.
+    pub(crate) fn index(&self) -> u32 {
+        // SAFETY: The device is valid; the member is set before clients see it.
+        unsafe { (*self.as_ptr()).index }
+    }
+
     /// The name, such as `mlx4_0`, that it has now.
     pub(crate) fn name(&self) -> Name {
         let mut name = Name([0; bindings::IB_DEVICE_NAME_MAX as usize]);

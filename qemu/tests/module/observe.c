@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <err.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,13 +14,17 @@
 #include "../rxe/node.h"
 #include "observe.h"
 
-/* The whole output of a command; to be freed. Devices are shared by all namespaces. */
-static char *output_of(const char *command)
+/* The whole output of rdma(8) in right, which may have devices of its own; to be freed. */
+static char *output_of(const char *words)
 {
-	FILE *pipe = popen(command, "re");
+	const char *in_right = nodes_are_rxe() ? "nsenter --net=/run/netns/right" : "";
+	char command[128];
 	char *text = NULL;
 	size_t size = 0;
+	FILE *pipe;
 
+	snprintf(command, sizeof(command), "%s rdma -j %s", in_right, words);
+	pipe = popen(command, "re");
 	if (!pipe || getdelim(&text, &size, '\0', pipe) < 0 || pclose(pipe))
 		errx(1, "%s failed", command);
 	return text;
@@ -32,7 +37,7 @@ static const char *right_device(void)
 
 bool qp_is_shown(uint32_t qp_num)
 {
-	char *text = output_of("rdma -j resource show qp"), *object;
+	char *text = output_of("resource show qp"), *object;
 	char device[64], number[32];
 	bool shown = false;
 
@@ -54,28 +59,63 @@ static unsigned int count_of(const char *text, const char *name)
 	return found ? strtoul(found + strlen(wanted), NULL, 10) : 0;
 }
 
-unsigned int count_listed(const char *what)
+/* The module's directory in debugfs. It is found before a namespace has another /sys. */
+static int listed(void)
 {
 	static int directory = -1;
-	unsigned int count = 0;
-	char path[64];
-	FILE *file;
-	int fd, c;
 
 	if (directory < 0)
 		directory = open("/sys/kernel/debug/ib_xrc_rcv", O_PATH | O_CLOEXEC);
 	if (directory < 0)
 		err(1, "debugfs");
-	snprintf(path, sizeof(path), "%s/%s", right_device(), what);
-	fd = openat(directory, path, O_RDONLY | O_CLOEXEC);
-	/* While the device is away there is none. */
-	if (fd < 0)
+	return directory;
+}
+
+static FILE *open_listed(const char *index, const char *what)
+{
+	char path[300];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", index, what);
+	fd = openat(listed(), path, O_RDONLY | O_CLOEXEC);
+	return fd < 0 ? NULL : fdopen(fd, "r");
+}
+
+/* That of right's device, whose name no other has here. While the device is away there is none. */
+static FILE *open_listed_right(const char *what)
+{
+	DIR *devices = fdopendir(openat(listed(), ".", O_RDONLY | O_CLOEXEC));
+	struct dirent *entry;
+	FILE *file = NULL;
+
+	if (!devices)
+		err(1, "debugfs");
+	while (!file && (entry = readdir(devices))) {
+		FILE *device = open_listed(entry->d_name, "device");
+		char name[64] = "";
+
+		if (!device)
+			continue;
+		if (fscanf(device, "index=%*u name=%63s", name) == 1 && !strcmp(name, right_device()))
+			file = open_listed(entry->d_name, what);
+		fclose(device);
+	}
+	closedir(devices);
+	return file;
+}
+
+unsigned int count_listed(const char *what)
+{
+	FILE *file = open_listed_right(what);
+	unsigned int count = 0;
+	int c;
+
+	if (!file)
 		return 0;
-	file = fdopen(fd, "r");
 	while ((c = getc(file)) != EOF)
 		count += c == '\n';
 	if (ferror(file))
-		err(1, "%s", path);
+		err(1, "%s", what);
 	fclose(file);
 	return count;
 }
@@ -85,7 +125,7 @@ struct counts count_objects(void)
 	char command[64], *text;
 	struct counts counts;
 
-	snprintf(command, sizeof(command), "rdma -j resource show %s", right_device());
+	snprintf(command, sizeof(command), "resource show %s", right_device());
 	text = output_of(command);
 	counts = (struct counts) {
 		.pd = count_of(text, "pd"),

@@ -99,8 +99,8 @@ fn number(text: &str) -> Result<u32, std::num::ParseIntError> {
 
 #[derive(Args)]
 pub(crate) struct Watch {
-    /// Show only this device
-    #[arg(short, long, value_name = "NAME")]
+    /// Show only this device: its name in this network namespace, or its number as rdma(8) shows it
+    #[arg(short, long, value_name = "NAME|INDEX")]
     pub(crate) device: Option<String>,
     #[command(flatten)]
     pub(crate) filter: Filter,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! The module's directory in debugfs: `ib_xrc_rcv/<device>/{domains,qps,registrations}`.
+//! The module's directory in debugfs: `ib_xrc_rcv/<index>/{domains,qps,registrations}`.
 //!
 //! Each file has one object a line, as `key=value` words. Words that are not known are left alone,
 //! so that the module may add some; a line without what is needed is an error.
@@ -17,8 +17,8 @@ use crate::snapshot::{Domain, Qp, Registration};
 pub(crate) const ROOT: &str = "/sys/kernel/debug";
 
 /// The domains of a device, or `None` if this user may not see them or the device has no directory.
-pub(crate) fn domains(root: &Path, device: &str) -> Result<Option<Vec<Domain>>> {
-    let directory = root.join("ib_xrc_rcv").join(device);
+pub(crate) fn domains(root: &Path, index: u32) -> Result<Option<Vec<Domain>>> {
+    let directory = root.join("ib_xrc_rcv").join(index.to_string());
     let mut texts = Vec::new();
     for name in ["domains", "qps", "registrations"] {
         let path = directory.join(name);
@@ -198,8 +198,8 @@ kind=file channel=0 events=0 pending=0 domain=1 qpn=0x21 pid=78 comm=late
     #[test]
     fn a_device_without_a_directory_has_no_visible_domains() {
         let root = tempfile::tempdir().unwrap();
-        assert_eq!(domains(root.path(), "rxe0").unwrap(), None);
-        let directory = root.path().join("ib_xrc_rcv/rxe0");
+        assert_eq!(domains(root.path(), 3).unwrap(), None);
+        let directory = root.path().join("ib_xrc_rcv/3");
         fs::create_dir_all(&directory).unwrap();
         for (name, text) in [
             ("domains", DOMAINS),
@@ -208,6 +208,6 @@ kind=file channel=0 events=0 pending=0 domain=1 qpn=0x21 pid=78 comm=late
         ] {
             fs::write(directory.join(name), text).unwrap();
         }
-        assert_eq!(domains(root.path(), "rxe0").unwrap().unwrap().len(), 2);
+        assert_eq!(domains(root.path(), 3).unwrap().unwrap().len(), 2);
     }
 }

@@ -112,15 +112,16 @@ fn select(args: &Show, devices: &mut [Device]) {
 /// What this user may see of a device.
 fn look(device: &RdmaDevice) -> Result<Device> {
     let (status, caps) = query_caps(device)?;
+    let ifindex = xrc_rcv::Device::index_of(&device.name);
     // What root may not open it may see.
-    let domains = match status {
-        Status::Attached | Status::NoPermission => {
-            debugfs::domains(Path::new(debugfs::ROOT), &device.name)?
+    let domains = match (status, ifindex) {
+        (Status::Attached | Status::NoPermission, Some(index)) => {
+            debugfs::domains(Path::new(debugfs::ROOT), index)?
         }
         _ => None,
     };
     Ok(Device {
-        ifindex: sysfs::index(&device.name),
+        ifindex,
         ifname: device.name.clone(),
         status,
         caps,
@@ -229,6 +230,7 @@ pub(crate) fn render(table: Builder) -> String {
 fn device_table(devices: &[Device]) -> String {
     let mut table = Builder::new();
     table.push_record([
+        "INDEX",
         "DEVICE",
         "STATUS",
         "DOMAINS",
@@ -244,6 +246,7 @@ fn device_table(devices: &[Device]) -> String {
             None => "-".into(),
         };
         table.push_record([
+            count(device.ifindex.map(u64::from)),
             device.ifname.clone(),
             device.status.describe().into(),
             count(domains.map(|domains| domains.len() as u64)),
@@ -312,7 +315,11 @@ fn registration_row(registration: &Registration) -> [String; 4] {
 }
 
 fn tree(device: &Device) -> Tree<String> {
-    let mut root = Tree::new(format!("{} ({})", device.ifname, device.status.describe()));
+    let index = device
+        .ifindex
+        .map_or(String::new(), |index| format!("{index}: "));
+    let status = device.status.describe();
+    let mut root = Tree::new(format!("{index}{} ({status})", device.ifname));
     for domain in device.domains.iter().flatten() {
         let name = match domain.domain {
             Some(number) => format!("domain {number}"),
@@ -412,9 +419,9 @@ mod tests {
     fn tables_have_a_row_per_registration() {
         assert_eq!(
             device_table(&devices()),
-            "DEVICE    STATUS        DOMAINS  QPS  QPS/DOMAIN  QPS/USER   REGS/QP\n\
-             mlx4_0    not attached  -        -    -           -          -\n\
-             rxe_left  attached      1        1    65536       unlimited  4096"
+            "INDEX  DEVICE    STATUS        DOMAINS  QPS  QPS/DOMAIN  QPS/USER   REGS/QP\n\
+             0      mlx4_0    not attached  -        -    -           -          -\n\
+             1      rxe_left  attached      1        1    65536       unlimited  4096"
         );
         let table = qp_table(&devices()).unwrap();
         let rows: Vec<Vec<&str>> = table
@@ -491,8 +498,8 @@ mod tests {
             .collect();
         assert_eq!(
             trees,
-            "mlx4_0 (not attached)\n\
-             rxe_left (attached)\n\
+            "0: mlx4_0 (not attached)\n\
+             1: rxe_left (attached)\n\
              └── domain 3\n    \
                  └── QP 0x11 RTR from 0x12, lifetime registrations, 2 events\n        \
                      ├── 100 first, 2 events, 1 unread\n        \

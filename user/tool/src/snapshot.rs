@@ -13,6 +13,7 @@ pub(crate) const JSON_VERSION: u32 = 1;
 /// A device, with as much as this user may see of it.
 #[derive(Debug, Serialize, PartialEq)]
 pub(crate) struct Device {
+    /// The kernel's number of it, `None` if libibverbs does not know it.
     pub(crate) ifindex: Option<u32>,
     pub(crate) ifname: String,
     pub(crate) status: Status,

@@ -20,18 +20,6 @@ pub(crate) struct RdmaDevice {
 /// Where sysfs is mounted.
 pub(crate) const ROOT: &str = "/sys";
 
-/// The kernel's number of a device, as rdma(8) shows it: libibverbs takes it from netlink, and sysfs
-/// does not have it.
-pub(crate) fn index(device: &str) -> Option<u32> {
-    let listing = std::process::Command::new("rdma")
-        .args(["-j", "dev", "show", device])
-        .output()
-        .ok()?;
-    let listing: serde_json::Value = serde_json::from_slice(&listing.stdout).ok()?;
-    let index = listing.get(0)?.get("ifindex")?.as_u64()?;
-    u32::try_from(index).ok()
-}
-
 /// All devices, by name.
 pub(crate) fn devices(root: &std::path::Path) -> Result<Vec<RdmaDevice>> {
     let mut devices: Vec<RdmaDevice> = names(&root.join("class/infiniband"))?

@@ -138,7 +138,7 @@ impl Record {
 fn json_key(field: &str) -> &str {
     match field {
         "device" => "ifname",
-        "index" | "device_index" => "ifindex",
+        "index" => "ifindex",
         "qpn" => "lqpn",
         field => field,
     }

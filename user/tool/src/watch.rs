@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use signal_hook::consts::*;
@@ -24,7 +24,7 @@ const SIGNALS: [i32; 10] = [
 ];
 
 pub(crate) fn run(args: &Watch, out: &mut impl Write) -> Result<()> {
-    sysfs::devices_named(Path::new(sysfs::ROOT), args.device.as_deref())?;
+    let device = args.device.as_deref().map(index).transpose()?;
     let (interrupted, wake) = UnixStream::pair()?;
     for signal in SIGNALS {
         signal_hook::low_level::pipe::register(signal, wake.try_clone()?)?;
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Watch, out: &mut impl Write) -> Result<()> {
         }
         while let Some(end) = text.iter().position(|&byte| byte == b'\n') {
             let line: Vec<u8> = text.drain(..=end).collect();
-            if left > 0 && print(args, String::from_utf8_lossy(&line).trim_end(), out)? {
+            if left > 0 && print(args, device, String::from_utf8_lossy(&line).trim_end(), out)? {
                 left -= 1;
             }
         }
@@ -66,13 +66,26 @@ pub(crate) fn run(args: &Watch, out: &mut impl Write) -> Result<()> {
     Ok(())
 }
 
+/// The index of a device, which is given by it or by its name in this network namespace. The trace has
+/// the devices of all namespaces, among which a name may be there more than once.
+fn index(device: &str) -> Result<u64> {
+    if let Some(index) = xrc_rcv::Device::index_of(device) {
+        return Ok(index.into());
+    }
+    if let Ok(index) = device.parse() {
+        return Ok(index);
+    }
+    sysfs::devices_named(Path::new(sysfs::ROOT), Some(device))?;
+    bail!("ib_uverbs does not expose {device}: run 'modprobe ib_uverbs'")
+}
+
 /// Prints a line of the trace if it is asked for, and says whether it was.
-fn print(args: &Watch, line: &str, out: &mut impl Write) -> Result<bool> {
+fn print(args: &Watch, device: Option<u64>, line: &str, out: &mut impl Write) -> Result<bool> {
     let Some(record) = Record::parse(line) else {
         eprintln!("xrc-rcv: {line}");
         return Ok(false);
     };
-    if !wanted(args.device.as_deref(), &args.filter, &record) {
+    if !wanted(device, &args.filter, &record) {
         return Ok(false);
     }
     if args.json {
@@ -96,11 +109,10 @@ fn print(args: &Watch, line: &str, out: &mut impl Write) -> Result<bool> {
     Ok(true)
 }
 
-fn wanted(device: Option<&str>, filter: &Filter, record: &Record) -> bool {
+fn wanted(device: Option<u64>, filter: &Filter, record: &Record) -> bool {
     let number = |key| record.fields.get(key).and_then(|value| value.as_u64());
     let is = |wanted: Option<u64>, key| wanted.is_none() || wanted == number(key);
-    let name = record.fields.get("ifname").and_then(|name| name.as_str());
-    (device.is_none() || device == name)
+    is(device, "ifindex")
         && is(filter.domain, "domain")
         && is(filter.qpn.map(u64::from), "lqpn")
         && is(filter.pid.map(u64::from), "pid")
@@ -110,22 +122,22 @@ fn wanted(device: Option<&str>, filter: &Filter, record: &Record) -> bool {
 mod tests {
     use super::*;
 
-    const LINE: &str =
-        "  receiver-12 [000] 7.250000: xrc_rcv_event: device=rxe_left qpn=0x11 count=2";
+    const LINE: &str = "  receiver-12 [000] 7.250000: xrc_rcv_event: index=3 device=rxe_left qpn=0x11 \
+         count=2";
 
-    fn printed(device: Option<&str>, json: bool) -> String {
+    fn printed(device: Option<u64>, json: bool) -> String {
         filtered(device, json, Filter::default())
     }
 
-    fn filtered(device: Option<&str>, json: bool, filter: Filter) -> String {
+    fn filtered(device: Option<u64>, json: bool, filter: Filter) -> String {
         let mut out = Vec::new();
         let args = Watch {
-            device: device.map(String::from),
+            device: None,
             filter,
             json,
             count: None,
         };
-        let any = print(&args, LINE, &mut out).unwrap();
+        let any = print(&args, device, LINE, &mut out).unwrap();
         assert_eq!(any, !out.is_empty());
         String::from_utf8(out).unwrap()
     }
@@ -134,19 +146,19 @@ mod tests {
     fn records_are_printed_for_people_and_for_programs() {
         assert_eq!(
             printed(None, false),
-            "7.250000 event ifname=rxe_left lqpn=0x11 count=2\n"
+            "7.250000 event ifindex=3 ifname=rxe_left lqpn=0x11 count=2\n"
         );
         assert_eq!(
-            printed(Some("rxe_left"), true),
+            printed(Some(3), true),
             "{\"version\":1,\"time_ns\":7250000000,\"action\":\"event\",\
              \"task_comm\":\"receiver\",\"task_pid\":12,\
-             \"ifname\":\"rxe_left\",\"lqpn\":17,\"count\":2}\n"
+             \"ifindex\":3,\"ifname\":\"rxe_left\",\"lqpn\":17,\"count\":2}\n"
         );
     }
 
     #[test]
     fn other_devices_are_left_out() {
-        assert_eq!(printed(Some("rxe_right"), false), "");
+        assert_eq!(printed(Some(4), false), "");
         let qpn = |qpn| Filter {
             qpn: Some(qpn),
             ..Filter::default()

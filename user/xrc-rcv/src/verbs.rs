@@ -23,6 +23,7 @@ unsafe extern "C" {
     fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device;
     fn ibv_free_device_list(list: *mut *mut ibv_device);
     fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char;
+    fn ibv_get_device_index(device: *mut ibv_device) -> c_int;
     fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context;
     fn ibv_close_device(context: *mut ibv_context) -> c_int;
 }
@@ -89,5 +90,16 @@ impl Device {
             open().map_err(|cause| Error::new(&Arc::from(name), "open the device", cause))?;
         // SAFETY: The context was just opened, and is closed by what owns it.
         Ok(unsafe { Device::from_ibv(context, Open(context)) })
+    }
+
+    /// The kernel's number of the device called `name`, as rdma(8) shows it, if libibverbs knows it.
+    ///
+    /// It identifies a device of all network namespaces as long as it is there. A name does so only
+    /// in its own namespace, and can change.
+    pub fn index_of(name: &str) -> Option<u32> {
+        let list = List::new().ok()?;
+        // SAFETY: The device is alive as long as the list.
+        let index = unsafe { ibv_get_device_index(list.find(name)?) };
+        u32::try_from(index).ok()
     }
 }
