@@ -70,7 +70,7 @@ guest_prepare() {
 		printf 'LAB_KERNEL=%q\nLAB_DEVICE=%q\n' "$kernel" "${device%%=*}"
 		printf 'LAB_MODULE=%q\n' "${with_module:+$(build_dir)/module/ib_xrc_rcv.ko}"
 		printf 'LAB_RXE=%q\n' "$([ "$device" != rxe ] || echo "$(build_dir)/rxe/rdma_rxe.ko")"
-		printf 'LAB_LEAK_CHECK=%q\nLAB_SHELL=%q\n' "$leak_check" "${shell-}"
+		printf 'LAB_LEAK_CHECK=%q\nLAB_SHELL=%q\nLAB_ICOUNT=%q\n' "$leak_check" "${shell-}" "$icount"
 		printf 'LAB_LONG=%q\nVERBOSE=%q\n' "${LAB_LONG-}" "${VERBOSE-}"
 		printf 'KSRC=%q\n' "$ksrc"
 		printf 'LAB_ROWS=%q\nLAB_COLUMNS=%q\n' "${rows-}" "${columns-}"
@@ -88,7 +88,7 @@ guest_cleanup() {
 # The guest's console is our standard output; the kernel's log goes to a file.
 guest_qemu() {
 	local accel memory=${LAB_MEMORY:-1024} cpus=${LAB_CPUS:-$default_cpus} thread=single qemu
-	local append="console=ttyS0 loglevel=8 panic=-1 ${LAB_APPEND-}"
+	local append="console=ttyS0 loglevel=8 panic=-1"
 	# kmemleak is two fifths of the debug kernel's work.
 	[ -n "$leak_check" ] || append+=" kmemleak=off"
 	accel=$(guest_accel)
@@ -101,12 +101,15 @@ guest_qemu() {
 		-chardev "stdio,id=console,signal=$1" -device virtio-serial-pci -device virtconsole,chardev=console
 		-device virtio-rng-pci)
 	case $accel in
-	kvm) qemu+=(-accel kvm -cpu host -append "$append") ;;
-	# Under emulation timers are late: what the kernel would measure with them it is told. And it
-	# spares itself what takes seconds: old terminals, and ACPI's view of PCI where no card comes.
+	kvm) qemu+=(-accel kvm -cpu host -append "$append ${LAB_APPEND-}") ;;
+	# Under emulation timers are late: what the kernel would measure with them it is told, first of all
+	# how fast its clock runs (launch fills that in). And it spares itself what takes seconds: old
+	# terminals, and ACPI's view of PCI where no card comes.
 	*)
 		append+=" no_timer_check lpj=4000000 tsc=reliable pty.legacy_count=0"
+		append+=" tsc_early_khz=$([ -n "$icount" ] && echo 1000000 || echo HOST)"
 		case $device in rxe | none) append+=" pci=noacpi" ;; esac
+		append+=" ${LAB_APPEND-}"
 		[ -z "$icount" ] || qemu+=(-icount "shift=1,sleep=on")
 		# CPUs that take turns never wait for one that the host does not run, and need no atomic
 		# instructions: half the work.
@@ -149,7 +152,7 @@ guest_device() {
 guest_boot() {
 	local deadline=$((SECONDS + boot_timeout))
 	: >"$run/kernel.log"
-	rm -f "$run"/*.sock "$run/booted"
+	rm -f "$run"/*.sock "$run"/clock.* "$run/booted"
 	background guest_qemu on </dev/null
 	qemu_pid=$!
 	while [ ! -e "$run/started" ] && kill -0 "$qemu_pid" 2>/dev/null; do
