@@ -40,11 +40,12 @@ enum {
 	BUFFER = 8192,
 	GRH = 40,			/* bytes that precede the data of UD */
 	QKEY = 0x11111111,
-	FIRST_PSN = 0x1000,
+	PSNS = 0x1000,			/* more than a pair of QPs gets to send */
 	RXE_REG_MR = 32,		/* IB_WR_REG_MR, the kernel's own */
 	BATCH = 8,
 	COMPLETION_MS = 10000,
 	SILENCE_MS = 20,
+	DESTRUCTION_S = 30,
 	PATIENCE_S = 120,		/* for a scenario that does not count WQEs */
 
 	SENDERS = 'L', PEERS = 'E',
@@ -70,7 +71,7 @@ static struct ibv_srq *srq;
 static struct ibv_ah *ah;
 static struct ibv_mr *local_mr, *landing_mr, *exposed_mr, *counters_mr;
 static uint8_t local[BUFFER], landing[BUFFER], exposed[BUFFER], counters[BUFFER];
-static uint32_t remote_srq;
+static uint32_t remote_srq, psn;
 
 /* A queue as the process has it mapped. */
 struct ring {
@@ -138,7 +139,8 @@ static struct ibv_mr *region(struct node *node, void *memory, int value)
 {
 	struct ibv_mr *mr = ibv_reg_mr(node->pd, memory, BUFFER,
 				       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-				       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
+				       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+				       IBV_ACCESS_MW_BIND);
 
 	if (!mr)
 		err(1, "memory region");
@@ -187,8 +189,8 @@ static void unreliable(struct node *node, struct ibv_qp *qp, struct ibv_qp *peer
 		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
 		.path_mtu = node->mtu,
 		.dest_qp_num = peer->qp_num,
-		.rq_psn = FIRST_PSN,
-		.sq_psn = FIRST_PSN,
+		.rq_psn = psn,
+		.sq_psn = psn,
 		.ah_attr = node_address(node, &path),
 	};
 
@@ -213,11 +215,17 @@ static void drain(struct ibv_cq *cq)
 		;
 }
 
-/* Two connected QPs on which nothing has happened, and receives. */
-static void refresh(void)
+/*
+ * Two connected QPs on which nothing has happened, and receives. An answer that may not come is not
+ * waited for. Where it has to come, a busy machine is given its time: with a timeout of 0 nothing is
+ * sent again, as nothing is lost either.
+ */
+static void reconnect(uint8_t timeout, uint8_t retries)
 {
-	struct path there = { right.gid, right.lid, to->qp_num, FIRST_PSN, FIRST_PSN, 8, 1 };
-	struct path back = { left.gid, left.lid, from->qp_num, FIRST_PSN, FIRST_PSN, 8, 1 };
+	/* not where a packet of before may still be on its way to */
+	uint32_t fresh = psn = (psn + PSNS) & 0xffffff;
+	struct path there = { right.gid, right.lid, to->qp_num, fresh, fresh, timeout, retries };
+	struct path back = { left.gid, left.lid, from->qp_num, fresh, fresh, timeout, retries };
 	struct ibv_sge sge = { (uintptr_t)exposed, BUFFER, exposed_mr->lkey };
 	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad;
 	int i;
@@ -236,6 +244,11 @@ static void refresh(void)
 	for (i = 0; i < BATCH + 1; i++)
 		if (srq ? ibv_post_srq_recv(srq, &wr, &bad) : ibv_post_recv(to, &wr, &bad))
 			break;
+}
+
+static void refresh(void)
+{
+	reconnect(8, 1);		/* a millisecond, twice */
 }
 
 static void set_up(enum transport kind)
@@ -371,21 +384,32 @@ static bool works(void)
 {
 	struct ibv_wc wc;
 
-	refresh();
+	reconnect(0, 7);
 	start(64);
 	errno = ibv_wr_complete(post);
 	if (errno)
 		return wrong("a good SEND: %s", strerror(errno));
-	if (!completion(send_cq, COMPLETION_MS, &wc) || wc.status)
-		return wrong("a good SEND does not complete with success");
-	if (!completion(recv_cq, COMPLETION_MS, &wc) || wc.status)
+	if (!completion(send_cq, COMPLETION_MS, &wc))
+		return wrong("a good SEND does not complete");
+	if (wc.status)
+		return wrong("a good SEND completes with %s, the peer's state is %d",
+			     ibv_wc_status_str(wc.status), qp_state(to));
+	if (!completion(recv_cq, COMPLETION_MS, &wc))
 		return wrong("a good SEND does not arrive");
+	if (wc.status)
+		return wrong("a good SEND arrives with %s", ibv_wc_status_str(wc.status));
 	return clean();
 }
 
+/* What the driver waits for, it waits for 50 seconds. */
 static bool tear_down(void)
 {
+	uint64_t begin = now_ns();
+
 	errno = ibv_destroy_qp(from);
+	if (now_ns() - begin > DESTRUCTION_S * 1000000000ull)
+		return wrong("to destroy a QP takes %u seconds",
+			     (unsigned int)((now_ns() - begin) / 1000000000));
 	if (!errno)
 		errno = ibv_destroy_qp(to);
 	if (!errno && srq)
@@ -414,6 +438,8 @@ static bool operation(uint32_t opcode)
 		return true;
 	if (wc.status == IBV_WC_SUCCESS)
 		return wrong("operation %#x completes with success", opcode);
+	if (wc.status == IBV_WC_WR_FLUSH_ERR)
+		return wrong("operation %#x is flushed, and does not say why", opcode);
 	usleep(SILENCE_MS * 1000);
 	state = qp_state(to);
 	if (state != before)
@@ -559,6 +585,62 @@ static bool read_response(void)
 		} while (now_ns() < end);
 	}
 	return true;
+}
+
+/* A window that is not bound has no QP and no region to be released from. */
+static bool unbound_window(void)
+{
+	struct ibv_mw *ours = ibv_alloc_mw(left.pd, IBV_MW_TYPE_2);
+	struct ibv_mw *theirs = ibv_alloc_mw(right.pd, IBV_MW_TYPE_2);
+	struct rxe_send_wqe *wqe;
+	struct ibv_wc wc;
+	bool good = true;
+
+	if (!ours || !theirs)
+		err(1, "memory windows");
+	refresh();
+	wqe = start(0);
+	wqe->wr.opcode = IBV_WR_LOCAL_INV;
+	wqe->wr.ex.invalidate_rkey = ours->rkey;
+	if (ibv_wr_complete(post) || !completion(send_cq, COMPLETION_MS, &wc))
+		return wrong("a local invalidation does not complete");
+	if (wc.status == IBV_WC_SUCCESS)
+		good = wrong("a window that is not bound is invalidated");
+
+	reconnect(0, 7);
+	wqe = start(64);
+	wqe->wr.opcode = IBV_WR_SEND_WITH_INV;
+	wqe->wr.ex.invalidate_rkey = theirs->rkey;
+	if (ibv_wr_complete(post) || !completion(recv_cq, COMPLETION_MS, &wc))
+		return wrong("a SEND with Invalidate does not arrive");
+	if (wc.status == IBV_WC_SUCCESS)
+		good = wrong("the peer's window that is not bound is invalidated");
+	if (ibv_dealloc_mw(ours) || ibv_dealloc_mw(theirs))
+		good = wrong("the windows stay");
+	return good;
+}
+
+/* Nor does the QP that it is bound on have to wait for one that is. */
+static bool bound_window(void)
+{
+	struct ibv_mw *mw = ibv_alloc_mw(left.pd, IBV_MW_TYPE_2);
+	struct rxe_send_wqe *wqe;
+	struct ibv_wc wc;
+
+	if (!mw)
+		err(1, "memory window");
+	refresh();
+	wqe = start(0);
+	wqe->wr.opcode = IBV_WR_BIND_MW;
+	wqe->wr.wr.mw.addr = (uintptr_t)local;
+	wqe->wr.wr.mw.length = BUFFER;
+	wqe->wr.wr.mw.mr_lkey = local_mr->lkey;
+	wqe->wr.wr.mw.mw_rkey = mw->rkey;
+	wqe->wr.wr.mw.rkey = mw->rkey ^ 1;
+	wqe->wr.wr.mw.access = IBV_ACCESS_REMOTE_WRITE;
+	if (ibv_wr_complete(post) || !completion(send_cq, COMPLETION_MS, &wc))
+		return wrong("a window's binding does not complete");
+	return !wc.status || wrong("a window's binding completes with %s", ibv_wc_status_str(wc.status));
 }
 
 static bool indices(void)
@@ -709,6 +791,10 @@ static bool changing_completions(void)
 
 /* ---- processes ---- */
 
+/*
+ * A process that does not end waits for the driver, whose worker may well be spinning. Another one
+ * would only be the next to wait, until no CPU is left that could report it.
+ */
 static bool in_child(enum transport kind, bool (*scenario)(void), bool still_works)
 {
 	uint64_t end = now_ns() + (PATIENCE_S + wqes / 20) * 1000000000ull;
@@ -732,9 +818,9 @@ static bool in_child(enum transport kind, bool (*scenario)(void), bool still_wor
 	}
 	while (waitpid(pid, &status, WNOHANG) == 0) {
 		if (now_ns() > end) {
-			ktap_note("%s: the process does not end", names[kind]);
 			kill(pid, SIGKILL);
-			return false;
+			printf("Bail out! %s: the process does not end\n", names[kind]);
+			exit(1);
 		}
 		usleep(1000);
 	}
@@ -769,13 +855,16 @@ int main(int argc, char **argv)
 			errx(2, "usage: forge [-n WQES] [-s SEED]");
 		}
 
-	ktap_start("forged work queues", 9);
+	ktap_start("forged work queues", 11);
 	each(posted_operations, true, "ibv_post_send() of each operation ends in an error number or a completion");
 	each(operations, true, "an operation that a QP lacks completes in error, and the peer hears nothing");
 	each(inline_offset, true, "an inline send sends what is inline, wherever it says to begin");
 	each(long_data, true, "data longer than a WQE is refused");
 	ktap_result(in_child(RC, read_response, true) & in_child(XRC, read_response, true),
 		    "the response of a READ stays within the WQE");
+	ktap_result(in_child(RC, unbound_window, true) & in_child(XRC, unbound_window, true),
+		    "a memory window that is not bound is not invalidated");
+	ktap_result(in_child(RC, bound_window, true), "a QP that a memory window is bound on is destroyed");
 	each(indices, true, "an index beyond the queue is one within");
 	each(random_wqes, true, "random WQEs do no harm");
 	each(changing_wqes, false, "WQEs that change do no harm");
