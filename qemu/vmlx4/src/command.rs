@@ -51,29 +51,22 @@ pub enum Output {
 /// How a command ends.
 pub type Outcome = Result<Output, Status>;
 
-macro_rules! statuses {
-    ($($(#[$doc:meta])* $name:ident = $value:literal,)*) => {
-        /// Command statuses (CMD_STAT_*).
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-        #[serde(rename_all = "snake_case")]
-        #[repr(u8)]
-        pub enum Status {
-            $($(#[$doc])* $name = $value,)*
-        }
-
-        impl Status {
-            /// The status of this number.
-            pub fn from_number(number: u8) -> Option<Self> {
-                match number {
-                    $($value => Some(Self::$name),)*
-                    _ => None,
-                }
-            }
-        }
-    };
-}
-
-statuses! {
+/// Command statuses (CMD_STAT_*).
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    num_enum::TryFromPrimitive,
+    strum::IntoStaticStr,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+#[repr(u8)]
+pub enum Status {
     /// Success.
     Ok = 0x00,
     /// Internal error, such as a bus error on a mailbox.
@@ -124,38 +117,22 @@ impl From<DmaError> for Status {
     }
 }
 
-macro_rules! opcodes {
-    ($($name:ident = $value:literal,)*) => {
-        /// The opcodes the model answers, named as `include/linux/mlx4/cmd.h` does.
-        #[allow(non_camel_case_types, missing_docs, clippy::upper_case_acronyms)]
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Opcode {
-            $($name = $value,)*
-        }
-
-        impl Opcode {
-            /// The opcode of this number, if the model knows it.
-            pub fn from_number(number: u16) -> Option<Self> {
-                match number {
-                    $($value => Some(Self::$name),)*
-                    _ => None,
-                }
-            }
-
-            /// Its name without the MLX4_CMD_ prefix.
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(Self::$name => stringify!($name).trim_start_matches('_'),)*
-                }
-            }
-
-            /// Every opcode.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
-        }
-    };
-}
-
-opcodes! {
+/// The opcodes the model answers, named as `include/linux/mlx4/cmd.h` does.
+#[allow(non_camel_case_types, missing_docs, clippy::upper_case_acronyms)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    num_enum::TryFromPrimitive,
+    strum::EnumString,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
+#[strum(ascii_case_insensitive)]
+#[repr(u16)]
+pub enum Opcode {
     QUERY_DEV_CAP = 0x003,
     QUERY_FW = 0x004,
     QUERY_ADAPTER = 0x006,
@@ -179,9 +156,11 @@ opcodes! {
     RTR2RTS_QP = 0x01b,
     RTS2RTS_QP = 0x01c,
     SQERR2RTS_QP = 0x01d,
+    #[strum(serialize = "2ERR_QP")]
     _2ERR_QP = 0x01e,
     RTS2SQD_QP = 0x01f,
     SQD2RTS_QP = 0x020,
+    #[strum(serialize = "2RST_QP")]
     _2RST_QP = 0x021,
     QUERY_QP = 0x022,
     CONF_SPECIAL_QP = 0x023,
@@ -212,22 +191,26 @@ opcodes! {
     MAP_FA = 0xfff,
 }
 
+impl Opcode {
+    /// Its name without the MLX4_CMD_ prefix.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+}
+
 /// The name of an opcode, or its number where the model has no name for it.
 pub fn opcode_name(number: u16) -> String {
-    match Opcode::from_number(number) {
-        Some(opcode) => opcode.name().to_string(),
-        None => format!("{number:#05x}"),
+    match Opcode::try_from(number) {
+        Ok(opcode) => opcode.name().to_string(),
+        Err(_) => format!("{number:#05x}"),
     }
 }
 
 /// The opcode a person means by `text`: the driver's name, with or without MLX4_CMD_, or a number.
 pub fn parse_opcode(text: &str) -> Result<u16, String> {
     let name = text.strip_prefix("MLX4_CMD_").unwrap_or(text);
-    if let Some(opcode) = Opcode::ALL
-        .iter()
-        .find(|opcode| opcode.name().eq_ignore_ascii_case(name))
-    {
-        return Ok(*opcode as u16);
+    if let Ok(opcode) = name.parse::<Opcode>() {
+        return Ok(opcode as u16);
     }
     let number = match name.strip_prefix("0x") {
         Some(digits) => u16::from_str_radix(digits, 16),
@@ -316,7 +299,7 @@ impl Hca {
 
     fn execute(&mut self, command: &Command, now: Instant) -> Outcome {
         use Opcode::*;
-        let opcode = Opcode::from_number(command.opcode).ok_or(Status::BadOp)?;
+        let opcode = Opcode::try_from(command.opcode).map_err(|_| Status::BadOp)?;
         match opcode {
             QUERY_FW => self.query_fw(),
             QUERY_DEV_CAP => self.query_dev_cap(),

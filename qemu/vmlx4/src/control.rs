@@ -187,17 +187,14 @@ impl Operation {
 
 /// What a test can ask about from the outside.
 fn status(hca: &Hca) -> Value {
-    let mut qps: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
+    let mut qps: BTreeMap<&str, BTreeMap<&str, u64>> = BTreeMap::new();
     for qp in hca.qps.iter() {
         let service = match qp.is_xrc_target() {
-            true => "xrc_target".to_string(),
-            false => text(&qp.service),
+            true => "xrc_target",
+            false => qp.service.into(),
         };
-        let count = qps
-            .entry(service)
-            .or_default()
-            .entry(text(&qp.state))
-            .or_default();
+        let by_state = qps.entry(service).or_default();
+        let count = by_state.entry(qp.state.into()).or_default();
         *count = count.saturating_add(1);
     }
     json!({
@@ -218,13 +215,6 @@ fn status(hca: &Hca) -> Value {
         },
         "qps": qps,
     })
-}
-
-fn text(value: &impl Serialize) -> String {
-    match serde_json::to_value(value) {
-        Ok(Value::String(text)) => text,
-        _ => String::new(),
-    }
 }
 
 /// Answers one line.

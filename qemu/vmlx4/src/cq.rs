@@ -47,8 +47,6 @@ const CQC_SIZE: usize = 0x40;
 const CQC_LOGSIZE_USRPAGE: usize = 0x0c;
 const CQC_COMP_EQN: usize = 0x17;
 const CQC_LOG_PAGE_SIZE: usize = 0x18;
-const CQC_MTT_BASE_ADDR_H: usize = 0x1b;
-const CQC_MTT_BASE_ADDR_L: usize = 0x1c;
 const CQC_CONSUMER_INDEX: usize = 0x28;
 const CQC_PRODUCER_INDEX: usize = 0x2c;
 const CQC_DB_REC_ADDR: usize = 0x38;
@@ -204,10 +202,10 @@ impl Cq {
         if log_entries > u32::from(LOG_MAX_CQES) {
             return None;
         }
-        let mtt = u64::from(context.get_u8(CQC_MTT_BASE_ADDR_H)) << 32
-            | u64::from(context.get_be32(CQC_MTT_BASE_ADDR_L));
-        let page_shift = u32::from(context.get_u8(CQC_LOG_PAGE_SIZE) & 0x3f).saturating_add(12);
-        Some((Buffer::new(mtt, page_shift)?, 1 << log_entries))
+        Some((
+            Buffer::of_context(context, CQC_LOG_PAGE_SIZE)?,
+            1 << log_entries,
+        ))
     }
 
     /// The UAR page its arm doorbell must come from.

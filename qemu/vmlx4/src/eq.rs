@@ -35,8 +35,6 @@ const EQC_FLAGS: usize = 0x00;
 const EQC_LOG_EQ_SIZE: usize = 0x0c;
 const EQC_INTR: usize = 0x17;
 const EQC_LOG_PAGE_SIZE: usize = 0x18;
-const EQC_MTT_BASE_ADDR_H: usize = 0x1b;
-const EQC_MTT_BASE_ADDR_L: usize = 0x1c;
 /// MLX4_EQ_STATE_ARMED, within EQC_FLAGS.
 const EQ_STATE_ARMED: u32 = 9 << 8;
 const EQ_STATE_MASK: u32 = 0xf << 8;
@@ -266,10 +264,7 @@ impl Hca {
         if log_entries > 22 {
             return Err(Status::BadParam);
         }
-        let mtt = u64::from(context.get_u8(EQC_MTT_BASE_ADDR_H)) << 32
-            | u64::from(context.get_be32(EQC_MTT_BASE_ADDR_L));
-        let page_shift = u32::from(context.get_u8(EQC_LOG_PAGE_SIZE) & 0x3f).saturating_add(12);
-        let buffer = Buffer::new(mtt, page_shift).ok_or(Status::BadParam)?;
+        let buffer = Buffer::of_context(&context, EQC_LOG_PAGE_SIZE).ok_or(Status::BadParam)?;
         let entries = 1u32 << log_entries;
         let mut blank = [0; EQE_SIZE];
         blank.set_u8(EQE_OWNER, EQE_OWNER_HW);

@@ -42,7 +42,7 @@ pub struct Port {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Counters {
     /// Commands by name: how often they ended well, and with which status they did not.
-    pub commands: BTreeMap<String, BTreeMap<String, u64>>,
+    pub commands: BTreeMap<String, BTreeMap<&'static str, u64>>,
     /// Most commands that waited for injected latency at once.
     pub max_commands_in_flight: u64,
     /// The last command that failed because a test wanted it to.
@@ -65,16 +65,8 @@ pub struct Counters {
 impl Counters {
     /// Counts the end of a command.
     pub fn count_command(&mut self, name: String, status: Status) {
-        let status = serde_json::to_value(status)
-            .ok()
-            .and_then(|value| value.as_str().map(str::to_string))
-            .unwrap_or_default();
-        let count = self
-            .commands
-            .entry(name)
-            .or_default()
-            .entry(status)
-            .or_default();
+        let by_status = self.commands.entry(name).or_default();
+        let count = by_status.entry(status.into()).or_default();
         *count = count.saturating_add(1);
     }
 

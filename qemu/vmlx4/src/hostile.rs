@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use strum::VariantArray;
+
 use crate::bytes::Fields;
 use crate::command::Opcode;
 use crate::fabric::Fabric;
@@ -151,7 +153,7 @@ impl Guest {
         self.random.spoil(&mut mailbox);
         let opcode = match self.random.below(16) {
             0 => self.random.next() as u32 & 0xfff,
-            _ => self.random.one_of(Opcode::ALL) as u32,
+            _ => self.random.one_of(Opcode::VARIANTS) as u32,
         };
         let opmod = self.random.below(5) as u32;
         let event = self.random.below(2) as u32;
@@ -263,7 +265,7 @@ fn nothing_a_guest_does_brings_the_model_down() {
         let counters = &guest.bench.hca.counters;
         for outcomes in counters.commands.values() {
             for (status, count) in outcomes {
-                *if status == "ok" {
+                *if *status == "ok" {
                     &mut done
                 } else {
                     &mut refused

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::bytes::Fields;
 use crate::memory::{DmaError, GuestMemory};
 
 /// MLX4_ICM_PAGE_SHIFT.
@@ -134,6 +135,17 @@ pub struct Buffer {
 }
 
 impl Buffer {
+    /// The buffer that a queue's context names by its page size, of which `at` is the offset, and
+    /// the MTTs that follow it: the same in every kind of context.
+    pub fn of_context(context: &[u8], at: usize) -> Option<Self> {
+        const MTT_BASE_ADDR_H: usize = 3;
+        const MTT_BASE_ADDR_L: usize = 4;
+        let high = context.get_u8(at.saturating_add(MTT_BASE_ADDR_H));
+        let low = context.get_be32(at.saturating_add(MTT_BASE_ADDR_L));
+        let page_shift = u32::from(context.get_u8(at) & 0x3f).saturating_add(ICM_PAGE_SHIFT);
+        Self::new(u64::from(high) << 32 | u64::from(low), page_shift)
+    }
+
     /// A buffer of pages of `1 << page_shift` bytes, if the device can have such pages.
     pub fn new(mtt: u64, page_shift: u32) -> Option<Self> {
         (ICM_PAGE_SHIFT..=40).contains(&page_shift).then_some(Self {

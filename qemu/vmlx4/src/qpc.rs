@@ -38,8 +38,6 @@ const QPC_DB_REC_ADDR: usize = 0xa0;
 const QPC_QKEY: usize = 0xa8;
 const QPC_SRQN: usize = 0xac;
 const QPC_LOG_PAGE_SIZE: usize = 0xc8;
-const QPC_MTT_BASE_ADDR_H: usize = 0xcb;
-const QPC_MTT_BASE_ADDR_L: usize = 0xcc;
 
 /// In [`QPC_RLKEY_ROCE_MODE`].
 const RLKEY: u8 = 1 << 4;
@@ -101,7 +99,8 @@ pub mod optpar {
 
 /// State of a QP (enum mlx4_qp_state).
 #[allow(missing_docs)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum State {
@@ -117,7 +116,19 @@ pub enum State {
 
 /// Transport service (MLX4_QP_ST_*).
 #[allow(missing_docs)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    num_enum::TryFromPrimitive,
+    strum::IntoStaticStr,
+)]
+#[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum Service {
@@ -129,17 +140,6 @@ pub enum Service {
 }
 
 impl Service {
-    fn from_bits(bits: u32) -> Option<Self> {
-        Some(match bits {
-            0x0 => Self::Rc,
-            0x1 => Self::Uc,
-            0x3 => Self::Ud,
-            0x6 => Self::Xrc,
-            0x7 => Self::Mlx,
-            _ => return None,
-        })
-    }
-
     /// Requests are acknowledged.
     pub fn reliable(self) -> bool {
         matches!(self, Self::Rc | Self::Xrc)
@@ -174,10 +174,7 @@ impl Context {
 
     /// The buffer of the queues, if the device can have such a buffer.
     pub fn buffer(&self) -> Option<Buffer> {
-        let mtt = u64::from(self.0.get_u8(QPC_MTT_BASE_ADDR_H)) << 32
-            | u64::from(self.0.get_be32(QPC_MTT_BASE_ADDR_L));
-        let page_shift = u32::from(self.0.get_u8(QPC_LOG_PAGE_SIZE) & 0x3f).saturating_add(12);
-        Buffer::new(mtt, page_shift)
+        Buffer::of_context(&self.0, QPC_LOG_PAGE_SIZE)
     }
 
     /// Size and stride of the send queue.
@@ -214,7 +211,8 @@ impl Context {
 
     /// Transport service.
     pub fn service(&self) -> Option<Service> {
-        Service::from_bits(self.0.get_be32(QPC_FLAGS) >> 16 & 0xf)
+        let bits = (self.0.get_be32(QPC_FLAGS) >> 16 & 0xf) as u8;
+        Service::try_from(bits).ok()
     }
 
     /// The protection domain.

@@ -8,22 +8,17 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use vfio_bindings::bindings::vfio::{
+    VFIO_IRQ_INFO_EVENTFD, VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_PCI_BAR0_REGION_INDEX,
+    VFIO_PCI_BAR2_REGION_INDEX, VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_MSIX_IRQ_INDEX,
+    VFIO_PCI_NUM_IRQS, VFIO_PCI_NUM_REGIONS, VFIO_REGION_INFO_FLAG_READ,
+    VFIO_REGION_INFO_FLAG_WRITE,
+};
 use vfio_user::{DmaMapFlags, DmaUnmapFlags, IrqInfo, Server, ServerBackend, ServerRegion};
 
 use crate::fabric::Fabric;
 use crate::hca::Hca;
 use crate::pci::{BAR0_SIZE, BAR2_SIZE, CONFIG_SIZE, VECTORS};
-
-// Regions and interrupts of a VFIO PCI device, <linux/vfio.h>.
-const VFIO_PCI_BAR0_REGION_INDEX: u32 = 0;
-const VFIO_PCI_BAR2_REGION_INDEX: u32 = 2;
-const VFIO_PCI_CONFIG_REGION_INDEX: u32 = 7;
-const VFIO_PCI_NUM_REGIONS: u32 = 9;
-const VFIO_REGION_INFO_FLAG_READ_WRITE: u32 = 3;
-const VFIO_PCI_MSIX_IRQ_INDEX: u32 = 2;
-const VFIO_PCI_NUM_IRQS: u32 = 5;
-const VFIO_IRQ_INFO_EVENTFD: u32 = 1;
-const VFIO_IRQ_SET_ACTION_TRIGGER: u32 = 1 << 5;
 
 /// How much of what follows from an action is done right after it.
 const ROUNDS: usize = 16;
@@ -246,7 +241,7 @@ pub fn bind(path: &Path) -> Result<Server, vfio_user::Error> {
             region.region_info.index = index;
             region.region_info.size = size;
             if size != 0 {
-                region.region_info.flags = VFIO_REGION_INFO_FLAG_READ_WRITE;
+                region.region_info.flags = VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE;
             }
             region
         })

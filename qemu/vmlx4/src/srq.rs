@@ -20,8 +20,6 @@ const SRQC_LOGSTRIDE: usize = 0x04;
 const SRQC_XRCD: usize = 0x06;
 const SRQC_PG_OFFSET_CQN: usize = 0x08;
 const SRQC_LOG_PAGE_SIZE: usize = 0x10;
-const SRQC_MTT_BASE_ADDR_H: usize = 0x13;
-const SRQC_MTT_BASE_ADDR_L: usize = 0x14;
 const SRQC_PD: usize = 0x18;
 const SRQC_LIMIT_WATERMARK: usize = 0x1c;
 const SRQC_WQE_CNT: usize = 0x1e;
@@ -67,11 +65,8 @@ impl Srq {
         if log_wqes > u32::from(LOG_MAX_SRQ_WQES) {
             return None;
         }
-        let mtt = u64::from(context.get_u8(SRQC_MTT_BASE_ADDR_H)) << 32
-            | u64::from(context.get_be32(SRQC_MTT_BASE_ADDR_L));
-        let page_shift = u32::from(context.get_u8(SRQC_LOG_PAGE_SIZE) & 0x3f).saturating_add(12);
         Some(Self {
-            buffer: Buffer::new(mtt, page_shift)?,
+            buffer: Buffer::of_context(&context, SRQC_LOG_PAGE_SIZE)?,
             mask: (1u16 << log_wqes).wrapping_sub(1),
             stride: 16 << (context.get_u8(SRQC_LOGSTRIDE) & 7),
             doorbell: context.get_be64(SRQC_DB_REC_ADDR) & !3,

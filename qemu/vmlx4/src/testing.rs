@@ -234,7 +234,7 @@ impl Bench {
         self.hca.read_registers(0x80698, &mut status);
         match status[0] {
             0 => Ok(None),
-            number => Err(Status::from_number(number).unwrap()),
+            number => Err(Status::try_from(number).unwrap()),
         }
     }
 
