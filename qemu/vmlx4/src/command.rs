@@ -7,12 +7,16 @@
 //! that posts it; with latency it waits on the [`crate::schedule`], and in event mode several wait
 //! at once.
 
+use std::fmt::Arguments;
+use std::ops::RangeInclusive;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
+use crate::firmware::Phase;
 use crate::hca::Hca;
 use crate::memory::DmaError;
+use crate::violation::Violation;
 
 /// Size of a command mailbox (MLX4_MAILBOX_SIZE).
 pub const MAILBOX_SIZE: usize = 4096;
@@ -112,7 +116,10 @@ impl From<DmaError> for Status {
         match error {
             DmaError::Icm(_) | DmaError::Mtt(_) => Self::IcmError,
             DmaError::NoHca => Self::BadSysState,
-            DmaError::Unmapped(_) | DmaError::ReadOnly(_) | DmaError::Overflow => Self::InternalErr,
+            DmaError::Unmapped(_)
+            | DmaError::ReadOnly(_)
+            | DmaError::BusMaster
+            | DmaError::Overflow => Self::InternalErr,
         }
     }
 }
@@ -196,6 +203,23 @@ impl Opcode {
     pub fn name(self) -> &'static str {
         self.into()
     }
+
+    /// How far the device must have been brought up for it.
+    fn phases(self) -> RangeInclusive<Phase> {
+        use Opcode::*;
+        match self {
+            QUERY_FW => Phase::Reset..=Phase::Initialised,
+            MAP_FA | RUN_FW => Phase::Reset..=Phase::Reset,
+            UNMAP_FA => Phase::Reset..=Phase::Running,
+            SET_ICM_SIZE | MAP_ICM_AUX | UNMAP_ICM_AUX | INIT_HCA => {
+                Phase::Running..=Phase::Running
+            }
+            MOD_STAT_CFG | QUERY_DEV_CAP | QUERY_PORT | MAP_ICM | UNMAP_ICM | NOP => {
+                Phase::Running..=Phase::Initialised
+            }
+            _ => Phase::Initialised..=Phase::Initialised,
+        }
+    }
 }
 
 /// The name of an opcode, or its number where the model has no name for it.
@@ -260,7 +284,7 @@ impl Hca {
                 self.counters.last_injected_failure = Some(opcode_name(command.opcode));
                 Err(status)
             }
-            None => self.execute(command, now),
+            None => self.execute_command(command, now),
         };
         self.complete_command(command, outcome);
     }
@@ -297,9 +321,28 @@ impl Hca {
         Ok(self.dma.memory.block(command.in_param)?)
     }
 
-    fn execute(&mut self, command: &Command, now: Instant) -> Outcome {
+    /// Refuses a command that no driver should give.
+    pub fn refuse_command<T>(
+        &self,
+        violation: Violation,
+        status: Status,
+        details: Arguments<'_>,
+    ) -> Result<T, Status> {
+        self.dma.violations.note(violation, details);
+        Err(status)
+    }
+
+    fn execute_command(&mut self, command: &Command, now: Instant) -> Outcome {
         use Opcode::*;
         let opcode = Opcode::try_from(command.opcode).map_err(|_| Status::BadOp)?;
+        let phase = self.phase();
+        if !opcode.phases().contains(&phase) {
+            return self.refuse_command(
+                Violation::CommandOrder,
+                Status::BadSysState,
+                format_args!("{} of a device that is {phase:?}", opcode.name()),
+            );
+        }
         match opcode {
             QUERY_FW => self.query_fw(),
             QUERY_DEV_CAP => self.query_dev_cap(),
@@ -312,8 +355,15 @@ impl Hca {
             QUERY_HCA => self.query_hca(),
             MAP_ICM => self.map_icm(command),
             UNMAP_ICM => self.unmap_icm(command),
-            MAP_FA | UNMAP_FA | RUN_FW | MAP_ICM_AUX | UNMAP_ICM_AUX => Ok(Output::None),
-            INIT_PORT | CLOSE_PORT | SET_PORT | NOP => Ok(Output::None),
+            MAP_FA => self.map_fa(command),
+            UNMAP_FA => self.unmap_fa(),
+            RUN_FW => self.run_fw(),
+            MAP_ICM_AUX => self.map_icm_aux(command),
+            UNMAP_ICM_AUX => self.unmap_icm_aux(),
+            INIT_PORT => self.init_port(command),
+            CLOSE_PORT => self.close_port(command),
+            SET_PORT => self.set_port_attributes(command),
+            NOP => Ok(Output::None),
             SET_NODE => self.set_node(command),
             CONF_SPECIAL_QP => self.conf_special_qp(command),
             DIAG_RPRT => self.diag_rprt(),

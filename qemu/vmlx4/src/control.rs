@@ -170,7 +170,7 @@ impl Operation {
             Self::Catastrophe { code: 0 } => return Err("code 0 means all is well".into()),
             Self::Catastrophe { code } => hca.faults.set_catastrophe(code),
             Self::Port { port, up } => {
-                if !hca.set_port(port, up) {
+                if !hca.set_cable(port, up) {
                     return Err(format!("no port {port}"));
                 }
             }
@@ -205,7 +205,8 @@ fn status(hca: &Hca) -> Value {
         "commands_in_flight": hca.commands.len(),
         "initialised": hca.dma.icm.layout.is_some(),
         "icm_pages": hca.dma.icm.pages(),
-        "ports": hca.ports.iter().map(|port| json!({"lid": port.lid, "up": port.up})).collect::<Vec<_>>(),
+        "ports": hca.ports,
+        "violations": hca.dma.violations.list(),
         "objects": {
             "eqs": hca.events.len(),
             "cqs": hca.cqs.len(),
@@ -294,7 +295,7 @@ mod tests {
         assert_eq!(answer.id, Some(7));
         let result = answer.result.unwrap();
         assert_eq!(result["objects"]["qps"], 0);
-        assert_eq!(result["ports"][1]["up"], true);
+        assert_eq!(result["ports"][1]["cable"], true);
     }
 
     #[test]

@@ -11,8 +11,9 @@ use crate::bytes::Fields;
 use crate::command::{Command, Outcome, Output, Status};
 use crate::eq::{EventType, Events};
 use crate::hca::Hca;
-use crate::icm::{Buffer, Dma};
+use crate::icm::{Buffer, Dma, Object};
 use crate::memory::DmaError;
+use crate::violation::Violation;
 
 /// Size of a CQE without the 64-byte capability.
 pub const CQE_SIZE: usize = 0x20;
@@ -75,6 +76,7 @@ pub enum Syndrome {
     LocalQpOpErr = 0x02,
     LocalProtErr = 0x04,
     WrFlushErr = 0x05,
+    BadRespErr = 0x10,
     RemoteInvalReqErr = 0x12,
     RemoteAccessErr = 0x13,
     RemoteOpErr = 0x14,
@@ -239,8 +241,19 @@ impl Cq {
 
     /// Reads the consumer's index from its doorbell record.
     fn update_consumer(&mut self, dma: &Dma) -> Result<(), DmaError> {
-        self.consumer = u32::from_be_bytes(dma.memory.block(self.doorbell)?) & 0xff_ffff;
+        let index = u32::from_be_bytes(dma.memory.block(self.doorbell)?);
+        self.set_consumer(dma, index);
         Ok(())
+    }
+
+    fn set_consumer(&mut self, dma: &Dma, index: u32) {
+        self.consumer = index & 0xff_ffff;
+        if self.used() > self.entries {
+            dma.violations.note(
+                Violation::ConsumerAhead,
+                format_args!("CQ: consumer {index:#x}, producer {:#x}", self.producer),
+            );
+        }
     }
 
     fn write(&mut self, dma: &Dma, cqe: &Cqe) -> Result<(), DmaError> {
@@ -287,14 +300,37 @@ impl Cqs {
         self.queues.is_empty()
     }
 
-    /// Puts `cqe` into CQ `cqn` and tells who asked to be told.
-    pub fn push(&mut self, dma: &Dma, events: &mut Events, cqn: u32, cqe: Cqe, solicited: bool) {
+    /// The numbers of the queues.
+    pub fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
+        self.queues.keys().copied()
+    }
+
+    /// The queues that send events to EQ `eqn`.
+    pub fn of_eq(&self, eqn: u32) -> impl Iterator<Item = u32> + '_ {
+        let queues = self.queues.iter().filter(move |(_, cq)| cq.eqn == eqn);
+        queues.map(|(cqn, _)| *cqn)
+    }
+
+    /// There is a queue of this number.
+    pub fn contains(&self, cqn: u32) -> bool {
+        self.queues.contains_key(&cqn)
+    }
+
+    /// Puts `cqe` into CQ `cqn` and tells who asked to be told. Answers whether there was a place.
+    fn push(
+        &mut self,
+        dma: &Dma,
+        events: &mut Events,
+        cqn: u32,
+        cqe: &Cqe,
+        solicited: bool,
+    ) -> bool {
         let Some(cq) = self.queues.get_mut(&cqn) else {
             log::debug!("completion for CQ {cqn:#x}, which is gone");
-            return;
+            return false;
         };
         if cq.broken {
-            return;
+            return false;
         }
         let mut result = Ok(());
         if cq.used() >= cq.entries {
@@ -303,14 +339,14 @@ impl Cqs {
                 log::warn!("CQ {cqn:#x} overrun");
                 cq.broken = true;
                 events.cq_error(dma, cqn, CQ_ERROR_OVERRUN);
-                return;
+                return false;
             }
         }
-        if let Err(error) = result.and_then(|()| cq.write(dma, &cqe)) {
+        if let Err(error) = result.and_then(|()| cq.write(dma, cqe)) {
             log::warn!("CQ {cqn:#x}: {error}");
             cq.broken = true;
             events.cq_error(dma, cqn, CQ_ERROR_ACCESS);
-            return;
+            return false;
         }
         self.completions = self.completions.saturating_add(1);
         // An error is always somebody's business.
@@ -323,6 +359,7 @@ impl Cqs {
             cq.arm = Arm::Nothing;
             events.completion(dma, cq.eqn, cqn);
         }
+        true
     }
 
     /// The CQ doorbell from UAR page `page`: `sn << 28 | command << 24 | cqn`, then the consumer
@@ -333,10 +370,13 @@ impl Cqs {
             return;
         };
         if cq.uar_page() != page {
-            log::debug!("CQ {cqn:#x} armed from UAR page {page}, which is not its own");
+            dma.violations.note(
+                Violation::ForeignPage,
+                format_args!("CQ {cqn:#x} armed from UAR page {page}"),
+            );
             return;
         }
-        cq.consumer = index & 0xff_ffff;
+        cq.set_consumer(dma, index);
         cq.arm = match first >> 24 & 3 {
             1 => Arm::Solicited,
             2 => Arm::Next,
@@ -360,6 +400,14 @@ impl Hca {
             return Err(Status::BadResState);
         }
         let cq = Cq::new(self.mailbox(command)?).ok_or(Status::BadParam)?;
+        if !self.events.contains(cq.eqn) {
+            return self.refuse_command(
+                Violation::UnknownObject,
+                Status::BadResState,
+                format_args!("EQ {} of CQ {cqn:#x}", cq.eqn),
+            );
+        }
+        self.dma.check_context(Object::Cq, cqn)?;
         if command.opmod == 0 {
             cq.stamp(&self.dma)?;
         }
@@ -369,11 +417,15 @@ impl Hca {
 
     /// HW2SW_CQ: the queue is the driver's again. Modifier 0 returns its context.
     pub fn hw2sw_cq(&mut self, command: &Command) -> Outcome {
-        let cq = self
-            .cqs
-            .queues
-            .remove(&command.in_modifier)
-            .ok_or(Status::BadIndex)?;
+        let cqn = command.in_modifier;
+        if let Some((object, number)) = self.cq_users(cqn).next() {
+            return self.refuse_command(
+                Violation::ObjectInUse,
+                Status::ResourceBusy,
+                format_args!("HW2SW_CQ of {cqn:#x}, which {object:?} {number:#x} uses"),
+            );
+        }
+        let cq = self.cqs.queues.remove(&cqn).ok_or(Status::BadIndex)?;
         Ok(match command.opmod {
             0 => Output::Mailbox(cq.context.to_vec()),
             _ => Output::None,
@@ -420,10 +472,28 @@ impl Hca {
         }
     }
 
-    /// Puts a completion into CQ `cqn`.
-    pub fn complete(&mut self, cqn: u32, cqe: Cqe, solicited: bool) {
-        self.cqs
-            .push(&self.dma, &mut self.events, cqn, cqe, solicited);
+    /// Puts a completion of QP `qpn` into CQ `cqn`. Where there is no place for it, the QP breaks.
+    pub fn complete(&mut self, qpn: u32, cqn: u32, cqe: Cqe, solicited: bool) {
+        let taken = self
+            .cqs
+            .push(&self.dma, &mut self.events, cqn, &cqe, solicited);
+        if let (false, Some(qp)) = (taken, self.qps.get_mut(qpn)) {
+            qp.overrun = true;
+            self.schedule.queue(qpn);
+        }
+    }
+
+    /// The objects that put completions into CQ `cqn`.
+    fn cq_users(&self, cqn: u32) -> impl Iterator<Item = (Object, u32)> + '_ {
+        let qps = self
+            .qps
+            .iter()
+            .filter(move |qp| qp.context.cqn_send() == cqn || qp.context.cqn_recv() == cqn);
+        let srqs = self
+            .srqs
+            .iter()
+            .filter(move |(_, srq)| srq.xrc_cqn() == Some(cqn));
+        (qps.map(|qp| (Object::Qp, qp.qpn))).chain(srqs.map(|(srqn, _)| (Object::Srq, srqn)))
     }
 
     /// Raises an event about an object.
@@ -435,7 +505,8 @@ impl Hca {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Bench;
+    use crate::qpc::State;
+    use crate::testing::{Bench, QpSetup};
 
     const CQN: u32 = 0x81;
 
@@ -449,7 +520,7 @@ mod tests {
     fn push(bench: &mut Bench, index: u16) {
         bench
             .hca
-            .complete(CQN, Cqe::send(0x40, index, 0x0a, 8), false);
+            .complete(0x40, CQN, Cqe::send(0x40, index, 0x0a, 8), false);
     }
 
     fn owner(bench: &Bench, index: u64) -> u8 {
@@ -468,6 +539,7 @@ mod tests {
     fn completions_look_as_the_driver_reads_them() {
         let mut bench = bench();
         bench.hca.complete(
+            0x80_0208,
             CQN,
             Cqe::receive(0x80_0208, 3, RecvOpcode::SendImm, 4096)
                 .immediate([1, 2, 3, 4])
@@ -529,7 +601,7 @@ mod tests {
         push(&mut bench, 0);
         assert_eq!(bench.events(), 0);
         let error = Cqe::send_error(0x40, 1, Syndrome::WrFlushErr);
-        bench.hca.complete(CQN, error, false);
+        bench.hca.complete(0x40, CQN, error, false);
         assert_eq!(bench.events(), 1);
     }
 
@@ -541,6 +613,7 @@ mod tests {
         hca.cqs
             .doorbell(&hca.dma, &mut hca.events, 200, 2 << 24 | CQN, 0);
         assert_eq!(bench.events(), 0);
+        assert_eq!(bench.violations(), [Violation::ForeignPage]);
     }
 
     #[test]
@@ -568,5 +641,92 @@ mod tests {
         assert_eq!(bench.create_cq(5, 30), Err(Status::BadParam));
         assert_eq!(bench.create_cq(5, 22), Err(Status::IcmError));
         assert_eq!(bench.hca.cqs.len(), 1);
+    }
+
+    #[test]
+    fn a_queue_names_an_eq_that_exists() {
+        let mut bench = Bench::new();
+        assert_eq!(bench.create_cq(CQN, 2), Err(Status::BadResState));
+        assert_eq!(bench.violations(), [Violation::UnknownObject]);
+    }
+
+    #[test]
+    fn a_queue_outlives_its_users() {
+        const XRC: u32 = 6;
+        const TARGET: u32 = 0x80_0208;
+        let close = |bench: &mut Bench, cqn| bench.run(0x17, cqn, 0, &[]);
+        let mut bench = Bench::connected();
+        // The private CQ of an XRC domain, and that of an SRQ of the domain.
+        bench.cq(0x83, 2);
+        bench.cq(0x84, 2);
+        let target = QpSetup {
+            xrcd: 7,
+            send_cqn: 0x83,
+            recv_cqn: 0x83,
+            ..QpSetup::new(XRC, 0x209)
+        };
+        bench.qp_init(TARGET, &target);
+        bench.srq(0x45, 2, 7, 0x84);
+        for cqn in [0x83, 0x84] {
+            assert_eq!(close(&mut bench, cqn), Err(Status::ResourceBusy));
+            assert_eq!(bench.violations(), [Violation::ObjectInUse]);
+        }
+        // 2RST and HW2SW_SRQ.
+        bench.modify(0x21, TARGET, &[]).unwrap();
+        bench.run(0x36, 0x45, 0, &[]).unwrap();
+        assert_eq!(close(&mut bench, 0x83), Ok(None));
+        assert_eq!(close(&mut bench, 0x84), Ok(None));
+        // A QP uses both of its own, and its SRQ.
+        bench.srq(0x46, 2, 0, 0);
+        let setup = QpSetup {
+            srqn: Some(0x46),
+            ..QpSetup::new(0, 0x41)
+        };
+        bench.qp_init(0x40, &setup);
+        for (opcode, number) in [
+            (0x17, Bench::SEND_CQN),
+            (0x17, Bench::RECV_CQN),
+            (0x36, 0x46),
+        ] {
+            let refused = bench.run(opcode, number, 0, &[]);
+            assert_eq!(refused, Err(Status::ResourceBusy));
+            assert_eq!(bench.violations(), [Violation::ObjectInUse]);
+        }
+    }
+
+    #[test]
+    fn an_overrun_breaks_the_qps_that_use_the_queue() {
+        let mut bench = Bench::connected();
+        bench.cq(CQN + 3, 0);
+        let setup = QpSetup {
+            send_cqn: CQN + 3,
+            ..QpSetup::new(0, 0x41)
+        };
+        bench.qp_rts(0x40, &setup);
+        let back = QpSetup {
+            path: (2, 1),
+            ..QpSetup::new(0, 0x40)
+        };
+        bench.qp_rts(0x41, &back);
+        let (key, _) = bench.region(0x10, 0x1_0000, 0x1000, 0x1f << 10);
+        for _ in 0..2 {
+            let remote = Some((0x1_0000, key));
+            let wqe = Bench::wqe(0x08, 0, remote, (8, key, 0x1_0000));
+            bench.post_send(0x40, wqe);
+            bench.settle();
+        }
+        assert_eq!(bench.completion(CQN + 3, 0), Some(0));
+        assert_eq!(bench.event_types(), [0x04, 0x05]);
+        assert_eq!(bench.last_event(), Some((0x05, 0x40)));
+        let state = |qpn| bench.hca.qps.get(qpn).unwrap().state;
+        assert_eq!((state(0x40), state(0x41)), (State::Err, State::Rts));
+    }
+
+    #[test]
+    fn a_consumer_ahead_of_the_device_is_noticed() {
+        let mut bench = bench();
+        push(&mut bench, 0);
+        bench.arm_cq(CQN, 2, 2);
+        assert_eq!(bench.violations(), [Violation::ConsumerAhead]);
     }
 }

@@ -15,9 +15,10 @@ use serde::{Deserialize, Serialize};
 use crate::bytes::Fields;
 use crate::command::{Command, Outcome, Output, Status};
 use crate::hca::Hca;
-use crate::icm::{Buffer, Dma};
+use crate::icm::{Buffer, Dma, Object};
 use crate::memory::DmaError;
-use crate::pci::Msix;
+use crate::pci::{Msix, VECTORS};
+use crate::violation::Violation;
 
 /// Size of an EQE without the 64-byte capability (MLX4_EQ_ENTRY_SIZE).
 pub const EQE_SIZE: usize = 0x20;
@@ -142,13 +143,24 @@ impl Events {
         self.queues.is_empty()
     }
 
+    /// The numbers of the queues.
+    pub fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
+        self.queues.keys().copied()
+    }
+
+    /// There is a queue of this number.
+    pub fn contains(&self, eqn: u32) -> bool {
+        self.queues.contains_key(&eqn)
+    }
+
     fn post(&mut self, dma: &Dma, eqn: u32, entry: [u8; EQE_SIZE]) {
         let Some(eq) = self.queues.get_mut(&eqn) else {
             self.lost = self.lost.saturating_add(1);
             return;
         };
         if eq.used() >= eq.entries {
-            log::warn!("EQ {eqn} overrun");
+            dma.violations
+                .note(Violation::EqOverrun, format_args!("EQ {eqn}"));
             self.lost = self.lost.saturating_add(1);
             return;
         }
@@ -217,11 +229,17 @@ impl Events {
     }
 
     /// The EQ doorbell: consumer index, and a request for an interrupt in bit 31.
-    pub fn doorbell(&mut self, eqn: u32, value: u32) {
+    pub fn doorbell(&mut self, dma: &Dma, eqn: u32, value: u32) {
         let Some(eq) = self.queues.get_mut(&eqn) else {
             return;
         };
         eq.consumer = value & 0xff_ffff;
+        if eq.used() > eq.entries {
+            dma.violations.note(
+                Violation::ConsumerAhead,
+                format_args!("EQ {eqn}: consumer {value:#x}, producer {:#x}", eq.producer),
+            );
+        }
         if value >> 31 == 0 {
             return;
         }
@@ -237,6 +255,13 @@ impl Hca {
     /// MAP_EQ: which asynchronous events go to which queue.
     pub fn map_eq(&mut self, command: &Command) -> Outcome {
         let eqn = command.in_modifier & 0x3ff;
+        if !self.events.contains(eqn) {
+            return self.refuse_command(
+                Violation::UnknownObject,
+                Status::BadResState,
+                format_args!("MAP_EQ to EQ {eqn}"),
+            );
+        }
         for kind in 0..64u8 {
             if command.in_param >> kind & 1 == 0 {
                 continue;
@@ -265,6 +290,11 @@ impl Hca {
             return Err(Status::BadParam);
         }
         let buffer = Buffer::of_context(&context, EQC_LOG_PAGE_SIZE).ok_or(Status::BadParam)?;
+        let vector = context.get_u8(EQC_INTR);
+        if u16::from(vector) >= VECTORS {
+            return Err(Status::BadParam);
+        }
+        self.dma.check_context(Object::Eq, eqn)?;
         let entries = 1u32 << log_entries;
         let mut blank = [0; EQE_SIZE];
         blank.set_u8(EQE_OWNER, EQE_OWNER_HW);
@@ -274,7 +304,7 @@ impl Hca {
         let eq = Eq {
             buffer,
             entries,
-            vector: context.get_u8(EQC_INTR),
+            vector,
             producer: 0,
             consumer: 0,
             armed: context.get_be32(EQC_FLAGS) & EQ_STATE_MASK == EQ_STATE_ARMED,
@@ -285,7 +315,16 @@ impl Hca {
 
     /// HW2SW_EQ: the queue is the driver's again.
     pub fn hw2sw_eq(&mut self, command: &Command) -> Outcome {
-        match self.events.queues.remove(&command.in_modifier) {
+        let eqn = command.in_modifier;
+        let mapped = self.events.map.values().any(|queue| *queue == eqn);
+        if mapped || self.cqs.of_eq(eqn).next().is_some() {
+            return self.refuse_command(
+                Violation::ObjectInUse,
+                Status::ResourceBusy,
+                format_args!("HW2SW_EQ of {eqn}, to which CQs or events go"),
+            );
+        }
+        match self.events.queues.remove(&eqn) {
             Some(_) => Ok(Output::None),
             None => Err(Status::BadIndex),
         }
@@ -313,7 +352,7 @@ mod tests {
                 .hca
                 .events
                 .object(&bench.hca.dma, EventType::CommEst, turn);
-            bench.hca.events.doorbell(1, turn + 1);
+            bench.ring_eq(1, turn + 1);
         }
         // Entries 4 and 5 are the second time round.
         assert_eq!(owner(&bench, 0), EQE_OWNER_HW);
@@ -332,6 +371,7 @@ mod tests {
                 .object(&bench.hca.dma, EventType::CommEst, turn);
         }
         assert_eq!(bench.hca.events.lost, 1);
+        assert_eq!(bench.violations(), [Violation::EqOverrun]);
         assert_eq!(bench.eqe(1, 0)[4..8], [0, 0, 0, 0]);
     }
 
@@ -350,9 +390,9 @@ mod tests {
             .object(&bench.hca.dma, EventType::CommEst, 1);
         assert!(!fired(&mut bench));
         // The driver saw one of the two.
-        bench.hca.events.doorbell(1, 1 << 31 | 1);
+        bench.ring_eq(1, 1 << 31 | 1);
         assert!(fired(&mut bench));
-        bench.hca.events.doorbell(1, 1 << 31 | 2);
+        bench.ring_eq(1, 1 << 31 | 2);
         assert!(!fired(&mut bench));
         bench
             .hca
@@ -369,5 +409,29 @@ mod tests {
         assert_eq!(bench.create_eq(2, 31), Err(Status::BadParam));
         // Far beyond the buffer's MTTs.
         assert_eq!(bench.create_eq(2, 20), Err(Status::IcmError));
+    }
+
+    #[test]
+    fn a_queue_outlives_what_goes_to_it() {
+        let mut bench = Bench::connected();
+        let close = |bench: &mut Bench| bench.run(0x14, 1, 0, &[]);
+        let unmap = |bench: &mut Bench| bench.run_immediate(0x12, 1 << 31 | 1, 0, &[], u64::MAX);
+        assert_eq!(close(&mut bench), Err(Status::ResourceBusy));
+        unmap(&mut bench).unwrap();
+        assert_eq!(close(&mut bench), Err(Status::ResourceBusy));
+        assert_eq!(bench.violations(), [Violation::ObjectInUse]);
+        for cqn in [Bench::SEND_CQN, Bench::RECV_CQN] {
+            bench.run(0x17, cqn, 0, &[]).unwrap();
+        }
+        assert_eq!(close(&mut bench), Ok(None));
+        assert_eq!(unmap(&mut bench), Err(Status::BadResState));
+        assert_eq!(bench.violations(), [Violation::UnknownObject]);
+    }
+
+    #[test]
+    fn a_consumer_ahead_of_the_device_is_noticed() {
+        let mut bench = bench();
+        bench.ring_eq(1, 1);
+        assert_eq!(bench.violations(), [Violation::ConsumerAhead]);
     }
 }

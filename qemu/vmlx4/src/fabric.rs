@@ -1,22 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The subnet: adapters and what travels between their ports. It loses nothing while cables are in,
-//! so the model keeps no packet sequence numbers.
+//! The subnet: adapters and what travels between their ports. It loses nothing while cables are in.
+//!
+//! A message travels as a whole, but counts as the packets it would be: sequence numbers advance by
+//! them, and both ends must agree on their size.
 //!
 //! One mutex around it guards the whole model. Whoever changes something calls [`Fabric::run`]
 //! afterwards, or lets the engine thread do it.
 
 use std::time::{Duration, Instant};
 
-use crate::hca::Hca;
+use crate::hca::{Hca, Port};
 use crate::qpc::Service;
+use crate::responder::Drop;
 
+/// Sequence numbers have 24 bits.
+const PSN_MASK: u32 = 0xff_ffff;
 /// The first multicast LID.
-const LID_MULTICAST: u16 = 0xc000;
+pub const LID_MULTICAST: u16 = 0xc000;
 /// Requests of one QP before another gets its turn, and the lock can change hands.
 const BURST: usize = 16;
 
-/// A request on the wire.
+/// A request on the wire: the packets of one message.
 pub struct Packet {
     /// The port it left by.
     pub slid: u16,
@@ -26,8 +31,16 @@ pub struct Packet {
     pub service_level: u8,
     /// Transport service.
     pub service: Service,
+    /// The partition it belongs to.
+    pub pkey: u16,
+    /// The GIDs of its GRH, if it has one: the sender's, and the receiver's.
+    pub gids: Option<([u8; 16], [u8; 16])>,
     /// The QP it is for.
     pub dqpn: u32,
+    /// The sequence number of its first packet.
+    pub psn: u32,
+    /// Most bytes of data in one packet.
+    pub mtu: u64,
     /// The SRQ it is for (XRC).
     pub srqn: u32,
     /// The sender does not wait for a path migration (MigReq in the base transport header).
@@ -38,6 +51,33 @@ pub struct Packet {
     pub body: Body,
     /// For a datagram: its sender, its key, and the multicast group it is for.
     pub datagram: Option<DatagramHeader>,
+}
+
+/// The sequence number before `psn`.
+pub fn previous_psn(psn: u32) -> u32 {
+    psn.wrapping_sub(1) & PSN_MASK
+}
+
+/// Whether `psn` comes before `other`, by less than half of all numbers.
+pub fn psn_is_before(psn: u32, other: u32) -> bool {
+    psn != other && other.wrapping_sub(psn) & PSN_MASK < 1 << 23
+}
+
+impl Packet {
+    /// Bytes of data that it brings, or asks for.
+    pub fn length(&self) -> u64 {
+        match &self.body {
+            Body::Send { payload, .. } | Body::Write { payload, .. } => payload.len() as u64,
+            Body::Read { length, .. } => *length,
+            Body::Atomic { .. } => 0,
+        }
+    }
+
+    /// The sequence number after those of its packets, or of the packets that answer a READ.
+    pub fn next_psn(&self) -> u32 {
+        let packets = self.length().div_ceil(self.mtu.max(1)).max(1);
+        self.psn.wrapping_add(packets as u32) & PSN_MASK
+    }
 }
 
 /// What only a datagram carries.
@@ -118,6 +158,24 @@ impl Atomic {
     }
 }
 
+/// An answer on the wire. It goes where the responder believes the requester to be.
+pub struct Response {
+    /// The port it left by.
+    pub slid: u16,
+    /// Where it goes.
+    pub dlid: u16,
+    /// The partition it belongs to.
+    pub pkey: u16,
+    /// The QP it is for.
+    pub dqpn: u32,
+    /// The last sequence number it is about.
+    pub psn: u32,
+    /// Most bytes of data in one packet.
+    pub mtu: u64,
+    /// What it says.
+    pub reply: Reply,
+}
+
 /// What comes back.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Reply {
@@ -128,6 +186,8 @@ pub enum Reply {
         /// The responder is not in the migrated state.
         rearmed: bool,
     },
+    /// An answer that cannot be one to this request.
+    Bad,
     /// Nothing to receive into: ask again after this time.
     NotReady(Duration),
     /// Refused.
@@ -166,14 +226,17 @@ impl Fabric {
         self.hcas.get_mut(index)
     }
 
-    /// Carries a packet to its port and the answer back.
-    pub fn deliver(&mut self, packet: &Packet, now: Instant) -> Reply {
-        let up = |hca: &Hca, lid: u16| {
-            hca.port_of_lid(lid)
-                .and_then(|number| hca.port(number))
-                .is_some_and(|port| port.up)
-        };
-        if !self.hcas.iter().any(|hca| up(hca, packet.slid)) {
+    /// The adapter with an active port of this LID.
+    fn at(&mut self, lid: u16) -> Option<&mut Hca> {
+        self.hcas.iter_mut().find(|hca| {
+            let port = hca.port_of_lid(lid).and_then(|number| hca.port(number));
+            port.is_some_and(Port::is_up)
+        })
+    }
+
+    /// Carries a packet of QP `qpn` of adapter `index` to its port, and the answer back.
+    pub fn deliver(&mut self, index: usize, qpn: u32, packet: &Packet, now: Instant) -> Reply {
+        if self.at(packet.slid).is_none() {
             return Reply::Silence;
         }
         if packet.dlid >= LID_MULTICAST {
@@ -182,8 +245,22 @@ impl Fabric {
             }
             return Reply::Silence;
         }
-        match self.hcas.iter_mut().find(|hca| up(hca, packet.dlid)) {
+        let response = match self.at(packet.dlid) {
             Some(hca) => hca.respond(packet, now),
+            None => None,
+        };
+        let Some(response) = response else {
+            return Reply::Silence;
+        };
+        if self.at(response.slid).is_none() {
+            return Reply::Silence;
+        }
+        match self.at(response.dlid) {
+            Some(hca) if hca.index == index => hca.take_response(qpn, packet, response),
+            Some(hca) => {
+                hca.counters.count_drop(Drop::Response);
+                Reply::Silence
+            }
             None => Reply::Silence,
         }
     }
@@ -212,7 +289,7 @@ impl Fabric {
                 return;
             };
             let reply = match &transfer.packet {
-                Some(packet) => self.deliver(packet, now),
+                Some(packet) => self.deliver(index, qpn, packet, now),
                 None => Reply::Silence,
             };
             let Some(hca) = self.hca(index) else {

@@ -15,14 +15,17 @@ use crate::eq::{EventType, Events, PORT_CHANGE_SUBTYPE_ACTIVE, PORT_CHANGE_SUBTY
 use crate::fault::Faults;
 use crate::firmware::Firmware;
 use crate::hcr::Hcr;
-use crate::icm::Dma;
+use crate::icm::{Dma, Object};
+use crate::mad::DEFAULT_CAPABILITY_MASK;
 use crate::mcg::Mcgs;
 use crate::mpt::Keys;
 use crate::pci::Config;
 use crate::qp::Qps;
+use crate::responder::Drop;
 use crate::schedule::{Schedule, Task};
 use crate::srq::Srqs;
 use crate::uar::Uar;
+use crate::violation::Violations;
 
 /// Ports of an adapter.
 pub const PORTS: u8 = 2;
@@ -30,12 +33,32 @@ pub const PORTS: u8 = 2;
 const GUID_BASE: u64 = 0x0002_c903_0010_0000;
 
 /// A port, numbered from 1.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct Port {
     /// Its only LID.
     pub lid: u16,
-    /// Whether its cable is in.
-    pub up: bool,
+    /// Its cable is in.
+    pub cable: bool,
+    /// The driver has initialised it (INIT_PORT).
+    pub initialised: bool,
+    /// What it can do, as the driver says (SET_PORT).
+    pub capability_mask: u32,
+}
+
+impl Port {
+    fn new(lid: u16) -> Self {
+        Self {
+            lid,
+            cable: true,
+            initialised: false,
+            capability_mask: DEFAULT_CAPABILITY_MASK,
+        }
+    }
+
+    /// It carries packets.
+    pub fn is_up(&self) -> bool {
+        self.cable && self.initialised
+    }
 }
 
 /// What the adapter has done since it was started.
@@ -56,8 +79,8 @@ pub struct Counters {
     pub rnr_naks: u64,
     /// Requests nobody answered.
     pub timeouts: u64,
-    /// Datagrams dropped for want of a receiver.
-    pub dropped: u64,
+    /// Packets dropped at one of our ports, by reason.
+    pub drops: BTreeMap<Drop, u64>,
     /// Management packets of QP0 and QP1 that were swallowed.
     pub mads_swallowed: u64,
 }
@@ -67,6 +90,12 @@ impl Counters {
     pub fn count_command(&mut self, name: String, status: Status) {
         let by_status = self.commands.entry(name).or_default();
         let count = by_status.entry(status.into()).or_default();
+        *count = count.saturating_add(1);
+    }
+
+    /// Counts a packet that was dropped.
+    pub fn count_drop(&mut self, reason: Drop) {
+        let count = self.drops.entry(reason).or_default();
         *count = count.saturating_add(1);
     }
 
@@ -116,18 +145,17 @@ pub struct Hca {
 }
 
 impl Hca {
-    /// Adapter number `index` of a fabric, its ports up.
+    /// Adapter number `index` of a fabric, its cables in.
     pub fn new(index: usize) -> Self {
         let first = (index as u16)
             .wrapping_mul(u16::from(PORTS))
             .wrapping_add(1);
-        let port = |lid| Port { lid, up: true };
         Self {
             index,
             config: Config::default(),
             hcr: Hcr::default(),
             uar: Uar::default(),
-            dma: Dma::default(),
+            dma: Dma::new(Violations::default()),
             events: Events::default(),
             cqs: Cqs::default(),
             srqs: Srqs::default(),
@@ -135,7 +163,7 @@ impl Hca {
             keys: Keys::default(),
             mcgs: Mcgs::default(),
             firmware: Firmware::default(),
-            ports: [port(first), port(first.wrapping_add(1))],
+            ports: [Port::new(first), Port::new(first.wrapping_add(1))],
             commands: BTreeMap::new(),
             schedule: Schedule::default(),
             faults: Faults::default(),
@@ -163,30 +191,62 @@ impl Hca {
         (1..=PORTS).find(|&number| self.port(number).is_some_and(|port| port.lid == lid))
     }
 
-    /// Plugs the cable of `port` in, or pulls it.
-    pub fn set_port(&mut self, port: u8, up: bool) -> bool {
-        let index = usize::from(port).wrapping_sub(1);
-        let Some(state) = self.ports.get_mut(index) else {
+    /// Port number `port`, to change.
+    pub fn port_mut(&mut self, port: u8) -> Option<&mut Port> {
+        self.ports.get_mut(usize::from(port.checked_sub(1)?))
+    }
+
+    /// Changes `port`, and tells if it has become active or ceased to be so.
+    pub fn change_port(&mut self, port: u8, change: impl FnOnce(&mut Port)) -> bool {
+        let Some(state) = self.port_mut(port) else {
             return false;
         };
-        if state.up != up {
-            state.up = up;
-            let subtype = if up {
-                PORT_CHANGE_SUBTYPE_ACTIVE
-            } else {
-                PORT_CHANGE_SUBTYPE_DOWN
-            };
-            self.events.port_change(&self.dma, port, subtype);
-        }
+        let before = state.is_up();
+        change(state);
+        let subtype = match (before, state.is_up()) {
+            (false, true) => PORT_CHANGE_SUBTYPE_ACTIVE,
+            (true, false) => PORT_CHANGE_SUBTYPE_DOWN,
+            _ => return true,
+        };
+        self.events.port_change(&self.dma, port, subtype);
         true
     }
 
-    /// Device reset: what the guest made is gone; memory map, vectors and the test's wishes stay.
+    /// Plugs the cable of `port` in, or pulls it.
+    pub fn set_cable(&mut self, port: u8, cable: bool) -> bool {
+        self.change_port(port, |port| port.cable = cable)
+    }
+
+    /// A write to configuration space.
+    pub fn write_config(&mut self, offset: u64, data: &[u8]) {
+        self.config.write(offset, data);
+        self.dma.memory.bus_master = self.config.bus_master();
+    }
+
+    /// Every object with a context in ICM.
+    pub fn objects(&self) -> impl Iterator<Item = (Object, u32)> + '_ {
+        let of = |object| move |number| (object, number);
+        (self.qps.iter().map(|qp| qp.index()).map(of(Object::Qp)))
+            .chain(self.srqs.numbers().map(of(Object::Srq)))
+            .chain(self.cqs.numbers().map(of(Object::Cq)))
+            .chain(self.events.numbers().map(of(Object::Eq)))
+    }
+
+    /// Device reset: what the guest made is gone, and what it wrote to configuration space; memory map,
+    /// vectors, cables and the test's wishes stay.
     pub fn reset(&mut self) {
         log::info!("HCA {} reset", self.index);
+        self.config = Config::default();
+        self.dma.memory.bus_master = self.config.bus_master();
         self.hcr = Hcr::default();
-        self.uar = Uar::default();
+        let mut uar = std::mem::take(&mut self.uar);
+        uar.reset(self.objects());
+        self.uar = uar;
         self.dma.icm = Default::default();
+        for port in &mut self.ports {
+            port.initialised = false;
+            port.capability_mask = DEFAULT_CAPABILITY_MASK;
+        }
         self.events.reset();
         self.cqs.reset();
         self.srqs.reset();

@@ -256,7 +256,7 @@ impl Guest {
 
 #[test]
 fn nothing_a_guest_does_brings_the_model_down() {
-    let (mut done, mut refused, mut requests) = (0, 0, 0);
+    let (mut done, mut refused, mut requests, mut violations) = (0, 0, 0, 0);
     for seed in 1..=GUESTS {
         let mut guest = Guest::new(seed);
         for _ in 0..DEEDS {
@@ -273,8 +273,9 @@ fn nothing_a_guest_does_brings_the_model_down() {
             }
         }
         requests += counters.requests.values().sum::<u64>();
+        violations += guest.bench.violations().len();
     }
     // It would be no test if all were refused at the door.
-    println!("{done} commands done, {refused} refused, {requests} requests sent");
+    println!("{done} commands done, {refused} refused, {requests} requests sent, {violations} violations");
     assert!(done > 1000 && refused > 1000 && requests > 500);
 }

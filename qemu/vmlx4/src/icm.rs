@@ -3,13 +3,14 @@
 //! ICM, the device's own address space, lent by the host page by page (MAP_ICM), and what the
 //! model reads from it: the MTTs, which translate the driver's buffers, and the dMPTs ([`crate::mpt`]).
 //!
-//! Queue contexts stay inside the model; the driver never reads them from ICM. The map lives from
-//! MAP_ICM to UNMAP_ICM or reset.
+//! The driver never reads queue contexts from ICM, so they stay inside the model, but there must be
+//! ICM where a real device would keep them. The map lives from MAP_ICM to UNMAP_ICM or reset.
 
 use std::collections::BTreeMap;
 
 use crate::bytes::Fields;
 use crate::memory::{DmaError, GuestMemory};
+use crate::violation::{Violation, Violations};
 
 /// MLX4_ICM_PAGE_SHIFT.
 pub const ICM_PAGE_SHIFT: u32 = 12;
@@ -19,9 +20,41 @@ const MAX_RANGES: usize = 1 << 16;
 /// An MTT entry: the page's address, and in bit 0 that it is there.
 const MTT_ENTRY_SIZE: u64 = 8;
 const MTT_FLAG_PRESENT: u64 = 1;
+/// MLX4_CMPT_SHIFT: numbers of one kind of objects in the cMPT table.
+const CMPT_SHIFT: u32 = 24;
 
-/// Where INIT_HCA placed the tables the model reads.
+/// Objects with a context in ICM; the value is the MLX4_CMPT_TYPE_* of their protection entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Object {
+    /// A queue pair.
+    Qp = 0,
+    /// A shared receive queue.
+    Srq = 1,
+    /// A completion queue.
+    Cq = 2,
+    /// An event queue.
+    Eq = 3,
+}
+
+/// A table of what the device keeps of objects: its ICM address, and log2 of an object's share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Table {
+    /// Where it begins.
+    pub base: u64,
+    /// log2 of the bytes for one object.
+    pub log_share: u32,
+}
+
+impl Table {
+    fn entry(&self, number: u64) -> Option<u64> {
+        self.base
+            .checked_add(number.checked_mul(1u64.checked_shl(self.log_share)?)?)
+    }
+}
+
+/// Where INIT_HCA placed the tables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     /// ICM address of the dMPT table.
     pub dmpt_base: u64,
@@ -29,6 +62,35 @@ pub struct Layout {
     pub log_mpts: u32,
     /// ICM address of the MTT table.
     pub mtt_base: u64,
+    /// Tables of what the device keeps of a QP: its context, the auxiliary and the alternate one,
+    /// and the resources of its RDMA READs.
+    pub qp: [Table; 4],
+    /// The table of SRQ contexts.
+    pub srq: Table,
+    /// The table of CQ contexts.
+    pub cq: Table,
+    /// The table of EQ contexts.
+    pub eq: Table,
+    /// The table of control MPTs, for all kinds of objects.
+    pub cmpt: Table,
+}
+
+impl Layout {
+    /// Where the device keeps what it knows of an object; `None` is beyond the address space.
+    pub fn contexts(&self, object: Object, number: u32) -> impl Iterator<Item = Option<u64>> + '_ {
+        let number = u64::from(number);
+        let tables = match object {
+            Object::Qp => &self.qp[..],
+            Object::Srq => std::slice::from_ref(&self.srq),
+            Object::Cq => std::slice::from_ref(&self.cq),
+            Object::Eq => std::slice::from_ref(&self.eq),
+        };
+        let control = (object as u64) << CMPT_SHIFT | number;
+        tables
+            .iter()
+            .map(move |table| table.entry(number))
+            .chain(std::iter::once(self.cmpt.entry(control)))
+    }
 }
 
 /// Guest RAM and the ICM laid over it: everything the device reaches by DMA.
@@ -38,6 +100,35 @@ pub struct Dma {
     pub memory: GuestMemory,
     /// The pages lent to the device.
     pub icm: Icm,
+    /// What is wrong with how it is used.
+    pub violations: Violations,
+}
+
+impl Dma {
+    /// Nothing mapped yet.
+    pub fn new(violations: Violations) -> Self {
+        Self {
+            memory: GuestMemory::new(violations.clone()),
+            icm: Icm::default(),
+            violations,
+        }
+    }
+
+    /// The device is given object `number` of this kind: there must be ICM for its context.
+    pub fn check_context(&self, object: Object, number: u32) -> Result<(), DmaError> {
+        let layout = self.icm.layout()?;
+        for address in layout.contexts(object, number) {
+            let mapped = address.ok_or(DmaError::Overflow);
+            if let Err(error) = mapped.and_then(|address| self.icm.translate(address)) {
+                self.violations.note(
+                    Violation::ContextWithoutIcm,
+                    format_args!("{object:?} {number:#x}: {error}"),
+                );
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The map from ICM to guest-physical addresses.
@@ -116,8 +207,8 @@ impl Icm {
     }
 
     /// The table layout, or that there is none yet.
-    pub fn layout(&self) -> Result<Layout, DmaError> {
-        self.layout.ok_or(DmaError::NoHca)
+    pub fn layout(&self) -> Result<&Layout, DmaError> {
+        self.layout.as_ref().ok_or(DmaError::NoHca)
     }
 }
 
@@ -152,6 +243,12 @@ impl Buffer {
             mtt: mtt & !(MTT_ENTRY_SIZE - 1),
             page_shift,
         })
+    }
+
+    /// Byte offset of its first entry in the MTT table, for tests.
+    #[cfg(test)]
+    pub fn mtt(&self) -> u64 {
+        self.mtt
     }
 
     /// Offset of `address` within its page.
@@ -268,10 +365,8 @@ mod tests {
 
     #[test]
     fn a_buffer_is_scattered_over_its_pages() {
-        let mut dma = Dma {
-            memory: GuestMemory::with_ram(0, 0x10_000),
-            icm: Icm::default(),
-        };
+        let mut dma = Dma::default();
+        dma.memory.add_ram(0, 0x10_000, true);
         dma.icm.map(0, 0x1000, 0x1000).unwrap();
         dma.icm.layout = Some(Layout::default());
         // Two pages, in reverse order, and a third that is not there.

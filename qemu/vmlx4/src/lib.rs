@@ -10,7 +10,8 @@
 //!   ([`command`], [`firmware`], [`mad`]);
 //! * [`wqe`] is what the guest posts, [`requester`] sends it, [`responder`] receives it and
 //!   [`fabric`] carries it between ports;
-//! * [`fault`] is what a test may do to all of this, [`control`] how it asks.
+//! * [`violation`] is what a driver must not do, [`fault`] what a test may do to all of this, and
+//!   [`control`] how it asks.
 //!
 //! One mutex, around [`fabric::Fabric`], guards everything. Nothing a guest writes may panic the
 //! process: offsets into device structures are constants, everything else is checked.
@@ -41,6 +42,7 @@ pub mod schedule;
 pub mod server;
 pub mod srq;
 pub mod uar;
+pub mod violation;
 pub mod wqe;
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ const MAD_ATTR_ID: usize = 0x10;
 const MAD_ATTR_MOD: usize = 0x14;
 const MAD_DATA: usize = 0x40;
 const DATA_SIZE: usize = MAD_SIZE - MAD_DATA;
+const METHOD_GET: u8 = 0x01;
 const METHOD_GET_RESP: u8 = 0x81;
 /// Method and attribute combination not supported.
 const STATUS_UNSUPPORTED: u16 = 0x000c;
@@ -32,11 +33,13 @@ mod attribute {
 }
 
 const SUBNET_PREFIX: u64 = 0xfe80_0000_0000_0000;
-const DEFAULT_PKEY: u16 = 0xffff;
+/// The first P_Keys of a port's table; there are no others. Besides the default one the ports have
+/// theirs in opposite order, so that an index means another P_Key at the other end.
+const PKEYS: [[u16; 3]; PORTS as usize] = [[0xffff, 0x8001, 0x8002], [0xffff, 0x8002, 0x8001]];
 /// Where a subnet manager would be, if there were one.
 const SM_LID: u16 = 1;
-/// The capabilities a ConnectX-3 port shows.
-const CAPABILITY_MASK: u32 = 0x0251_4868;
+/// The capabilities a ConnectX-3 port shows, until the driver says others.
+pub const DEFAULT_CAPABILITY_MASK: u32 = 0x0251_4868;
 
 const PORT_STATE_DOWN: u8 = 1;
 const PORT_STATE_ACTIVE: u8 = 4;
@@ -60,13 +63,15 @@ impl Hca {
         }
         let mut mad: [u8; MAD_SIZE] = self.mailbox(command)?;
         let modifier = mad.get_be32(MAD_ATTR_MOD);
+        let method = mad.get_u8(MAD_METHOD);
         mad.set_u8(MAD_METHOD, METHOD_GET_RESP);
         let data = match mad.get_be16(MAD_ATTR_ID) {
+            _ if method != METHOD_GET => None,
             attribute::NODE_DESC => Some(self.node_desc()),
             attribute::NODE_INFO => Some(self.node_info(port)),
             attribute::GUID_INFO => Some(self.guid_info(port, modifier)),
             attribute::PORT_INFO => self.port_info(port, modifier as u8),
-            attribute::PKEY_TABLE => Some(pkey_table(modifier)),
+            attribute::PKEY_TABLE => Some(self.pkey_table(port, modifier)),
             attribute::SL_TO_VL_TABLE => Some([0; DATA_SIZE]),
             _ => None,
         };
@@ -75,6 +80,27 @@ impl Hca {
             None => mad.set_be16(MAD_STATUS, STATUS_UNSUPPORTED),
         }
         Ok(Output::Mailbox(mad.to_vec()))
+    }
+
+    /// The GID under `index` in the table of `port`.
+    pub fn gid(&self, port: u8, index: u8) -> Option<[u8; 16]> {
+        (index == 0).then(|| self.port_gid(port))
+    }
+
+    /// The P_Key under `index` in the table of `port`.
+    pub fn pkey(&self, port: u8, index: u8) -> Option<u16> {
+        let table = PKEYS.get(usize::from(port.checked_sub(1)?))?;
+        table.get(usize::from(index)).copied()
+    }
+
+    fn pkey_table(&self, port: u8, block: u32) -> [u8; DATA_SIZE] {
+        let mut data = [0; DATA_SIZE];
+        if block & 0xffff == 0 {
+            for (index, at) in (0..).zip((0..DATA_SIZE).step_by(2)) {
+                data.set_be16(at, self.pkey(port, index).unwrap_or(0));
+            }
+        }
+        data
     }
 
     fn node_desc(&self) -> [u8; DATA_SIZE] {
@@ -116,7 +142,7 @@ impl Hca {
     fn port_info(&self, port: u8, wanted: u8) -> Option<[u8; DATA_SIZE]> {
         let number = if wanted == 0 { port } else { wanted };
         let state = self.port(number)?;
-        let (logical, physical) = if state.up {
+        let (logical, physical) = if state.is_up() {
             (PORT_STATE_ACTIVE, PORT_PHYS_STATE_LINK_UP)
         } else {
             (PORT_STATE_DOWN, PORT_PHYS_STATE_POLLING)
@@ -125,7 +151,7 @@ impl Hca {
         data.set_be64(8, SUBNET_PREFIX);
         data.set_be16(16, state.lid);
         data.set_be16(18, SM_LID);
-        data.set_be32(20, CAPABILITY_MASK);
+        data.set_be32(20, state.capability_mask);
         for (at, value) in [
             (28, port),
             // Link width enabled and supported 1x and 4x, active 4x.
@@ -152,14 +178,6 @@ impl Hca {
     }
 }
 
-fn pkey_table(block: u32) -> [u8; DATA_SIZE] {
-    let mut data = [0; DATA_SIZE];
-    if block & 0xffff == 0 {
-        data.set_be16(0, DEFAULT_PKEY);
-    }
-    data
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,6 +185,7 @@ mod tests {
 
     fn ask(bench: &mut Bench, attribute: u16, modifier: u32, port: u32) -> Vec<u8> {
         let mut mad = [0; MAD_SIZE];
+        mad.set_u8(MAD_METHOD, METHOD_GET);
         mad.set_be16(MAD_ATTR_ID, attribute);
         mad.set_be32(MAD_ATTR_MOD, modifier);
         bench.run(0x24, port, 0, &mad).unwrap();
@@ -183,7 +202,7 @@ mod tests {
             assert_eq!(info.get_be16(16), port as u16);
             assert_eq!(info.get_u8(32) & 0xf, PORT_STATE_ACTIVE);
         }
-        bench.hca.set_port(1, false);
+        bench.hca.set_cable(1, false);
         let answer = ask(&mut bench, attribute::PORT_INFO, 0, 1);
         assert_eq!(answer[MAD_DATA + 32] & 0xf, PORT_STATE_DOWN);
     }
@@ -198,7 +217,11 @@ mod tests {
         let guids = ask(&mut bench, attribute::GUID_INFO, 0, 2);
         assert_eq!(guids.get_be64(MAD_DATA), info.get_be64(20));
         let keys = ask(&mut bench, attribute::PKEY_TABLE, 0, 2);
-        assert_eq!(keys.get_be16(MAD_DATA), DEFAULT_PKEY);
+        assert_eq!(keys.get_be64(MAD_DATA), 0xffff_8002_8001_0000);
+        assert_eq!(
+            ask(&mut bench, attribute::PKEY_TABLE, 0, 1).get_be64(MAD_DATA),
+            0xffff_8001_8002_0000
+        );
     }
 
     #[test]

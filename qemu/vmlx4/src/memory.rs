@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use thiserror::Error;
 use vm_memory::{FileOffset, MmapRegion, VolatileMemory, VolatileSlice};
 
+use crate::violation::{Violation, Violations};
+
 /// Why an address could not be reached.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 pub enum DmaError {
@@ -27,6 +29,9 @@ pub enum DmaError {
     /// The MTT entry is not present.
     #[error("MTT entry {0:#x} is not present")]
     Mtt(u64),
+    /// The driver has not allowed the device to master the bus.
+    #[error("bus mastering is off")]
+    BusMaster,
     /// An address ran over the end of the address space.
     #[error("address overflow")]
     Overflow,
@@ -35,10 +40,14 @@ pub enum DmaError {
     NoHca,
 }
 
-/// The ranges of guest RAM, none overlapping another.
+/// The ranges of guest RAM, none overlapping another. (Those of [`vm_memory::GuestMemoryMmap`] are all
+/// writable, and a change makes a new collection.)
 #[derive(Default)]
 pub struct GuestMemory {
     ranges: Vec<Range>,
+    /// Whether the device may reach it, as the PCI command register says.
+    pub bus_master: bool,
+    violations: Violations,
 }
 
 struct Range {
@@ -55,6 +64,14 @@ impl Range {
 }
 
 impl GuestMemory {
+    /// No memory yet, and none that may be reached.
+    pub fn new(violations: Violations) -> Self {
+        Self {
+            violations,
+            ..Self::default()
+        }
+    }
+
     /// Maps `size` bytes of `file` at guest address `start`, replacing what was there.
     pub fn map(
         &mut self,
@@ -82,7 +99,7 @@ impl GuestMemory {
         self.ranges.sort_by_key(|range| range.start);
     }
 
-    /// Forgets every range that begins inside `start..start+size`; one message may cover several.
+    /// Forgets every range that overlaps `start..start+size`; one message may cover several.
     pub fn unmap(&mut self, start: u64, size: u64) {
         let end = start.saturating_add(size);
         self.ranges
@@ -117,6 +134,13 @@ impl GuestMemory {
         write: bool,
         mut visit: impl FnMut(usize, VolatileSlice<'_>) -> Result<(), DmaError>,
     ) -> Result<(), DmaError> {
+        if !self.bus_master {
+            self.violations.note(
+                Violation::NoBusMaster,
+                format_args!("{length} bytes at {address:#x}"),
+            );
+            return Err(DmaError::BusMaster);
+        }
         let mut done = 0usize;
         while done < length {
             let at = address.checked_add(done as u64).ok_or(DmaError::Overflow)?;
@@ -189,17 +213,19 @@ impl GuestMemory {
         old
     }
 
-    /// Anonymous RAM at `start`, for tests.
+    /// Anonymous RAM at `start`, which the device may reach, for tests.
     #[cfg(test)]
-    pub fn with_ram(start: u64, size: usize) -> Self {
-        let mut memory = Self::default();
-        memory.insert(start, size as u64, MmapRegion::new(size).unwrap(), true);
-        memory
+    pub fn add_ram(&mut self, start: u64, size: usize, writable: bool) {
+        self.insert(start, size as u64, MmapRegion::new(size).unwrap(), writable);
+        self.bus_master = true;
     }
 
+    /// The same, and nothing else.
     #[cfg(test)]
-    fn add_ram(&mut self, start: u64, size: usize, writable: bool) {
-        self.insert(start, size as u64, MmapRegion::new(size).unwrap(), writable);
+    fn with_ram(start: u64, size: usize) -> Self {
+        let mut memory = Self::default();
+        memory.add_ram(start, size, true);
+        memory
     }
 }
 
@@ -252,5 +278,14 @@ mod tests {
         assert_eq!(memory.block::<8>(8).unwrap(), 7u64.to_ne_bytes());
         assert!(memory.fetch_update(9, |v| v).is_err());
         assert!(memory.fetch_update(0xffc, |v| v).is_err());
+    }
+
+    #[test]
+    fn without_bus_mastering_nothing_is_reached() {
+        let mut memory = GuestMemory::with_ram(0, 0x1000);
+        memory.bus_master = false;
+        assert_eq!(memory.write(8, &[1]), Err(DmaError::BusMaster));
+        assert_eq!(memory.block::<8>(0), Err(DmaError::BusMaster));
+        assert_eq!(memory.violations.take(), [Violation::NoBusMaster]);
     }
 }

@@ -29,6 +29,7 @@ const PCI_CLASS_INFINIBAND: u32 = 0x02_0700;
 const PCI_VENDOR_ID: usize = 0x00;
 const PCI_DEVICE_ID: usize = 0x02;
 const PCI_COMMAND: usize = 0x04;
+const PCI_COMMAND_MASTER: u16 = 1 << 2;
 const PCI_STATUS: usize = 0x06;
 const PCI_STATUS_CAP_LIST: u16 = 0x10;
 const PCI_CLASS_REVISION: usize = 0x08;
@@ -126,6 +127,12 @@ impl Config {
         for (offset, byte) in value.to_le_bytes().into_iter().enumerate() {
             self.set8(at.wrapping_add(offset), byte);
         }
+    }
+
+    /// The device may reach memory.
+    pub fn bus_master(&self) -> bool {
+        let command = self.bytes.get(PCI_COMMAND).copied().unwrap_or(0);
+        u16::from(command) & PCI_COMMAND_MASTER != 0
     }
 
     /// Reads; beyond the end there is nothing.
@@ -233,6 +240,7 @@ mod tests {
         assert_eq!(read32(&config, 4), 0x0010_0406);
         config.write(0, &[0; 4]);
         assert_eq!(read32(&config, 0), 0x1003_15b3);
+        assert!(config.bus_master());
         config.write(u64::MAX, &[0; 4]);
         assert_eq!(read32(&config, 4094), 0);
         assert_eq!(read32(&config, u64::MAX), 0);

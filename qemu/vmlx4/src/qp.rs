@@ -12,11 +12,12 @@ use crate::bytes::Fields;
 use crate::command::{Command, Opcode, Outcome, Output, Status};
 use crate::cq::{Cqe, Syndrome};
 use crate::eq::EventType;
-use crate::hca::Hca;
-use crate::icm::{Buffer, Dma};
+use crate::hca::{Hca, PORTS};
+use crate::icm::{Buffer, Dma, Object};
 use crate::memory::DmaError;
 use crate::qpc::{optpar, Context, Migration, Service, State, CONTEXT_SIZE};
 use crate::srq::RecvWqe;
+use crate::violation::Violation;
 use crate::wqe::{ControlSegment, CONTROL_SIZE};
 
 /// log2 of the QPs, as QUERY_DEV_CAP tells it.
@@ -97,8 +98,8 @@ pub struct Qp {
     pub state: State,
     /// Transport service.
     pub service: Service,
-    /// None: it was never in INIT, and has no queues.
-    buffer: Option<Buffer>,
+    /// Where its queues are.
+    buffer: Buffer,
     /// The send queue.
     pub sq: Ring,
     /// The receive queue, unless an SRQ takes its place.
@@ -108,6 +109,10 @@ pub struct Qp {
     pub rung: bool,
     /// COMM_EST has been told.
     pub established: bool,
+    /// The last atomic that was executed here: its sequence number, and what it read.
+    pub last_atomic: Option<(u32, Vec<u8>)>,
+    /// A completion found no place in its CQ.
+    pub overrun: bool,
     /// SQ_DRAINED is wanted.
     sqd_event: bool,
     /// Set while the head of the send queue waits.
@@ -117,7 +122,7 @@ pub struct Qp {
 }
 
 impl Qp {
-    fn new(qpn: u32, mut context: Context, state: State) -> Option<Self> {
+    fn new(qpn: u32, mut context: Context) -> Option<Self> {
         let service = context.service()?;
         let mut sq = Ring::new(context.sq_size_stride());
         // Without a receive queue its size byte means nothing.
@@ -132,24 +137,28 @@ impl Qp {
             }
         }
         context.set_local_qpn(qpn);
-        context.set_state(state);
+        context.set_state(State::Init);
         Some(Self {
             qpn,
-            buffer: match state {
-                State::Init => Some(context.buffer()?),
-                _ => None,
-            },
+            buffer: context.buffer()?,
             context,
-            state,
+            state: State::Init,
             service,
             sq,
             rq,
             rung: false,
             established: false,
+            last_atomic: None,
+            overrun: false,
             sqd_event: false,
             stall: None,
             flush_at: None,
         })
+    }
+
+    /// Its place in the tables of contexts.
+    pub fn index(&self) -> u32 {
+        self.qpn & !XRC_QPN_BIT
     }
 
     /// The receiving end of an XRC connection.
@@ -172,11 +181,11 @@ impl Qp {
 
     /// The control segment at the head of the send queue, if the driver has posted one there.
     pub fn send_head(&mut self, dma: &Dma) -> Result<Option<ControlSegment>, DmaError> {
-        let (Some(buffer), true) = (self.buffer, self.rung) else {
+        if !self.rung {
             return Ok(None);
-        };
+        }
         let mut segment = [0; CONTROL_SIZE];
-        buffer.read(dma, self.sq.wqe_offset(), &mut segment)?;
+        self.buffer.read(dma, self.sq.wqe_offset(), &mut segment)?;
         let control = ControlSegment::parse(&segment);
         let round = u32::from(self.sq.index) & self.sq.entries != 0;
         self.rung = control.owner == round;
@@ -189,30 +198,34 @@ impl Qp {
         dma: &Dma,
         control: &ControlSegment,
     ) -> Result<Option<Vec<u8>>, DmaError> {
-        let Some(buffer) = self.buffer else {
-            return Ok(None);
-        };
         if control.size < CONTROL_SIZE || control.size > self.sq.stride {
             return Ok(None);
         }
         let mut wqe = vec![0; control.size];
-        buffer.read(dma, self.sq.wqe_offset(), &mut wqe)?;
+        self.buffer.read(dma, self.sq.wqe_offset(), &mut wqe)?;
         Ok(Some(wqe))
     }
 
     /// Takes the WQE at the head of the QP's own receive queue, if there is one.
     pub fn take_receive(&mut self, dma: &Dma) -> Result<Option<RecvWqe>, DmaError> {
-        let (Some(buffer), Some(rq)) = (self.buffer, &mut self.rq) else {
+        let Some(rq) = &mut self.rq else {
             return Ok(None);
         };
         let doorbell = self.context.doorbell_record();
         let posted = u32::from_be_bytes(dma.memory.block(doorbell)?) as u16;
-        if posted == rq.index {
+        let available = posted.wrapping_sub(rq.index);
+        if available == 0 {
             return Ok(None);
+        }
+        if u32::from(available) > rq.entries {
+            dma.violations.note(
+                Violation::ReceiveOverrun,
+                format_args!("QP {:#x}: {available} of {}", self.qpn, rq.entries),
+            );
         }
         let index = rq.index;
         let mut scatter = vec![0; rq.stride];
-        buffer.read(dma, rq.wqe_offset(), &mut scatter)?;
+        self.buffer.read(dma, rq.wqe_offset(), &mut scatter)?;
         rq.advance();
         Ok(Some(RecvWqe { index, scatter }))
     }
@@ -266,6 +279,13 @@ impl Qps {
         self.table.values()
     }
 
+    /// QP `qpn` is QP0 or QP1 of a port.
+    pub fn is_special(&self, qpn: u32) -> bool {
+        const SPECIAL_QPS: u32 = 2 * PORTS as u32;
+        let offset = qpn.checked_sub(self.special_base);
+        self.special_base != 0 && offset.is_some_and(|offset| offset < SPECIAL_QPS)
+    }
+
     /// All of them, for a test.
     pub fn report(&self) -> Vec<QpReport> {
         self.iter()
@@ -279,8 +299,8 @@ impl Qps {
                 xrc_target: qp.is_xrc_target(),
                 reserved_key: qp.context.reserved_key_enabled(),
                 remote_qpn: qp.context.remote_qpn(),
-                remote_lid: qp.context.remote_lid(),
-                port: qp.context.port(),
+                remote_lid: qp.context.path().remote_lid,
+                port: qp.context.path().port,
                 migration: qp.context.migration(),
             })
             .collect()
@@ -315,7 +335,7 @@ fn transition(opcode: Opcode) -> Option<Transition> {
             &[Init],
             Rtr,
             optpar::PRIMARY_ADDR_PATH | optpar::RRA_MAX | optpar::RNR_TIMEOUT,
-            optpar::CONNECTED | optpar::PKEY_INDEX,
+            optpar::CONNECTED | optpar::PKEY_INDEX | optpar::SCHED_QUEUE,
         ),
         Opcode::RTR2RTS_QP => (
             &[Rtr],
@@ -375,38 +395,49 @@ impl Hca {
         if qpn & !XRC_QPN_BIT >= 1 << LOG_MAX_QPS {
             return Err(Status::BadIndex);
         }
-        if opcode == Opcode::_2RST_QP {
-            self.qps.table.remove(&qpn);
-            return Ok(Output::None);
-        }
-        let mailbox: [u8; MAILBOX_SIZE] = self.mailbox(command)?;
-        let new = Context::new(mailbox.field(CONTEXT));
         match opcode {
-            Opcode::RST2INIT_QP => {
-                if self.qps.get(qpn).is_some() {
-                    return Err(Status::BadQpState);
-                }
-                let qp = Qp::new(qpn, new, State::Init).ok_or(Status::BadParam)?;
-                self.qps.table.insert(qpn, qp);
+            Opcode::RST2INIT_QP => return self.rst2init_qp(qpn, command),
+            Opcode::_2RST_QP | Opcode::_2ERR_QP if self.qps.get(qpn).is_none() => {
+                return self.refuse_command(
+                    Violation::ModifyInReset,
+                    Status::BadQpState,
+                    format_args!("{} of QP {qpn:#x}", opcode.name()),
+                );
+            }
+            Opcode::_2RST_QP => {
+                self.qps.table.remove(&qpn);
                 return Ok(Output::None);
             }
             Opcode::_2ERR_QP => {
-                if self.qps.get(qpn).is_none() {
-                    let qp = Qp::new(qpn, new, State::Rst).ok_or(Status::BadParam)?;
-                    self.qps.table.insert(qpn, qp);
-                }
                 self.enter_error(qpn, now);
                 return Ok(Output::None);
             }
             _ => {}
         }
+        let mailbox: [u8; MAILBOX_SIZE] = self.mailbox(command)?;
+        let new = Context::new(mailbox.field(CONTEXT));
         let transition = transition(opcode).ok_or(Status::BadOp)?;
         let qp = self.qps.get_mut(qpn).ok_or(Status::BadQpState)?;
         if !transition.from.contains(&qp.state) {
             return Err(Status::BadQpState);
         }
+        let connects = opcode == Opcode::INIT2RTR_QP && qp.service.connected();
+        if connects && (new.path_mtu().is_none() || !new.max_message_exists()) {
+            return self.refuse_command(
+                Violation::Mtu,
+                Status::BadParam,
+                format_args!("QP {qpn:#x}: {:#x}", new.mtu_msgmax()),
+            );
+        }
         let before = qp.context.migration();
         let asked = mailbox.get_be32(OPTPAR);
+        let foreign = asked & !(transition.required | transition.optional);
+        if foreign != 0 {
+            self.dma.violations.note(
+                Violation::OptionalParameter,
+                format_args!("{} of QP {qpn:#x}: {foreign:#x}", opcode.name()),
+            );
+        }
         let context = &mut qp.context;
         context.apply(&new, transition.required | asked & transition.optional);
         match opcode {
@@ -432,6 +463,54 @@ impl Hca {
             self.migrate(qpn);
         }
         self.schedule.queue(qpn);
+        Ok(Output::None)
+    }
+
+    /// RST2INIT: the QP becomes the device's.
+    fn rst2init_qp(&mut self, qpn: u32, command: &Command) -> Outcome {
+        if [qpn, qpn ^ XRC_QPN_BIT]
+            .iter()
+            .any(|qpn| self.qps.get(*qpn).is_some())
+        {
+            return Err(Status::BadQpState);
+        }
+        let mailbox: [u8; MAILBOX_SIZE] = self.mailbox(command)?;
+        let context = Context::new(mailbox.field(CONTEXT));
+        let qp = Qp::new(qpn, context).ok_or(Status::BadParam)?;
+        let special = self.qps.is_special(qpn);
+        if qp.index() >> LOG_RESERVED_QPS == 0 && !special {
+            return self.refuse_command(
+                Violation::ReservedQpn,
+                Status::BadResource,
+                format_args!("QP {qpn:#x}"),
+            );
+        }
+        if special != (qp.service == Service::Mlx) {
+            return self.refuse_command(
+                Violation::SpecialService,
+                Status::BadParam,
+                format_args!("QP {qpn:#x} is of service {:?}", qp.service),
+            );
+        }
+        if qp.is_xrc_target() != (qpn & XRC_QPN_BIT != 0) {
+            self.dma.violations.note(
+                Violation::XrcQpnBit,
+                format_args!("QP {qpn:#x} of XRC domain {}", qp.context.xrcd()),
+            );
+        }
+        let cqs = [qp.context.cqn_send(), qp.context.cqn_recv()];
+        let unknown_cq = cqs.into_iter().find(|cqn| !self.cqs.contains(*cqn));
+        let srqn = qp.context.srqn();
+        let unknown_srq = srqn.filter(|srqn| self.srqs.get(*srqn).is_none());
+        if unknown_cq.is_some() || unknown_srq.is_some() {
+            return self.refuse_command(
+                Violation::UnknownObject,
+                Status::BadResState,
+                format_args!("QP {qpn:#x}: CQ {unknown_cq:x?}, SRQ {unknown_srq:x?}"),
+            );
+        }
+        self.dma.check_context(Object::Qp, qp.index())?;
+        self.qps.table.insert(qpn, qp);
         Ok(Output::None)
     }
 
@@ -503,7 +582,7 @@ impl Hca {
             let cqe = Cqe::send_error(qpn, qp.sq.index, Syndrome::WrFlushErr);
             let cqn = qp.context.cqn_send();
             qp.sq.advance();
-            self.complete(cqn, cqe, false);
+            self.complete(qpn, cqn, cqe, false);
         }
     }
 
@@ -517,13 +596,13 @@ impl Hca {
             let cqn = qp.context.cqn_recv();
             let cqe = Cqe::receive_error(qpn, wqe.index, Syndrome::WrFlushErr)
                 .remote(qp.context.remote_qpn(), false);
-            self.complete(cqn, cqe, false);
+            self.complete(qpn, cqn, cqe, false);
         }
         let Some(qp) = self.qps.get_mut(qpn) else {
             return;
         };
         let due = qp.flush_at.is_none_or(|at| at <= now);
-        if due && qp.rq.is_some() && qp.buffer.is_some() {
+        if due && qp.rq.is_some() {
             let again = now.checked_add(FLUSH_POLL).unwrap_or(now);
             qp.flush_at = Some(again);
             self.schedule.queue_at(again, qpn);
@@ -583,11 +662,15 @@ impl Hca {
         false
     }
 
-    /// The request at the head of QP `qpn` is done: the next one may come.
-    pub fn advance_send(&mut self, qpn: u32) {
+    /// The request at the head of QP `qpn` is done: the next one may come, with this sequence number
+    /// if the last one had any.
+    pub fn advance_send(&mut self, qpn: u32, next_psn: Option<u32>) {
         if let Some(qp) = self.qps.get_mut(qpn) {
             qp.stall = None;
             qp.sq.advance();
+            if let Some(psn) = next_psn {
+                qp.context.set_send_psn(psn);
+            }
         }
     }
 }
@@ -650,9 +733,6 @@ mod tests {
         assert_eq!(bench.modify(0x1a, QPN, &mailbox), Err(Status::BadQpState));
         assert_eq!(bench.modify(0x21, QPN, &mailbox), Ok(()));
         assert!(bench.hca.qps.get(QPN).is_none());
-        // From RESET to ERR in one step.
-        assert_eq!(bench.modify(0x1e, QPN, &mailbox), Ok(()));
-        assert_eq!(state(&bench, QPN), State::Err);
     }
 
     #[test]
@@ -672,6 +752,7 @@ mod tests {
         assert!(context.remote_read_enabled());
         assert_eq!(context.rnr_timer(), Duration::from_micros(30));
         // Not in RTS.
+        assert_eq!(bench.violations(), [Violation::OptionalParameter]);
         assert_eq!(context.retry_count(), 1);
         assert_eq!(context.remote_qpn(), PEER);
     }
@@ -768,7 +849,7 @@ mod tests {
         mailbox.set_be32(0, optpar::PM_STATE);
         bench.modify(0x1c, QPN, &mailbox).unwrap();
         assert_eq!(bench.last_event(), Some((0x01, QPN)));
-        assert_eq!(bench.hca.qps.get(QPN).unwrap().context.remote_lid(), 1);
+        assert_eq!(bench.hca.qps.get(QPN).unwrap().context.path().remote_lid, 1);
         bench.post_receive(PEER, 8, key, LOCAL + 64);
         send(&mut bench, key);
         assert_eq!(bench.completion(Bench::SEND_CQN, 1), Some(0));
@@ -813,7 +894,7 @@ mod tests {
             ..QpSetup::new(RC, QPN)
         };
         bench.qp_rts(PEER, &peer);
-        bench.hca.set_port(2, false);
+        bench.hca.set_cable(2, false);
         bench.post_receive(PEER, 8, key, LOCAL + 64);
         send(&mut bench, key);
         assert_eq!(bench.completion(Bench::SEND_CQN, 0), None);
@@ -842,5 +923,79 @@ mod tests {
         bench.modify(0x1c, QPN, &mailbox).unwrap();
         bench.settle();
         assert_eq!(state(&bench, QPN), State::Rts);
+    }
+
+    #[test]
+    fn a_qp_in_reset_is_not_the_devices() {
+        let mut bench = Bench::connected();
+        let mailbox = QpSetup::new(RC, PEER).mailbox(None);
+        // 2ERR and 2RST.
+        for opcode in [0x1e, 0x21] {
+            let refused = bench.modify(opcode, QPN, &mailbox);
+            assert_eq!(refused, Err(Status::BadQpState));
+            assert_eq!(bench.violations(), [Violation::ModifyInReset]);
+        }
+    }
+
+    #[test]
+    fn a_qp_names_queues_that_exist() {
+        let good = QpSetup::new(RC, PEER);
+        let bad = [
+            QpSetup {
+                send_cqn: 0x90,
+                ..good
+            },
+            QpSetup {
+                recv_cqn: 0x90,
+                ..good
+            },
+            QpSetup {
+                srqn: Some(0x90),
+                ..good
+            },
+        ];
+        for setup in bad {
+            let mut bench = Bench::connected();
+            assert_eq!(bench.create_qp(QPN, &setup), Err(Status::BadResState));
+            assert_eq!(bench.violations(), [Violation::UnknownObject]);
+            assert_eq!(bench.create_qp(QPN, &good), Ok(()));
+        }
+    }
+
+    #[test]
+    fn numbers_tell_what_a_qp_is() {
+        const MLX: u32 = 7;
+        const XRC: u32 = 6;
+        let mut bench = Bench::connected();
+        let setup = QpSetup::new(RC, PEER);
+        assert_eq!(bench.create_qp(0x3f, &setup), Err(Status::BadResource));
+        assert_eq!(bench.violations(), [Violation::ReservedQpn]);
+        // CONF_SPECIAL_QP
+        bench.run(0x23, 0x200, 0, &[]).unwrap();
+        let special = QpSetup::new(MLX, 0);
+        assert_eq!(bench.create_qp(0x203, &special), Ok(()));
+        assert_eq!(bench.create_qp(0x204, &special), Err(Status::BadParam));
+        assert_eq!(bench.create_qp(0x202, &setup), Err(Status::BadParam));
+        assert_eq!(bench.violations(), [Violation::SpecialService]);
+        let target = QpSetup {
+            xrcd: 7,
+            ..QpSetup::new(XRC, PEER)
+        };
+        for (qpn, setup) in [(0x210, target), (0x80_0211, setup)] {
+            assert_eq!(bench.create_qp(qpn, &setup), Ok(()));
+            assert_eq!(bench.violations(), [Violation::XrcQpnBit]);
+        }
+        // Both would have the same context.
+        assert_eq!(bench.create_qp(0x211, &setup), Err(Status::BadQpState));
+    }
+
+    #[test]
+    fn more_receives_than_places_are_noticed() {
+        let (mut bench, key) = pair();
+        for _ in 0..5 {
+            bench.post_receive(PEER, 8, key, LOCAL + 64);
+        }
+        send(&mut bench, key);
+        assert_eq!(bench.violations(), [Violation::ReceiveOverrun]);
     }
 }

@@ -45,11 +45,18 @@ const RLKEY: u8 = 1 << 4;
 // struct mlx4_qp_path.
 const PATH_SIZE: usize = 0x2c;
 const PATH_PKEY_INDEX: usize = 0x03;
+const PATH_GRH_MYLMC: usize = 0x05;
 const PATH_RLID: usize = 0x06;
 const PATH_ACKTO: usize = 0x08;
+const PATH_MGID_INDEX: usize = 0x09;
+const PATH_RGID: usize = 0x10;
 const PATH_SCHED_QUEUE: usize = 0x20;
 /// In PATH_SCHED_QUEUE: port 2.
 const SCHED_QUEUE_PORT_2: u8 = 1 << 6;
+/// In PATH_GRH_MYLMC: packets have a GRH.
+const GRH: u8 = 1 << 7;
+/// In PATH_PKEY_INDEX.
+const PKEY_INDEX_MASK: u8 = 0x7f;
 /// In PATH_ACKTO: the timeout; below it, the link type.
 const ACKTO_MASK: u8 = 0xf8;
 
@@ -97,6 +104,32 @@ pub mod optpar {
     pub const CONNECTED: u32 = ALT_ADDR_PATH | RRE | RAE | RWE | Q_KEY | RNR_TIMEOUT | PM_STATE;
 }
 
+/// The way to the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// Our port.
+    pub port: u8,
+    /// The other end's LID.
+    pub remote_lid: u16,
+    /// Where in our port's table the P_Key of the packets is.
+    pub pkey_index: u8,
+    /// With a GRH: where in our port's table our GID is, and the other end's GID.
+    pub grh: Option<(u8, [u8; 16])>,
+}
+
+impl Path {
+    fn parse(path: &[u8; PATH_SIZE]) -> Self {
+        let second = path.get_u8(PATH_SCHED_QUEUE) & SCHED_QUEUE_PORT_2 != 0;
+        let grh = path.get_u8(PATH_GRH_MYLMC) & GRH != 0;
+        Self {
+            port: if second { 2 } else { 1 },
+            remote_lid: path.get_be16(PATH_RLID),
+            pkey_index: path.get_u8(PATH_PKEY_INDEX) & PKEY_INDEX_MASK,
+            grh: grh.then(|| (path.get_u8(PATH_MGID_INDEX), path.field(PATH_RGID))),
+        }
+    }
+}
+
 /// State of a QP (enum mlx4_qp_state).
 #[allow(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::IntoStaticStr)]
@@ -140,6 +173,11 @@ pub enum Service {
 }
 
 impl Service {
+    /// One QP at each end, which know each other.
+    pub fn connected(self) -> bool {
+        matches!(self, Self::Rc | Self::Uc | Self::Xrc)
+    }
+
     /// Requests are acknowledged.
     pub fn reliable(self) -> bool {
         matches!(self, Self::Rc | Self::Xrc)
@@ -240,32 +278,52 @@ impl Context {
         self.0.get_be24(QPC_REMOTE_QPN)
     }
 
-    /// The port at the other end of the primary path.
-    pub fn remote_lid(&self) -> u16 {
-        self.0.get_be16(QPC_PRI_PATH + PATH_RLID)
-    }
-
-    /// The port at the other end of the alternate path.
-    pub fn alternate_remote_lid(&self) -> u16 {
-        self.0.get_be16(QPC_ALT_PATH + PATH_RLID)
-    }
-
-    /// Our port on the primary path.
-    pub fn port(&self) -> u8 {
-        Self::port_of(self.0.get_u8(QPC_PRI_PATH + PATH_SCHED_QUEUE))
-    }
-
-    /// Our port on the alternate path.
-    pub fn alternate_port(&self) -> u8 {
-        Self::port_of(self.0.get_u8(QPC_ALT_PATH + PATH_SCHED_QUEUE))
-    }
-
-    fn port_of(sched_queue: u8) -> u8 {
-        if sched_queue & SCHED_QUEUE_PORT_2 != 0 {
-            2
-        } else {
-            1
+    /// Bytes of data in a packet, if the driver has set a path MTU that exists.
+    pub fn path_mtu(&self) -> Option<u64> {
+        match self.0.get_u8(QPC_MTU_MSGMAX) >> 5 {
+            mtu @ 1..=5 => Some(1 << u32::from(mtu).saturating_add(7)),
+            _ => None,
         }
+    }
+
+    /// The path MTU and the message size, as they are encoded.
+    pub fn mtu_msgmax(&self) -> u8 {
+        self.0.get_u8(QPC_MTU_MSGMAX)
+    }
+
+    /// The message size is one that the device has.
+    pub fn max_message_exists(&self) -> bool {
+        self.0.get_u8(QPC_MTU_MSGMAX) & 0x1f <= LOG_MAX_MESSAGE
+    }
+
+    /// The sequence number of the next packet to send.
+    pub fn send_psn(&self) -> u32 {
+        self.0.get_be32(QPC_NEXT_SEND_PSN) & PSN
+    }
+
+    /// Sets the sequence number of the next packet to send.
+    pub fn set_send_psn(&mut self, psn: u32) {
+        self.overlay32(QPC_NEXT_SEND_PSN, PSN, psn);
+    }
+
+    /// The sequence number of the next packet to receive.
+    pub fn receive_psn(&self) -> u32 {
+        self.0.get_be32(QPC_RNR_NEXTRECVPSN) & PSN
+    }
+
+    /// Sets the sequence number of the next packet to receive.
+    pub fn set_receive_psn(&mut self, psn: u32) {
+        self.overlay32(QPC_RNR_NEXTRECVPSN, PSN, psn);
+    }
+
+    /// The primary path.
+    pub fn path(&self) -> Path {
+        Path::parse(&self.0.field(QPC_PRI_PATH))
+    }
+
+    /// The alternate path.
+    pub fn alternate_path(&self) -> Path {
+        Path::parse(&self.0.field(QPC_ALT_PATH))
     }
 
     /// Service level of the primary path.

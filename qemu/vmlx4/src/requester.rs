@@ -8,12 +8,15 @@ use std::time::Instant;
 use thiserror::Error;
 
 use crate::cq::{Cqe, Syndrome};
-use crate::fabric::{Atomic, Body, DatagramHeader, Nak, Packet, Reply};
+use crate::eq::EventType;
+use crate::fabric::{previous_psn, Atomic, Body, DatagramHeader, Nak, Packet, Reply, Response};
 use crate::hca::Hca;
 use crate::memory::DmaError;
 use crate::mpt::{Access, KeyError};
 use crate::qp::Qp;
 use crate::qpc::{Migration, Service, State};
+use crate::responder::Drop;
+use crate::violation::Violation;
 use crate::wqe::{Request, Segment, SendWqe};
 
 /// Bytes of an atomic's operand and answer.
@@ -63,7 +66,15 @@ impl Hca {
             return None;
         }
         let qp = self.qps.get_mut(qpn)?;
+        if std::mem::take(&mut qp.overrun) && qp.state != State::Err {
+            self.event(EventType::WqCatasError, qpn);
+            self.enter_error(qpn, now);
+            return None;
+        }
+        let qp = self.qps.get_mut(qpn)?;
         match qp.state {
+            // A target has no requester.
+            _ if qp.is_xrc_target() && qp.state != State::Err => return None,
             State::Rts => {}
             State::SqDraining if qp.stall.is_some() => {}
             State::Err => {
@@ -84,7 +95,7 @@ impl Hca {
             Err(error) => {
                 // The queue itself cannot be read: there is no WQE to complete.
                 log::warn!("QP {qpn:#x}: {error}");
-                self.event(crate::eq::EventType::WqCatasError, qpn);
+                self.event(EventType::WqCatasError, qpn);
                 self.enter_error(qpn, now);
                 return None;
             }
@@ -106,6 +117,12 @@ impl Hca {
                 bytes: 0,
             });
         };
+        if wqe.inline_across_line {
+            self.dma.violations.note(
+                Violation::InlineAcrossLine,
+                format_args!("QP {qpn:#x}, WQE {:#x}", qp.sq.index),
+            );
+        }
         let bytes = match wqe.request {
             Request::CompareSwap { .. } | Request::FetchAdd { .. } => ATOMIC_SIZE,
             _ => wqe.length(),
@@ -138,6 +155,7 @@ impl Hca {
                 request: Request::Nop,
                 datagram: None,
                 segments: Vec::new(),
+                inline_across_line: false,
             }),
             packet: None,
             error: None,
@@ -187,18 +205,29 @@ impl Hca {
                 operation: Atomic::FetchAdd(add),
             },
         };
+        let path = qp.context.path();
         let port = match &wqe.datagram {
             Some(datagram) => datagram.port,
-            None => qp.context.port(),
+            None => path.port,
         };
         let slid = self.port(port).ok_or(LocalError::Operation)?.lid;
+        let pkey = self.pkey(port, path.pkey_index).unwrap_or(0);
+        let psn = qp.context.send_psn();
+        let mtu = qp.context.path_mtu().ok_or(LocalError::Operation)?;
+        if wqe.datagram.is_some() && length > mtu {
+            return Err(LocalError::Length(length));
+        }
         Ok(Some(match &wqe.datagram {
             Some(datagram) => Packet {
                 slid,
                 dlid: datagram.dlid,
                 service_level: datagram.service_level,
                 service: qp.service,
+                pkey,
+                gids: None,
                 dqpn: datagram.dqpn,
+                psn,
+                mtu,
                 srqn: 0,
                 migration_request: false,
                 solicited: wqe.control.solicited,
@@ -216,10 +245,16 @@ impl Hca {
             },
             None => Packet {
                 slid,
-                dlid: qp.context.remote_lid(),
+                dlid: path.remote_lid,
                 service_level: qp.context.service_level(),
                 service: qp.service,
+                pkey,
+                gids: path
+                    .grh
+                    .map(|(index, remote)| (self.gid(port, index).unwrap_or([0; 16]), remote)),
                 dqpn: qp.context.remote_qpn(),
+                psn,
+                mtu,
                 srqn: wqe.control.srqn,
                 migration_request: qp.context.migration() == Migration::Migrated,
                 solicited: wqe.control.solicited,
@@ -295,6 +330,31 @@ impl Hca {
         Ok(rest.is_empty())
     }
 
+    /// What a response says to the request of QP `qpn` that waits for one.
+    pub fn take_response(&mut self, qpn: u32, packet: &Packet, response: Response) -> Reply {
+        let ours = self.qps.get(qpn).is_some_and(|qp| {
+            let path = qp.context.path();
+            response.dqpn == qpn
+                && self.on_path(&path, response.slid, response.dlid)
+                && self.pkey_matches(&path, response.pkey)
+        });
+        let awaited = match response.reply {
+            Reply::Ack { .. } => previous_psn(packet.next_psn()),
+            _ => packet.psn,
+        };
+        if !ours || response.psn != awaited {
+            self.counters.count_drop(Drop::Response);
+            return Reply::Silence;
+        }
+        // Data come in packets of the responder's size.
+        let cut_alike =
+            response.mtu == packet.mtu || packet.length() <= response.mtu.min(packet.mtu);
+        match response.reply {
+            Reply::Ack { .. } if !cut_alike => Reply::Bad,
+            reply => reply,
+        }
+    }
+
     /// Completes `transfer` by its `reply`. Says whether the queue goes on.
     pub fn finish_transfer(
         &mut self,
@@ -352,6 +412,10 @@ impl Hca {
                 }
                 false
             }
+            Reply::Bad => {
+                self.fail(qpn, Syndrome::BadRespErr, now);
+                false
+            }
             Reply::Nak(nak) => {
                 let syndrome = match nak {
                     Nak::InvalidRequest => Syndrome::RemoteInvalReqErr,
@@ -370,12 +434,12 @@ impl Hca {
         };
         let cqn = qp.context.cqn_send();
         let index = qp.sq.index;
-        self.advance_send(qpn);
+        self.advance_send(qpn, transfer.packet.as_ref().map(Packet::next_psn));
         if let Some(wqe) = &transfer.wqe {
             if wqe.control.signaled {
                 let bytes = u32::try_from(transfer.bytes).unwrap_or(u32::MAX);
                 let cqe = Cqe::send(qpn, index, wqe.control.opcode, bytes);
-                self.complete(cqn, cqe, false);
+                self.complete(qpn, cqn, cqe, false);
             }
         }
         self.check_drained(qpn);
@@ -390,8 +454,8 @@ impl Hca {
         let connected = qp.service.reliable();
         let cqe = Cqe::send_error(qpn, qp.sq.index, syndrome);
         let cqn = qp.context.cqn_send();
-        self.advance_send(qpn);
-        self.complete(cqn, cqe, false);
+        self.advance_send(qpn, None);
+        self.complete(qpn, cqn, cqe, false);
         if connected {
             self.enter_error(qpn, now);
         } else {

@@ -8,21 +8,53 @@
 
 use std::time::Instant;
 
+use serde::Serialize;
 use thiserror::Error;
 
 use crate::bytes::Fields;
 use crate::cq::{Cqe, RecvOpcode, Syndrome};
 use crate::eq::EventType;
-use crate::fabric::{Body, DatagramHeader, Nak, Packet, Reply};
+use crate::fabric::{
+    previous_psn, psn_is_before, Body, DatagramHeader, Nak, Packet, Reply, Response, LID_MULTICAST,
+};
 use crate::hca::Hca;
 use crate::memory::DmaError;
 use crate::mpt::{Access, KeyError, Region};
-use crate::qpc::{Context, Migration, Service, State};
+use crate::qpc::{Context, Migration, Path, Service, State};
 use crate::srq::RecvWqe;
+use crate::violation::Violation;
 use crate::wqe::parse_scatter;
 
 /// Space before every received datagram for its GRH.
 const GRH_SIZE: usize = 40;
+
+/// Why a packet is dropped without a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Drop {
+    /// There is no such QP.
+    Qp,
+    /// The QP has another transport service.
+    Service,
+    /// The QP does not receive in its state.
+    State,
+    /// A request to an XRC initiator, which has no responder.
+    Initiator,
+    /// It does not come from the other end of the QP's path, or not to ours.
+    Path,
+    /// Its P_Key is not the QP's.
+    PKey,
+    /// Its Q_Key is not the QP's.
+    QKey,
+    /// Its sequence number is not the next one, and it repeats nothing that can be answered again.
+    Sequence,
+    /// A datagram, or a message over an unreliable connection, found no receive.
+    NoReceive,
+    /// A message over an unreliable connection was refused.
+    Refused,
+    /// An answer that no request waits for.
+    Response,
+}
 
 /// Why a request is not executed.
 #[derive(Debug, Error)]
@@ -60,41 +92,175 @@ struct Target {
 
 impl Hca {
     /// Executes a packet that arrived at one of our ports.
-    pub fn respond(&mut self, packet: &Packet, now: Instant) -> Reply {
+    pub fn respond(&mut self, packet: &Packet, now: Instant) -> Option<Response> {
         if self.faults.is_dead() {
-            return Reply::Silence;
+            return None;
         }
         let qpn = packet.dqpn;
-        let Some(qp) = self.qps.get(qpn) else {
-            return Reply::Silence;
-        };
-        if qp.service != packet.service || !qp.can_receive() {
-            return Reply::Silence;
+        if !self.admits(qpn, packet) {
+            return None;
         }
         if let Some(header) = &packet.datagram {
-            if header.qkey == qp.context.qkey() {
-                self.receive_datagram(qpn, packet, header);
-            }
-            return Reply::Silence;
-        }
-        if !self.check_path(qpn, packet) {
-            return Reply::Silence;
+            self.receive_datagram(qpn, packet, header);
+            return None;
         }
         self.establish(qpn);
-        let reply = match self.target(qpn, packet).and_then(|target| {
-            self.execute_packet(&target, packet)
-                .map(|data| (target, data))
-        }) {
-            Ok((target, data)) => Reply::Ack {
-                data,
-                rearmed: target.context.migration() != Migration::Migrated,
-            },
-            Err(refusal) => self.refuse(qpn, &refusal, now),
-        };
-        if packet.service.reliable() {
-            reply
+        let qp = self.qps.get(qpn)?;
+        if !qp.service.reliable() {
+            // Sequence numbers tell that something was lost; each first packet begins anew.
+            self.execute_unreliable(packet, now);
+            return None;
+        }
+        let expected = qp.context.receive_psn();
+        let (psn, reply) = if packet.psn == expected {
+            match self.execute_request(packet) {
+                Ok(data) => {
+                    self.expect(packet, &data);
+                    (previous_psn(packet.next_psn()), self.acknowledge(qpn, data))
+                }
+                Err(refusal) => (packet.psn, self.refuse(qpn, &refusal, now)),
+            }
         } else {
-            Reply::Silence
+            let repeated = psn_is_before(packet.psn, expected);
+            let Some(data) = repeated.then(|| self.repeat(packet)).flatten() else {
+                self.counters.count_drop(Drop::Sequence);
+                return None;
+            };
+            // What was received last is acknowledged, however old the request.
+            (previous_psn(expected), self.acknowledge(qpn, data))
+        };
+        self.address(qpn, psn, reply)
+    }
+
+    /// Whether a packet gets as far as QP `qpn`. Counts it otherwise.
+    fn admits(&mut self, qpn: u32, packet: &Packet) -> bool {
+        match self.admit(qpn, packet) {
+            Ok(()) => true,
+            Err(reason) => {
+                log::debug!("packet for QP {qpn:#x} dropped: {reason:?}");
+                self.counters.count_drop(reason);
+                false
+            }
+        }
+    }
+
+    fn admit(&mut self, qpn: u32, packet: &Packet) -> Result<(), Drop> {
+        let qp = self.qps.get(qpn).ok_or(Drop::Qp)?;
+        if qp.service != packet.service {
+            return Err(Drop::Service);
+        }
+        if !qp.can_receive() {
+            return Err(Drop::State);
+        }
+        if qp.service == Service::Xrc && !qp.is_xrc_target() {
+            return Err(Drop::Initiator);
+        }
+        let path = match &packet.datagram {
+            Some(header) if header.qkey != qp.context.qkey() => return Err(Drop::QKey),
+            Some(_) => {
+                let path = qp.context.path();
+                let lid = self.port(path.port).map(|port| port.lid);
+                let here = lid == Some(packet.dlid) || packet.dlid >= LID_MULTICAST;
+                here.then_some(path).ok_or(Drop::Path)?
+            }
+            None => self.check_path(packet)?,
+        };
+        if !self.pkey_matches(&path, packet.pkey) {
+            return Err(Drop::PKey);
+        }
+        Ok(())
+    }
+
+    /// Whether both are members of a partition, and at least one a full one.
+    pub fn pkey_matches(&self, path: &Path, pkey: u16) -> bool {
+        const FULL: u16 = 1 << 15;
+        let ours = self.pkey(path.port, path.pkey_index).unwrap_or(0);
+        pkey & !FULL != 0 && pkey & !FULL == ours & !FULL && (pkey | ours) & FULL != 0
+    }
+
+    /// Whether a packet from `slid` to `dlid` came over `path`.
+    pub fn on_path(&self, path: &Path, slid: u16, dlid: u16) -> bool {
+        path.remote_lid == slid && self.port(path.port).is_some_and(|port| port.lid == dlid)
+    }
+
+    /// Whether a GRH, if there is one, names both ends of `path`.
+    fn gids_match(&self, path: &Path, packet: &Packet) -> bool {
+        match (path.grh, packet.gids) {
+            (None, None) => true,
+            (Some((index, remote)), Some((source, destination))) => {
+                source == remote && self.gid(path.port, index) == Some(destination)
+            }
+            (ours, _) => {
+                self.dma.violations.note(
+                    Violation::GrhMismatch,
+                    format_args!("QP {:#x} with GRH: {}", packet.dqpn, ours.is_some()),
+                );
+                true
+            }
+        }
+    }
+
+    /// Remembers what a repeated request will want, and waits for the next one.
+    fn expect(&mut self, packet: &Packet, data: &[u8]) {
+        if let Some(qp) = self.qps.get_mut(packet.dqpn) {
+            qp.context.set_receive_psn(packet.next_psn());
+            if matches!(packet.body, Body::Atomic { .. }) {
+                qp.last_atomic = Some((packet.psn, data.to_vec()));
+            }
+        }
+    }
+
+    /// Answers a request that was executed before: a READ is executed again.
+    fn repeat(&mut self, packet: &Packet) -> Option<Vec<u8>> {
+        match &packet.body {
+            Body::Send { .. } | Body::Write { .. } => Some(Vec::new()),
+            Body::Read { .. } => self.execute_request(packet).ok(),
+            Body::Atomic { .. } => {
+                let (psn, data) = self.qps.get(packet.dqpn)?.last_atomic.as_ref()?;
+                (*psn == packet.psn).then(|| data.clone())
+            }
+        }
+    }
+
+    fn acknowledge(&self, qpn: u32, data: Vec<u8>) -> Reply {
+        let migration = self.qps.get(qpn).map(|qp| qp.context.migration());
+        Reply::Ack {
+            data,
+            rearmed: migration != Some(Migration::Migrated),
+        }
+    }
+
+    /// Sends a reply of QP `qpn` to the other end of its connection.
+    fn address(&self, qpn: u32, psn: u32, reply: Reply) -> Option<Response> {
+        let context = &self.qps.get(qpn)?.context;
+        let path = context.path();
+        Some(Response {
+            slid: self.port(path.port)?.lid,
+            dlid: path.remote_lid,
+            pkey: self.pkey(path.port, path.pkey_index).unwrap_or(0),
+            dqpn: context.remote_qpn(),
+            psn,
+            mtu: context.path_mtu()?,
+            reply,
+        })
+    }
+
+    fn execute_request(&mut self, packet: &Packet) -> Result<Vec<u8>, Refusal> {
+        let target = self.target(packet)?;
+        self.execute_packet(&target, packet)
+    }
+
+    /// A message over an unreliable connection: what does not fit is dropped.
+    fn execute_unreliable(&mut self, packet: &Packet, now: Instant) {
+        let executed = self.execute_request(packet);
+        self.expect(packet, &[]);
+        match executed {
+            Ok(_) => {}
+            Err(Refusal::NotReady) => self.counters.count_drop(Drop::NoReceive),
+            Err(Refusal::Invalid | Refusal::Access(_)) => self.counters.count_drop(Drop::Refused),
+            Err(refusal) => {
+                self.refuse(packet.dqpn, &refusal, now);
+            }
         }
     }
 
@@ -107,31 +273,38 @@ impl Hca {
         }
     }
 
-    /// Path migration at the responder: the sender has moved, so do we, if we are ready to.
-    fn check_path(&mut self, qpn: u32, packet: &Packet) -> bool {
-        let Some(qp) = self.qps.get(qpn) else {
-            return false;
+    /// The path that a packet came over, if it is the QP's. If the sender has moved to the alternate
+    /// one, so do we, if we are ready to.
+    fn check_path(&mut self, packet: &Packet) -> Result<Path, Drop> {
+        let qp = self.qps.get(packet.dqpn).ok_or(Drop::Qp)?;
+        let (path, alternate) = (qp.context.path(), qp.context.alternate_path());
+        let came_over = |path: &Path| {
+            self.on_path(path, packet.slid, packet.dlid) && self.gids_match(path, packet)
         };
-        let context = &qp.context;
-        match (context.migration(), packet.migration_request) {
-            (Migration::Rearm, false) => self.peer_rearmed(qpn),
+        match (qp.context.migration(), packet.migration_request) {
             (Migration::Armed, true) => {
-                let ours = self.port(context.alternate_port()).map(|port| port.lid);
-                let fits =
-                    ours == Some(packet.dlid) && context.alternate_remote_lid() == packet.slid;
-                if !fits {
-                    self.event(EventType::PathMigFailed, qpn);
-                    return false;
+                if !came_over(&alternate) {
+                    self.event(EventType::PathMigFailed, packet.dqpn);
+                    return Err(Drop::Path);
                 }
-                self.migrate(qpn);
+                self.migrate(packet.dqpn);
+                Ok(alternate)
             }
-            _ => {}
+            (migration, _) => {
+                if !came_over(&path) {
+                    return Err(Drop::Path);
+                }
+                if migration == Migration::Rearm && !packet.migration_request {
+                    self.peer_rearmed(packet.dqpn);
+                }
+                Ok(path)
+            }
         }
-        true
     }
 
     /// What the packet is for: for XRC that is an SRQ of the target's domain.
-    fn target(&self, qpn: u32, packet: &Packet) -> Result<Target, Refusal> {
+    fn target(&self, packet: &Packet) -> Result<Target, Refusal> {
+        let qpn = packet.dqpn;
         let qp = self.qps.get(qpn).ok_or(Refusal::Invalid)?;
         let context = qp.context.clone();
         if qp.service != Service::Xrc {
@@ -145,7 +318,7 @@ impl Hca {
             });
         }
         let srq = self.srqs.get(packet.srqn).ok_or(Refusal::Invalid)?;
-        if !qp.is_xrc_target() || srq.xrcd() != context.xrcd() {
+        if srq.xrcd() != context.xrcd() {
             return Err(Refusal::Invalid);
         }
         Ok(Target {
@@ -160,6 +333,14 @@ impl Hca {
 
     fn execute_packet(&mut self, target: &Target, packet: &Packet) -> Result<Vec<u8>, Refusal> {
         let context = &target.context;
+        let mtu = context.path_mtu().ok_or(Refusal::Invalid)?;
+        // The answer to a READ is cut by our MTU, everything else by the sender's.
+        let cut_alike = packet.mtu == mtu || packet.length() <= packet.mtu.min(mtu);
+        if !cut_alike && !matches!(packet.body, Body::Read { .. })
+            || packet.length() > context.max_message()
+        {
+            return Err(Refusal::Invalid);
+        }
         match &packet.body {
             Body::Send { payload, immediate } => {
                 let wqe = self.take_receive(target)?;
@@ -213,7 +394,7 @@ impl Hca {
                 rkey,
                 length,
             } => {
-                if !context.remote_read_enabled() || *length > context.max_message() {
+                if !context.remote_read_enabled() {
                     return Err(Refusal::Invalid);
                 }
                 let bytes = usize::try_from(*length).map_err(|_| Refusal::Invalid)?;
@@ -266,7 +447,10 @@ impl Hca {
             Some(srqn) => {
                 let srq = self.srqs.get_mut(srqn).ok_or(Refusal::Invalid)?;
                 let taken = srq.take(&self.dma);
-                self.check_srq_limit(srqn);
+                match &taken {
+                    Ok(_) => self.check_srq_limit(srqn),
+                    Err(_) => self.event(EventType::SrqCatasError, srqn),
+                }
                 taken
             }
             None => match self.qps.get_mut(target.qpn) {
@@ -310,7 +494,7 @@ impl Hca {
         let cqe = cqe
             .remote(target.remote, false)
             .source(packet.slid, packet.service_level);
-        self.complete(target.cqn, cqe, packet.solicited);
+        self.complete(target.qpn, target.cqn, cqe, packet.solicited);
     }
 
     /// Answers a request that was not executed, and breaks the QP where it must.
@@ -343,10 +527,7 @@ impl Hca {
             return;
         };
         for qpn in self.mcgs.members(&dgid) {
-            let takes = self.qps.get(qpn).is_some_and(|qp| {
-                qp.service == Service::Ud && qp.can_receive() && qp.context.qkey() == header.qkey
-            });
-            if takes {
+            if self.admits(qpn, packet) {
                 self.receive_datagram(qpn, packet, header);
             }
         }
@@ -368,7 +549,7 @@ impl Hca {
             context: qp.context.clone(),
         };
         let Ok(wqe) = self.take_receive(&target) else {
-            self.counters.dropped = self.counters.dropped.saturating_add(1);
+            self.counters.count_drop(Drop::NoReceive);
             return;
         };
         let mut message = grh(header, payload.len()).to_vec();
@@ -388,7 +569,7 @@ impl Hca {
         let cqe = cqe
             .remote(header.sqpn, header.dgid.is_some())
             .source(packet.slid, packet.service_level);
-        self.complete(target.cqn, cqe, packet.solicited);
+        self.complete(qpn, target.cqn, cqe, packet.solicited);
     }
 }
 
@@ -415,6 +596,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::command::Status;
     use crate::testing::{Bench, QpSetup};
 
     const XRC: u32 = 6;
@@ -442,6 +624,11 @@ mod tests {
     }
 
     fn xrc() -> Xrc {
+        xrc_with(|setup| setup)
+    }
+
+    /// The same with a target that is set up in another way.
+    fn xrc_with(spoil: impl FnOnce(QpSetup) -> QpSetup) -> Xrc {
         let mut bench = Bench::connected();
         bench.cq(SRQ_CQN, 4);
         let (lkey, local) = bench.region_of(INITIATOR_PD, 0x10, LOCAL, 0x1000, ALL);
@@ -455,7 +642,7 @@ mod tests {
             path: (2, 1),
             ..QpSetup::new(XRC, INITIATOR)
         };
-        bench.qp_rtr(TARGET, &target);
+        bench.qp_rtr(TARGET, &spoil(target));
         let initiator = QpSetup {
             pd: INITIATOR_PD,
             ..QpSetup::new(XRC, TARGET)
@@ -659,5 +846,324 @@ mod tests {
         assert_eq!(bench.completion(Bench::RECV_CQN, 1), None);
         let arrived = bench.hca.dma.memory.block::<8>(page + 0x128).unwrap();
         assert_eq!(&arrived, b"datagram");
+    }
+
+    /// An RC pair, the second of which the test sets up its own way; with a receive, and a key for
+    /// both ends.
+    fn pair_with(
+        first: impl FnOnce(QpSetup) -> QpSetup,
+        second: impl FnOnce(QpSetup) -> QpSetup,
+    ) -> (Bench, u32) {
+        let mut bench = Bench::connected();
+        bench.qp_rts(0x40, &first(QpSetup::new(RC, 0x41)));
+        let back = QpSetup {
+            path: (2, 1),
+            alternate: (1, 2),
+            ..QpSetup::new(RC, 0x40)
+        };
+        bench.qp_rts(0x41, &second(back));
+        let (key, _) = bench.region(0x10, LOCAL, 0x4000, ALL);
+        bench.post_receive(0x41, 0x2000, key, LOCAL + 0x2000);
+        (bench, key)
+    }
+
+    fn as_it_is(setup: QpSetup) -> QpSetup {
+        setup
+    }
+
+    /// Sends `length` bytes, and waits until all retries are over: how it ended.
+    fn send_from_first(bench: &mut Bench, key: u32, length: u32) -> Option<u8> {
+        bench.post_send(0x40, Bench::wqe(0x0a, 0, None, (length, key, LOCAL)));
+        bench.settle();
+        for _ in 0..3 {
+            bench.wait(Duration::from_millis(10));
+        }
+        bench.completion(Bench::SEND_CQN, 0)
+    }
+
+    fn drops(bench: &Bench, reason: Drop) -> u64 {
+        bench.hca.counters.drops.get(&reason).copied().unwrap_or(0)
+    }
+
+    const RETRIES_EXCEEDED: Option<u8> = Some(0x15);
+    /// The first, one retry, and a last look when the time is over.
+    const TRIES: u64 = 3;
+
+    #[test]
+    fn both_ends_must_know_each_others_lid() {
+        let (mut bench, key) = pair_with(as_it_is, as_it_is);
+        assert_eq!(send_from_first(&mut bench, key, 8), Some(0));
+        // The responder expects another sender; it is at another port; the packet goes elsewhere.
+        for path in [(2, 0xbeef), (1, 1)] {
+            let (mut bench, key) = pair_with(as_it_is, |setup| QpSetup { path, ..setup });
+            assert_eq!(send_from_first(&mut bench, key, 8), RETRIES_EXCEEDED);
+            assert_eq!(drops(&bench, Drop::Path), TRIES);
+            assert_eq!(bench.completion(Bench::RECV_CQN, 0), None);
+        }
+        let path = (1, 0xbeef);
+        let (mut bench, key) = pair_with(|setup| QpSetup { path, ..setup }, as_it_is);
+        assert_eq!(send_from_first(&mut bench, key, 8), RETRIES_EXCEEDED);
+    }
+
+    #[test]
+    fn an_answer_goes_to_the_qp_that_the_responder_knows() {
+        let other = |setup| QpSetup {
+            remote_qpn: 0x42,
+            ..setup
+        };
+        let (mut bench, key) = pair_with(as_it_is, other);
+        assert_eq!(send_from_first(&mut bench, key, 8), RETRIES_EXCEEDED);
+        // The request itself arrived, once.
+        assert_eq!(bench.completion(Bench::RECV_CQN, 0), Some(0));
+        assert_eq!(bench.completion(Bench::RECV_CQN, 1), None);
+        assert_eq!(drops(&bench, Drop::Response), TRIES);
+    }
+
+    #[test]
+    fn both_ends_must_begin_with_the_same_sequence_number() {
+        let first = |setup| QpSetup {
+            send_psn: 0xff_ffff,
+            ..setup
+        };
+        let second = |receive_psn| {
+            move |setup| QpSetup {
+                receive_psn,
+                ..setup
+            }
+        };
+        let (mut bench, key) = pair_with(first, second(0xff_ffff));
+        assert_eq!(send_from_first(&mut bench, key, 8), Some(0));
+        // What comes too early is dropped.
+        let (mut bench, key) = pair_with(first, second(0xff_fffe));
+        assert_eq!(send_from_first(&mut bench, key, 8), RETRIES_EXCEEDED);
+        assert_eq!(drops(&bench, Drop::Sequence), TRIES);
+        assert_eq!(bench.completion(Bench::RECV_CQN, 0), None);
+        // What seems to be a repetition is acknowledged, but as another request's.
+        let (mut bench, key) = pair_with(first, second(5));
+        assert_eq!(send_from_first(&mut bench, key, 8), RETRIES_EXCEEDED);
+        assert_eq!(drops(&bench, Drop::Response), TRIES);
+        assert_eq!(bench.completion(Bench::RECV_CQN, 0), None);
+    }
+
+    #[test]
+    fn sequence_numbers_advance_by_packets() {
+        let small = |setup| QpSetup { mtu: 1, ..setup };
+        let (mut bench, key) = pair_with(small, small);
+        // Five packets of 256 bytes, a READ of three, an empty message of one.
+        assert_eq!(send_from_first(&mut bench, key, 1025), Some(0));
+        let wqe = Bench::wqe(0x10, 0, Some((LOCAL, key)), (768, key, LOCAL + 0x1000));
+        bench.post_send(0x40, wqe);
+        bench.settle();
+        let wqe = Bench::wqe(0x08, 0, Some((LOCAL, key)), (1 << 31, key, LOCAL));
+        bench.post_send(0x40, wqe);
+        bench.settle();
+        assert_eq!(bench.completion(Bench::SEND_CQN, 2), Some(0));
+        let psn = |qpn| bench.hca.qps.get(qpn).unwrap().context.clone();
+        assert_eq!(psn(0x40).send_psn(), 9);
+        assert_eq!(psn(0x41).receive_psn(), 9);
+        assert_eq!(psn(0x40).receive_psn(), 0);
+    }
+
+    #[test]
+    fn a_request_that_comes_twice_is_executed_once() {
+        let (mut bench, key) = pair_with(as_it_is, as_it_is);
+        let page = bench.region(0x11, 0x9_0000, 0x1000, ALL);
+        bench
+            .hca
+            .dma
+            .memory
+            .write(page.1, &5u64.to_ne_bytes())
+            .unwrap();
+        let repeat = |bench: &mut Bench, wqe: Vec<u8>, index: u64| {
+            let before = bench.hca.qps.get(0x40).unwrap().context.send_psn();
+            bench.post_send(0x40, wqe);
+            bench.settle();
+            assert_eq!(bench.completion(Bench::SEND_CQN, index), Some(0));
+            // Its answer was lost: the sender asks again.
+            let qp = bench.hca.qps.get_mut(0x40).unwrap();
+            qp.context.set_send_psn(before);
+        };
+        repeat(&mut bench, Bench::wqe(0x0a, 0, None, (8, key, LOCAL)), 0);
+        repeat(&mut bench, Bench::wqe(0x0a, 0, None, (8, key, LOCAL)), 1);
+        assert_eq!(bench.completion(Bench::RECV_CQN, 0), Some(0));
+        assert_eq!(bench.completion(Bench::RECV_CQN, 1), None);
+        bench.hca.qps.get_mut(0x40).unwrap().context.set_send_psn(1);
+        for index in [2, 3] {
+            let mut wqe = Bench::wqe(0x12, 0, Some((0x9_0000, page.0)), (8, key, LOCAL));
+            wqe.splice(32..32, [0; 16]);
+            wqe.set_be64(32, 2);
+            wqe[7] += 1;
+            repeat(&mut bench, wqe, index);
+        }
+        // Added once, and the same answer twice.
+        let memory = &bench.hca.dma.memory;
+        assert_eq!(memory.block::<8>(page.1).unwrap(), 7u64.to_ne_bytes());
+    }
+
+    #[test]
+    fn both_ends_must_be_in_the_partition() {
+        let index = |pkey_index| {
+            move |setup| QpSetup {
+                pkey_index,
+                ..setup
+            }
+        };
+        // The tables have the same keys in another order.
+        let (mut bench, key) = pair_with(index(1), index(2));
+        assert_eq!(send_from_first(&mut bench, key, 8), Some(0));
+        for (first, second) in [(1, 1), (0, 1), (1, 0), (5, 0), (0, 5), (5, 5)] {
+            let (mut bench, key) = pair_with(index(first), index(second));
+            assert_eq!(send_from_first(&mut bench, key, 8), RETRIES_EXCEEDED);
+            assert_eq!(drops(&bench, Drop::PKey), TRIES);
+        }
+    }
+
+    #[test]
+    fn both_ends_must_cut_messages_alike() {
+        let mtu = |mtu| move |setup| QpSetup { mtu, ..setup };
+        for (first, second) in [(1, 5), (5, 1)] {
+            let (mut bench, key) = pair_with(mtu(first), mtu(second));
+            // What fits the smaller packet goes.
+            assert_eq!(send_from_first(&mut bench, key, 256), Some(0));
+            let (mut bench, key) = pair_with(mtu(first), mtu(second));
+            assert_eq!(send_from_first(&mut bench, key, 257), Some(0x12));
+            assert_eq!(bench.last_event(), Some((0x10, 0x41)));
+            // A READ is cut by the responder, and the requester sees that.
+            let (mut bench, key) = pair_with(mtu(first), mtu(second));
+            let wqe = Bench::wqe(0x10, 0, Some((LOCAL, key)), (257, key, LOCAL));
+            bench.post_send(0x40, wqe);
+            bench.settle();
+            assert_eq!(bench.completion(Bench::SEND_CQN, 0), Some(0x10));
+        }
+    }
+
+    #[test]
+    fn an_mtu_that_does_not_exist_is_refused() {
+        for mtu in [0, 6, 7] {
+            let mut bench = Bench::connected();
+            let setup = QpSetup {
+                mtu,
+                ..QpSetup::new(RC, 0x41)
+            };
+            bench.qp_init(0x40, &setup);
+            let mailbox = setup.mailbox(None);
+            assert_eq!(bench.modify(0x1a, 0x40, &mailbox), Err(Status::BadParam));
+            assert_eq!(bench.violations(), [Violation::Mtu]);
+        }
+    }
+
+    #[test]
+    fn a_grh_names_both_ends() {
+        let gid = |bench: &Bench, port| bench.hca.port_gid(port);
+        let bench = Bench::new();
+        let (one, two) = (Some(gid(&bench, 1)), Some(gid(&bench, 2)));
+        let grh = |remote_gid| {
+            move |setup| QpSetup {
+                remote_gid,
+                ..setup
+            }
+        };
+        let (mut bench, key) = pair_with(grh(two), grh(one));
+        assert_eq!(send_from_first(&mut bench, key, 8), Some(0));
+        let (mut bench, key) = pair_with(grh(two), grh(two));
+        assert_eq!(send_from_first(&mut bench, key, 8), RETRIES_EXCEEDED);
+        let (mut bench, key) = pair_with(grh(one), grh(one));
+        assert_eq!(send_from_first(&mut bench, key, 8), RETRIES_EXCEEDED);
+        // Nobody knows what a card does where only one end has a GRH.
+        for (first, second) in [(two, None), (None, one)] {
+            let (mut bench, key) = pair_with(grh(first), grh(second));
+            assert_eq!(send_from_first(&mut bench, key, 8), Some(0));
+            assert_eq!(bench.violations(), [Violation::GrhMismatch]);
+        }
+    }
+
+    #[test]
+    fn a_target_looks_at_all_of_its_address() {
+        type Spoil = fn(QpSetup) -> QpSetup;
+        let spoils: [Spoil; 4] = [
+            |setup| QpSetup {
+                remote_qpn: 0x20a,
+                ..setup
+            },
+            |setup| QpSetup {
+                path: (2, 0xbeef),
+                ..setup
+            },
+            |setup| QpSetup {
+                receive_psn: 77,
+                ..setup
+            },
+            |setup| QpSetup {
+                pkey_index: 5,
+                ..setup
+            },
+        ];
+        for spoil in spoils {
+            let mut xrc = xrc_with(spoil);
+            xrc.send(0x0a, SRQN, None, 5);
+            for _ in 0..3 {
+                xrc.bench.wait(Duration::from_millis(10));
+            }
+            assert_eq!(xrc.sent(), RETRIES_EXCEEDED);
+        }
+    }
+
+    #[test]
+    fn a_request_to_an_initiator_is_dropped() {
+        let mut xrc = xrc();
+        let back = QpSetup {
+            path: (2, 1),
+            ..QpSetup::new(XRC, INITIATOR)
+        };
+        xrc.bench.qp_rts(0x20a, &back);
+        let setup = QpSetup {
+            path: (1, 2),
+            ..QpSetup::new(XRC, 0x20a)
+        };
+        xrc.bench.qp_rts(0x20b, &setup);
+        let wqe = Bench::wqe(0x0a, SRQN, None, (8, xrc.rkey, REMOTE));
+        xrc.bench.post_send(0x20b, wqe);
+        xrc.bench.settle();
+        assert_eq!(drops(&xrc.bench, Drop::Initiator), 1);
+        assert_eq!(xrc.bench.hca.qps.get(0x20a).unwrap().state, State::Rts);
+        assert!(xrc.bench.event_types().is_empty());
+    }
+
+    #[test]
+    fn an_unreliable_connection_drops_what_it_cannot_execute() {
+        const UC: u32 = 1;
+        let mut bench = Bench::connected();
+        bench.pair(UC, 0x40, 0x41);
+        let (key, page) = bench.region(0x10, LOCAL, 0x1000, ALL);
+        let write = |bench: &mut Bench, rkey| {
+            let wqe = Bench::wqe(0x08, 0, Some((LOCAL + 64, rkey)), (4, key, LOCAL));
+            bench.post_send(0x40, wqe);
+            bench.settle();
+        };
+        bench.hca.dma.memory.write(page, b"data").unwrap();
+        write(&mut bench, key ^ 1);
+        assert_eq!(drops(&bench, Drop::Refused), 1);
+        let send = Bench::wqe(0x0a, 0, None, (4, key, LOCAL));
+        bench.post_send(0x40, send);
+        bench.settle();
+        assert_eq!(drops(&bench, Drop::NoReceive), 1);
+        assert!(bench.event_types().is_empty());
+        // The QP goes on as if nothing had been.
+        write(&mut bench, key);
+        assert_eq!(bench.completion(Bench::SEND_CQN, 2), Some(0));
+        let arrived = bench.hca.dma.memory.block::<4>(page + 64).unwrap();
+        assert_eq!(&arrived, b"data");
+        assert_eq!(bench.hca.qps.get(0x41).unwrap().state, State::Rts);
+    }
+
+    #[test]
+    fn an_srq_that_cannot_be_read_breaks() {
+        let mut xrc = xrc();
+        let base = xrc.bench.srq_mtt(SRQN);
+        xrc.bench.hca.dma.memory.write(base, &[0; 8]).unwrap();
+        xrc.send(0x0a, SRQN, None, 5);
+        assert_eq!(xrc.sent(), Some(0x14));
+        // Established, the SRQ, the target, and its last WQE.
+        assert_eq!(xrc.bench.event_types(), [0x02, 0x12, 0x05, 0x13]);
     }
 }

@@ -155,7 +155,7 @@ impl ServerBackend for Backend {
             match region {
                 VFIO_PCI_BAR0_REGION_INDEX => hca.write_registers(offset, data, now),
                 VFIO_PCI_BAR2_REGION_INDEX => hca.write_doorbell(offset, data),
-                VFIO_PCI_CONFIG_REGION_INDEX => hca.config.write(offset, data),
+                VFIO_PCI_CONFIG_REGION_INDEX => hca.write_config(offset, data),
                 _ => {}
             }
         })

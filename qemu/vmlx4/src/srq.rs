@@ -10,8 +10,9 @@ use crate::bytes::Fields;
 use crate::command::{Command, Outcome, Output, Status};
 use crate::eq::EventType;
 use crate::hca::Hca;
-use crate::icm::{Buffer, Dma};
+use crate::icm::{Buffer, Dma, Object};
 use crate::memory::DmaError;
+use crate::violation::Violation;
 
 // struct mlx4_srq_context.
 const SRQC_SIZE: usize = 0x30;
@@ -92,10 +93,22 @@ impl Srq {
         self.context.get_be24(SRQC_PD)
     }
 
+    /// Where the completions of an XRC SRQ go; another one has no CQ.
+    pub fn xrc_cqn(&self) -> Option<u32> {
+        (self.xrcd() != 0).then(|| self.cqn())
+    }
+
     /// WQEs posted and not yet taken.
     pub fn available(&self, dma: &Dma) -> Result<u16, DmaError> {
         let posted = u32::from_be_bytes(dma.memory.block(self.doorbell)?) as u16;
-        Ok(posted.wrapping_sub(self.taken))
+        let available = posted.wrapping_sub(self.taken);
+        if available > self.mask {
+            dma.violations.note(
+                Violation::ReceiveOverrun,
+                format_args!("SRQ of {} WQEs: {available} posted", self.mask),
+            );
+        }
+        Ok(available)
     }
 
     /// Takes the WQE at the head, if there is one.
@@ -153,6 +166,16 @@ impl Srqs {
         self.queues.get(&srqn)
     }
 
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Srq)> {
+        self.queues.iter().map(|(srqn, srq)| (*srqn, srq))
+    }
+
+    /// The numbers of the queues.
+    pub fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
+        self.queues.keys().copied()
+    }
+
     /// SRQ `srqn`, to take from.
     pub fn get_mut(&mut self, srqn: u32) -> Option<&mut Srq> {
         self.queues.get_mut(&srqn)
@@ -170,17 +193,30 @@ impl Hca {
             return Err(Status::BadResState);
         }
         let srq = Srq::new(self.mailbox(command)?).ok_or(Status::BadParam)?;
+        if let Some(cqn) = srq.xrc_cqn().filter(|cqn| !self.cqs.contains(*cqn)) {
+            return self.refuse_command(
+                Violation::UnknownObject,
+                Status::BadResState,
+                format_args!("CQ {cqn:#x} of SRQ {srqn:#x}"),
+            );
+        }
+        self.dma.check_context(Object::Srq, srqn)?;
         self.srqs.queues.insert(srqn, srq);
         Ok(Output::None)
     }
 
     /// HW2SW_SRQ. With an output mailbox it returns the context.
     pub fn hw2sw_srq(&mut self, command: &Command) -> Outcome {
-        let srq = self
-            .srqs
-            .queues
-            .remove(&command.in_modifier)
-            .ok_or(Status::BadIndex)?;
+        let srqn = command.in_modifier;
+        let user = self.qps.iter().find(|qp| qp.context.srqn() == Some(srqn));
+        if let Some(qp) = user {
+            return self.refuse_command(
+                Violation::ObjectInUse,
+                Status::ResourceBusy,
+                format_args!("HW2SW_SRQ of {srqn:#x}, which QP {:#x} uses", qp.qpn),
+            );
+        }
+        let srq = self.srqs.queues.remove(&srqn).ok_or(Status::BadIndex)?;
         Ok(match command.opmod {
             0 if command.out_param != 0 => Output::Mailbox(srq.context.to_vec()),
             _ => Output::None,
@@ -229,7 +265,7 @@ mod tests {
 
     #[test]
     fn wqes_come_in_the_order_they_are_linked() {
-        let mut bench = Bench::new();
+        let mut bench = Bench::connected();
         bench.srq(SRQN, 2, 7, 0x81);
         let hca = &mut bench.hca;
         let srq = hca.srqs.get_mut(SRQN).unwrap();
@@ -249,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_wild_next_index_stays_inside_the_queue() {
-        let mut bench = Bench::new();
+        let mut bench = Bench::connected();
         bench.srq(SRQN, 2, 7, 0x81);
         bench.link_srq(SRQN, &[0, 0xfffe]);
         bench.post_srq(SRQN, 2);
@@ -261,8 +297,7 @@ mod tests {
 
     #[test]
     fn the_limit_is_told_once() {
-        let mut bench = Bench::new();
-        bench.eq(1, 4);
+        let mut bench = Bench::connected();
         bench.srq(SRQN, 2, 7, 0x81);
         bench.post_srq(SRQN, 3);
         bench.arm_srq(SRQN, 3);
@@ -276,5 +311,25 @@ mod tests {
         // Arming above what is there tells at once.
         bench.arm_srq(SRQN, 3);
         assert_eq!(bench.events(), 2);
+    }
+
+    #[test]
+    fn an_xrc_queue_names_a_cq_that_exists() {
+        let mut bench = Bench::connected();
+        let refused = bench.create_srq(SRQN, 2, 7, 0x90);
+        assert_eq!(refused, Err(Status::BadResState));
+        assert_eq!(bench.violations(), [Violation::UnknownObject]);
+        // Another one has none.
+        assert_eq!(bench.create_srq(SRQN, 2, 0, 0), Ok(()));
+    }
+
+    #[test]
+    fn more_receives_than_places_are_noticed() {
+        let mut bench = Bench::connected();
+        bench.srq(SRQN, 2, 7, 0x81);
+        bench.post_srq(SRQN, 4);
+        let hca = &mut bench.hca;
+        hca.srqs.get_mut(SRQN).unwrap().take(&hca.dma).unwrap();
+        assert_eq!(bench.violations(), [Violation::ReceiveOverrun]);
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! A bench for unit tests: one adapter on plain memory, with buffers laid out as a driver would.
+//! A bench for unit tests: one adapter on plain memory, brought up and used as a driver would. A
+//! test that ends with violations it has not asked for fails.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -17,17 +18,32 @@ use crate::cq::CQE_SIZE;
 use crate::eq::EQE_SIZE;
 use crate::fabric::Fabric;
 use crate::hca::Hca;
-use crate::icm::{Buffer, Layout};
-use crate::memory::{DmaError, GuestMemory};
+use crate::icm::Buffer;
+use crate::memory::DmaError;
+use crate::violation::Violation;
 
 const RAM: u64 = 0x10_0000;
 const RAM_SIZE: usize = 8 << 20;
 pub const INBOX: u64 = RAM;
 pub const OUTBOX: u64 = RAM + 0x1000;
-/// ICM: MTTs, then dMPTs.
-const ICM_SIZE: u64 = 0x10_0000;
+/// A MiB of ICM: MTTs, then dMPTs.
 pub const ICM_GUEST: u64 = RAM + 0x10_0000;
 const DMPT_BASE: u64 = 0x8_0000;
+/// Where contexts would be: 4 GiB of ICM for those of objects, and as much for control MPTs. The
+/// model never looks inside.
+const CONTEXTS: u64 = 1 << 32;
+const CMPT_BASE: u64 = 2 << 32;
+/// Its parts, by the offset of their base in the INIT_HCA mailbox.
+const CONTEXT_TABLES: [(usize, u64); 7] = [
+    (0x30, CONTEXTS),
+    (0x48, CONTEXTS + 0x1000_0000),
+    (0x50, CONTEXTS + 0x2000_0000),
+    (0x60, CONTEXTS + 0x3000_0000),
+    (0x70, CONTEXTS + 0x4000_0000),
+    (0x80, CONTEXTS + 0x5000_0000),
+    // Sixteen entries for each QP.
+    (0x90, CONTEXTS + 0x6000_0000 + 4),
+];
 /// Everything else.
 pub const HEAP: u64 = RAM + 0x30_0000;
 
@@ -59,6 +75,12 @@ pub struct QpSetup {
     pub rnr_retries: u32,
     pub rnr_timer: u32,
     pub migration: u32,
+    pub mtu: u8,
+    pub pkey_index: u8,
+    pub send_psn: u32,
+    pub receive_psn: u32,
+    /// The other's GID, when there is a GRH.
+    pub remote_gid: Option<[u8; 16]>,
 }
 
 impl QpSetup {
@@ -81,6 +103,11 @@ impl QpSetup {
             rnr_retries: 1,
             rnr_timer: 12,
             migration: 3,
+            mtu: 5,
+            pkey_index: 0,
+            send_psn: 0,
+            receive_psn: 0,
+            remote_gid: None,
         }
     }
 
@@ -91,7 +118,7 @@ impl QpSetup {
         let port = |port: u8| 0x83 | (port - 1) << 6;
         context.set_be32(0x00, self.service << 16 | self.migration << 11);
         context.set_be32(0x04, self.pd);
-        context.set_u8(0x08, 5 << 5 | 20);
+        context.set_u8(0x08, self.mtu << 5 | 20);
         context.set_u8(0x09, 2 << 3 | 3);
         context.set_u8(0x0a, 2 << 3 | 3);
         context.set_be32(0x0c, Bench::UAR);
@@ -100,11 +127,17 @@ impl QpSetup {
             context.set_be16(at + 0x06, theirs);
             context.set_u8(at + 0x08, self.timeout << 3);
             context.set_u8(at + 0x20, port(ours));
+            context.set_u8(at + 0x03, self.pkey_index);
+            if let Some(gid) = self.remote_gid {
+                context.set_u8(at + 0x05, 0x80);
+                context.set_field(at + 0x10, &gid);
+            }
         }
         context.set_be32(0x70, self.retries << 16 | self.rnr_retries << 13);
         context.set_be32(0x7c, self.send_cqn);
         context.set_be32(0x90, self.access);
-        context.set_be32(0x94, self.rnr_timer << 24);
+        context.set_be32(0x94, self.rnr_timer << 24 | self.receive_psn);
+        context.set_be32(0x78, self.send_psn);
         context.set_be32(0x98, self.xrcd);
         context.set_be32(0x9c, self.recv_cqn);
         context.set_be32(0xa8, Bench::QKEY);
@@ -137,15 +170,11 @@ impl Bench {
     pub const SEND_CQN: u32 = 0x81;
     pub const RECV_CQN: u32 = 0x82;
 
-    pub fn new() -> Self {
+    /// A device that the driver has enabled, but not talked to.
+    pub fn reset() -> Self {
         let mut hca = Hca::new(0);
-        hca.dma.memory = GuestMemory::with_ram(RAM, RAM_SIZE);
-        hca.dma.icm.map(0, ICM_GUEST, ICM_SIZE).unwrap();
-        hca.dma.icm.layout = Some(Layout {
-            dmpt_base: DMPT_BASE,
-            log_mpts: 19,
-            mtt_base: 0,
-        });
+        hca.dma.memory.add_ram(RAM, RAM_SIZE, true);
+        hca.write_config(4, &[0x06, 0x04]);
         Self {
             hca,
             heap: HEAP,
@@ -156,6 +185,57 @@ impl Bench {
             qps: BTreeMap::new(),
             now: Instant::now(),
         }
+    }
+
+    /// A device with its HCA and both ports initialised.
+    pub fn new() -> Self {
+        let mut bench = Self::reset();
+        bench.run(0x004, 0, 0, &[]).unwrap();
+        bench.lend(0xfff, &[(0, HEAP, 4)]).unwrap();
+        bench.run(0xff6, 0, 0, &[]).unwrap();
+        bench.run(0xffd, 0, 0, &[]).unwrap();
+        bench.lend(0xffc, &[(0, HEAP, 5)]).unwrap();
+        let icm = [
+            (0, ICM_GUEST, 8),
+            (CONTEXTS, HEAP, 20),
+            (CMPT_BASE, HEAP, 20),
+        ];
+        bench.lend(0xffa, &icm).unwrap();
+        bench.run(0x007, 0, 0, &Self::init_hca()).unwrap();
+        for port in [1, 2] {
+            bench.run(0x009, port, 0, &[]).unwrap();
+        }
+        bench.hca.counters = Default::default();
+        bench.hca.events.raised.clear();
+        bench
+    }
+
+    /// The mailbox of INIT_HCA.
+    pub fn init_hca() -> [u8; 0x200] {
+        let mut mailbox = [0; 0x200];
+        for (at, base) in CONTEXT_TABLES {
+            mailbox.set_be64(at, base);
+        }
+        mailbox.set_be64(0xf0, DMPT_BASE);
+        mailbox.set_u8(0xfb, 19);
+        mailbox.set_be64(0x108, CMPT_BASE);
+        mailbox
+    }
+
+    /// MAP_FA, MAP_ICM_AUX or MAP_ICM of chunks: ICM address, guest address, log2 of pages.
+    pub fn lend(&mut self, opcode: u16, chunks: &[(u64, u64, u64)]) -> Result<(), Status> {
+        let mut mailbox = vec![0; chunks.len() * 16];
+        for (entry, (icm, guest, log_pages)) in mailbox.chunks_exact_mut(16).zip(chunks) {
+            entry.set_be64(0, *icm);
+            entry.set_be64(8, guest | log_pages);
+        }
+        self.run(opcode, chunks.len() as u32, 0, &mailbox)
+            .map(|_| ())
+    }
+
+    /// The violations so far, which the test has meant to cause.
+    pub fn violations(&self) -> Vec<Violation> {
+        self.hca.dma.violations.take()
     }
 
     /// Fresh pages of guest RAM.
@@ -203,7 +283,7 @@ impl Bench {
         self.run_immediate(opcode, modifier, opmod, mailbox, INBOX)
     }
 
-    fn run_immediate(
+    pub fn run_immediate(
         &mut self,
         opcode: u16,
         modifier: u32,
@@ -341,6 +421,12 @@ impl Bench {
         self.hca.dma.memory.write(doorbell, &index).unwrap();
     }
 
+    /// Rings the doorbell of an EQ: its consumer index, and whether to interrupt.
+    pub fn ring_eq(&mut self, eqn: u32, value: u32) {
+        let at = u64::from(eqn / 4) << 12 | 0x800 | u64::from(eqn % 4) << 3;
+        self.hca.write_doorbell(at, &value.to_be_bytes());
+    }
+
     pub fn arm_cq(&mut self, cqn: u32, command: u32, index: u32) {
         let page = u64::from(Self::UAR) << 12;
         let mut doorbell = [0; 8];
@@ -351,6 +437,18 @@ impl Bench {
 
     /// An SRQ of WQEs with three scatter entries.
     pub fn srq(&mut self, srqn: u32, log_wqes: u8, xrcd: u16, cqn: u32) {
+        self.create_srq(srqn, log_wqes, xrcd, cqn).unwrap();
+        let order: Vec<u16> = (0..1 << log_wqes).collect();
+        self.link_srq(srqn, &order);
+    }
+
+    pub fn create_srq(
+        &mut self,
+        srqn: u32,
+        log_wqes: u8,
+        xrcd: u16,
+        cqn: u32,
+    ) -> Result<(), Status> {
         let (mtt, _) = self.buffer(1);
         let doorbell = self.pages(1);
         let mut context = [0; 0x30];
@@ -361,11 +459,15 @@ impl Bench {
         context.set_be32(0x14, mtt as u32);
         context.set_be32(0x18, Self::PD);
         context.set_be64(0x28, doorbell);
-        self.run(0x35, srqn, 0, &context).unwrap();
-        self.srqs
-            .insert(srqn, (Buffer::new(mtt, 12).unwrap(), doorbell));
-        let order: Vec<u16> = (0..1 << log_wqes).collect();
-        self.link_srq(srqn, &order);
+        let buffer = Buffer::new(mtt, 12).unwrap();
+        self.run(0x35, srqn, 0, &context)?;
+        self.srqs.insert(srqn, (buffer, doorbell));
+        Ok(())
+    }
+
+    /// Where the first MTT of an SRQ's buffer is.
+    pub fn srq_mtt(&self, srqn: u32) -> u64 {
+        ICM_GUEST + self.srqs[&srqn].0.mtt()
     }
 
     /// Chains the WQEs in this order.
@@ -457,6 +559,10 @@ impl Bench {
 
     /// A QP in INIT, as `mlx4_ib` leaves it: every send WQE belongs to software.
     pub fn qp_init(&mut self, qpn: u32, setup: &QpSetup) {
+        self.create_qp(qpn, setup).unwrap();
+    }
+
+    pub fn create_qp(&mut self, qpn: u32, setup: &QpSetup) -> Result<(), Status> {
         let (mtt, _) = self.buffer(1);
         let doorbell = self.pages(1);
         let buffer = Buffer::new(mtt, 12).unwrap();
@@ -472,7 +578,7 @@ impl Bench {
         }
         self.qps.insert(qpn, memory);
         let mailbox = setup.mailbox(Some((mtt, doorbell)));
-        self.modify(0x19, qpn, &mailbox).unwrap();
+        self.modify(0x19, qpn, &mailbox)
     }
 
     pub fn qp_rtr(&mut self, qpn: u32, setup: &QpSetup) {
@@ -589,6 +695,14 @@ impl Bench {
             0xcc => None,
             opcode if opcode & 0x1f == 0x1e => Some(cqe[27]),
             _ => Some(0),
+        }
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert_eq!(self.violations(), []);
         }
     }
 }

@@ -5,13 +5,17 @@
 //! A page of BAR 2 is a process's, or the kernel's; a doorbell counts only on the page that its QP
 //! or CQ was created with, so that one process cannot ring another's.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use crate::bytes::Fields;
 use crate::firmware::CATAS_BASE;
 use crate::hca::Hca;
 use crate::hcr::{HCR_BASE, HCR_SIZE};
+use crate::icm::Object;
 use crate::pci::MSIX_PBA;
+use crate::qp::XRC_QPN_BIT;
+use crate::violation::Violation;
 
 /// log2 of the size of a doorbell page.
 const UAR_PAGE_SHIFT: u32 = 12;
@@ -32,11 +36,31 @@ const RESET_VALUE: u32 = 1;
 /// What the doorbells remember.
 #[derive(Default)]
 pub struct Uar {
+    /// What a reset took while it was in use: its users ring it for a while, for nothing.
+    orphans: BTreeSet<(Object, u32)>,
     /// The first half of a CQ doorbell, and its page.
     cq_high: Option<(u32, u32)>,
 }
 
+impl Uar {
+    /// A reset takes these objects.
+    pub fn reset(&mut self, objects: impl Iterator<Item = (Object, u32)>) {
+        self.cq_high = None;
+        self.orphans.extend(objects);
+    }
+}
+
 impl Hca {
+    /// A doorbell of an object that does not exist.
+    fn unknown_doorbell(&self, object: Object, number: u32) {
+        if !self.uar.orphans.contains(&(object, number)) {
+            self.dma.violations.note(
+                Violation::UnknownDoorbell,
+                format_args!("{object:?} {number:#x}"),
+            );
+        }
+    }
+
     /// A read of BAR 0.
     pub fn read_registers(&self, offset: u64, data: &mut [u8]) {
         data.fill(0);
@@ -97,7 +121,7 @@ impl Hca {
                     let eqn = u64::from(page)
                         .saturating_mul(EQS_PER_PAGE)
                         .saturating_add(slot);
-                    self.events.doorbell(eqn as u32, data.get_be32(0));
+                    self.eq_doorbell(eqn as u32, data.get_be32(0));
                 }
             }
             _ => log::debug!("UAR page {page}: {} bytes at {within:#x}", data.len()),
@@ -105,18 +129,113 @@ impl Hca {
     }
 
     fn send_doorbell(&mut self, page: u32, qpn: u32) {
-        match self.qps.get_mut(qpn) {
-            Some(qp) if qp.context.uar_page() == page => {
+        let (violation, ours) = match self.qps.get_mut(qpn) {
+            None => return self.unknown_doorbell(Object::Qp, qpn & !XRC_QPN_BIT),
+            Some(qp) if qp.context.uar_page() != page => {
+                (Violation::ForeignPage, qp.context.uar_page())
+            }
+            Some(qp) if qp.is_xrc_target() => (Violation::TargetRung, page),
+            Some(qp) => {
                 qp.rung = true;
                 self.schedule.queue(qpn);
+                return;
             }
-            Some(_) => log::debug!("QP {qpn:#x} rung from UAR page {page}, which is not its own"),
-            None => log::debug!("doorbell for QP {qpn:#x}, which does not exist"),
-        }
+        };
+        self.dma.violations.note(
+            violation,
+            format_args!("QP {qpn:#x} of UAR page {ours} rung from {page}"),
+        );
     }
 
     fn cq_doorbell(&mut self, page: u32, first: u32, index: u32) {
+        let cqn = first & 0xff_ffff;
+        if !self.cqs.contains(cqn) {
+            return self.unknown_doorbell(Object::Cq, cqn);
+        }
         self.cqs
             .doorbell(&self.dma, &mut self.events, page, first, index);
+    }
+
+    fn eq_doorbell(&mut self, eqn: u32, value: u32) {
+        if !self.events.contains(eqn) {
+            return self.unknown_doorbell(Object::Eq, eqn);
+        }
+        self.events.doorbell(&self.dma, eqn, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::DmaError;
+    use crate::testing::{Bench, QpSetup};
+
+    const QPN: u32 = 0x40;
+    const TARGET: u32 = 0x80_0041;
+
+    fn ring(bench: &mut Bench, page: u32, qpn: u32) {
+        let at = u64::from(page) << UAR_PAGE_SHIFT | SEND_DOORBELL;
+        bench.hca.write_doorbell(at, &(qpn << 8).to_be_bytes());
+    }
+
+    #[test]
+    fn a_doorbell_belongs_to_an_object_and_its_page() {
+        let mut bench = Bench::connected();
+        bench.pair(0, QPN, QPN + 2);
+        ring(&mut bench, Bench::UAR, QPN);
+        assert_eq!(bench.violations(), []);
+        ring(&mut bench, Bench::UAR + 1, QPN);
+        assert_eq!(bench.violations(), [Violation::ForeignPage]);
+        ring(&mut bench, Bench::UAR, QPN + 9);
+        assert_eq!(bench.violations(), [Violation::UnknownDoorbell]);
+        bench.hca.cq_doorbell(Bench::UAR, 2 << 24 | 0x99, 0);
+        assert_eq!(bench.violations(), [Violation::UnknownDoorbell]);
+        bench.ring_eq(9, 0);
+        assert_eq!(bench.violations(), [Violation::UnknownDoorbell]);
+    }
+
+    #[test]
+    fn users_of_what_a_reset_took_may_not_know_it_yet() {
+        let mut bench = Bench::connected();
+        bench.pair(0, QPN, QPN + 2);
+        bench.hca.reset();
+        bench.hca.reset();
+        ring(&mut bench, Bench::UAR, QPN);
+        bench
+            .hca
+            .cq_doorbell(Bench::UAR, 2 << 24 | Bench::SEND_CQN, 0);
+        bench.ring_eq(1, 0);
+        assert_eq!(bench.violations(), []);
+        ring(&mut bench, Bench::UAR, QPN + 1);
+        assert_eq!(bench.violations(), [Violation::UnknownDoorbell]);
+    }
+
+    #[test]
+    fn a_target_is_not_rung() {
+        let mut bench = Bench::connected();
+        let target = QpSetup {
+            xrcd: 7,
+            ..QpSetup::new(6, QPN)
+        };
+        bench.qp_rts(TARGET, &target);
+        ring(&mut bench, Bench::UAR, TARGET);
+        assert_eq!(bench.violations(), [Violation::TargetRung]);
+    }
+
+    #[test]
+    fn a_reset_takes_what_the_driver_enabled() {
+        let mut bench = Bench::connected();
+        bench
+            .hca
+            .write_registers(RESET, &RESET_VALUE.to_be_bytes(), bench.now);
+        assert!(!bench.hca.config.bus_master());
+        assert_eq!(
+            bench.hca.dma.memory.write(0, &[0]),
+            Err(DmaError::BusMaster)
+        );
+        assert_eq!(bench.violations(), [Violation::NoBusMaster]);
+        bench.hca.write_config(4, &[0x06]);
+        assert_eq!(bench.run(0x004, 0, 0, &[]), Ok(None));
+        assert!(!bench.hca.port(1).unwrap().is_up());
     }
 }

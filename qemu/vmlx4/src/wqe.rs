@@ -19,6 +19,8 @@ const DATA_SIZE: usize = 0x10;
 /// MLX4_INLINE_SEG: data follows in the WQE itself.
 const INLINE_SEG: u32 = 1 << 31;
 const INLINE_HEADER: usize = 4;
+/// MLX4_INLINE_ALIGN: what an inline segment must not cross.
+const INLINE_LINE: usize = 64;
 /// MLX4_INVALID_LKEY ends a scatter list.
 const INVALID_LKEY: u32 = 0x100;
 
@@ -183,6 +185,8 @@ pub struct SendWqe {
     pub datagram: Option<Datagram>,
     /// Local data.
     pub segments: Vec<Segment>,
+    /// An inline segment crosses a 64-byte line.
+    pub inline_across_line: bool,
 }
 
 impl SendWqe {
@@ -236,11 +240,13 @@ impl SendWqe {
             }
             _ => return None,
         };
+        let (segments, inline_across_line) = parse_segments(wqe, at)?;
         Some(Self {
             control,
             request,
             datagram: address,
-            segments: parse_segments(wqe.get(at..)?)?,
+            segments,
+            inline_across_line,
         })
     }
 
@@ -281,14 +287,20 @@ fn memory(bytes: &[u8]) -> Segment {
     }
 }
 
-/// Parses the gather list of a send WQE.
-fn parse_segments(mut rest: &[u8]) -> Option<Vec<Segment>> {
+/// Parses the gather list of a send WQE, which begins `at`. Says also whether it crosses a line.
+fn parse_segments(wqe: &[u8], mut at: usize) -> Option<(Vec<Segment>, bool)> {
     let mut segments = Vec::new();
-    while rest.len() >= DATA_SIZE {
+    let mut across_line = false;
+    loop {
+        let rest = wqe.get(at..).unwrap_or_default();
+        if rest.len() < DATA_SIZE {
+            return Some((segments, across_line));
+        }
         let count = rest.get_be32(0);
         let used = if count & INLINE_SEG != 0 && count != INLINE_SEG {
             let end = INLINE_HEADER.checked_add((count & !INLINE_SEG) as usize)?;
             segments.push(Segment::Inline(rest.get(INLINE_HEADER..end)?.to_vec()));
+            across_line |= (at % INLINE_LINE).checked_add(end)? > INLINE_LINE;
             end.checked_next_multiple_of(DATA_SIZE)?
         } else {
             if count != INLINE_SEG && count != 0 {
@@ -296,9 +308,8 @@ fn parse_segments(mut rest: &[u8]) -> Option<Vec<Segment>> {
             }
             DATA_SIZE
         };
-        rest = rest.get(used..).unwrap_or_default();
+        at = at.checked_add(used)?;
     }
-    Some(segments)
 }
 
 /// Parses the scatter list of a receive WQE, up to its terminator.
@@ -350,6 +361,17 @@ mod tests {
             parsed.segments[1],
             Segment::Inline(b"fourteen bytes".to_vec())
         );
+        assert!(!parsed.inline_across_line);
+    }
+
+    #[test]
+    fn an_inline_segment_ends_with_its_line() {
+        let (control, mut wqe) = wqe(opcode::SEND, 8);
+        for (length, across_line) in [(44, false), (45, true)] {
+            wqe.set_be32(16, INLINE_SEG | length);
+            let parsed = SendWqe::parse(control, &wqe, false).unwrap();
+            assert_eq!(parsed.inline_across_line, across_line);
+        }
     }
 
     #[test]

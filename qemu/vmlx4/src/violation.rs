@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! What a driver or a library did that no adapter would put up with, by name.
+//!
+//! Where it is known how an adapter answers, the model answers so as well; where it is not, counting
+//! is all it does. A test that ends with an empty list has used the adapter as it wants to be used.
+//! The counts live as long as the process: neither a reset of the device nor of the counters clears
+//! them.
+
+use std::collections::btree_map::{BTreeMap, Entry};
+use std::fmt::Arguments;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+
+/// Kinds of violations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::IntoStaticStr)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum Violation {
+    /// A command before or after its time, such as RST2INIT before INIT_HCA. Refused.
+    CommandOrder,
+    /// A context names a CQ, an SRQ or an EQ that does not exist. Refused.
+    UnknownObject,
+    /// A command takes away what other objects use. Refused.
+    ObjectInUse,
+    /// No ICM is mapped where the device keeps an object's context. Refused.
+    ContextWithoutIcm,
+    /// UNMAP_ICM takes the context of an object that exists.
+    IcmInUse,
+    /// The device has to reach memory, but bus mastering is off. It does not.
+    NoBusMaster,
+    /// An ordinary QP has a number that is reserved for firmware or for special QPs. Refused.
+    ReservedQpn,
+    /// A QP other than QP0 and QP1 has the service of management QPs, or they have another. Refused.
+    SpecialService,
+    /// The number of an XRC target lacks bit 23, or another one has it.
+    XrcQpnBit,
+    /// 2ERR or 2RST of a QP in RESET. Refused.
+    ModifyInReset,
+    /// A transition comes with optional parameters that it does not have. They are ignored.
+    OptionalParameter,
+    /// A path MTU or a message size that does not exist. Refused.
+    Mtu,
+    /// INIT_PORT of a port that has been initialised. Refused.
+    PortOrder,
+    /// A doorbell from a page other than its object's. Ignored.
+    ForeignPage,
+    /// A doorbell of an object that does not exist, nor did before a reset. Ignored.
+    UnknownDoorbell,
+    /// A send doorbell of an XRC target, which sends nothing. Ignored.
+    TargetRung,
+    /// The consumer of a CQ or an EQ is ahead of its producer.
+    ConsumerAhead,
+    /// More receives were posted than the queue has places for.
+    ReceiveOverrun,
+    /// An EQ has no place for an event, which is lost.
+    EqOverrun,
+    /// An inline data segment crosses a 64-byte line.
+    InlineAcrossLine,
+    /// One end of a connection uses a GRH and the other does not.
+    GrhMismatch,
+}
+
+/// Those of one kind.
+#[derive(Clone, Debug, Serialize)]
+pub struct Seen {
+    /// How many.
+    pub count: u64,
+    /// What the first was about.
+    pub first: String,
+}
+
+/// All that were seen. Clones share the list.
+#[derive(Clone, Debug, Default)]
+pub struct Violations(Arc<Mutex<BTreeMap<Violation, Seen>>>);
+
+impl Violations {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Violation, Seen>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts one.
+    pub fn note(&self, violation: Violation, details: Arguments<'_>) {
+        log::info!("violation {}: {details}", <&str>::from(violation));
+        match self.lock().entry(violation) {
+            Entry::Occupied(mut seen) => {
+                let count = &mut seen.get_mut().count;
+                *count = count.saturating_add(1);
+            }
+            Entry::Vacant(place) => {
+                place.insert(Seen {
+                    count: 1,
+                    first: details.to_string(),
+                });
+            }
+        }
+    }
+
+    /// All of them, by kind.
+    pub fn list(&self) -> BTreeMap<Violation, Seen> {
+        self.lock().clone()
+    }
+
+    /// Forgets them, for a test that has caused them.
+    #[cfg(test)]
+    pub fn take(&self) -> Vec<Violation> {
+        std::mem::take(&mut *self.lock()).into_keys().collect()
+    }
+}
