@@ -15,7 +15,7 @@ use serde_json::{json, Value};
 
 use crate::command::{parse_opcode, Status};
 use crate::eq::EventType;
-use crate::fault::CommandFailure;
+use crate::fault::{CommandFailure, Wire};
 use crate::hca::Hca;
 use crate::server::Model;
 
@@ -96,11 +96,13 @@ pub enum Operation {
         /// Plugged.
         up: bool,
     },
+    /// Messages that leave the adapter are lost, repeated or late.
+    Wire(Wire),
     /// The device is pulled from its slot: all ones on every read.
     Remove,
     /// And put back, reset.
     Restore,
-    /// Failures and latencies end.
+    /// Failures, latencies and what happens on the wire end.
     Clear,
 }
 
@@ -174,6 +176,7 @@ impl Operation {
                     return Err(format!("no port {port}"));
                 }
             }
+            Self::Wire(wire) => hca.faults.wire = wire,
             Self::Remove => hca.faults.set_removed(true),
             Self::Restore => {
                 hca.faults.set_removed(false);

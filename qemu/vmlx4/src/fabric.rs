@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The subnet: adapters and what travels between their ports. It loses nothing while cables are in.
+//! The subnet: adapters and what travels between their ports. While cables are in, it loses, repeats
+//! and delays what a test asks it to ([`crate::fault::Wire`]), and nothing else.
 //!
 //! A message travels as a whole, but counts as the packets it would be: sequence numbers advance by
 //! them, and both ends must agree on their size.
@@ -10,6 +11,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::fault::Fate;
 use crate::hca::{Hca, Port};
 use crate::qpc::Service;
 use crate::responder::Drop;
@@ -22,6 +24,7 @@ pub const LID_MULTICAST: u16 = 0xc000;
 const BURST: usize = 16;
 
 /// A request on the wire: the packets of one message.
+#[derive(Clone)]
 pub struct Packet {
     /// The port it left by.
     pub slid: u16,
@@ -94,6 +97,7 @@ pub struct DatagramHeader {
 }
 
 /// The request and its payload.
+#[derive(Clone)]
 pub enum Body {
     /// Into the receive queue.
     Send {
@@ -211,6 +215,8 @@ pub enum Nak {
 pub struct Fabric {
     /// Its adapters.
     pub hcas: Vec<Hca>,
+    /// Messages that will be late.
+    late: Vec<Packet>,
 }
 
 impl Fabric {
@@ -218,6 +224,7 @@ impl Fabric {
     pub fn new(count: usize) -> Self {
         Self {
             hcas: (0..count).map(Hca::new).collect(),
+            late: Vec::new(),
         }
     }
 
@@ -236,23 +243,55 @@ impl Fabric {
 
     /// Carries a packet of QP `qpn` of adapter `index` to its port, and the answer back.
     pub fn deliver(&mut self, index: usize, qpn: u32, packet: &Packet, now: Instant) -> Reply {
-        if self.at(packet.slid).is_none() {
-            return Reply::Silence;
+        let late = std::mem::take(&mut self.late);
+        let response = match self.fate(index) {
+            Fate::Arrives => self.carry(packet, now),
+            Fate::Lost => None,
+            Fate::Repeated => {
+                let response = self.carry(packet, now);
+                self.carry(packet, now);
+                response
+            }
+            Fate::Late => {
+                self.late.push(packet.clone());
+                match packet.service.reliable() {
+                    true => self.carry(packet, now),
+                    false => None,
+                }
+            }
+        };
+        for packet in late {
+            self.carry(&packet, now);
         }
+        match response {
+            Some(response) => self.answer(index, qpn, packet, response),
+            None => Reply::Silence,
+        }
+    }
+
+    fn fate(&mut self, index: usize) -> Fate {
+        match self.hca(index) {
+            Some(hca) => hca.faults.fate(),
+            None => Fate::Arrives,
+        }
+    }
+
+    /// Carries a packet to its port.
+    fn carry(&mut self, packet: &Packet, now: Instant) -> Option<Response> {
+        self.at(packet.slid)?;
         if packet.dlid >= LID_MULTICAST {
             for hca in &mut self.hcas {
                 hca.receive_multicast(packet);
             }
-            return Reply::Silence;
+            return None;
         }
-        let response = match self.at(packet.dlid) {
-            Some(hca) => hca.respond(packet, now),
-            None => None,
-        };
-        let Some(response) = response else {
-            return Reply::Silence;
-        };
-        if self.at(response.slid).is_none() {
+        self.at(packet.dlid)?.respond(packet, now)
+    }
+
+    /// Carries the answer to a packet of QP `qpn` of adapter `index` to where it goes.
+    fn answer(&mut self, index: usize, qpn: u32, packet: &Packet, response: Response) -> Reply {
+        let sender = self.at(response.slid);
+        if sender.is_none_or(|hca| hca.faults.answer_is_lost()) {
             return Reply::Silence;
         }
         match self.at(response.dlid) {
@@ -275,6 +314,10 @@ impl Fabric {
             if let Some(qpn) = hca.schedule.next_queue() {
                 self.send(index, qpn, now);
             }
+        }
+        // There is no next one to wait for.
+        for packet in std::mem::take(&mut self.late) {
+            self.carry(&packet, now);
         }
         self.hcas
             .iter()
@@ -302,5 +345,113 @@ impl Fabric {
         if let Some(hca) = self.hca(index) {
             hca.schedule.queue(qpn);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::bytes::Fields;
+    use crate::fault::Wire;
+    use crate::testing::{Bench, QpSetup};
+
+    const LOCAL: u64 = 0x1_0000;
+    const MESSAGES: u64 = 12;
+
+    /// Sends messages of eight bytes from one QP to the other over such a wire, and waits for each: what
+    /// arrived, in order.
+    fn send(service: u32, wire: Wire) -> Vec<u8> {
+        let mut bench = Bench::connected();
+        let setup = QpSetup::new(service, 0x41);
+        bench.qp_rts(0x40, &setup);
+        let back = QpSetup {
+            path: (2, 1),
+            ..QpSetup::new(service, 0x40)
+        };
+        bench.qp_rts(0x41, &back);
+        let (key, page) = bench.region(0x10, LOCAL, 0x1000, 0x1f << 10);
+        bench.hca.faults.wire = wire;
+        let (mut sent, mut received, mut arrived) = (0, 0, Vec::new());
+        for number in 0..MESSAGES {
+            bench
+                .hca
+                .dma
+                .memory
+                .write(page, &[number as u8; 8])
+                .unwrap();
+            while bench.receives(0x41) < received + 4 {
+                let slot = u64::from(bench.receives(0x41) % 4) * 64;
+                bench.post_receive(0x41, 64, key, LOCAL + 0x100 + slot);
+            }
+            let mut wqe = Bench::wqe(0x0a, 0, None, (8, key, LOCAL));
+            if service == 3 {
+                let mut address = [0; 48];
+                address.set_be32(0, 1 << 24);
+                address.set_be16(6, 2);
+                address.set_be32(32, 0x41);
+                address.set_be32(36, Bench::QKEY);
+                wqe.splice(16..16, address);
+                wqe[7] += 3;
+            }
+            bench.post_send(0x40, wqe);
+            bench.settle();
+            for _ in 0..4 {
+                bench.wait(Duration::from_millis(5));
+            }
+            while bench.received(received) {
+                let slot = u64::from(received % 4) * 64;
+                let grh = if service == 3 { 40 } else { 0 };
+                let at = page + 0x100 + slot + grh;
+                arrived.push(bench.hca.dma.memory.block::<1>(at).unwrap()[0]);
+                received += 1;
+                bench.set_cq_consumer(Bench::RECV_CQN, received);
+            }
+            sent += 1;
+            bench.set_cq_consumer(Bench::SEND_CQN, sent);
+            assert_eq!(bench.completion(Bench::SEND_CQN, number), Some(0));
+        }
+        arrived
+    }
+
+    fn in_order() -> Vec<u8> {
+        (0..MESSAGES as u8).collect()
+    }
+
+    #[test]
+    fn a_reliable_connection_loses_repeats_and_reorders_nothing() {
+        let wires = [
+            (2, 0, 0, 0),
+            (0, 3, 0, 0),
+            (0, 0, 1, 0),
+            (0, 0, 0, 1),
+            (5, 4, 3, 2),
+        ];
+        for (lose, lose_answers, repeat, delay) in wires {
+            let wire = Wire {
+                lose,
+                lose_answers,
+                repeat,
+                delay,
+            };
+            assert_eq!(send(0, wire), in_order(), "{wire:?}");
+        }
+    }
+
+    #[test]
+    fn datagrams_take_what_comes() {
+        let lose = Wire {
+            lose: 4,
+            ..Wire::default()
+        };
+        assert_eq!(send(3, lose), [0, 1, 2, 4, 5, 6, 8, 9, 10]);
+        let repeat = Wire {
+            repeat: 6,
+            ..Wire::default()
+        };
+        assert_eq!(
+            send(3, repeat),
+            [0, 1, 2, 3, 4, 5, 5, 6, 7, 8, 9, 10, 11, 11]
+        );
     }
 }

@@ -37,6 +37,34 @@ struct Latency {
     parallel: usize,
 }
 
+/// What becomes of a request on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It arrives.
+    Arrives,
+    /// It does not.
+    Lost,
+    /// It arrives, and once more.
+    Repeated,
+    /// It arrives late: after the next one, if there is one. A request of a reliable service would
+    /// have been repeated by then, so that arrives in time as well.
+    Late,
+}
+
+/// Which messages that leave an adapter meet a fate: every so many. 0 is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Wire {
+    /// Requests that are lost.
+    pub lose: u64,
+    /// Answers that are lost.
+    pub lose_answers: u64,
+    /// Requests that are repeated.
+    pub repeat: u64,
+    /// Requests that are late.
+    pub delay: u64,
+}
+
 /// The faults of one adapter.
 #[derive(Default)]
 pub struct Faults {
@@ -44,6 +72,12 @@ pub struct Faults {
     latency: Latency,
     catastrophe: Option<u32>,
     removed: bool,
+    /// What happens on the wire.
+    pub wire: Wire,
+    /// Requests that have left.
+    requests: u64,
+    /// Answers that have left.
+    answers: u64,
 }
 
 impl Faults {
@@ -118,6 +152,24 @@ impl Faults {
         let end = start.checked_add(time)?;
         latency.workers.push(end);
         Some(end)
+    }
+
+    /// What becomes of the request that leaves now.
+    pub fn fate(&mut self) -> Fate {
+        self.requests = self.requests.wrapping_add(1);
+        let its_turn = |every: u64| self.requests.checked_rem(every) == Some(0);
+        match self.wire {
+            Wire { lose, .. } if its_turn(lose) => Fate::Lost,
+            Wire { repeat, .. } if its_turn(repeat) => Fate::Repeated,
+            Wire { delay, .. } if its_turn(delay) => Fate::Late,
+            _ => Fate::Arrives,
+        }
+    }
+
+    /// Whether the answer that leaves now is lost.
+    pub fn answer_is_lost(&mut self) -> bool {
+        self.answers = self.answers.wrapping_add(1);
+        self.answers.checked_rem(self.wire.lose_answers) == Some(0)
     }
 
     /// The device fails: its error buffer reads `code`, and it does nothing more until reset.

@@ -298,7 +298,8 @@ impl Guest {
     fn time_passes(&mut self, time: Duration) {
         self.bench.now += time;
         let hca = std::mem::replace(&mut self.bench.hca, Hca::new(7));
-        let mut fabric = Fabric { hcas: vec![hca] };
+        let mut fabric = Fabric::new(0);
+        fabric.hcas.push(hca);
         for _ in 0..64 {
             let next = fabric.run(self.bench.now);
             if next.is_none_or(|deadline| deadline > self.bench.now) {

@@ -639,6 +639,18 @@ impl Bench {
         self.hca.dma.memory.write(memory.doorbell, &count).unwrap();
     }
 
+    /// Receives posted to a QP.
+    pub fn receives(&self, qpn: u32) -> u32 {
+        self.qps[&qpn].receives
+    }
+
+    /// The device has written completion `index`, counted over all rounds, into the CQ for receives
+    /// of 16 entries.
+    pub fn received(&self, index: u32) -> bool {
+        let cqe = self.cqe(Self::RECV_CQN, u64::from(index % 16));
+        cqe[31] != 0xcc && (cqe[31] & 0x80 != 0) == (index & 16 != 0)
+    }
+
     /// A send WQE: opcode, immediate data, remote address and key, one gather entry.
     pub fn wqe(
         opcode: u8,
@@ -668,7 +680,8 @@ impl Bench {
     /// Does all that is due now.
     pub fn settle(&mut self) {
         let hca = std::mem::replace(&mut self.hca, Hca::new(7));
-        let mut fabric = Fabric { hcas: vec![hca] };
+        let mut fabric = Fabric::new(0);
+        fabric.hcas.push(hca);
         while fabric
             .run(self.now)
             .is_some_and(|deadline| deadline <= self.now)

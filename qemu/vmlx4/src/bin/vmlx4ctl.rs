@@ -15,6 +15,7 @@ use clap::{Parser, Subcommand};
 use vmlx4::command::Status;
 use vmlx4::control::{Operation, Request, Response, PORT_NAME};
 use vmlx4::eq::EventType;
+use vmlx4::fault::Wire;
 
 /// How long to wait for another client of the serial port to finish.
 const BUSY: Duration = Duration::from_secs(10);
@@ -97,11 +98,26 @@ enum Command {
         #[arg(value_parser = ["up", "down"])]
         state: String,
     },
+    /// Lose, repeat or delay messages that leave the adapter: each the Nth; 0 is none
+    Wire {
+        /// Lose every Nth request
+        #[arg(long, default_value_t = 0)]
+        lose: u64,
+        /// Lose every Nth answer
+        #[arg(long, default_value_t = 0)]
+        lose_answers: u64,
+        /// Deliver every Nth request twice
+        #[arg(long, default_value_t = 0)]
+        repeat: u64,
+        /// Deliver every Nth request after the next one
+        #[arg(long, default_value_t = 0)]
+        delay: u64,
+    },
     /// Pull the device from its slot: all ones on every read
     Remove,
     /// Put it back
     Restore,
-    /// End failures and latencies
+    /// End failures, latencies and what happens on the wire
     Clear,
 }
 
@@ -157,6 +173,17 @@ impl Command {
                 port,
                 up: state == "up",
             },
+            Self::Wire {
+                lose,
+                lose_answers,
+                repeat,
+                delay,
+            } => Operation::Wire(Wire {
+                lose,
+                lose_answers,
+                repeat,
+                delay,
+            }),
             Self::Remove => Operation::Remove,
             Self::Restore => Operation::Restore,
             Self::Clear => Operation::Clear,
