@@ -5,58 +5,60 @@
 //! Pure: masks and states in, masks and states out. What a transition needs and allows is ib_core's
 //! table, which every provider consults; the rules here are those that come before it.
 
-use crate::rdma::qp_attributes::{
-    Mask,
-    State, //
+use crate::rdma::qp_attr::{
+    QpAttrMask,
+    QpState, //
 };
 use kernel::prelude::*;
 
 /// What RESET to INIT needs.
-const INIT: Mask = Mask::PKEY_INDEX.or(Mask::PORT).or(Mask::ACCESS_FLAGS);
+const INIT: QpAttrMask = QpAttrMask::PKEY_INDEX
+    .or(QpAttrMask::PORT)
+    .or(QpAttrMask::ACCESS_FLAGS);
 
 /// What INIT to RTR needs from the caller.
-const RTR: Mask = Mask::AV
-    .or(Mask::PATH_MTU)
-    .or(Mask::DEST_QPN)
-    .or(Mask::RQ_PSN);
+const RTR: QpAttrMask = QpAttrMask::AV
+    .or(QpAttrMask::PATH_MTU)
+    .or(QpAttrMask::DEST_QPN)
+    .or(QpAttrMask::RQ_PSN);
 
 /// What INIT to RTR needs, and is 0 if the caller does not give it.
-const RTR_ZERO: Mask = Mask::MAX_DEST_RD_ATOMIC.or(Mask::MIN_RNR_TIMER);
+const RTR_ZERO: QpAttrMask = QpAttrMask::MAX_DEST_RD_ATOMIC.or(QpAttrMask::MIN_RNR_TIMER);
 
 /// What may come with INIT to RTR, and has an effect.
-const RTR_OPTIONAL: Mask = Mask::ALT_PATH;
+const RTR_OPTIONAL: QpAttrMask = QpAttrMask::ALT_PATH;
 
 /// What callers of the old `alloc` pass, and what a QP that does not send has no use for. The
 /// migration state is MIGRATED in RTR and cannot be set before RTS.
-const IGNORED: Mask = Mask::QKEY
-    .or(Mask::TIMEOUT)
-    .or(Mask::RETRY_CNT)
-    .or(Mask::RNR_RETRY);
+const IGNORED: QpAttrMask = QpAttrMask::QKEY
+    .or(QpAttrMask::TIMEOUT)
+    .or(QpAttrMask::RETRY_CNT)
+    .or(QpAttrMask::RNR_RETRY);
 
 /// What ib_core takes out of the requests of processes that modify an XRC target QP.
-const SENDER_ONLY: Mask = Mask::MAX_QP_RD_ATOMIC
-    .or(Mask::RETRY_CNT)
-    .or(Mask::RNR_RETRY);
+const SENDER_ONLY: QpAttrMask = QpAttrMask::MAX_QP_RD_ATOMIC
+    .or(QpAttrMask::RETRY_CNT)
+    .or(QpAttrMask::RNR_RETRY);
 
 /// How far a new QP goes at once.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Creation {
+pub(crate) enum InitialState {
     /// It stays in RESET.
     Reset,
     /// It goes to INIT with these attributes.
-    Init(Mask),
+    Init(QpAttrMask),
     /// It goes to INIT with the former attributes, and on to RTR with the latter.
-    ReadyToReceive(Mask, Mask),
+    Rtr(QpAttrMask, QpAttrMask),
 }
 
-impl Creation {
-    /// Reads the caller's wish from what it gives. `EINVAL` if something is missing, or given
+impl InitialState {
+    /// Reads the caller's init_attr from what it gives. `EINVAL` if something is missing, or given
     /// without use.
-    pub(crate) fn new(given: Mask, state: Option<State>) -> Result<Self> {
-        let given = given.without(IGNORED | Mask::STATE);
-        let migration = given.and(Mask::PATH_MIG_STATE);
-        let given = given.without(Mask::PATH_MIG_STATE);
-        let creation = if given.is_empty() {
+    pub(crate) fn new(given: QpAttrMask, state: Option<QpState>) -> Result<Self> {
+        let given = given.without(IGNORED | QpAttrMask::STATE);
+        let migration = given.and(QpAttrMask::PATH_MIG_STATE);
+        let given = given.without(QpAttrMask::PATH_MIG_STATE);
+        let initial_state = if given.is_empty() {
             Self::Reset
         } else if given == INIT {
             Self::Init(INIT)
@@ -65,41 +67,41 @@ impl Creation {
                 .without(INIT | RTR | RTR_ZERO | RTR_OPTIONAL)
                 .is_empty()
         {
-            Self::ReadyToReceive(INIT, RTR | RTR_ZERO | given.and(RTR_OPTIONAL))
+            Self::Rtr(INIT, RTR | RTR_ZERO | given.and(RTR_OPTIONAL))
         } else {
             return Err(EINVAL);
         };
 
-        if !migration.is_empty() && !matches!(creation, Self::ReadyToReceive(..)) {
+        if !migration.is_empty() && !matches!(initial_state, Self::Rtr(..)) {
             return Err(EINVAL);
         }
-        if state.is_some_and(|state| state != creation.state()) {
+        if state.is_some_and(|state| state != initial_state.state()) {
             return Err(EINVAL);
         }
-        Ok(creation)
+        Ok(initial_state)
     }
 
     /// The state to end in.
-    pub(crate) fn state(self) -> State {
+    pub(crate) fn state(self) -> QpState {
         match self {
-            Self::Reset => State::Reset,
-            Self::Init(_) => State::Init,
-            Self::ReadyToReceive(..) => State::ReadyToReceive,
+            Self::Reset => QpState::Reset,
+            Self::Init(_) => QpState::Init,
+            Self::Rtr(..) => QpState::Rtr,
         }
     }
 
     /// All attributes that are used.
-    pub(crate) fn mask(self) -> Mask {
+    pub(crate) fn mask(self) -> QpAttrMask {
         match self {
-            Self::Reset => Mask::NONE,
+            Self::Reset => QpAttrMask::NONE,
             Self::Init(init) => init,
-            Self::ReadyToReceive(init, rtr) => init | rtr,
+            Self::Rtr(init, rtr) => init | rtr,
         }
     }
 }
 
 /// What is left of a request to modify an XRC target QP.
-pub(crate) fn modification(given: Mask) -> Mask {
+pub(crate) fn modification(given: QpAttrMask) -> QpAttrMask {
     given.without(SENDER_ONLY)
 }
 
@@ -118,12 +120,12 @@ pub(crate) enum Port {
 
 /// How a request to modify treats the port: on the way to RTR the QP has one, from INIT; later,
 /// in SQD, a new path takes the QP to its port.
-pub(crate) fn port_rule(given: Mask, state: Option<State>) -> Port {
-    if !given.has(Mask::AV) {
+pub(crate) fn port_rule(given: QpAttrMask, state: Option<QpState>) -> Port {
+    if !given.has(QpAttrMask::AV) {
         Port::AsGiven
-    } else if state == Some(State::ReadyToReceive) {
+    } else if state == Some(QpState::Rtr) {
         Port::MustBeOwn
-    } else if given.has(Mask::PORT) {
+    } else if given.has(QpAttrMask::PORT) {
         Port::MustMatch
     } else {
         Port::FromPath
@@ -134,95 +136,124 @@ pub(crate) fn port_rule(given: Mask, state: Option<State>) -> Port {
 mod tests {
     use super::*;
 
-    fn creation(given: Mask, state: Option<State>) -> Option<Creation> {
-        Creation::new(given, state).ok()
+    fn initial_state(given: QpAttrMask, state: Option<QpState>) -> Option<InitialState> {
+        InitialState::new(given, state).ok()
     }
 
     #[test]
     fn nothing_given_stays_in_reset() {
-        assert!(creation(Mask::NONE, None) == Some(Creation::Reset));
-        assert!(creation(Mask::STATE, Some(State::Reset)) == Some(Creation::Reset));
-        assert!(creation(IGNORED, None) == Some(Creation::Reset));
+        assert!(initial_state(QpAttrMask::NONE, None) == Some(InitialState::Reset));
+        assert!(
+            initial_state(QpAttrMask::STATE, Some(QpState::Reset)) == Some(InitialState::Reset)
+        );
+        assert!(initial_state(IGNORED, None) == Some(InitialState::Reset));
     }
 
     #[test]
     fn init_needs_all_three() {
-        assert!(creation(INIT, None) == Some(Creation::Init(INIT)));
-        for bit in [Mask::PKEY_INDEX, Mask::PORT, Mask::ACCESS_FLAGS] {
-            assert!(creation(INIT.without(bit), None).is_none());
+        assert!(initial_state(INIT, None) == Some(InitialState::Init(INIT)));
+        for bit in [
+            QpAttrMask::PKEY_INDEX,
+            QpAttrMask::PORT,
+            QpAttrMask::ACCESS_FLAGS,
+        ] {
+            assert!(initial_state(INIT.without(bit), None).is_none());
         }
     }
 
     #[test]
     fn rtr_needs_all_seven() {
-        let rtr = Some(Creation::ReadyToReceive(INIT, RTR | RTR_ZERO));
+        let rtr = Some(InitialState::Rtr(INIT, RTR | RTR_ZERO));
 
-        assert!(creation(INIT | RTR, None) == rtr);
-        assert!(creation(INIT | RTR | RTR_ZERO, None) == rtr);
-        for bit in [Mask::AV, Mask::PATH_MTU, Mask::DEST_QPN, Mask::RQ_PSN] {
-            assert!(creation((INIT | RTR).without(bit), None).is_none());
+        assert!(initial_state(INIT | RTR, None) == rtr);
+        assert!(initial_state(INIT | RTR | RTR_ZERO, None) == rtr);
+        for bit in [
+            QpAttrMask::AV,
+            QpAttrMask::PATH_MTU,
+            QpAttrMask::DEST_QPN,
+            QpAttrMask::RQ_PSN,
+        ] {
+            assert!(initial_state((INIT | RTR).without(bit), None).is_none());
         }
-        for bit in [Mask::PKEY_INDEX, Mask::PORT, Mask::ACCESS_FLAGS] {
-            assert!(creation((INIT | RTR).without(bit), None).is_none());
+        for bit in [
+            QpAttrMask::PKEY_INDEX,
+            QpAttrMask::PORT,
+            QpAttrMask::ACCESS_FLAGS,
+        ] {
+            assert!(initial_state((INIT | RTR).without(bit), None).is_none());
         }
-        assert!(creation(RTR, None).is_none());
+        assert!(initial_state(RTR, None).is_none());
     }
 
     #[test]
     fn optional_attributes_only_with_rtr() {
-        let with_path = Some(Creation::ReadyToReceive(
+        let with_path = Some(InitialState::Rtr(
             INIT,
-            RTR | RTR_ZERO | Mask::ALT_PATH,
+            RTR | RTR_ZERO | QpAttrMask::ALT_PATH,
         ));
 
-        assert!(creation(INIT | RTR | Mask::ALT_PATH, None) == with_path);
-        assert!(creation(INIT | RTR | Mask::ALT_PATH | Mask::PATH_MIG_STATE, None) == with_path);
+        assert!(initial_state(INIT | RTR | QpAttrMask::ALT_PATH, None) == with_path);
+        assert!(
+            initial_state(
+                INIT | RTR | QpAttrMask::ALT_PATH | QpAttrMask::PATH_MIG_STATE,
+                None
+            ) == with_path
+        );
         for bit in [
-            Mask::ALT_PATH,
-            Mask::PATH_MIG_STATE,
-            Mask::MIN_RNR_TIMER,
-            Mask::MAX_DEST_RD_ATOMIC,
+            QpAttrMask::ALT_PATH,
+            QpAttrMask::PATH_MIG_STATE,
+            QpAttrMask::MIN_RNR_TIMER,
+            QpAttrMask::MAX_DEST_RD_ATOMIC,
         ] {
-            assert!(creation(INIT | bit, None).is_none());
-            assert!(creation(bit, None).is_none());
+            assert!(initial_state(INIT | bit, None).is_none());
+            assert!(initial_state(bit, None).is_none());
         }
     }
 
     #[test]
     fn senders_attributes_are_refused_at_creation() {
         for bit in [
-            Mask::SQ_PSN,
-            Mask::MAX_QP_RD_ATOMIC,
-            Mask::CUR_STATE,
-            Mask::EN_SQD_ASYNC_NOTIFY,
+            QpAttrMask::SQ_PSN,
+            QpAttrMask::MAX_QP_RD_ATOMIC,
+            QpAttrMask::CUR_STATE,
+            QpAttrMask::EN_SQD_ASYNC_NOTIFY,
         ] {
-            assert!(creation(INIT | RTR | bit, None).is_none());
+            assert!(initial_state(INIT | RTR | bit, None).is_none());
         }
     }
 
     #[test]
     fn state_must_be_the_one_that_is_reached() {
-        assert!(creation(INIT | Mask::STATE, Some(State::Init)).is_some());
-        assert!(creation(INIT | Mask::STATE, Some(State::ReadyToReceive)).is_none());
-        assert!(creation(INIT | RTR | Mask::STATE, Some(State::ReadyToReceive)).is_some());
-        assert!(creation(INIT | RTR | Mask::STATE, Some(State::Init)).is_none());
-        assert!(creation(INIT | RTR | Mask::STATE, Some(State::ReadyToSend)).is_none());
-        assert!(creation(Mask::STATE, Some(State::Error)).is_none());
+        assert!(initial_state(INIT | QpAttrMask::STATE, Some(QpState::Init)).is_some());
+        assert!(initial_state(INIT | QpAttrMask::STATE, Some(QpState::Rtr)).is_none());
+        assert!(initial_state(INIT | RTR | QpAttrMask::STATE, Some(QpState::Rtr)).is_some());
+        assert!(initial_state(INIT | RTR | QpAttrMask::STATE, Some(QpState::Init)).is_none());
+        assert!(initial_state(INIT | RTR | QpAttrMask::STATE, Some(QpState::Rts)).is_none());
+        assert!(initial_state(QpAttrMask::STATE, Some(QpState::Error)).is_none());
     }
 
     #[test]
     fn modify_drops_what_only_senders_use() {
-        assert!(modification(SENDER_ONLY | Mask::STATE) == Mask::STATE);
-        assert!(modification(Mask::TIMEOUT | Mask::SQ_PSN) == Mask::TIMEOUT | Mask::SQ_PSN);
+        assert!(modification(SENDER_ONLY | QpAttrMask::STATE) == QpAttrMask::STATE);
+        assert!(
+            modification(QpAttrMask::TIMEOUT | QpAttrMask::SQ_PSN)
+                == QpAttrMask::TIMEOUT | QpAttrMask::SQ_PSN
+        );
     }
 
     #[test]
     fn port_of_a_path() {
-        let rtr = Some(State::ReadyToReceive);
+        let rtr = Some(QpState::Rtr);
 
-        assert_eq!(port_rule(Mask::PORT, None), Port::AsGiven);
-        assert_eq!(port_rule(Mask::STATE | Mask::AV, rtr), Port::MustBeOwn);
-        assert_eq!(port_rule(Mask::AV | Mask::PORT, None), Port::MustMatch);
-        assert_eq!(port_rule(Mask::AV, None), Port::FromPath);
+        assert_eq!(port_rule(QpAttrMask::PORT, None), Port::AsGiven);
+        assert_eq!(
+            port_rule(QpAttrMask::STATE | QpAttrMask::AV, rtr),
+            Port::MustBeOwn
+        );
+        assert_eq!(
+            port_rule(QpAttrMask::AV | QpAttrMask::PORT, None),
+            Port::MustMatch
+        );
+        assert_eq!(port_rule(QpAttrMask::AV, None), Port::FromPath);
     }
 }

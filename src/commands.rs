@@ -7,20 +7,20 @@
 //! thing, so that nothing has to be undone but what is dropped.
 
 use crate::{
-    attributes::Creation,
+    attributes::InitialState,
     device::AttachedDevice,
     domain::{
         Domain,
-        Membership,
-        Wish, //
+        QpInitAttr, //
+        Registration,
     },
     event::EventType,
     event_channel::EventChannel,
     limits,
     rdma::{
-        qp_attributes::{
-            Attributes,
-            UserAttributes, //
+        qp_attr::{
+            QpAttr,
+            UserQpAttr, //
         },
         uverbs::{
             attribute::{
@@ -52,17 +52,17 @@ use crate::{
                 Object, //
             },
             Process,
-            Removal, //
+            RemoveReason, //
         }, //
     },
     receive_qp::{
         Lifetime,
         ReceiveQp, //
     },
-    registration::{
+    subscriber::{
         Holder,
-        Registration,
         Sink, //
+        Subscriber,
     },
     uapi::*, //
 };
@@ -97,13 +97,13 @@ struct RegistrationHandle;
 static REGISTRATION_HANDLE: HandleType<RegistrationHandle> = HandleType::new();
 
 impl Handle for RegistrationHandle {
-    const OBJECT: u32 = XRC_RCV_OBJECT_QP;
+    const OBJECT: u32 = XRC_RCV_OBJECT_REGISTRATION;
     const TYPE: &'static HandleType<Self> = &REGISTRATION_HANDLE;
 
-    type Data = KBox<Membership>;
+    type Data = KBox<Registration>;
 
-    fn destroy(membership: KBox<Membership>, why: Removal) {
-        membership.leave(why);
+    fn destroy(registration: KBox<Registration>, why: RemoveReason) {
+        registration.leave(why);
     }
 }
 
@@ -130,18 +130,18 @@ fn qp<H: Command, const X: u32, const Q: u32>(
 }
 
 /// A registration of the calling process.
-fn registration<H: Command, const CHANNEL: u32, const COOKIE: u32>(
+fn subscriber<H: Command, const CHANNEL: u32, const COOKIE: u32>(
     call: &Call<'_, H>,
     channel: Attribute<File<EventChannel>, CHANNEL>,
     cookie: Attribute<In<u64>, COOKIE>,
-) -> Result<Arc<Registration>> {
+) -> Result<Arc<Subscriber>> {
     let cookie = call.input(cookie)?.unwrap_or(0);
     let sink = match call.event_file(channel)? {
         Some(channel) => Sink::Channel(channel.subscribe(cookie)?),
         None => Sink::Nowhere,
     };
 
-    Registration::new(Holder::File(call.file(), Process::current()), sink)
+    Subscriber::new(Holder::File(call.file(), Process::current()), sink)
 }
 
 /// `XRC_RCV_METHOD_QP_ALLOC`
@@ -152,7 +152,7 @@ impl Alloc {
         Attribute::new();
     const XRCD: Attribute<XrcdHandle, XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE> = Attribute::new();
     const FLAGS: Attribute<Flags, XRC_RCV_ATTR_QP_ALLOC_FLAGS> = Attribute::new();
-    const ATTR: Attribute<InStruct<UserAttributes>, XRC_RCV_ATTR_QP_ALLOC_ATTR> = Attribute::new();
+    const ATTR: Attribute<InStruct<UserQpAttr>, XRC_RCV_ATTR_QP_ALLOC_ATTR> = Attribute::new();
     const CHANNEL: Attribute<File<EventChannel>, XRC_RCV_ATTR_QP_ALLOC_CHANNEL> = Attribute::new();
     const COOKIE: Attribute<In<u64>, XRC_RCV_ATTR_QP_ALLOC_COOKIE> = Attribute::new();
     const RESP_QPN: Attribute<Out<u32>, XRC_RCV_ATTR_QP_ALLOC_RESP_QPN> = Attribute::new();
@@ -185,31 +185,31 @@ impl Handler for Alloc {
         } else {
             Lifetime::Registrations
         };
-        let (creation, attributes) = match call.input(Self::ATTR)? {
+        let (initial_state, attributes) = match call.input(Self::ATTR)? {
             Some(user) => {
                 let mask = user.mask()?;
-                let creation = Creation::new(mask, user.state(mask)?)?;
+                let initial_state = InitialState::new(mask, user.state(mask)?)?;
 
                 (
-                    creation,
-                    user.resolve(call.device(), creation.mask().and(mask))?,
+                    initial_state,
+                    user.resolve(call.device(), initial_state.mask().and(mask))?,
                 )
             }
-            None => (Creation::Reset, Attributes::new()),
+            None => (InitialState::Reset, QpAttr::new()),
         };
-        let registration = registration(call, Self::CHANNEL, Self::COOKIE)?;
-        let wish = Wish {
+        let subscriber = subscriber(call, Self::CHANNEL, Self::COOKIE)?;
+        let init_attr = QpInitAttr {
             lifetime,
-            creation,
+            initial_state,
             attributes,
             udata: Some(call.udata()),
         };
-        let seat = device.uverbs_files().enter(call.file())?;
+        let ufile = device.ufiles().get(call.file())?;
         let domain = device.domains().get_or_new(xrcd)?;
-        let qp = domain.create(xrcd, device.pd(), wish, registration, Some(seat))?;
+        let qp = domain.create(xrcd, device.pd(), init_attr, subscriber, Some(ufile))?;
         let handle = call.new_handle(Self::HANDLE)?;
 
-        call.output(Self::RESP_QPN, &qp.number())?;
+        call.output(Self::RESP_QPN, &qp.qpn())?;
         handle.set(qp.publish());
         Ok(())
     }
@@ -241,15 +241,15 @@ impl Handler for Register {
 
     fn run(call: &Call<'_, Self>) -> Result {
         let domain = domain(call, Self::XRCD)?;
-        let registration = registration(call, Self::CHANNEL, Self::COOKIE)?;
-        let seat = call.data().uverbs_files().enter(call.file())?;
+        let subscriber = subscriber(call, Self::CHANNEL, Self::COOKIE)?;
+        let ufile = call.data().ufiles().get(call.file())?;
         let qpn = call.mandatory(Self::QPN)?;
         let handle = call.new_handle(Self::HANDLE)?;
 
         let qp = domain.find(qpn)?;
 
         qp.admit_caller()?;
-        handle.set(domain.register(&qp, registration, Some(seat))?);
+        handle.set(domain.register(&qp, subscriber, Some(ufile))?);
         Ok(())
     }
 }
@@ -260,7 +260,7 @@ struct Modify;
 impl Modify {
     const XRCD: Attribute<XrcdHandle, XRC_RCV_ATTR_QP_MODIFY_XRCD_HANDLE> = Attribute::new();
     const QPN: Attribute<In<u32>, XRC_RCV_ATTR_QP_MODIFY_QPN> = Attribute::new();
-    const ATTR: Attribute<InStruct<UserAttributes>, XRC_RCV_ATTR_QP_MODIFY_ATTR> = Attribute::new();
+    const ATTR: Attribute<InStruct<UserQpAttr>, XRC_RCV_ATTR_QP_MODIFY_ATTR> = Attribute::new();
 }
 
 impl Handler for Modify {
@@ -281,12 +281,12 @@ impl Handler for Modify {
 }
 
 /// A QP as it is listed, with attributes that were just queried.
-fn info(qp: &ReceiveQp, attributes: &Attributes) -> Result<xrc_rcv_qp_info> {
+fn info(qp: &ReceiveQp, attributes: &QpAttr) -> Result<xrc_rcv_qp_info> {
     Ok(xrc_rcv_qp_info {
-        qp_num: qp.number(),
+        qp_num: qp.qpn(),
         state: attributes.state()? as u32,
-        lifetime: qp.lifetime().number(),
-        registrations: u32::try_from(qp.fan_out().len())?,
+        lifetime: qp.lifetime().as_raw(),
+        registrations: u32::try_from(qp.subscribers().len())?,
     })
 }
 
@@ -296,7 +296,7 @@ struct Query;
 impl Query {
     const XRCD: Attribute<XrcdHandle, XRC_RCV_ATTR_QP_QUERY_XRCD_HANDLE> = Attribute::new();
     const QPN: Attribute<In<u32>, XRC_RCV_ATTR_QP_QUERY_QPN> = Attribute::new();
-    const RESP_ATTR: Attribute<OutStruct<UserAttributes>, XRC_RCV_ATTR_QP_QUERY_RESP_ATTR> =
+    const RESP_ATTR: Attribute<OutStruct<UserQpAttr>, XRC_RCV_ATTR_QP_QUERY_RESP_ATTR> =
         Attribute::new();
     const RESP_INFO: Attribute<OutStruct<xrc_rcv_qp_info>, XRC_RCV_ATTR_QP_QUERY_RESP_INFO> =
         Attribute::new();
@@ -340,8 +340,8 @@ impl Handler for Destroy {
         let domain = domain(call, Self::XRCD)?;
         let file = call.file();
 
-        domain.destroy(call.mandatory(Self::QPN)?, |registration| {
-            registration.is_of(file)
+        domain.destroy(call.mandatory(Self::QPN)?, |subscriber| {
+            subscriber.is_of(file)
         })
     }
 }
@@ -367,7 +367,7 @@ fn page(
         }
         // None would end the list, though there may be more after those that are gone.
         match qps.last() {
-            Some(last) if infos.is_empty() => after = Some(last.number()),
+            Some(last) if infos.is_empty() => after = Some(last.qpn()),
             _ => return Ok((infos, total)),
         }
     }

@@ -24,7 +24,7 @@ use crate::{
         this_module, //
     },
     receive_qp::ReceiveQp,
-    registration::Holder, //
+    subscriber::Holder, //
 };
 use kernel::{
     prelude::*,
@@ -76,11 +76,11 @@ struct Shown {
 }
 
 /// The files of a device, until dropped.
-pub(crate) struct Files(#[expect(dead_code)] Listing<Shown>);
+pub(crate) struct DeviceDir(#[expect(dead_code)] Listing<Shown>);
 
 static OPERATIONS: FileOperations<Shown> = FileOperations::new(this_module());
 
-impl Files {
+impl DeviceDir {
     /// Makes the files, in a directory that has the index of the device.
     pub(crate) fn new(device: &Device, domains: &Arc<Domains>) -> Result<Self> {
         let root = ROOT.lock().clone().ok_or(ENODEV)?;
@@ -136,31 +136,31 @@ fn print_domains(shown: &Shown, text: &mut Text) -> Result {
     // One that has none any more, or whose first could not be made, is only remembered.
     for_each_domain(shown, |domain| match domain.len() {
         0 => Ok(()),
-        qps => text.print(fmt!("domain={} qps={}\n", domain.number(), qps)),
+        qps => text.print(fmt!("domain={} qps={}\n", domain.id(), qps)),
     })
 }
 
 fn print_qps(shown: &Shown, text: &mut Text) -> Result {
     for_each_qp(shown, |qp| {
-        let state = qp.fan_out().state().map_or("?", |state| state.name());
+        let state = qp.subscribers().state().map_or("?", |state| state.name());
 
         text.print(fmt!(
             "domain={} qpn={:#x} state={} lifetime={} registrations={} dest_qpn={:#x} events={}\n",
-            qp.fan_out().domain(),
-            qp.number(),
+            qp.subscribers().domain(),
+            qp.qpn(),
             state,
             qp.lifetime().name(),
-            qp.fan_out().len(),
-            qp.fan_out().destination(),
-            qp.fan_out().events(),
+            qp.subscribers().len(),
+            qp.subscribers().destination(),
+            qp.subscribers().events(),
         ))
     })
 }
 
 fn print_registrations(shown: &Shown, text: &mut Text) -> Result {
     for_each_qp(shown, |qp| {
-        for registration in qp.fan_out().snapshot()? {
-            let (kind, pid) = match registration.holder() {
+        for subscriber in qp.subscribers().snapshot()? {
+            let (kind, pid) = match subscriber.holder() {
                 Holder::File(_, process) => ("file", process.pid()),
                 Holder::Kernel => ("kernel", 0),
             };
@@ -168,14 +168,14 @@ fn print_registrations(shown: &Shown, text: &mut Text) -> Result {
             text.print(fmt!(
                 "kind={} channel={} events={} pending={} domain={} qpn={:#x} pid={} comm=",
                 kind,
-                u8::from(registration.has_channel()),
-                registration.delivered(),
-                registration.unread(),
-                qp.fan_out().domain(),
-                qp.number(),
+                u8::from(subscriber.has_channel()),
+                subscriber.delivered(),
+                subscriber.unread(),
+                qp.subscribers().domain(),
+                qp.qpn(),
                 pid,
             ))?;
-            match registration.holder() {
+            match subscriber.holder() {
                 Holder::File(_, process) => text.print(fmt!("{}\n", process.name()))?,
                 Holder::Kernel => text.print(fmt!("\n"))?,
             }

@@ -8,9 +8,8 @@
 
 use crate::{
     commands,
-    debugfs::Files,
+    debugfs::DeviceDir,
     domain::Domains,
-    file,
     rdma::{
         client::{
             declare_client,
@@ -23,6 +22,7 @@ use crate::{
         uverbs::table::Object,
         xrcd::Xrcd, //
     }, //
+    ufile,
 };
 use kernel::{
     prelude::*,
@@ -35,11 +35,11 @@ use kernel::{
 /// See the [module's documentation](self).
 pub(crate) struct AttachedDevice {
     /// First, so that nobody reads of what goes.
-    _files: Option<Files>,
+    _files: Option<DeviceDir>,
     /// The kernel's own protection domain, which all receive QPs of the device belong to.
     pd: Arc<ProtectionDomain>,
     domains: Arc<Domains>,
-    uverbs_files: Arc<file::Files>,
+    ufiles: Arc<ufile::UFiles>,
     device: ARef<Device>,
 }
 
@@ -50,8 +50,8 @@ impl AttachedDevice {
     }
 
     /// The uverbs files with registrations.
-    pub(crate) fn uverbs_files(&self) -> &Arc<file::Files> {
-        &self.uverbs_files
+    pub(crate) fn ufiles(&self) -> &Arc<ufile::UFiles> {
+        &self.ufiles
     }
 
     /// Its domains with receive QPs.
@@ -88,7 +88,7 @@ impl ClientOperations for AttachedDevice {
                 _files: files.ok(),
                 pd: Arc::new(ProtectionDomain::new(device, crate::NAME)?, GFP_KERNEL)?,
                 domains,
-                uverbs_files: file::Files::new()?,
+                ufiles: ufile::UFiles::new()?,
                 device: device.into(),
             },
             GFP_KERNEL,

@@ -3,7 +3,7 @@
 //! An XRC domain with receive QPs.
 //!
 //! Made with the first receive QP of an open `ib_xrcd`, of which it knows no more than the
-//! identity; gone with that domain's last close. Owned by the device's [`Domains`]; memberships
+//! identity; gone with that domain's last close. Owned by the device's [`Domains`]; registrations
 //! hold references.
 //!
 //! Its lock makes finding a QP and registering with it, and being the last to leave and taking
@@ -11,22 +11,20 @@
 //! No verb is called with the lock held, and nothing is allocated.
 
 use crate::{
-    announce,
-    attributes::Creation,
-    fan_out::FanOut,
-    file::Seat,
+    attributes::InitialState,
     limits::{
         self,
-        Population,
-        UserShare, //
+        DrainCounter,
+        UserQuota, //
     },
+    notify,
     rdma::{
         cgroup::Charge,
         pd::ProtectionDomain,
         qp::TargetQp,
-        qp_attributes::Attributes,
+        qp_attr::QpAttr,
         udata::UData,
-        uverbs::Removal,
+        uverbs::RemoveReason,
         workqueue::UnboundQueue,
         xrcd::{
             Xrcd,
@@ -35,13 +33,15 @@ use crate::{
     },
     receive_qp::{
         Lifetime,
+        QpResources, //
         ReceiveQp,
-        Verbs, //
     },
-    registration::{
+    subscriber::{
         Holder,
-        Registration, //
+        Subscriber, //
     }, //
+    subscribers::Subscribers,
+    ufile::UFileRef,
 };
 use core::mem::{
     replace,
@@ -68,8 +68,8 @@ use kernel::{
 /// See the [module's documentation](self).
 #[pin_data]
 pub(crate) struct Domain {
-    number: u32,
-    population: Arc<Population>,
+    id: u32,
+    qp_count: Arc<DrainCounter>,
     /// Helps who closes the domain, so that QPs are destroyed at the same time: each takes a command
     /// or more of the device, and there can be thousands.
     queue: Arc<UnboundQueue>,
@@ -109,37 +109,37 @@ impl Qps {
 }
 
 /// Somebody's being registered with a QP: what a handle or a kernel user's pointer stands for.
-pub(crate) struct Membership {
+pub(crate) struct Registration {
     domain: Arc<Domain>,
     qp: Arc<ReceiveQp>,
-    registration: Arc<Registration>,
+    subscriber: Arc<Subscriber>,
     /// `None` for the kernel.
-    seat: Option<Seat>,
+    ufile: Option<UFileRef>,
 }
 
 /// A QP that nobody can find yet. Dropping it undoes all.
 pub(crate) struct NewQp {
-    membership: KBox<Membership>,
+    registration: KBox<Registration>,
     node: RBTreeNodeReservation<u32, Arc<ReceiveQp>>,
 }
 
 /// What a new QP is to be.
-pub(crate) struct Wish<'a> {
+pub(crate) struct QpInitAttr<'a> {
     pub(crate) lifetime: Lifetime,
-    pub(crate) creation: Creation,
-    pub(crate) attributes: Attributes,
+    pub(crate) initial_state: InitialState,
+    pub(crate) attributes: QpAttr,
     /// That of the request, if a process makes it.
     pub(crate) udata: Option<UData<'a>>,
 }
 
 impl Domain {
-    fn new(number: u32, queue: Arc<UnboundQueue>) -> Result<Arc<Self>> {
-        let population = Population::new()?;
+    fn new(id: u32, queue: Arc<UnboundQueue>) -> Result<Arc<Self>> {
+        let qp_count = DrainCounter::new()?;
 
         Arc::pin_init(
             pin_init!(Self {
-                number,
-                population,
+                id,
+                qp_count,
                 queue,
                 qps <- new_mutex!(Qps::new(), "Domain::qps"),
             }),
@@ -148,8 +148,8 @@ impl Domain {
     }
 
     /// The number that the module gave it.
-    pub(crate) fn number(&self) -> u32 {
-        self.number
+    pub(crate) fn id(&self) -> u32 {
+        self.id
     }
 
     /// Creates a QP in the domain, takes it as far as is wished, and registers its creator.
@@ -157,39 +157,43 @@ impl Domain {
         self: &Arc<Self>,
         xrcd: &Xrcd,
         pd: &Arc<ProtectionDomain>,
-        mut wish: Wish<'_>,
-        registration: Arc<Registration>,
-        seat: Option<Seat>,
+        mut init_attr: QpInitAttr<'_>,
+        subscriber: Arc<Subscriber>,
+        ufile: Option<UFileRef>,
     ) -> Result<NewQp> {
         let device = xrcd.device();
-        let inhabitant = self.population.add(limits::per_domain())?;
-        let user = UserShare::take()?;
+        let counted = self.qp_count.add(limits::per_domain())?;
+        let user = UserQuota::take()?;
         let charge = Charge::hca_object(device)?;
-        let fan_out = FanOut::new(device.into(), self.number)?;
+        let subscribers = Subscribers::new(device.into(), self.id)?;
         let qp = ReceiveQp::new(
-            Verbs {
-                // SAFETY: The population counts the QP from above until after it is destroyed, and
+            QpResources {
+                // SAFETY: The qp_count counts the QP from above until after it is destroyed, and
                 // `close`, which `ClientOperations::domain_closed` calls, waits until there is none.
-                qp: unsafe { TargetQp::new(pd.clone(), xrcd, fan_out.clone(), crate::NAME) }?,
+                qp: unsafe { TargetQp::new(pd.clone(), xrcd, subscribers.clone(), crate::NAME) }?,
                 _charge: charge,
                 _user: user,
-                _inhabitant: inhabitant,
+                _counted: counted,
             },
-            wish.lifetime,
-            fan_out,
+            init_attr.lifetime,
+            subscribers,
         )?;
 
         // The first event can come as soon as the QP can receive.
-        qp.fan_out().reserve()?.take(registration.clone())?;
-        qp.set_up(wish.creation, &mut wish.attributes, wish.udata.as_ref())?;
+        qp.subscribers().reserve()?.take(subscriber.clone())?;
+        qp.set_up(
+            init_attr.initial_state,
+            &mut init_attr.attributes,
+            init_attr.udata.as_ref(),
+        )?;
 
         Ok(NewQp {
-            membership: KBox::new(
-                Membership {
+            registration: KBox::new(
+                Registration {
                     domain: self.clone(),
                     qp,
-                    registration,
-                    seat,
+                    subscriber,
+                    ufile,
                 },
                 GFP_KERNEL_ACCOUNT,
             )?,
@@ -206,51 +210,51 @@ impl Domain {
     pub(crate) fn register(
         self: &Arc<Self>,
         qp: &Arc<ReceiveQp>,
-        registration: Arc<Registration>,
-        seat: Option<Seat>,
-    ) -> Result<KBox<Membership>> {
-        let room: KBox<MaybeUninit<Membership>> = KBox::new_uninit(GFP_KERNEL_ACCOUNT)?;
-        let place = qp.fan_out().reserve()?;
+        subscriber: Arc<Subscriber>,
+        ufile: Option<UFileRef>,
+    ) -> Result<KBox<Registration>> {
+        let room: KBox<MaybeUninit<Registration>> = KBox::new_uninit(GFP_KERNEL_ACCOUNT)?;
+        let place = qp.subscribers().reserve()?;
         let qps = self.qps.lock();
         let qp = qps
-            .get(qp.number())
+            .get(qp.qpn())
             .filter(|found| Arc::ptr_eq(found, qp))
             .cloned()
             .ok_or(EINVAL)?;
 
-        if let Holder::File(file, _) = registration.holder() {
-            if qp.fan_out().has(*file) {
+        if let Holder::File(file, _) = subscriber.holder() {
+            if qp.subscribers().has(*file) {
                 return Err(EEXIST);
             }
         }
-        place.take(registration.clone())?;
-        announce::registered(&qp, &registration);
+        place.take(subscriber.clone())?;
+        notify::registered(&qp, &subscriber);
         drop(qps);
 
         Ok(KBox::write(
             room,
-            Membership {
+            Registration {
                 domain: self.clone(),
                 qp,
-                registration,
-                seat,
+                subscriber,
+                ufile,
             },
         ))
     }
 
     /// Destroys a QP of lifetime [`Lifetime::Domain`]. `EBUSY` if a registration is not `own`.
-    pub(crate) fn destroy(&self, qpn: u32, own: impl Fn(&Registration) -> bool) -> Result {
+    pub(crate) fn destroy(&self, qpn: u32, own: impl Fn(&Subscriber) -> bool) -> Result {
         let mut qps = self.qps.lock();
         let qp = qps.get(qpn).cloned().ok_or(EINVAL)?;
 
         if qp.lifetime() != Lifetime::Domain {
             return Err(EINVAL);
         }
-        if qp.fan_out().any(|registration| !own(registration)) {
+        if qp.subscribers().any(|subscriber| !own(subscriber)) {
             return Err(EBUSY);
         }
         qps.remove(qpn);
-        announce::destroyed(&qp);
+        notify::destroyed(&qp);
         drop(qps);
         qp.destroy();
         Ok(())
@@ -306,7 +310,7 @@ impl Domain {
         let mut qps = replace(&mut *self.qps.lock(), Qps::new()).tree;
 
         for qp in qps.values() {
-            announce::destroyed(qp);
+            notify::destroyed(qp);
             qp.clone().help_to_destroy(&self.queue);
         }
         // The workqueue begins at the other end.
@@ -317,79 +321,79 @@ impl Domain {
         }
         // Also for those that their last holder is destroying: the domain must not go before its
         // QPs.
-        self.population.wait_until_none();
+        self.qp_count.wait_until_none();
     }
 }
 
 impl NewQp {
     /// The QP number.
-    pub(crate) fn number(&self) -> u32 {
-        self.membership.qp.number()
+    pub(crate) fn qpn(&self) -> u32 {
+        self.registration.qp.qpn()
     }
 
     /// Lets the QP be found. Cannot fail.
-    pub(crate) fn publish(self) -> KBox<Membership> {
-        let Membership {
+    pub(crate) fn publish(self) -> KBox<Registration> {
+        let Registration {
             domain,
             qp,
-            registration,
+            subscriber,
             ..
-        } = &*self.membership;
-        let node = self.node.into_node(qp.number(), qp.clone());
+        } = &*self.registration;
+        let node = self.node.into_node(qp.qpn(), qp.clone());
         let mut qps = domain.qps.lock();
 
         qps.insert(node);
-        announce::created(qp);
-        announce::registered(qp, registration);
+        notify::created(qp);
+        notify::registered(qp, subscriber);
         drop(qps);
-        self.membership
+        self.registration
     }
 }
 
-impl Membership {
+impl Registration {
     /// The QP number.
-    pub(crate) fn number(&self) -> u32 {
-        self.qp.number()
+    pub(crate) fn qpn(&self) -> u32 {
+        self.qp.qpn()
     }
 
     /// The registration.
-    pub(crate) fn registration(&self) -> &Arc<Registration> {
-        &self.registration
+    pub(crate) fn subscriber(&self) -> &Arc<Subscriber> {
+        &self.subscriber
     }
 
     /// Gives the registration up. The last one out destroys the QP, if that is its lifetime.
     ///
     /// When a file goes with all that it has, the end of its last registration destroys all QPs.
-    pub(crate) fn leave(self: KBox<Self>, why: Removal) {
+    pub(crate) fn leave(self: KBox<Self>, why: RemoveReason) {
         let Self {
             domain,
             qp,
-            registration,
-            seat,
+            subscriber,
+            ufile,
         } = KBox::into_inner(self);
-        let number = qp.number();
+        let qpn = qp.qpn();
         let last = {
             let mut qps = domain.qps.lock();
-            let fan_out = qp.fan_out();
+            let subscribers = qp.subscribers();
 
-            fan_out.remove(&registration);
-            announce::unregistered(&qp, &registration);
+            subscribers.remove(&subscriber);
+            notify::unregistered(&qp, &subscriber);
 
-            let in_domain = qps.get(number).is_some_and(|found| Arc::ptr_eq(found, &qp));
+            let in_domain = qps.get(qpn).is_some_and(|found| Arc::ptr_eq(found, &qp));
             let unneeded =
-                qp.lifetime() == Lifetime::Registrations && fan_out.is_empty() && in_domain;
+                qp.lifetime() == Lifetime::Registrations && subscribers.is_empty() && in_domain;
 
             if unneeded {
-                qps.remove(number);
-                announce::destroyed(&qp);
+                qps.remove(qpn);
+                notify::destroyed(&qp);
             }
             unneeded
         };
 
-        registration.end(number, why);
-        match seat {
-            Some(seat) if why != Removal::Destroyed => {
-                seat.vacate(last.then_some(&qp), &domain.queue);
+        subscriber.end(qpn, why);
+        match ufile {
+            Some(ufile) if why != RemoveReason::Destroyed => {
+                ufile.release(last.then_some(&qp), &domain.queue);
             }
             _ if last => qp.destroy(),
             _ => (),
@@ -403,7 +407,7 @@ impl Membership {
 #[pin_data]
 pub(crate) struct Domains {
     queue: Arc<UnboundQueue>,
-    last_number: Atomic<u32>,
+    last_id: Atomic<u32>,
     #[pin]
     table: Mutex<RBTree<XrcdId, Arc<Domain>>>,
 }
@@ -416,7 +420,7 @@ impl Domains {
         Arc::pin_init(
             pin_init!(Self {
                 queue,
-                last_number: Atomic::new(0),
+                last_id: Atomic::new(0),
                 table <- new_mutex!(RBTree::new(), "Domains::table"),
             }),
             GFP_KERNEL,
@@ -436,8 +440,8 @@ impl Domains {
 
         // Of two who make it at once, the second drops its own, and a number.
         let room = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
-        let number = self.last_number.fetch_add(1, Relaxed).wrapping_add(1);
-        let domain = Domain::new(number, self.queue.clone())?;
+        let id = self.last_id.fetch_add(1, Relaxed).wrapping_add(1);
+        let domain = Domain::new(id, self.queue.clone())?;
         let mut table = self.table.lock();
 
         if let Some(domain) = table.get(&xrcd.id()) {
@@ -473,7 +477,7 @@ impl Domains {
         let mut sorted = RBTree::new();
 
         for domain in list {
-            sorted.try_create_and_insert(domain.number, domain, GFP_KERNEL)?;
+            sorted.try_create_and_insert(domain.id, domain, GFP_KERNEL)?;
         }
         Ok(sorted)
     }

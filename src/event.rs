@@ -22,7 +22,7 @@ impl EventType {
     pub(crate) const QP_GONE: Self = Self(EVENTS.len() as u8);
 
     /// The kind with a number of `enum ib_event_type`; none if it is not about QPs.
-    pub(crate) fn from_verbs(number: u32) -> Option<Self> {
+    pub(crate) fn from_ib_event(number: u32) -> Option<Self> {
         let index = EVENTS.iter().position(|event| *event == number)?;
 
         Some(Self(index as u8))
@@ -48,7 +48,7 @@ impl EventType {
     }
 
     /// The number that processes know it by.
-    pub(crate) const fn number(self) -> u32 {
+    pub(crate) const fn as_raw(self) -> u32 {
         if self.index() < EVENTS.len() {
             EVENTS[self.index()]
         } else {

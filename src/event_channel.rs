@@ -177,7 +177,7 @@ impl EventChannel {
                     cookie: record.cookie,
                     first_ns: record.first,
                     qp_num: record.qpn,
-                    type_: record.kind.number(),
+                    type_: record.kind.as_raw(),
                     count: record.count,
                     reserved: 0,
                 };

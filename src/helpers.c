@@ -29,7 +29,7 @@
 /* As in fs/configfs/mount.c, which kept it to itself. */
 #define CONFIGFS_MAGIC	0x62656570
 
-unsigned long xrc_rcv_spin_lock_irqsave(spinlock_t *lock)
+unsigned long ib_xrc_rcv_spin_lock_irqsave(spinlock_t *lock)
 {
 	unsigned long flags;
 
@@ -37,23 +37,23 @@ unsigned long xrc_rcv_spin_lock_irqsave(spinlock_t *lock)
 	return flags;
 }
 
-void xrc_rcv_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags)
+void ib_xrc_rcv_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags)
 {
 	spin_unlock_irqrestore(lock, flags);
 }
 
-bool xrc_rcv_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags)
+bool ib_xrc_rcv_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags)
 {
 	return spin_trylock_irqsave(lock, *flags);
 }
 #endif
 
-int xrc_rcv_mutex_lock_killable(struct mutex *mutex)
+int ib_xrc_rcv_mutex_lock_killable(struct mutex *mutex)
 {
 	return mutex_lock_killable(mutex);
 }
 
-bool xrc_rcv_is_killed(void)
+bool ib_xrc_rcv_is_killed(void)
 {
 	return fatal_signal_pending(current);
 }
@@ -68,38 +68,38 @@ bool xrc_rcv_is_killed(void)
  * WQ_MEM_RECLAIM: a process that is killed for its memory must not wait for
  * memory to give up its domains.
  */
-struct workqueue_struct *xrc_rcv_alloc_workqueue(const char *name)
+struct workqueue_struct *ib_xrc_rcv_alloc_workqueue(const char *name)
 {
 	return alloc_workqueue("%s", WQ_UNBOUND | WQ_MEM_RECLAIM, MAX_ACTIVE, name);
 }
 
 /* Not dev_name(): renaming frees what that returns, and writes over this. */
-void xrc_rcv_ibdev_name(struct ib_device *ibdev, char name[IB_DEVICE_NAME_MAX])
+void ib_xrc_rcv_ibdev_name(struct ib_device *ibdev, char name[IB_DEVICE_NAME_MAX])
 {
 	strscpy(name, ibdev->name, IB_DEVICE_NAME_MAX);
 }
 
-void xrc_rcv_ibdev_get(struct ib_device *ibdev)
+void ib_xrc_rcv_ibdev_get(struct ib_device *ibdev)
 {
 	get_device(&ibdev->dev);
 }
 
-void xrc_rcv_ibdev_put(struct ib_device *ibdev)
+void ib_xrc_rcv_ibdev_put(struct ib_device *ibdev)
 {
 	put_device(&ibdev->dev);
 }
 
-bool xrc_rcv_ibdev_try_get(struct ib_device *ibdev)
+bool ib_xrc_rcv_ibdev_try_get(struct ib_device *ibdev)
 {
 	return ib_device_try_get(ibdev);
 }
 
-void *xrc_rcv_client_data(struct ib_device *ibdev, struct ib_client *client)
+void *ib_xrc_rcv_client_data(struct ib_device *ibdev, struct ib_client *client)
 {
 	return ib_get_client_data(ibdev, client);
 }
 
-bool xrc_rcv_port_is_valid(struct ib_device *ibdev, u32 port)
+bool ib_xrc_rcv_port_is_valid(struct ib_device *ibdev, u32 port)
 {
 	return rdma_is_port_valid(ibdev, port);
 }
@@ -139,7 +139,7 @@ static void create_qp_work(struct work_struct *work)
  * with the credentials of the caller, which are what the label is made of. And a
  * security module that refuses these a label is asked before there is a QP.
  */
-struct ib_qp *xrc_rcv_ib_create_qp(struct ib_pd *pd, struct ib_qp_init_attr *init_attr,
+struct ib_qp *ib_xrc_rcv_create_qp(struct ib_pd *pd, struct ib_qp_init_attr *init_attr,
 				   const char *owner)
 {
 	struct creation c = {
@@ -160,18 +160,18 @@ struct ib_qp *xrc_rcv_ib_create_qp(struct ib_pd *pd, struct ib_qp_init_attr *ini
 	return c.qp;
 }
 
-int xrc_rcv_alloc_label(void **label)
+int ib_xrc_rcv_alloc_label(void **label)
 {
 	return security_ib_alloc_security(label);
 }
 
-void xrc_rcv_free_label(void *label)
+void ib_xrc_rcv_free_label(void *label)
 {
 	security_ib_free_security(label);
 }
 
 /* As ib_core checks, which does not export how. */
-int xrc_rcv_pkey_access(void *label, struct ib_device *ibdev, u32 port, u16 index)
+int ib_xrc_rcv_pkey_access(void *label, struct ib_device *ibdev, u32 port, u16 index)
 {
 	unsigned long flags;
 	u64 subnet_prefix;
@@ -195,7 +195,7 @@ int xrc_rcv_pkey_access(void *label, struct ib_device *ibdev, u32 port, u16 inde
 }
 
 /* In event context; the name as above. */
-void xrc_rcv_log_qp_event(struct ib_device *ibdev, u32 qpn, enum ib_event_type type)
+void ib_xrc_rcv_log_qp_event(struct ib_device *ibdev, u32 qpn, enum ib_event_type type)
 {
 	pr_notice_ratelimited("%s: XRC receive QP 0x%06x: %s\n", ibdev->name, qpn,
 			      ib_event_msg(type));
@@ -205,7 +205,7 @@ void xrc_rcv_log_qp_event(struct ib_device *ibdev, u32 qpn, enum ib_event_type t
  * The conversions of address vectors use a dozen inline accessors each, which
  * hide where a field of a RoCE or IB address lives. In C they are one function.
  */
-void xrc_rcv_ah_from_user(struct ib_device *ibdev, struct rdma_ah_attr *to,
+void ib_xrc_rcv_ah_from_user(struct ib_device *ibdev, struct rdma_ah_attr *to,
 			  const struct ib_uverbs_ah_attr *from)
 {
 	to->type = rdma_ah_find_type(ibdev, from->port_num);
@@ -300,7 +300,7 @@ out:
  * ah->grh.sgid_attr then is the entry of the GID table that the path was resolved
  * for, with a reference to it, which the caller drops.
  */
-int xrc_rcv_resolve_ah(struct ib_device *ibdev, struct rdma_ah_attr *ah)
+int ib_xrc_rcv_resolve_ah(struct ib_device *ibdev, struct rdma_ah_attr *ah)
 {
 	struct in6_addr *to = (struct in6_addr *)ah->grh.dgid.raw;
 	const struct ib_gid_attr *sgid_attr;
@@ -326,7 +326,7 @@ int xrc_rcv_resolve_ah(struct ib_device *ibdev, struct rdma_ah_attr *ah)
 	return ret;
 }
 
-void xrc_rcv_ah_to_user(struct ib_uverbs_ah_attr *to, const struct rdma_ah_attr *from)
+void ib_xrc_rcv_ah_to_user(struct ib_uverbs_ah_attr *to, const struct rdma_ah_attr *from)
 {
 	const struct ib_global_route *grh = rdma_ah_read_grh(from);
 
@@ -347,45 +347,45 @@ void xrc_rcv_ah_to_user(struct ib_uverbs_ah_attr *to, const struct rdma_ah_attr 
 	to->grh.traffic_class = grh->traffic_class;
 }
 
-bool xrc_rcv_attr_is_valid(const struct uverbs_attr_bundle *bundle, u16 id)
+bool ib_xrc_rcv_attr_is_valid(const struct uverbs_attr_bundle *bundle, u16 id)
 {
 	return uverbs_attr_is_valid(bundle, id);
 }
 
-int xrc_rcv_attr_len(const struct uverbs_attr_bundle *bundle, u16 id)
+int ib_xrc_rcv_attr_len(const struct uverbs_attr_bundle *bundle, u16 id)
 {
 	return uverbs_attr_get_len(bundle, id);
 }
 
-struct ib_uobject *xrc_rcv_attr_uobject(const struct uverbs_attr_bundle *bundle, u16 id)
+struct ib_uobject *ib_xrc_rcv_attr_uobject(const struct uverbs_attr_bundle *bundle, u16 id)
 {
 	return uverbs_attr_get_uobject(bundle, id);
 }
 
-int xrc_rcv_copy_from_or_zero(void *to, const struct uverbs_attr_bundle *bundle,
+int ib_xrc_rcv_copy_from_or_zero(void *to, const struct uverbs_attr_bundle *bundle,
 			      u16 id, size_t size)
 {
 	return _uverbs_copy_from_or_zero(to, bundle, id, size);
 }
 
 #ifdef CONFIG_CGROUP_RDMA
-int xrc_rcv_rdmacg_try_charge(struct rdma_cgroup **cg, struct ib_device *ibdev)
+int ib_xrc_rcv_rdmacg_try_charge(struct rdma_cgroup **cg, struct ib_device *ibdev)
 {
 	return rdmacg_try_charge(cg, &ibdev->cg_device, RDMACG_RESOURCE_HCA_OBJECT);
 }
 
-void xrc_rcv_rdmacg_uncharge(struct rdma_cgroup *cg, struct ib_device *ibdev)
+void ib_xrc_rcv_rdmacg_uncharge(struct rdma_cgroup *cg, struct ib_device *ibdev)
 {
 	rdmacg_uncharge(cg, &ibdev->cg_device, RDMACG_RESOURCE_HCA_OBJECT);
 }
 #else
-int xrc_rcv_rdmacg_try_charge(struct rdma_cgroup **cg, struct ib_device *ibdev)
+int ib_xrc_rcv_rdmacg_try_charge(struct rdma_cgroup **cg, struct ib_device *ibdev)
 {
 	*cg = NULL;
 	return 0;
 }
 
-void xrc_rcv_rdmacg_uncharge(struct rdma_cgroup *cg, struct ib_device *ibdev)
+void ib_xrc_rcv_rdmacg_uncharge(struct rdma_cgroup *cg, struct ib_device *ibdev)
 {
 }
 #endif
@@ -396,7 +396,7 @@ void xrc_rcv_rdmacg_uncharge(struct rdma_cgroup *cg, struct ib_device *ibdev)
  * a kind may have one and the same anonymous inode. Of the file systems that are
  * mounted by the kernel only, that of memfds has files which a process makes.
  */
-int xrc_rcv_inode_is_private(const struct inode *inode)
+int ib_xrc_rcv_inode_is_private(const struct inode *inode)
 {
 	const struct super_block *sb;
 
@@ -435,7 +435,7 @@ int xrc_rcv_inode_is_private(const struct inode *inode)
  * who asks counts, without that mount's mapping of ids. Why it may not write (a file
  * system that is read-only, a file that is immutable) does not matter.
  */
-int xrc_rcv_inode_may_write(struct inode *inode)
+int ib_xrc_rcv_inode_may_write(struct inode *inode)
 {
 	if (!inode || inode_owner_or_capable(&nop_mnt_idmap, inode) ||
 	    !inode_permission(&nop_mnt_idmap, inode, MAY_WRITE))
@@ -443,23 +443,23 @@ int xrc_rcv_inode_may_write(struct inode *inode)
 	return -EACCES;
 }
 
-void xrc_rcv_task_comm(char comm[TASK_COMM_LEN])
+void ib_xrc_rcv_task_comm(char comm[TASK_COMM_LEN])
 {
 	strscpy_pad(comm, current->group_leader->comm, TASK_COMM_LEN);
 }
 
-struct dentry *xrc_rcv_debugfs_create_dir(const char *name, struct dentry *parent)
+struct dentry *ib_xrc_rcv_debugfs_create_dir(const char *name, struct dentry *parent)
 {
 	return debugfs_create_dir(name, parent);
 }
 
-void xrc_rcv_debugfs_create_file(const char *name, struct dentry *parent, void *data,
+void ib_xrc_rcv_debugfs_create_file(const char *name, struct dentry *parent, void *data,
 				 const struct file_operations *fops)
 {
 	debugfs_create_file(name, 0444, parent, data, fops);
 }
 
-void xrc_rcv_debugfs_remove(struct dentry *dentry)
+void ib_xrc_rcv_debugfs_remove(struct dentry *dentry)
 {
 	debugfs_remove(dentry);
 }

@@ -4,8 +4,8 @@
  * is written in C because only C can write it. bindgen reads this header.
  */
 
-#ifndef _XRC_RCV_HELPERS_H
-#define _XRC_RCV_HELPERS_H
+#ifndef _IB_XRC_RCV_HELPERS_H
+#define _IB_XRC_RCV_HELPERS_H
 
 #include <linux/cgroup_rdma.h>
 #include <linux/debugfs.h>
@@ -20,57 +20,57 @@
 #include <rdma/uverbs_ioctl.h>
 
 #if LINUX_VERSION_CODE < KERNEL_VERSION(7, 3, 0)
-unsigned long xrc_rcv_spin_lock_irqsave(spinlock_t *lock);
-void xrc_rcv_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags);
-bool xrc_rcv_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags);
+unsigned long ib_xrc_rcv_spin_lock_irqsave(spinlock_t *lock);
+void ib_xrc_rcv_spin_unlock_irqrestore(spinlock_t *lock, unsigned long flags);
+bool ib_xrc_rcv_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags);
 #endif
-int xrc_rcv_mutex_lock_killable(struct mutex *mutex);
-bool xrc_rcv_is_killed(void);
+int ib_xrc_rcv_mutex_lock_killable(struct mutex *mutex);
+bool ib_xrc_rcv_is_killed(void);
 
-struct workqueue_struct *xrc_rcv_alloc_workqueue(const char *name);
+struct workqueue_struct *ib_xrc_rcv_alloc_workqueue(const char *name);
 
-void xrc_rcv_ibdev_name(struct ib_device *ibdev, char name[IB_DEVICE_NAME_MAX]);
-void xrc_rcv_ibdev_get(struct ib_device *ibdev);
-void xrc_rcv_ibdev_put(struct ib_device *ibdev);
-bool xrc_rcv_ibdev_try_get(struct ib_device *ibdev);
-void *xrc_rcv_client_data(struct ib_device *ibdev, struct ib_client *client);
-bool xrc_rcv_port_is_valid(struct ib_device *ibdev, u32 port);
-struct ib_qp *xrc_rcv_ib_create_qp(struct ib_pd *pd, struct ib_qp_init_attr *init_attr,
+void ib_xrc_rcv_ibdev_name(struct ib_device *ibdev, char name[IB_DEVICE_NAME_MAX]);
+void ib_xrc_rcv_ibdev_get(struct ib_device *ibdev);
+void ib_xrc_rcv_ibdev_put(struct ib_device *ibdev);
+bool ib_xrc_rcv_ibdev_try_get(struct ib_device *ibdev);
+void *ib_xrc_rcv_client_data(struct ib_device *ibdev, struct ib_client *client);
+bool ib_xrc_rcv_port_is_valid(struct ib_device *ibdev, u32 port);
+struct ib_qp *ib_xrc_rcv_create_qp(struct ib_pd *pd, struct ib_qp_init_attr *init_attr,
 				   const char *owner);
 
-int xrc_rcv_alloc_label(void **label);
-void xrc_rcv_free_label(void *label);
-int xrc_rcv_pkey_access(void *label, struct ib_device *ibdev, u32 port, u16 index);
+int ib_xrc_rcv_alloc_label(void **label);
+void ib_xrc_rcv_free_label(void *label);
+int ib_xrc_rcv_pkey_access(void *label, struct ib_device *ibdev, u32 port, u16 index);
 
-void xrc_rcv_log_qp_event(struct ib_device *ibdev, u32 qpn, enum ib_event_type type);
+void ib_xrc_rcv_log_qp_event(struct ib_device *ibdev, u32 qpn, enum ib_event_type type);
 
-void xrc_rcv_ah_from_user(struct ib_device *ibdev, struct rdma_ah_attr *to,
+void ib_xrc_rcv_ah_from_user(struct ib_device *ibdev, struct rdma_ah_attr *to,
 			  const struct ib_uverbs_ah_attr *from);
-int xrc_rcv_resolve_ah(struct ib_device *ibdev, struct rdma_ah_attr *ah);
-void xrc_rcv_ah_to_user(struct ib_uverbs_ah_attr *to, const struct rdma_ah_attr *from);
+int ib_xrc_rcv_resolve_ah(struct ib_device *ibdev, struct rdma_ah_attr *ah);
+void ib_xrc_rcv_ah_to_user(struct ib_uverbs_ah_attr *to, const struct rdma_ah_attr *from);
 
-bool xrc_rcv_attr_is_valid(const struct uverbs_attr_bundle *bundle, u16 id);
-int xrc_rcv_attr_len(const struct uverbs_attr_bundle *bundle, u16 id);
-struct ib_uobject *xrc_rcv_attr_uobject(const struct uverbs_attr_bundle *bundle, u16 id);
-int xrc_rcv_copy_from_or_zero(void *to, const struct uverbs_attr_bundle *bundle,
+bool ib_xrc_rcv_attr_is_valid(const struct uverbs_attr_bundle *bundle, u16 id);
+int ib_xrc_rcv_attr_len(const struct uverbs_attr_bundle *bundle, u16 id);
+struct ib_uobject *ib_xrc_rcv_attr_uobject(const struct uverbs_attr_bundle *bundle, u16 id);
+int ib_xrc_rcv_copy_from_or_zero(void *to, const struct uverbs_attr_bundle *bundle,
 			      u16 id, size_t size);
 
-int xrc_rcv_rdmacg_try_charge(struct rdma_cgroup **cg, struct ib_device *ibdev);
-void xrc_rcv_rdmacg_uncharge(struct rdma_cgroup *cg, struct ib_device *ibdev);
+int ib_xrc_rcv_rdmacg_try_charge(struct rdma_cgroup **cg, struct ib_device *ibdev);
+void ib_xrc_rcv_rdmacg_uncharge(struct rdma_cgroup *cg, struct ib_device *ibdev);
 
-int xrc_rcv_inode_is_private(const struct inode *inode);
-int xrc_rcv_inode_may_write(struct inode *inode);
+int ib_xrc_rcv_inode_is_private(const struct inode *inode);
+int ib_xrc_rcv_inode_may_write(struct inode *inode);
 
-void xrc_rcv_task_comm(char comm[TASK_COMM_LEN]);
-struct dentry *xrc_rcv_debugfs_create_dir(const char *name, struct dentry *parent);
-void xrc_rcv_debugfs_create_file(const char *name, struct dentry *parent, void *data,
+void ib_xrc_rcv_task_comm(char comm[TASK_COMM_LEN]);
+struct dentry *ib_xrc_rcv_debugfs_create_dir(const char *name, struct dentry *parent);
+void ib_xrc_rcv_debugfs_create_file(const char *name, struct dentry *parent, void *data,
 				 const struct file_operations *fops);
-void xrc_rcv_debugfs_remove(struct dentry *dentry);
+void ib_xrc_rcv_debugfs_remove(struct dentry *dentry);
 
 /* src/uverbs_module.c */
-struct module *xrc_rcv_uverbs_get(void);
-int xrc_rcv_register_client(struct ib_client *client);
-void xrc_rcv_unregister_client(struct ib_client *client);
-bool xrc_rcv_uverbs_came_first(void);
+struct module *ib_xrc_rcv_uverbs_get(void);
+int ib_xrc_rcv_register_client(struct ib_client *client);
+void ib_xrc_rcv_unregister_client(struct ib_client *client);
+bool ib_xrc_rcv_uverbs_came_first(void);
 
-#endif /* _XRC_RCV_HELPERS_H */
+#endif /* _IB_XRC_RCV_HELPERS_H */

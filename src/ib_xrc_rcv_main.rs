@@ -20,19 +20,19 @@ mod device;
 mod domain;
 mod receive_qp;
 
-mod fan_out;
-mod registration;
+mod subscriber;
+mod subscribers;
 
 mod event_channel;
 mod event_queue;
 
-mod file;
+mod ufile;
 
 // What all of these go by.
-mod announce;
 mod attributes;
 mod event;
 mod limits;
+mod notify;
 
 // ib_core and uverbs, safely.
 mod rdma;

@@ -8,34 +8,34 @@
 use crate::{
     attributes::{
         modification,
-        Creation, //
+        InitialState, //
     },
     device::AttachedDevice,
     domain::{
         Domain,
-        Membership,
-        Wish, //
+        QpInitAttr, //
+        Registration,
     },
     event::Event,
     rdma::{
         not_supported,
-        qp_attributes::{
-            Attributes,
-            KernelAttributes,
-            Mask, //
+        qp_attr::{
+            KernelQpAttr,
+            QpAttr,
+            QpAttrMask, //
         },
-        uverbs::Removal,
+        uverbs::RemoveReason,
         xrcd::Xrcd, //
     },
     receive_qp::{
         Lifetime,
         ReceiveQp, //
     },
-    registration::{
+    subscriber::{
         Callback,
         Holder,
-        Registration,
         Sink, //
+        Subscriber,
     },
     uapi::{
         xrc_rcv_event,
@@ -48,7 +48,7 @@ use kernel::{
     sync::Arc, //
 };
 
-/// `xrc_rcv_handler`
+/// `ib_xrc_rcv_handler`
 ///
 /// With pointers, not references: kCFI compares the type of the call with that of the C function,
 /// and encodes a reference as a type that C does not have.
@@ -76,7 +76,7 @@ impl Callback for CHandler {
             cookie: 0,
             first_ns: event.time,
             qp_num: event.qpn,
-            type_: event.kind.number(),
+            type_: event.kind.as_raw(),
             count: 1,
             reserved: 0,
         };
@@ -88,24 +88,24 @@ impl Callback for CHandler {
     }
 }
 
-/// `struct xrc_rcv_init_attr`
+/// `struct ib_xrc_rcv_init_attr`
 #[repr(C)]
 pub(crate) struct InitAttributes<'a> {
     flags: u32,
     attr_mask: c_int,
-    attr: Option<&'a KernelAttributes>,
+    attr: Option<&'a KernelQpAttr>,
     handler: Option<Handler>,
     context: *mut c_void,
 }
 
-fn registration(handler: Option<Handler>, context: *mut c_void) -> Result<Arc<Registration>> {
+fn subscriber(handler: Option<Handler>, context: *mut c_void) -> Result<Arc<Subscriber>> {
     let sink = match handler {
         // INVARIANT: The caller gave them for this.
         Some(handler) => Sink::Callback(KBox::new(CHandler { handler, context }, GFP_KERNEL)?),
         None => Sink::Nowhere,
     };
 
-    Registration::new(Holder::Kernel, sink)
+    Subscriber::new(Holder::Kernel, sink)
 }
 
 fn device(xrcd: &Xrcd) -> Result<Pin<&AttachedDevice>> {
@@ -121,42 +121,42 @@ fn qp(xrcd: &Xrcd, qpn: u32) -> Result<Arc<ReceiveQp>> {
     domain(xrcd)?.find(qpn)
 }
 
-fn create(xrcd: &Xrcd, init: &InitAttributes<'_>) -> Result<KBox<Membership>> {
+fn create(xrcd: &Xrcd, init: &InitAttributes<'_>) -> Result<KBox<Registration>> {
     let device = device(xrcd)?;
     let lifetime = match init.flags {
         0 => Lifetime::Registrations,
         XRC_RCV_ALLOC_LIFETIME_DOMAIN => Lifetime::Domain,
         _ => return Err(EINVAL),
     };
-    let (creation, attributes) = match init.attr {
+    let (initial_state, attributes) = match init.attr {
         Some(attr) => {
-            let mask = Mask::from_bits(init.attr_mask as u32);
+            let mask = QpAttrMask::from_bits(init.attr_mask as u32);
             // SAFETY: The caller of the API keeps what they point to for the length of the call, which
             // they are used in.
             let attributes = unsafe { attr.to_attributes(mask) };
 
-            (Creation::new(mask, attr.state(mask)?)?, attributes)
+            (InitialState::new(mask, attr.state(mask)?)?, attributes)
         }
-        None => (Creation::Reset, Attributes::new()),
+        None => (InitialState::Reset, QpAttr::new()),
     };
-    let wish = Wish {
+    let init_attr = QpInitAttr {
         lifetime,
-        creation,
+        initial_state,
         attributes,
         udata: None,
     };
-    let registration = registration(init.handler, init.context)?;
+    let subscriber = subscriber(init.handler, init.context)?;
 
     Ok(device
         .domains()
         .get_or_new(xrcd)?
-        .create(xrcd, device.pd(), wish, registration, None)?
+        .create(xrcd, device.pd(), init_attr, subscriber, None)?
         .publish())
 }
 
-fn into_pointer(membership: Result<KBox<Membership>>) -> *mut Membership {
-    match membership {
-        Ok(membership) => KBox::into_raw(membership),
+fn into_pointer(registration: Result<KBox<Registration>>) -> *mut Registration {
+    match registration {
+        Ok(registration) => KBox::into_raw(registration),
         Err(e) => e.to_ptr(),
     }
 }
@@ -165,10 +165,10 @@ fn into_pointer(membership: Result<KBox<Membership>>) -> *mut Membership {
 ///
 /// See the header: the domain is kept open, and the handler may be called as it says.
 #[no_mangle]
-pub(crate) unsafe extern "C" fn xrc_rcv_create_qp(
+pub(crate) unsafe extern "C" fn ib_xrc_rcv_alloc_qp(
     xrcd: &Xrcd,
     init: &InitAttributes<'_>,
-) -> *mut Membership {
+) -> *mut Registration {
     into_pointer(create(xrcd, init))
 }
 
@@ -176,16 +176,16 @@ pub(crate) unsafe extern "C" fn xrc_rcv_create_qp(
 ///
 /// See the header: the domain is kept open, and the handler may be called as it says.
 #[no_mangle]
-pub(crate) unsafe extern "C" fn xrc_rcv_reg_qp(
+pub(crate) unsafe extern "C" fn ib_xrc_rcv_reg_qp(
     xrcd: &Xrcd,
     qpn: u32,
     handler: Option<Handler>,
     context: *mut c_void,
-) -> *mut Membership {
+) -> *mut Registration {
     let register = || {
         let domain = domain(xrcd)?;
 
-        domain.register(&domain.find(qpn)?, registration(handler, context)?, None)
+        domain.register(&domain.find(qpn)?, subscriber(handler, context)?, None)
     };
 
     into_pointer(register())
@@ -193,26 +193,26 @@ pub(crate) unsafe extern "C" fn xrc_rcv_reg_qp(
 
 /// # Safety
 ///
-/// `membership` comes from one of the above, and is not used again.
+/// `registration` comes from one of the above, and is not used again.
 #[no_mangle]
-pub(crate) unsafe extern "C" fn xrc_rcv_unreg_qp(membership: *mut Membership) {
+pub(crate) unsafe extern "C" fn ib_xrc_rcv_unreg_qp(registration: *mut Registration) {
     // SAFETY: The caller's promise.
-    unsafe { KBox::from_raw(membership) }.leave(Removal::Destroyed);
+    unsafe { KBox::from_raw(registration) }.leave(RemoveReason::Destroyed);
 }
 
 #[no_mangle]
-pub(crate) extern "C" fn xrc_rcv_qpn(membership: &Membership) -> u32 {
-    membership.number()
+pub(crate) extern "C" fn ib_xrc_rcv_qpn(registration: &Registration) -> u32 {
+    registration.qpn()
 }
 
 #[no_mangle]
-pub(crate) extern "C" fn xrc_rcv_modify_qp(
+pub(crate) extern "C" fn ib_xrc_rcv_modify_qp(
     xrcd: &Xrcd,
     qpn: u32,
-    attr: &KernelAttributes,
+    attr: &KernelQpAttr,
     attr_mask: c_int,
 ) -> c_int {
-    let mask = modification(Mask::from_bits(attr_mask as u32));
+    let mask = modification(QpAttrMask::from_bits(attr_mask as u32));
 
     from_result(|| {
         // SAFETY: The caller of the API keeps what they point to for the length of the call, which
@@ -225,10 +225,10 @@ pub(crate) extern "C" fn xrc_rcv_modify_qp(
 }
 
 #[no_mangle]
-pub(crate) extern "C" fn xrc_rcv_query_qp(
+pub(crate) extern "C" fn ib_xrc_rcv_query_qp(
     xrcd: &Xrcd,
     qpn: u32,
-    attr: &mut KernelAttributes,
+    attr: &mut KernelQpAttr,
 ) -> c_int {
     from_result(|| {
         attr.fill(qp(xrcd, qpn)?.query()?.ok_or(EINVAL)?);
@@ -237,14 +237,14 @@ pub(crate) extern "C" fn xrc_rcv_query_qp(
 }
 
 #[no_mangle]
-pub(crate) extern "C" fn xrc_rcv_destroy_qp(
+pub(crate) extern "C" fn ib_xrc_rcv_destroy_qp(
     xrcd: &Xrcd,
     qpn: u32,
-    own: Option<&Membership>,
+    own: Option<&Registration>,
 ) -> c_int {
     from_result(|| {
-        domain(xrcd)?.destroy(qpn, |registration| {
-            own.is_some_and(|own| core::ptr::eq(&**own.registration(), registration))
+        domain(xrcd)?.destroy(qpn, |subscriber| {
+            own.is_some_and(|own| core::ptr::eq(&**own.subscriber(), subscriber))
         })?;
         Ok(0)
     })

@@ -28,26 +28,26 @@ use kernel::{
 };
 
 unsafe extern "C" {
-    safe fn xrc_rcv_max_qps_per_domain() -> c_uint;
-    safe fn xrc_rcv_max_qps_per_user() -> c_uint;
-    safe fn xrc_rcv_max_registrations_per_qp() -> c_uint;
-    safe fn xrc_rcv_answering_uid() -> c_uint;
-    safe fn xrc_rcv_may_exceed_limits() -> bool;
+    safe fn ib_xrc_rcv_max_qps_per_domain() -> c_uint;
+    safe fn ib_xrc_rcv_max_qps_per_user() -> c_uint;
+    safe fn ib_xrc_rcv_max_registrations_per_qp() -> c_uint;
+    safe fn ib_xrc_rcv_answering_uid() -> c_uint;
+    safe fn ib_xrc_rcv_may_exceed_limits() -> bool;
 }
 
 /// The limit on the QPs of a domain.
 pub(crate) fn per_domain() -> u32 {
-    xrc_rcv_max_qps_per_domain()
+    ib_xrc_rcv_max_qps_per_domain()
 }
 
 /// The limit on the QPs that a user created, on all devices.
 pub(crate) fn per_user() -> u32 {
-    xrc_rcv_max_qps_per_user()
+    ib_xrc_rcv_max_qps_per_user()
 }
 
 /// The limit on the registrations with a QP.
 pub(crate) fn per_qp() -> u32 {
-    xrc_rcv_max_registrations_per_qp()
+    ib_xrc_rcv_max_registrations_per_qp()
 }
 
 /// Whether a QP that has `len` registrations may have one more.
@@ -58,7 +58,7 @@ pub(crate) fn another_registration(len: usize) -> Result {
 
 /// Whether the current process goes beyond limits.
 fn may_exceed() -> bool {
-    xrc_rcv_may_exceed_limits()
+    ib_xrc_rcv_may_exceed_limits()
 }
 
 /// The number of shares after one more was taken.
@@ -73,33 +73,33 @@ fn take_one(used: u32, limit: u32, may_exceed: impl FnOnce() -> bool) -> Result<
 
 /// Counts the QPs of a domain, from before they are created until after they are destroyed.
 #[pin_data]
-pub(crate) struct Population {
+pub(crate) struct DrainCounter {
     #[pin]
     count: Mutex<u32>,
     #[pin]
     none: CondVar,
 }
 
-/// One of a [`Population`], until dropped.
-pub(crate) struct Inhabitant(Arc<Population>);
+/// One of a [`DrainCounter`], until dropped.
+pub(crate) struct DrainGuard(Arc<DrainCounter>);
 
-impl Population {
+impl DrainCounter {
     pub(crate) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
-                count <- new_mutex!(0, "Population::count"),
-                none <- new_condvar!("Population::none"),
+                count <- new_mutex!(0, "DrainCounter::count"),
+                none <- new_condvar!("DrainCounter::none"),
             }),
             GFP_KERNEL_ACCOUNT,
         )
     }
 
     /// Adds one, if `limit` allows it.
-    pub(crate) fn add(self: &Arc<Self>, limit: u32) -> Result<Inhabitant> {
+    pub(crate) fn add(self: &Arc<Self>, limit: u32) -> Result<DrainGuard> {
         let mut count = self.count.lock();
 
         *count = take_one(*count, limit, may_exceed)?;
-        Ok(Inhabitant(self.clone()))
+        Ok(DrainGuard(self.clone()))
     }
 
     /// Waits until there is none left.
@@ -112,7 +112,7 @@ impl Population {
     }
 }
 
-impl Drop for Inhabitant {
+impl Drop for DrainGuard {
     fn drop(&mut self) {
         let mut count = self.0.count.lock();
 
@@ -132,7 +132,7 @@ global_lock! {
 type Users = RBTree<u32, u32>;
 
 /// A QP that a user has created, until dropped.
-pub(crate) struct UserShare {
+pub(crate) struct UserQuota {
     uid: u32,
 }
 
@@ -146,10 +146,10 @@ pub(crate) unsafe fn init() {
     unsafe { USERS.init() };
 }
 
-impl UserShare {
+impl UserQuota {
     /// Takes a share of the current user, if the limit on users allows it.
     pub(crate) fn take() -> Result<Self> {
-        let uid = xrc_rcv_answering_uid();
+        let uid = ib_xrc_rcv_answering_uid();
         let room = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let mut guard = USERS.lock();
         let users = guard.get_or_insert_with(RBTree::new);
@@ -164,7 +164,7 @@ impl UserShare {
     }
 }
 
-impl Drop for UserShare {
+impl Drop for UserQuota {
     fn drop(&mut self) {
         let mut guard = USERS.lock();
         let Some(users) = guard.as_mut() else {
@@ -229,15 +229,15 @@ mod tests {
 
     #[test]
     fn population_counts() -> Result {
-        let population = Population::new()?;
-        let first = population.add(0)?;
-        let second = population.add(0)?;
+        let qp_count = DrainCounter::new()?;
+        let first = qp_count.add(0)?;
+        let second = qp_count.add(0)?;
 
-        assert_eq!(*population.count.lock(), 2);
+        assert_eq!(*qp_count.count.lock(), 2);
         drop(first);
-        assert_eq!(*population.count.lock(), 1);
+        assert_eq!(*qp_count.count.lock(), 1);
         drop(second);
-        population.wait_until_none();
+        qp_count.wait_until_none();
         Ok(())
     }
 }

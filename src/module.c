@@ -28,17 +28,17 @@ module_param(max_registrations_per_qp, uint, 0644);
 MODULE_PARM_DESC(max_registrations_per_qp,
 		 "Registrations that a receive QP can have (0 = no limit)");
 
-unsigned int xrc_rcv_max_qps_per_domain(void)
+unsigned int ib_xrc_rcv_max_qps_per_domain(void)
 {
 	return READ_ONCE(max_qps_per_domain);
 }
 
-unsigned int xrc_rcv_max_qps_per_user(void)
+unsigned int ib_xrc_rcv_max_qps_per_user(void)
 {
 	return READ_ONCE(max_qps_per_user);
 }
 
-unsigned int xrc_rcv_max_registrations_per_qp(void)
+unsigned int ib_xrc_rcv_max_registrations_per_qp(void)
 {
 	return READ_ONCE(max_registrations_per_qp);
 }
@@ -48,7 +48,7 @@ unsigned int xrc_rcv_max_registrations_per_qp(void)
  * who made the outermost user namespace that it is in. Ids of namespaces that root
  * made were given out by root, and answer for themselves.
  */
-unsigned int xrc_rcv_answering_uid(void)
+unsigned int ib_xrc_rcv_answering_uid(void)
 {
 	const struct user_namespace *ns = current_user_ns();
 	kuid_t uid = current_euid();
@@ -60,7 +60,7 @@ unsigned int xrc_rcv_answering_uid(void)
 	return __kuid_val(uid);
 }
 
-bool xrc_rcv_may_exceed_limits(void)
+bool ib_xrc_rcv_may_exceed_limits(void)
 {
 	return capable(CAP_SYS_RESOURCE);
 }

@@ -4,20 +4,20 @@
  * beside where they are used.
  */
 
-#ifndef _XRC_RCV_MODULE_H
-#define _XRC_RCV_MODULE_H
+#ifndef _IB_XRC_RCV_MODULE_H
+#define _IB_XRC_RCV_MODULE_H
 
 #include <rdma/ib_xrc_rcv.h>
 
-unsigned int xrc_rcv_max_qps_per_domain(void);
-unsigned int xrc_rcv_max_qps_per_user(void);
-unsigned int xrc_rcv_max_registrations_per_qp(void);
-unsigned int xrc_rcv_answering_uid(void);
-bool xrc_rcv_may_exceed_limits(void);
+unsigned int ib_xrc_rcv_max_qps_per_domain(void);
+unsigned int ib_xrc_rcv_max_qps_per_user(void);
+unsigned int ib_xrc_rcv_max_registrations_per_qp(void);
+unsigned int ib_xrc_rcv_answering_uid(void);
+bool ib_xrc_rcv_may_exceed_limits(void);
 
-void xrc_rcv_announce(enum xrc_rcv_action action, struct ib_device *ibdev, u32 domain,
+void ib_xrc_rcv_notify(enum ib_xrc_rcv_action action, struct ib_device *ibdev, u32 domain,
 		      u32 qpn, u32 registrations, int pid);
-void xrc_rcv_announce_event(struct ib_device *ibdev, u32 domain, u32 qpn, u32 type,
+void ib_xrc_rcv_notify_event(struct ib_device *ibdev, u32 domain, u32 qpn, u32 type,
 			    u32 delivered);
 
-#endif /* _XRC_RCV_MODULE_H */
+#endif /* _IB_XRC_RCV_MODULE_H */

@@ -17,7 +17,7 @@ pub(crate) mod killable_mutex;
 pub(crate) mod module;
 pub(crate) mod pd;
 pub(crate) mod qp;
-pub(crate) mod qp_attributes;
+pub(crate) mod qp_attr;
 pub(crate) mod security;
 pub(crate) mod udata;
 pub(crate) mod uverbs;

@@ -3,7 +3,7 @@
 //! A receive QP: an XRC target QP that belongs to no process.
 //!
 //! Member of one domain from when it can be found until it is destroyed. The domain's table holds
-//! a reference, and so does each membership; the verbs object goes when the QP is destroyed,
+//! a reference, and so does each registration; the verbs object goes when the QP is destroyed,
 //! whoever still has references. Verbs are called one at a time: providers serialise what they do to
 //! a QP, and ib_core does not serialise all that it does itself. Whoever waits for its turn can be
 //! killed, and no address is resolved in it. Event handlers do not wait for it.
@@ -15,13 +15,12 @@ use crate::{
     attributes::{
         modification,
         port_rule,
-        Creation,
+        InitialState,
         Port, //
     },
-    fan_out::FanOut,
     limits::{
-        Inhabitant,
-        UserShare, //
+        DrainGuard,
+        UserQuota, //
     },
     rdma::{
         cgroup::Charge,
@@ -31,10 +30,10 @@ use crate::{
             KillableMutex, //
         },
         qp::TargetQp,
-        qp_attributes::{
-            Attributes,
-            State,
-            UserAttributes, //
+        qp_attr::{
+            QpAttr,
+            QpState,
+            UserQpAttr, //
         },
         security::{
             self,
@@ -43,6 +42,7 @@ use crate::{
         udata::UData,
         workqueue::UnboundQueue, //
     },
+    subscribers::Subscribers,
     uapi, //
 };
 use kernel::{
@@ -81,7 +81,7 @@ pub(crate) enum Lifetime {
 
 impl Lifetime {
     /// As processes know it.
-    pub(crate) fn number(self) -> u32 {
+    pub(crate) fn as_raw(self) -> u32 {
         match self {
             Self::Registrations => uapi::XRC_RCV_LIFETIME_REGISTRATIONS,
             Self::Domain => uapi::XRC_RCV_LIFETIME_DOMAIN,
@@ -100,14 +100,14 @@ impl Lifetime {
 /// See the [module's documentation](self).
 #[pin_data]
 pub(crate) struct ReceiveQp {
-    number: u32,
+    qpn: u32,
     lifetime: Lifetime,
-    fan_out: Arc<FanOut>,
+    subscribers: Arc<Subscribers>,
     /// It is about to be destroyed: whose turn comes now calls no verb any more.
-    departed: Atomic<bool>,
+    is_going: Atomic<bool>,
     /// `None` once it is destroyed.
     #[pin]
-    verbs: KillableMutex<Option<Verbs>>,
+    verbs: KillableMutex<Option<QpResources>>,
     #[pin]
     destruction: Work<Self>,
     /// In the list of the file that is closed.
@@ -119,11 +119,11 @@ pub(crate) struct ReceiveQp {
 
 /// What there is as long as the QP exists. Goes in this order: what was charged for the QP is
 /// given back after the QP.
-pub(crate) struct Verbs {
-    pub(crate) qp: TargetQp<FanOut>,
+pub(crate) struct QpResources {
+    pub(crate) qp: TargetQp<Subscribers>,
     pub(crate) _charge: Charge,
-    pub(crate) _user: UserShare,
-    pub(crate) _inhabitant: Inhabitant,
+    pub(crate) _user: UserQuota,
+    pub(crate) _counted: DrainGuard,
 }
 
 impl_has_work! {
@@ -144,13 +144,17 @@ impl_list_item! {
 
 impl ReceiveQp {
     /// Wraps a QP in RESET.
-    pub(crate) fn new(verbs: Verbs, lifetime: Lifetime, fan_out: Arc<FanOut>) -> Result<Arc<Self>> {
+    pub(crate) fn new(
+        verbs: QpResources,
+        lifetime: Lifetime,
+        subscribers: Arc<Subscribers>,
+    ) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
-                number: verbs.qp.number(),
+                qpn: verbs.qp.qpn(),
                 lifetime,
-                fan_out,
-                departed: Atomic::new(false),
+                subscribers,
+                is_going: Atomic::new(false),
                 verbs <- new_killable_mutex!(Some(verbs), "ReceiveQp::verbs"),
                 destruction <- new_work!("ReceiveQp::destruction"),
                 links <- ListLinks::new(),
@@ -161,8 +165,8 @@ impl ReceiveQp {
     }
 
     /// The QP number.
-    pub(crate) fn number(&self) -> u32 {
-        self.number
+    pub(crate) fn qpn(&self) -> u32 {
+        self.qpn
     }
 
     /// What keeps it alive.
@@ -171,15 +175,15 @@ impl ReceiveQp {
     }
 
     /// Who is registered.
-    pub(crate) fn fan_out(&self) -> &Arc<FanOut> {
-        &self.fan_out
+    pub(crate) fn subscribers(&self) -> &Arc<Subscribers> {
+        &self.subscribers
     }
 
     /// Takes a new QP as far as its creator wants it.
     pub(crate) fn set_up(
         &self,
-        creation: Creation,
-        attributes: &mut Attributes,
+        initial_state: InitialState,
+        attributes: &mut QpAttr,
         udata: Option<&UData<'_>>,
     ) -> Result {
         let same_port = attributes.path_port() == attributes.port();
@@ -190,22 +194,22 @@ impl ReceiveQp {
                 .ok_or(EINVAL)
         };
 
-        match creation {
-            Creation::Reset => Ok(()),
-            Creation::Init(init) => modify(State::Init, init),
-            Creation::ReadyToReceive(..) if !same_port => Err(EINVAL),
-            Creation::ReadyToReceive(init, rtr) => {
-                modify(State::Init, init)?;
-                modify(State::ReadyToReceive, rtr)
+        match initial_state {
+            InitialState::Reset => Ok(()),
+            InitialState::Init(init) => modify(QpState::Init, init),
+            InitialState::Rtr(..) if !same_port => Err(EINVAL),
+            InitialState::Rtr(init, rtr) => {
+                modify(QpState::Init, init)?;
+                modify(QpState::Rtr, rtr)
             }
         }
     }
 
     /// Modifies it on behalf of a process.
-    pub(crate) fn modify(&self, user: &UserAttributes, udata: &UData<'_>) -> Result {
+    pub(crate) fn modify(&self, user: &UserQpAttr, udata: &UData<'_>) -> Result {
         let mask = modification(user.mask()?);
         let state = user.state(mask)?;
-        let mut attributes = user.resolve(self.fan_out.device(), mask)?;
+        let mut attributes = user.resolve(self.subscribers.device(), mask)?;
         let path_port = attributes.path_port();
 
         self.with_qp(|qp| {
@@ -232,17 +236,17 @@ impl ReceiveQp {
     }
 
     /// Modifies it on behalf of the kernel.
-    pub(crate) fn modify_from_kernel(&self, attributes: &mut Attributes) -> Result {
+    pub(crate) fn modify_from_kernel(&self, attributes: &mut QpAttr) -> Result {
         self.with_qp(|qp| self.modify_and_note(qp, attributes, None))?
             .ok_or(EINVAL)
     }
 
     /// All its attributes; none if it is destroyed.
-    pub(crate) fn query(&self) -> Result<Option<Attributes>> {
+    pub(crate) fn query(&self) -> Result<Option<QpAttr>> {
         self.with_qp(|qp| {
             let attributes = qp.query()?;
 
-            self.fan_out.note(&attributes);
+            self.subscribers.note(&attributes);
             Ok(attributes)
         })
     }
@@ -250,24 +254,24 @@ impl ReceiveQp {
     /// Calls verbs when it is the caller's turn; `None` if the QP is or will be destroyed.
     fn with_qp<R>(
         &self,
-        call: impl FnOnce(&mut TargetQp<FanOut>) -> Result<R>,
+        call: impl FnOnce(&mut TargetQp<Subscribers>) -> Result<R>,
     ) -> Result<Option<R>> {
         let mut verbs = lock_killable(&self.verbs)?;
 
         match &mut *verbs {
-            Some(verbs) if !self.departed.load(Acquire) => call(&mut verbs.qp).map(Some),
+            Some(verbs) if !self.is_going.load(Acquire) => call(&mut verbs.qp).map(Some),
             _ => Ok(None),
         }
     }
 
     fn modify_and_note(
         &self,
-        qp: &mut TargetQp<FanOut>,
-        attributes: &mut Attributes,
+        qp: &mut TargetQp<Subscribers>,
+        attributes: &mut QpAttr,
         udata: Option<&UData<'_>>,
     ) -> Result {
         qp.modify(attributes, udata)?;
-        self.fan_out.note(attributes);
+        self.subscribers.note(attributes);
         Ok(())
     }
 
@@ -276,22 +280,22 @@ impl ReceiveQp {
     ///
     /// Of those who are about to call a verb, this waits for the one whose turn it is.
     pub(crate) fn destroy(&self) {
-        self.departed.store(true, Release);
+        self.is_going.store(true, Release);
 
         let mut turn = self.verbs.lock();
 
         if let Some(verbs) = turn.take() {
-            let Verbs { qp, .. } = verbs;
+            let QpResources { qp, .. } = verbs;
 
             drop(qp);
-            self.fan_out.gone(self.number);
+            self.subscribers.gone(self.qpn);
         }
     }
 
     /// Has the workqueue destroy it, if the caller does not come to it first. It must not be in
     /// its domain any more.
     pub(crate) fn help_to_destroy(self: Arc<Self>, queue: &UnboundQueue) {
-        self.departed.store(true, Release);
+        self.is_going.store(true, Release);
         // It is taken out of its domain once, so it is queued once.
         let _ = queue.enqueue(self);
     }

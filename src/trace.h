@@ -7,8 +7,8 @@
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM ib_xrc_rcv
 
-#if !defined(_XRC_RCV_TRACE_H) || defined(TRACE_HEADER_MULTI_READ)
-#define _XRC_RCV_TRACE_H
+#if !defined(_IB_XRC_RCV_TRACE_H) || defined(TRACE_HEADER_MULTI_READ)
+#define _IB_XRC_RCV_TRACE_H
 
 #include <linux/tracepoint.h>
 #include <rdma/ib_cm.h>
@@ -16,7 +16,7 @@
 #include <rdma/rdma_cm.h>
 #include <trace/misc/rdma.h>	/* needs all three */
 
-DECLARE_EVENT_CLASS(xrc_rcv_qp,
+DECLARE_EVENT_CLASS(ib_xrc_rcv_qp,
 	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u32 registrations),
 	TP_ARGS(ibdev, domain, qpn, registrations),
 	TP_STRUCT__entry(
@@ -38,17 +38,17 @@ DECLARE_EVENT_CLASS(xrc_rcv_qp,
 		  __entry->qpn, __entry->registrations)
 );
 
-DEFINE_EVENT(xrc_rcv_qp, xrc_rcv_create,
+DEFINE_EVENT(ib_xrc_rcv_qp, ib_xrc_rcv_alloc,
 	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u32 registrations),
 	TP_ARGS(ibdev, domain, qpn, registrations)
 );
 
-DEFINE_EVENT(xrc_rcv_qp, xrc_rcv_destroy,
+DEFINE_EVENT(ib_xrc_rcv_qp, ib_xrc_rcv_destroy,
 	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u32 registrations),
 	TP_ARGS(ibdev, domain, qpn, registrations)
 );
 
-DECLARE_EVENT_CLASS(xrc_rcv_registration,
+DECLARE_EVENT_CLASS(ib_xrc_rcv_registration,
 	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u32 registrations,
 		 int holder),
 	TP_ARGS(ibdev, domain, qpn, registrations, holder),
@@ -73,19 +73,19 @@ DECLARE_EVENT_CLASS(xrc_rcv_registration,
 		  __entry->qpn, __entry->registrations, __entry->holder)
 );
 
-DEFINE_EVENT(xrc_rcv_registration, xrc_rcv_reg,
+DEFINE_EVENT(ib_xrc_rcv_registration, ib_xrc_rcv_reg,
 	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u32 registrations,
 		 int holder),
 	TP_ARGS(ibdev, domain, qpn, registrations, holder)
 );
 
-DEFINE_EVENT(xrc_rcv_registration, xrc_rcv_unreg,
+DEFINE_EVENT(ib_xrc_rcv_registration, ib_xrc_rcv_unreg,
 	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u32 registrations,
 		 int holder),
 	TP_ARGS(ibdev, domain, qpn, registrations, holder)
 );
 
-TRACE_EVENT(xrc_rcv_event,
+TRACE_EVENT(ib_xrc_rcv_event,
 	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u32 type, u32 delivered),
 	TP_ARGS(ibdev, domain, qpn, type, delivered),
 	TP_STRUCT__entry(
@@ -110,7 +110,7 @@ TRACE_EVENT(xrc_rcv_event,
 		  __entry->delivered)
 );
 
-#endif /* _XRC_RCV_TRACE_H */
+#endif /* _IB_XRC_RCV_TRACE_H */
 
 #undef TRACE_INCLUDE_PATH
 #define TRACE_INCLUDE_PATH .

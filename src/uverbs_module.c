@@ -59,7 +59,7 @@ static struct kobject *uverbs_find(void)
  * Whether the client of ib_uverbs may see a device before ours does. Called when
  * ours is registered.
  */
-bool xrc_rcv_uverbs_came_first(void)
+bool ib_xrc_rcv_uverbs_came_first(void)
 {
 	struct kobject *uverbs;
 
@@ -73,7 +73,7 @@ bool xrc_rcv_uverbs_came_first(void)
 }
 
 /* Registers @client, and pays attention to ib_uverbs if that succeeds. */
-int xrc_rcv_register_client(struct ib_client *client)
+int ib_xrc_rcv_register_client(struct ib_client *client)
 {
 	int result = register_module_notifier(&modules);
 
@@ -85,21 +85,21 @@ int xrc_rcv_register_client(struct ib_client *client)
 	if (result)
 		WRITE_ONCE(uverbs_is_behind, false);
 	else
-		xrc_rcv_uverbs_came_first();
+		ib_xrc_rcv_uverbs_came_first();
 	mutex_unlock(&order);
 	if (result)
 		unregister_module_notifier(&modules);
 	return result;
 }
 
-void xrc_rcv_unregister_client(struct ib_client *client)
+void ib_xrc_rcv_unregister_client(struct ib_client *client)
 {
 	ib_unregister_client(client);
 	unregister_module_notifier(&modules);
 }
 
 /* Takes a reference to ib_uverbs; NULL if it is not there. */
-struct module *xrc_rcv_uverbs_get(void)
+struct module *ib_xrc_rcv_uverbs_get(void)
 {
 	struct kobject *uverbs = uverbs_find();
 	struct module *module;

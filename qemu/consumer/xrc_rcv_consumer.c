@@ -18,7 +18,7 @@
 struct notices {
 	struct notifier_block nb;
 	struct ib_device *device;
-	unsigned int count[XRC_RCV_DESTROY + 1];
+	unsigned int count[IB_XRC_RCV_DESTROY + 1];
 	u32 registrations;
 };
 
@@ -40,9 +40,9 @@ static void check(struct ib_device *device, bool ok, const char *what)
 static int notice(struct notifier_block *nb, unsigned long action, void *data)
 {
 	struct notices *notices = container_of(nb, struct notices, nb);
-	struct xrc_rcv_notice *notice = data;
+	struct ib_xrc_rcv_notifier_info *notice = data;
 
-	if (notice->device == notices->device && action <= XRC_RCV_DESTROY) {
+	if (notice->device == notices->device && action <= IB_XRC_RCV_DESTROY) {
 		notices->count[action]++;
 		notices->registrations = notice->registrations;
 	}
@@ -52,10 +52,10 @@ static int notice(struct notifier_block *nb, unsigned long action, void *data)
 static bool noticed(const struct notices *notices, unsigned int creates, unsigned int regs,
 		    unsigned int unregs, unsigned int destroys)
 {
-	return notices->count[XRC_RCV_CREATE] == creates &&
-	       notices->count[XRC_RCV_REG] == regs &&
-	       notices->count[XRC_RCV_UNREG] == unregs &&
-	       notices->count[XRC_RCV_DESTROY] == destroys;
+	return notices->count[IB_XRC_RCV_ALLOC] == creates &&
+	       notices->count[IB_XRC_RCV_REG] == regs &&
+	       notices->count[IB_XRC_RCV_UNREG] == unregs &&
+	       notices->count[IB_XRC_RCV_DESTROY] == destroys;
 }
 
 static void handler(const struct xrc_rcv_event *event, void *context)
@@ -77,14 +77,14 @@ static enum ib_qp_state state(struct ib_xrcd *xrcd, u32 qpn)
 {
 	struct ib_qp_attr attr = {};
 
-	return xrc_rcv_query_qp(xrcd, qpn, &attr) ? IB_QPS_ERR : attr.qp_state;
+	return ib_xrc_rcv_query_qp(xrcd, qpn, &attr) ? IB_QPS_ERR : attr.qp_state;
 }
 
 static bool is_gone(struct ib_xrcd *xrcd, u32 qpn)
 {
 	struct ib_qp_attr attr;
 
-	return xrc_rcv_query_qp(xrcd, qpn, &attr) == -EINVAL;
+	return ib_xrc_rcv_query_qp(xrcd, qpn, &attr) == -EINVAL;
 }
 
 /* A QP that lives as long as its registrations. */
@@ -97,43 +97,43 @@ static void use_registrations(struct ib_device *device, struct ib_xrcd *xrcd,
 		.qp_access_flags = IB_ACCESS_REMOTE_WRITE,
 	};
 	const int init_mask = IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS;
-	const struct xrc_rcv_init_attr incomplete = {
+	const struct ib_xrc_rcv_init_attr incomplete = {
 		.attr = &init,
 		.attr_mask = IB_QP_PORT,
 	};
-	const struct xrc_rcv_init_attr unknown_flag = { .flags = ~0U };
-	const struct xrc_rcv_init_attr nothing = {};
-	struct xrc_rcv_registration *first, *second;
+	const struct ib_xrc_rcv_init_attr unknown_flag = { .flags = ~0U };
+	const struct ib_xrc_rcv_init_attr nothing = {};
+	struct ib_xrc_rcv_registration *first, *second;
 	u32 qpn;
 
-	check(device, PTR_ERR(xrc_rcv_create_qp(xrcd, &incomplete)) == -EINVAL,
+	check(device, PTR_ERR(ib_xrc_rcv_alloc_qp(xrcd, &incomplete)) == -EINVAL,
 	      "incomplete attributes are refused");
-	check(device, PTR_ERR(xrc_rcv_create_qp(xrcd, &unknown_flag)) == -EINVAL,
+	check(device, PTR_ERR(ib_xrc_rcv_alloc_qp(xrcd, &unknown_flag)) == -EINVAL,
 	      "unknown flags are refused");
 
-	first = xrc_rcv_create_qp(xrcd, &nothing);
+	first = ib_xrc_rcv_alloc_qp(xrcd, &nothing);
 	check(device, !IS_ERR(first), "create");
 	if (IS_ERR(first))
 		return;
-	qpn = xrc_rcv_qpn(first);
+	qpn = ib_xrc_rcv_qpn(first);
 	check(device, state(xrcd, qpn) == IB_QPS_RESET, "new QP is in RESET");
 	check(device, noticed(notices, 1, 1, 0, 0), "creation is noticed");
 
-	check(device, PTR_ERR(xrc_rcv_reg_qp(xrcd, qpn ^ 0x400000, NULL, NULL)) == -EINVAL,
+	check(device, PTR_ERR(ib_xrc_rcv_reg_qp(xrcd, qpn ^ 0x400000, NULL, NULL)) == -EINVAL,
 	      "unknown QP number is refused");
-	second = xrc_rcv_reg_qp(xrcd, qpn, NULL, NULL);
+	second = ib_xrc_rcv_reg_qp(xrcd, qpn, NULL, NULL);
 	check(device, !IS_ERR(second), "second registration of the kernel");
 	check(device, notices->registrations == 2, "two registrations are noticed");
 
-	check(device, !xrc_rcv_modify_qp(xrcd, qpn, &init, init_mask | IB_QP_STATE) &&
+	check(device, !ib_xrc_rcv_modify_qp(xrcd, qpn, &init, init_mask | IB_QP_STATE) &&
 		      state(xrcd, qpn) == IB_QPS_INIT, "modify to INIT");
-	check(device, xrc_rcv_destroy_qp(xrcd, qpn, first) == -EINVAL,
+	check(device, ib_xrc_rcv_destroy_qp(xrcd, qpn, first) == -EINVAL,
 	      "destroy is for the other lifetime");
 
-	xrc_rcv_unreg_qp(first);
+	ib_xrc_rcv_unreg_qp(first);
 	check(device, state(xrcd, qpn) == IB_QPS_INIT, "QP outlives its creator");
 	if (!IS_ERR(second))
-		xrc_rcv_unreg_qp(second);
+		ib_xrc_rcv_unreg_qp(second);
 	check(device, is_gone(xrcd, qpn), "QP goes with its last registration");
 	check(device, noticed(notices, 1, 2, 2, 1), "its end is noticed");
 }
@@ -147,25 +147,25 @@ static void pretend_qedr(struct ib_device *device, struct ib_xrcd *xrcd)
 		.port_num = 1,
 	};
 	const int mask = IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS;
-	const struct xrc_rcv_init_attr with_attr = {
+	const struct ib_xrc_rcv_init_attr with_attr = {
 		.attr = &init,
 		.attr_mask = mask,
 	};
-	const struct xrc_rcv_init_attr nothing = {};
-	struct xrc_rcv_registration *registration;
+	const struct ib_xrc_rcv_init_attr nothing = {};
+	struct ib_xrc_rcv_registration *registration;
 
 	device->ops.driver_id = RDMA_DRIVER_QEDR;
-	check(device, PTR_ERR(xrc_rcv_create_qp(xrcd, &with_attr)) == -EOPNOTSUPP,
+	check(device, PTR_ERR(ib_xrc_rcv_alloc_qp(xrcd, &with_attr)) == -EOPNOTSUPP,
 	      "qedr: create in INIT is refused");
-	registration = xrc_rcv_create_qp(xrcd, &nothing);
+	registration = ib_xrc_rcv_alloc_qp(xrcd, &nothing);
 	check(device, !IS_ERR(registration), "qedr: create");
 	if (!IS_ERR(registration)) {
-		const u32 qpn = xrc_rcv_qpn(registration);
+		const u32 qpn = ib_xrc_rcv_qpn(registration);
 
 		check(device,
-		      xrc_rcv_modify_qp(xrcd, qpn, &init, mask | IB_QP_STATE) == -EOPNOTSUPP &&
+		      ib_xrc_rcv_modify_qp(xrcd, qpn, &init, mask | IB_QP_STATE) == -EOPNOTSUPP &&
 		      state(xrcd, qpn) == IB_QPS_RESET, "qedr: modify is refused");
-		xrc_rcv_unreg_qp(registration);
+		ib_xrc_rcv_unreg_qp(registration);
 	}
 	device->ops.driver_id = driver_id;
 }
@@ -182,13 +182,13 @@ static void pretend_mlx4(struct ib_device *device, struct ib_xrcd *xrcd)
 		.port_num = 1,
 	};
 	const int mask = IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS;
-	const struct xrc_rcv_init_attr with_attr = {
+	const struct ib_xrc_rcv_init_attr with_attr = {
 		.attr = &init,
 		.attr_mask = mask,
 	};
-	const struct xrc_rcv_init_attr nothing = {};
+	const struct ib_xrc_rcv_init_attr nothing = {};
 	struct file *file = shmem_file_setup(KBUILD_MODNAME, 0, EMPTY_VMA_FLAGS);
-	struct xrc_rcv_registration *registration;
+	struct ib_xrc_rcv_registration *registration;
 	u32 qpn;
 
 	check(device, !IS_ERR(file), "a file for the domain");
@@ -196,22 +196,22 @@ static void pretend_mlx4(struct ib_device *device, struct ib_xrcd *xrcd)
 		return;
 	device->ops.driver_id = RDMA_DRIVER_MLX4;
 
-	registration = xrc_rcv_create_qp(xrcd, &with_attr);
+	registration = ib_xrc_rcv_alloc_qp(xrcd, &with_attr);
 	check(device, !IS_ERR(registration), "mlx4: create in INIT in a domain of the kernel");
 	if (!IS_ERR(registration))
-		xrc_rcv_unreg_qp(registration);
+		ib_xrc_rcv_unreg_qp(registration);
 
 	xrcd->inode = file_inode(file);
-	check(device, PTR_ERR(xrc_rcv_create_qp(xrcd, &with_attr)) == -EOPNOTSUPP,
+	check(device, PTR_ERR(ib_xrc_rcv_alloc_qp(xrcd, &with_attr)) == -EOPNOTSUPP,
 	      "mlx4: create in INIT in a shared domain is refused");
-	registration = xrc_rcv_create_qp(xrcd, &nothing);
+	registration = ib_xrc_rcv_alloc_qp(xrcd, &nothing);
 	check(device, !IS_ERR(registration), "mlx4: create in a shared domain");
 	if (!IS_ERR(registration)) {
-		qpn = xrc_rcv_qpn(registration);
+		qpn = ib_xrc_rcv_qpn(registration);
 		check(device,
-		      xrc_rcv_modify_qp(xrcd, qpn, &init, mask | IB_QP_STATE) == -EOPNOTSUPP &&
+		      ib_xrc_rcv_modify_qp(xrcd, qpn, &init, mask | IB_QP_STATE) == -EOPNOTSUPP &&
 		      state(xrcd, qpn) == IB_QPS_RESET, "mlx4: RESET to INIT is refused there");
-		xrc_rcv_unreg_qp(registration);
+		ib_xrc_rcv_unreg_qp(registration);
 	}
 	xrcd->inode = NULL;
 
@@ -220,40 +220,40 @@ static void pretend_mlx4(struct ib_device *device, struct ib_xrcd *xrcd)
 }
 
 /* A QP that lives as long as its domain. Returns the registration of the last. */
-static struct xrc_rcv_registration *use_domain(struct ib_device *device,
+static struct ib_xrc_rcv_registration *use_domain(struct ib_device *device,
 					       struct ib_xrcd *xrcd, struct witness *last)
 {
 	struct witness witness = {};
-	const struct xrc_rcv_init_attr init_attr = {
+	const struct ib_xrc_rcv_init_attr init_attr = {
 		.flags = XRC_RCV_ALLOC_LIFETIME_DOMAIN,
 		.handler = handler,
 		.context = &witness,
 	};
-	struct xrc_rcv_registration *registration, *other;
+	struct ib_xrc_rcv_registration *registration, *other;
 	u32 qpn;
 
-	registration = xrc_rcv_create_qp(xrcd, &init_attr);
+	registration = ib_xrc_rcv_alloc_qp(xrcd, &init_attr);
 	check(device, !IS_ERR(registration), "create with the domain's lifetime");
 	if (IS_ERR(registration))
 		return registration;
-	qpn = xrc_rcv_qpn(registration);
-	xrc_rcv_unreg_qp(registration);
+	qpn = ib_xrc_rcv_qpn(registration);
+	ib_xrc_rcv_unreg_qp(registration);
 	check(device, state(xrcd, qpn) == IB_QPS_RESET, "QP outlives its registrations");
 
-	registration = xrc_rcv_reg_qp(xrcd, qpn, handler, &witness);
-	other = xrc_rcv_reg_qp(xrcd, qpn, NULL, NULL);
+	registration = ib_xrc_rcv_reg_qp(xrcd, qpn, handler, &witness);
+	other = ib_xrc_rcv_reg_qp(xrcd, qpn, NULL, NULL);
 	check(device, !IS_ERR(registration) && !IS_ERR(other), "register again");
-	check(device, xrc_rcv_destroy_qp(xrcd, qpn, registration) == -EBUSY,
+	check(device, ib_xrc_rcv_destroy_qp(xrcd, qpn, registration) == -EBUSY,
 	      "destroy is refused while others are registered");
 	if (!IS_ERR(other))
-		xrc_rcv_unreg_qp(other);
-	check(device, !xrc_rcv_destroy_qp(xrcd, qpn, registration), "destroy");
+		ib_xrc_rcv_unreg_qp(other);
+	check(device, !ib_xrc_rcv_destroy_qp(xrcd, qpn, registration), "destroy");
 	check(device, is_gone(xrcd, qpn), "QP is gone");
 	check(device, saw_gone(&witness, qpn), "handler is told that it is gone");
 	if (!IS_ERR(registration))
-		xrc_rcv_unreg_qp(registration);
+		ib_xrc_rcv_unreg_qp(registration);
 
-	return xrc_rcv_create_qp(xrcd, &(const struct xrc_rcv_init_attr) {
+	return ib_xrc_rcv_alloc_qp(xrcd, &(const struct ib_xrc_rcv_init_attr) {
 		.flags = XRC_RCV_ALLOC_LIFETIME_DOMAIN,
 		.handler = handler,
 		.context = last,
@@ -266,7 +266,7 @@ static int consumer_add(struct ib_device *device)
 		.nb.notifier_call = notice,
 		.device = device,
 	};
-	struct xrc_rcv_registration *registration;
+	struct ib_xrc_rcv_registration *registration;
 	struct witness last = {};
 	struct ib_xrcd *xrcd;
 	u32 qpn;
@@ -276,23 +276,23 @@ static int consumer_add(struct ib_device *device)
 		return PTR_ERR(xrcd);
 
 	failed = 0;
-	xrc_rcv_register_notifier(&notices.nb);
+	ib_xrc_rcv_register_notifier(&notices.nb);
 	use_registrations(device, xrcd, &notices);
 	pretend_qedr(device, xrcd);
 	pretend_mlx4(device, xrcd);
 	registration = use_domain(device, xrcd, &last);
 	check(device, !IS_ERR(registration), "create a QP to be left behind");
-	qpn = IS_ERR(registration) ? 0 : xrc_rcv_qpn(registration);
+	qpn = IS_ERR(registration) ? 0 : ib_xrc_rcv_qpn(registration);
 
 	check(device, !ib_dealloc_xrcd_user(xrcd, NULL), "close the domain");
 	check(device, saw_gone(&last, qpn), "the QP left behind goes with the domain");
-	check(device, notices.count[XRC_RCV_CREATE] == notices.count[XRC_RCV_DESTROY],
+	check(device, notices.count[IB_XRC_RCV_ALLOC] == notices.count[IB_XRC_RCV_DESTROY],
 	      "all QPs are destroyed");
 	if (!IS_ERR(registration))
-		xrc_rcv_unreg_qp(registration);
-	check(device, notices.count[XRC_RCV_REG] == notices.count[XRC_RCV_UNREG],
+		ib_xrc_rcv_unreg_qp(registration);
+	check(device, notices.count[IB_XRC_RCV_REG] == notices.count[IB_XRC_RCV_UNREG],
 	      "all registrations are given up");
-	xrc_rcv_unregister_notifier(&notices.nb);
+	ib_xrc_rcv_unregister_notifier(&notices.nb);
 	pr_info("%s: %u failed\n", dev_name(&device->dev), failed);
 	return -ENODEV;	/* Nothing to remember of the device. */
 }

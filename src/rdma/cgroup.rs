@@ -39,7 +39,7 @@ impl Charge {
         let mut cgroup = core::ptr::null_mut();
 
         // SAFETY: `device` keeps the device registered, hence known to the controller.
-        to_result(unsafe { bindings::xrc_rcv_rdmacg_try_charge(&mut cgroup, device.as_ptr()) })?;
+        to_result(unsafe { bindings::ib_xrc_rcv_rdmacg_try_charge(&mut cgroup, device.as_ptr()) })?;
         // INVARIANT: Just charged.
         Ok(Self { cgroup, device })
     }
@@ -49,6 +49,6 @@ impl Drop for Charge {
     fn drop(&mut self) {
         // SAFETY: By the type invariant, this gives back what was charged; the device is registered,
         // hence still known to the controller.
-        unsafe { bindings::xrc_rcv_rdmacg_uncharge(self.cgroup, self.device.as_ptr()) }
+        unsafe { bindings::ib_xrc_rcv_rdmacg_uncharge(self.cgroup, self.device.as_ptr()) }
     }
 }

@@ -137,7 +137,7 @@ impl<T: ClientOperations> Client<T> {
     /// a client that registered later does.
     pub(super) unsafe fn data<'a>(&self, device: &'a Device) -> Option<&'a Attached<T>> {
         // SAFETY: The device and the client are valid.
-        let data = unsafe { bindings::xrc_rcv_client_data(device.as_ptr(), self.raw.get()) };
+        let data = unsafe { bindings::ib_xrc_rcv_client_data(device.as_ptr(), self.raw.get()) };
 
         // SAFETY:
         // * Only `add_callback` sets the pointer, to that of an owned `Attached<T>`.
@@ -213,7 +213,7 @@ impl<T: ClientOperations> Registration<T> {
         // SAFETY:
         // * The client is static, and not registered.
         // * Its callbacks find it again as `T::client()`, and agree on the type of its data.
-        to_result(unsafe { bindings::xrc_rcv_register_client(client.raw.get()) })
+        to_result(unsafe { bindings::ib_xrc_rcv_register_client(client.raw.get()) })
             .inspect_err(|_| client.registered.store(false, Release))?;
         // INVARIANT: Just registered.
         Ok(Self(client))
@@ -223,7 +223,7 @@ impl<T: ClientOperations> Registration<T> {
 impl<T: ClientOperations> Drop for Registration<T> {
     fn drop(&mut self) {
         // SAFETY: By the type invariant. Waits for callbacks that run.
-        unsafe { bindings::xrc_rcv_unregister_client(self.0.raw.get()) };
+        unsafe { bindings::ib_xrc_rcv_unregister_client(self.0.raw.get()) };
         self.0.registered.store(false, Release);
     }
 }

@@ -51,7 +51,7 @@ impl Dir {
         Self {
             // SAFETY: By the type invariant of the parent.
             dentry: unsafe {
-                bindings::xrc_rcv_debugfs_create_dir(name.as_char_ptr(), parent_dentry)
+                bindings::ib_xrc_rcv_debugfs_create_dir(name.as_char_ptr(), parent_dentry)
             },
             _parent: parent,
         }
@@ -61,7 +61,7 @@ impl Dir {
 impl Drop for Dir {
     fn drop(&mut self) {
         // SAFETY: By the type invariant. Waits for files that are being opened or read.
-        unsafe { bindings::xrc_rcv_debugfs_remove(self.dentry) }
+        unsafe { bindings::ib_xrc_rcv_debugfs_remove(self.dentry) }
     }
 }
 
@@ -125,7 +125,7 @@ impl<T: Send + Sync + 'static> Listing<T> {
             // SAFETY: The directory is valid. The file is removed with it, before what is passed as its
             // data, of the type that the operations expect.
             unsafe {
-                bindings::xrc_rcv_debugfs_create_file(
+                bindings::ib_xrc_rcv_debugfs_create_file(
                     name.as_char_ptr(),
                     dir.dentry,
                     core::ptr::from_ref(&*file).cast_mut().cast(),

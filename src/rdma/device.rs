@@ -36,12 +36,12 @@ unsafe impl Sync for Device {}
 unsafe impl AlwaysRefCounted for Device {
     fn inc_ref(&self) {
         // SAFETY: The reference shows that the count is not zero.
-        unsafe { bindings::xrc_rcv_ibdev_get(self.as_ptr()) }
+        unsafe { bindings::ib_xrc_rcv_ibdev_get(self.as_ptr()) }
     }
 
     unsafe fn dec_ref(device: NonNull<Self>) {
         // SAFETY: The caller gives up a count.
-        unsafe { bindings::xrc_rcv_ibdev_put(device.cast().as_ptr()) }
+        unsafe { bindings::ib_xrc_rcv_ibdev_put(device.cast().as_ptr()) }
     }
 }
 
@@ -70,7 +70,7 @@ impl Device {
         let mut name = Name([0; bindings::IB_DEVICE_NAME_MAX as usize]);
 
         // SAFETY: The device is valid; there is room for a name.
-        unsafe { bindings::xrc_rcv_ibdev_name(self.as_ptr(), name.0.as_mut_ptr()) };
+        unsafe { bindings::ib_xrc_rcv_ibdev_name(self.as_ptr(), name.0.as_mut_ptr()) };
         name
     }
 
@@ -106,13 +106,13 @@ impl Device {
     /// Whether the device has a port of that number.
     pub(crate) fn has_port(&self, port: u32) -> bool {
         // SAFETY: The device is valid.
-        unsafe { bindings::xrc_rcv_port_is_valid(self.as_ptr(), port) }
+        unsafe { bindings::ib_xrc_rcv_port_is_valid(self.as_ptr(), port) }
     }
 
     /// Reports the event of a QP in the kernel log, unless that was done too often of late.
     pub(crate) fn log_qp_event(&self, qpn: u32, event: u32) {
         // SAFETY: The device is valid; any event number has a name.
-        unsafe { bindings::xrc_rcv_log_qp_event(self.as_ptr(), qpn, event) }
+        unsafe { bindings::ib_xrc_rcv_log_qp_event(self.as_ptr(), qpn, event) }
     }
 }
 
@@ -131,7 +131,7 @@ impl Registered {
     /// Keeps a device registered. `ENODEV` if it is not any more.
     pub(crate) fn new(device: &Device) -> Result<Self> {
         // SAFETY: The device is valid.
-        if !unsafe { bindings::xrc_rcv_ibdev_try_get(device.as_ptr()) } {
+        if !unsafe { bindings::ib_xrc_rcv_ibdev_try_get(device.as_ptr()) } {
             return Err(ENODEV);
         }
         // INVARIANT: Just counted.

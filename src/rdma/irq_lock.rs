@@ -51,7 +51,7 @@ unsafe impl Backend for SpinLockIrqBackend {
 
     unsafe fn lock(ptr: *mut spinlock_t) -> c_ulong {
         // SAFETY: `ptr` is valid and was initialised by `init`, by the requirements of this function.
-        unsafe { bindings::xrc_rcv_spin_lock_irqsave(ptr) }
+        unsafe { bindings::ib_xrc_rcv_spin_lock_irqsave(ptr) }
     }
 
     unsafe fn try_lock(ptr: *mut spinlock_t) -> Option<c_ulong> {
@@ -59,14 +59,14 @@ unsafe impl Backend for SpinLockIrqBackend {
 
         // SAFETY: `ptr` is valid and was initialised by `init`, by the requirements of this function;
         // `flags` is a local variable.
-        unsafe { bindings::xrc_rcv_spin_trylock_irqsave(ptr, &mut flags) }.then_some(flags)
+        unsafe { bindings::ib_xrc_rcv_spin_trylock_irqsave(ptr, &mut flags) }.then_some(flags)
     }
 
     unsafe fn unlock(ptr: *mut spinlock_t, flags: &c_ulong) {
         // SAFETY: By the requirements of this function, the caller owns the lock, and `flags` are what
         // `lock` or `try_lock` returned when it was taken, on this CPU: with the lock owned, nothing
         // moves to another.
-        unsafe { bindings::xrc_rcv_spin_unlock_irqrestore(ptr, *flags) }
+        unsafe { bindings::ib_xrc_rcv_spin_unlock_irqrestore(ptr, *flags) }
     }
 
     unsafe fn assert_is_held(ptr: *mut spinlock_t) {

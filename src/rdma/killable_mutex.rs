@@ -64,7 +64,7 @@ unsafe impl Backend for KillableMutexBackend {
 
     unsafe fn try_lock(ptr: *mut Self::State) -> Option<()> {
         // SAFETY: `ptr` was initialised by `init`.
-        (unsafe { bindings::xrc_rcv_mutex_lock_killable(ptr) } == 0).then_some(())
+        (unsafe { bindings::ib_xrc_rcv_mutex_lock_killable(ptr) } == 0).then_some(())
     }
 
     unsafe fn unlock(ptr: *mut Self::State, (): &()) {

@@ -39,7 +39,7 @@ impl ModuleReference {
     pub(crate) fn uverbs() -> Option<Self> {
         // INVARIANT: The function returns a module with a reference.
         // SAFETY: May be called from any context that may sleep.
-        NonNull::new(unsafe { bindings::xrc_rcv_uverbs_get() }).map(Self)
+        NonNull::new(unsafe { bindings::ib_xrc_rcv_uverbs_get() }).map(Self)
     }
 }
 

@@ -9,9 +9,9 @@ use super::{
     device::Device,
     not_supported,
     pd::ProtectionDomain,
-    qp_attributes::{
-        Attributes,
-        Mask, //
+    qp_attr::{
+        QpAttr,
+        QpAttrMask, //
     },
     security::{
         Label,
@@ -124,7 +124,7 @@ impl<H: EventHandler> TargetQp<H> {
         // * `event_callback` gets the handler, which goes after the queue pair too.
         // * ib_core keeps `owner`, which is static.
         let qp = from_err_ptr(unsafe {
-            bindings::xrc_rcv_ib_create_qp(pd.as_ptr(), &mut init, owner.as_char_ptr())
+            bindings::ib_xrc_rcv_create_qp(pd.as_ptr(), &mut init, owner.as_char_ptr())
         })?;
 
         // Providers look for the domain here when they modify or destroy. Only the way for
@@ -141,10 +141,10 @@ impl<H: EventHandler> TargetQp<H> {
     }
 
     /// The QP number.
-    pub(crate) fn number(&self) -> u32 {
+    pub(crate) fn qpn(&self) -> u32 {
         // SAFETY:
         // * By the type invariant, the queue pair is valid.
-        // * `qp_num` is constant after creation. It is read through the pointer: a reference would
+        // * `qp_num` is constant after initial_state. It is read through the pointer: a reference would
         //   cover members that ib_core changes meanwhile.
         unsafe { (*self.qp.as_ptr()).qp_num }
     }
@@ -161,7 +161,7 @@ impl<H: EventHandler> TargetQp<H> {
     fn device(&self) -> &Device {
         // SAFETY:
         // * By the type invariant, the queue pair is valid, and so is its device as long as it is.
-        // * `device` is constant after creation.
+        // * `device` is constant after initial_state.
         unsafe { Device::from_ptr((*self.qp.as_ptr()).device) }
     }
 
@@ -178,11 +178,7 @@ impl<H: EventHandler> TargetQp<H> {
     ///
     /// ib_core checks that the creator may use the partitions which the queue pair uses afterwards.
     /// So must the process that `udata` comes from; `EACCES` if it may not.
-    pub(crate) fn modify(
-        &mut self,
-        attributes: &mut Attributes,
-        udata: Option<&UData<'_>>,
-    ) -> Result {
+    pub(crate) fn modify(&mut self, attributes: &mut QpAttr, udata: Option<&UData<'_>>) -> Result {
         if udata.is_some_and(|udata| !core::ptr::eq(udata.device(), self.device())) {
             return Err(EINVAL);
         }
@@ -221,7 +217,7 @@ impl<H: EventHandler> TargetQp<H> {
 
     /// Whether the provider would let the queue pair use the reserved `L_Key` if the kernel modified
     /// it so, in a domain that processes share: all memory, through what they post to an SRQ.
-    fn would_leak_reserved_key(&self, attributes: &Attributes) -> bool {
+    fn would_leak_reserved_key(&self, attributes: &QpAttr) -> bool {
         // SAFETY:
         // * By the type invariant, the queue pair is valid, and its domain is closed later.
         // * `xrcd` is constant since `new`, and so is the inode of a domain.
@@ -236,8 +232,8 @@ impl<H: EventHandler> TargetQp<H> {
     }
 
     /// All attributes.
-    pub(crate) fn query(&mut self) -> Result<Attributes> {
-        let mut attributes = Attributes::new();
+    pub(crate) fn query(&mut self) -> Result<QpAttr> {
+        let mut attributes = QpAttr::new();
         // SAFETY: Zeroes are valid for all members.
         let mut init: bindings::ib_qp_init_attr = unsafe { core::mem::zeroed() };
 
@@ -246,11 +242,11 @@ impl<H: EventHandler> TargetQp<H> {
             bindings::ib_query_qp(
                 self.qp.as_ptr(),
                 &mut attributes.attr,
-                Mask::STANDARD.bits() as c_int,
+                QpAttrMask::STANDARD.bits() as c_int,
                 &mut init,
             )
         })?;
-        attributes.mask = Mask::STANDARD;
+        attributes.mask = QpAttrMask::STANDARD;
         Ok(attributes)
     }
 

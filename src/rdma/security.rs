@@ -13,9 +13,9 @@
 use super::{
     bindings,
     device::Device,
-    qp_attributes::{
-        Attributes,
-        Mask, //
+    qp_attr::{
+        QpAttr,
+        QpAttrMask, //
     }, //
 };
 use kernel::{
@@ -39,7 +39,7 @@ impl Label {
         let mut label = core::ptr::null_mut();
 
         // SAFETY: `label` is valid for writes; the function may sleep, as every caller may.
-        to_result(unsafe { bindings::xrc_rcv_alloc_label(&mut label) })?;
+        to_result(unsafe { bindings::ib_xrc_rcv_alloc_label(&mut label) })?;
         // INVARIANT: Newly allocated.
         Ok(Self(label))
     }
@@ -54,7 +54,7 @@ impl Label {
             // * The device is valid.
             // * By the type invariant, the label is one.
             to_result(unsafe {
-                bindings::xrc_rcv_pkey_access(self.0, device.as_ptr(), port, index)
+                bindings::ib_xrc_rcv_pkey_access(self.0, device.as_ptr(), port, index)
             })?;
         }
         Ok(())
@@ -64,7 +64,7 @@ impl Label {
 impl Drop for Label {
     fn drop(&mut self) {
         // SAFETY: By the type invariant, we own the label.
-        unsafe { bindings::xrc_rcv_free_label(self.0) }
+        unsafe { bindings::ib_xrc_rcv_free_label(self.0) }
     }
 }
 
@@ -85,29 +85,29 @@ pub(super) struct Partitions {
 impl Partitions {
     /// Those that the QP uses once it is modified. By the rules of `ib_security_modify_qp()`: the
     /// first is known from when port and index are given together.
-    pub(super) fn after(self, attributes: &Attributes) -> Self {
+    pub(super) fn after(self, attributes: &QpAttr) -> Self {
         let (attr, mask) = (&attributes.attr, attributes.mask);
         let given = Partition {
             port: attr.port_num,
             index: attr.pkey_index,
         };
-        let path = if mask.has(Mask::PORT | Mask::PKEY_INDEX) {
+        let path = if mask.has(QpAttrMask::PORT | QpAttrMask::PKEY_INDEX) {
             Some(given)
         } else {
             self.path.map(|old| Partition {
-                port: if mask.has(Mask::PORT) {
+                port: if mask.has(QpAttrMask::PORT) {
                     given.port
                 } else {
                     old.port
                 },
-                index: if mask.has(Mask::PKEY_INDEX) {
+                index: if mask.has(QpAttrMask::PKEY_INDEX) {
                     given.index
                 } else {
                     old.index
                 },
             })
         };
-        let alternate = if mask.has(Mask::ALT_PATH) {
+        let alternate = if mask.has(QpAttrMask::ALT_PATH) {
             Some(Partition {
                 port: attr.alt_port_num,
                 index: attr.alt_pkey_index,

@@ -27,13 +27,13 @@ use kernel::{
 /// Whether the calling process is killed, so that it needs no answer.
 pub(crate) fn is_killed() -> bool {
     // SAFETY: Can be called by any task.
-    unsafe { bindings::xrc_rcv_is_killed() }
+    unsafe { bindings::ib_xrc_rcv_is_killed() }
 }
 
 /// Whether ib_uverbs may see a device before the client that the device is being added to.
 pub(super) fn came_first() -> bool {
     // SAFETY: May be called from any context that may sleep.
-    unsafe { bindings::xrc_rcv_uverbs_came_first() }
+    unsafe { bindings::ib_xrc_rcv_uverbs_came_first() }
 }
 
 /// Tells one uverbs file from another while both are open.
@@ -42,7 +42,7 @@ pub(crate) struct FileId(usize);
 
 /// Why an object goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Removal {
+pub(crate) enum RemoveReason {
     /// Its handle was destroyed.
     Destroyed,
     /// Its file was closed.
@@ -61,7 +61,7 @@ pub(crate) enum Removal {
 #[repr(C)]
 struct rdma_remove_reason(bindings::rdma_remove_reason);
 
-impl From<rdma_remove_reason> for Removal {
+impl From<rdma_remove_reason> for RemoveReason {
     fn from(why: rdma_remove_reason) -> Self {
         match why.0 {
             bindings::rdma_remove_reason_RDMA_REMOVE_DRIVER_REMOVE => Self::DeviceRemoved,
@@ -84,7 +84,7 @@ impl Process {
         let mut name = [0; bindings::TASK_COMM_LEN as usize];
 
         // SAFETY: `name` has room for a name.
-        unsafe { bindings::xrc_rcv_task_comm(name.as_mut_ptr().cast()) };
+        unsafe { bindings::ib_xrc_rcv_task_comm(name.as_mut_ptr().cast()) };
         Self {
             pid: current!().group_leader().pid(),
             name,

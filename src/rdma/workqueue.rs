@@ -35,7 +35,7 @@ impl UnboundQueue {
     /// Allocates a queue; `name` is that of its rescuer thread.
     pub(crate) fn new(name: &CStr) -> Result<Self> {
         // SAFETY: `name` is a C string, and valid for the length of the call, which copies it.
-        let queue = unsafe { bindings::xrc_rcv_alloc_workqueue(name.as_char_ptr()) };
+        let queue = unsafe { bindings::ib_xrc_rcv_alloc_workqueue(name.as_char_ptr()) };
 
         // INVARIANT: Newly allocated, so nobody else owns it.
         NonNull::new(queue).map(Self).ok_or(ENOMEM)

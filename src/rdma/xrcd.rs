@@ -65,13 +65,13 @@ impl Xrcd {
     /// `EPERM` if it is the domain of an inode that everybody has.
     pub(crate) fn check_is_private(&self) -> Result {
         // SAFETY: A domain keeps its inode, which is constant.
-        to_result(unsafe { bindings::xrc_rcv_inode_is_private((*self.as_ptr()).inode) })
+        to_result(unsafe { bindings::ib_xrc_rcv_inode_is_private((*self.as_ptr()).inode) })
     }
 
     /// `EACCES` if the calling process can neither write to the domain's inode nor owns it.
     pub(crate) fn check_caller_may_write(&self) -> Result {
         // SAFETY: A domain keeps its inode, which is constant.
-        to_result(unsafe { bindings::xrc_rcv_inode_may_write((*self.as_ptr()).inode) })
+        to_result(unsafe { bindings::ib_xrc_rcv_inode_may_write((*self.as_ptr()).inode) })
     }
 
     /// Its identity.

@@ -84,7 +84,7 @@ int rcv_alloc(struct domain domain, uint32_t flags, const struct ib_uverbs_qp_at
 	struct call call;
 	int result;
 
-	call_start(&call, XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_ALLOC);
+	call_start(&call, XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_ALLOC);
 	handle = call_object(&call, XRC_RCV_ATTR_QP_ALLOC_HANDLE, -1);
 	call_object(&call, XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE, domain.handle);
 	if (flags)
@@ -110,7 +110,7 @@ int rcv_reg(struct domain domain, uint32_t qp_num, int channel, uint64_t cookie,
 	struct call call;
 	int result;
 
-	call_start(&call, XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_REG);
+	call_start(&call, XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_REG);
 	handle = call_object(&call, XRC_RCV_ATTR_QP_REG_HANDLE, -1);
 	call_object(&call, XRC_RCV_ATTR_QP_REG_XRCD_HANDLE, domain.handle);
 	call_in(&call, XRC_RCV_ATTR_QP_REG_QPN, &qp_num, sizeof(qp_num));
@@ -129,7 +129,7 @@ int rcv_unreg(const struct registration *registration)
 {
 	struct call call;
 
-	call_start(&call, XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_UNREG);
+	call_start(&call, XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_UNREG);
 	call_object(&call, XRC_RCV_ATTR_QP_UNREG_HANDLE, registration->handle);
 	return call_run(&call, registration->uverbs_fd);
 }
@@ -139,7 +139,7 @@ int rcv_modify(struct domain domain, uint32_t qp_num,
 {
 	struct call call;
 
-	call_start(&call, XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_MODIFY);
+	call_start(&call, XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_MODIFY);
 	call_object(&call, XRC_RCV_ATTR_QP_MODIFY_XRCD_HANDLE, domain.handle);
 	call_in(&call, XRC_RCV_ATTR_QP_MODIFY_QPN, &qp_num, sizeof(qp_num));
 	call_in(&call, XRC_RCV_ATTR_QP_MODIFY_ATTR, attr, sizeof(*attr));
@@ -161,7 +161,7 @@ int rcv_query(struct domain domain, uint32_t qp_num, struct ib_uverbs_qp_attr *a
 {
 	struct call call;
 
-	call_start(&call, XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_QUERY);
+	call_start(&call, XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_QUERY);
 	call_object(&call, XRC_RCV_ATTR_QP_QUERY_XRCD_HANDLE, domain.handle);
 	call_in(&call, XRC_RCV_ATTR_QP_QUERY_QPN, &qp_num, sizeof(qp_num));
 	if (attr)
@@ -175,7 +175,7 @@ int rcv_destroy(struct domain domain, uint32_t qp_num)
 {
 	struct call call;
 
-	call_start(&call, XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_DESTROY);
+	call_start(&call, XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_DESTROY);
 	call_object(&call, XRC_RCV_ATTR_QP_DESTROY_XRCD_HANDLE, domain.handle);
 	call_in(&call, XRC_RCV_ATTR_QP_DESTROY_QPN, &qp_num, sizeof(qp_num));
 	return call_run(&call, domain.uverbs_fd);
@@ -186,7 +186,7 @@ int rcv_list(struct domain domain, uint32_t after, struct xrc_rcv_qp_info *infos
 {
 	struct call call;
 
-	call_start(&call, XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QUERY_DOMAIN);
+	call_start(&call, XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QUERY_DOMAIN);
 	call_object(&call, XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE, domain.handle);
 	if (after)
 		call_in(&call, XRC_RCV_ATTR_QUERY_DOMAIN_AFTER_QPN, &after, sizeof(after));
@@ -203,7 +203,7 @@ int rcv_list_sized(struct domain domain, void *infos, uint32_t size, uint32_t *c
 {
 	struct call call;
 
-	call_start(&call, XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QUERY_DOMAIN);
+	call_start(&call, XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QUERY_DOMAIN);
 	call_object(&call, XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE, domain.handle);
 	call_out(&call, XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO, infos, *count * size);
 	call_out(&call, XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT, count, sizeof(*count));
@@ -215,7 +215,7 @@ int rcv_caps(int uverbs_fd, struct xrc_rcv_caps *caps)
 {
 	struct call call;
 
-	call_start(&call, XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QUERY_CAPS);
+	call_start(&call, XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QUERY_CAPS);
 	call_out(&call, XRC_RCV_ATTR_QUERY_CAPS_RESP, caps, sizeof(*caps));
 	return call_run(&call, uverbs_fd);
 }

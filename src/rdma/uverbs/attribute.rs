@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Attributes of uverbs methods.
+//! QpAttr of uverbs methods.
 //!
 //! An [`Attribute`] has its number and what it carries in its type, and takes no space. The table of
 //! a method declares it, as mandatory or as optional; the running method passes it to its

@@ -166,7 +166,7 @@ impl<'a, H: Handler> Call<'a, H> {
             );
         }
         // SAFETY: By the type invariant, the bundle is valid.
-        unsafe { bindings::xrc_rcv_attr_is_valid(self.bundle, ID as u16) }
+        unsafe { bindings::ib_xrc_rcv_attr_is_valid(self.bundle, ID as u16) }
     }
 
     /// The object of an attribute that is there, `None` if it is not.
@@ -176,7 +176,7 @@ impl<'a, H: Handler> Call<'a, H> {
         }
         // SAFETY: By the type invariant, the bundle is valid. The caller passes a kind that is an
         // object, and the method declares the attribute as such.
-        from_err_ptr(unsafe { bindings::xrc_rcv_attr_uobject(self.bundle, ID as u16) }).map(Some)
+        from_err_ptr(unsafe { bindings::ib_xrc_rcv_attr_uobject(self.bundle, ID as u16) }).map(Some)
     }
 
     /// The domain that an attribute names.
@@ -204,7 +204,7 @@ impl<'a, H: Handler> Call<'a, H> {
         // * By the type invariant, the bundle is valid; the method declares the attribute as input.
         // * `value` has room for as many bytes as are asked for.
         to_result(unsafe {
-            bindings::xrc_rcv_copy_from_or_zero(
+            bindings::ib_xrc_rcv_copy_from_or_zero(
                 value.as_mut_ptr().cast(),
                 self.bundle,
                 ID as u16,
@@ -262,7 +262,7 @@ impl<'a, H: Handler> Call<'a, H> {
             return Ok(0);
         }
         // SAFETY: By the type invariant, the bundle is valid.
-        let len = unsafe { bindings::xrc_rcv_attr_len(self.bundle, ID as u16) };
+        let len = unsafe { bindings::ib_xrc_rcv_attr_len(self.bundle, ID as u16) };
 
         Ok(usize::try_from(len)?)
     }

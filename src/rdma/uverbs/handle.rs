@@ -7,7 +7,7 @@
 
 use super::{
     rdma_remove_reason,
-    Removal, //
+    RemoveReason, //
 };
 use crate::rdma::bindings;
 use core::{
@@ -31,7 +31,7 @@ pub(crate) trait Handle: Sized + 'static {
     type Data: ForeignOwnable + Send;
 
     /// The handle goes.
-    fn destroy(data: Self::Data, why: Removal);
+    fn destroy(data: Self::Data, why: RemoveReason);
 }
 
 /// `destroy_object` of a handle, as bindgen has it.

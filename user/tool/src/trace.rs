@@ -126,7 +126,7 @@ impl Record {
             version: JSON_VERSION,
             time_ns: seconds.parse::<u64>().ok()? * 1_000_000_000
                 + format!("{micros:0<9}").parse::<u64>().ok()?,
-            action: event.strip_prefix("xrc_rcv_").unwrap_or(event).into(),
+            action: event.strip_prefix("ib_xrc_rcv_").unwrap_or(event).into(),
             task_comm: (task != "<...>").then(|| task.into()),
             task_pid: pid.parse().ok()?,
             fields: parse_fields(fields),

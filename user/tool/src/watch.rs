@@ -122,7 +122,7 @@ fn wanted(device: Option<u64>, filter: &Filter, record: &Record) -> bool {
 mod tests {
     use super::*;
 
-    const LINE: &str = "  receiver-12 [000] 7.250000: xrc_rcv_event: index=3 device=rxe_left qpn=0x11 \
+    const LINE: &str = "  receiver-12 [000] 7.250000: ib_xrc_rcv_event: index=3 device=rxe_left qpn=0x11 \
          count=2";
 
     fn printed(device: Option<u64>, json: bool) -> String {

@@ -204,7 +204,7 @@ impl<'buf> Command<'buf> {
 fn find_driver_id(target: &mut impl Target, guess: u32) -> Result<u32> {
     for id in std::iter::once(guess).chain(0..MAX_DRIVER_ID) {
         let mut caps = xrc_rcv_caps::default();
-        let mut command = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QUERY_CAPS)
+        let mut command = Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QUERY_CAPS)
             .output(XRC_RCV_ATTR_QUERY_CAPS_RESP, &mut caps);
         match command.call(target, id) {
             Err(Cause::Os(libc::EINVAL)) => continue,
@@ -284,7 +284,7 @@ mod tests {
         let cookie = 0x8877_6655_4433_2211u64;
         let attr = ib_uverbs_qp_attr::default();
         let mut out = 0u32;
-        let command = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_REG)
+        let command = Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_REG)
             .new_object(0x1000)
             .handle(0x1001, 5)
             .input(0x1002, &qpn)
@@ -320,7 +320,7 @@ mod tests {
     fn the_driver_id_is_found_and_followed() {
         for driver_id in [2, 14, 2] {
             let mut device = Mock::new(driver_id, Ok(()));
-            let mut command = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_UNREG)
+            let mut command = Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_UNREG)
                 .handle(XRC_RCV_ATTR_QP_UNREG_HANDLE, 9);
             assert_eq!(command.run_with(&mut device), Ok(()));
             assert_eq!(device.header.driver_id, driver_id);
@@ -332,14 +332,14 @@ mod tests {
     #[test]
     fn an_einval_of_the_method_itself_stays_einval() {
         let mut device = Mock::new(14, Err(libc::EINVAL));
-        let mut command = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_MODIFY);
+        let mut command = Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_MODIFY);
         assert_eq!(command.run_with(&mut device), Err(Cause::Os(libc::EINVAL)));
     }
 
     #[test]
     fn a_kernel_without_the_module_is_unavailable() {
         let mut device = Mock::new(14, Err(libc::EPROTONOSUPPORT));
-        let mut command = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_MODIFY);
+        let mut command = Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_MODIFY);
         assert_eq!(command.run_with(&mut device), Err(Cause::Unavailable));
         assert_eq!(Cause::Unavailable.errno(), libc::EOPNOTSUPP);
     }
@@ -347,7 +347,7 @@ mod tests {
     #[test]
     fn a_device_of_no_known_driver_is_unavailable() {
         let mut device = Mock::new(1000, Ok(()));
-        let mut command = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_UNREG);
+        let mut command = Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_UNREG);
         assert_eq!(command.run_with(&mut device), Err(Cause::Unavailable));
         assert!(device.calls <= 2 * MAX_DRIVER_ID as usize);
     }

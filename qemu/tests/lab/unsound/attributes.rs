@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 // E0133
-//! Attributes with pointers of a kernel user, for longer than the user promised.
+//! QpAttr with pointers of a kernel user, for longer than the user promised.
 
-use crate::rdma::qp_attributes::{
-    Attributes,
-    KernelAttributes,
-    Mask, //
+use crate::rdma::qp_attr::{
+    KernelQpAttr,
+    QpAttr,
+    QpAttrMask, //
 };
 
-pub(crate) fn keep(user: &KernelAttributes) -> Attributes {
-    user.to_attributes(Mask::NONE)
+pub(crate) fn keep(user: &KernelQpAttr) -> QpAttr {
+    user.to_attributes(QpAttrMask::NONE)
 }

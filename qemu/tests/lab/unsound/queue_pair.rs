@@ -3,19 +3,23 @@
 //! A queue pair that nothing destroys before its domain.
 
 use crate::{
-    fan_out::FanOut,
     rdma::{
         pd::ProtectionDomain,
         qp::TargetQp,
         xrcd::Xrcd, //
     },
+    subscribers::Subscribers,
 };
 use kernel::{
     prelude::*,
     sync::Arc, //
 };
 
-pub(crate) fn leave(pd: Arc<ProtectionDomain>, xrcd: &Xrcd, fan_out: Arc<FanOut>) -> Result {
-    core::mem::forget(TargetQp::new(pd, xrcd, fan_out, crate::NAME)?);
+pub(crate) fn leave(
+    pd: Arc<ProtectionDomain>,
+    xrcd: &Xrcd,
+    subscribers: Arc<Subscribers>,
+) -> Result {
+    core::mem::forget(TargetQp::new(pd, xrcd, subscribers, crate::NAME)?);
     Ok(())
 }

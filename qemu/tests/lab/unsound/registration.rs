@@ -4,11 +4,11 @@
 
 use crate::{
     device::AttachedDevice,
-    rdma::client::Registration, //
+    rdma::client::Subscriber, //
 };
 use kernel::prelude::*;
 
 pub(crate) fn come_and_go() -> Result {
-    drop(Registration::<AttachedDevice>::new()?);
+    drop(Subscriber::<AttachedDevice>::new()?);
     Ok(())
 }

@@ -46,19 +46,19 @@ enum xrc_rcv_record_sizes {
 /**
  * enum xrc_rcv_objects - uverbs objects, in the driver namespace of the device
  *
- * @XRC_RCV_OBJECT_QP: IDR object. A handle is a *registration*: the relation
+ * @XRC_RCV_OBJECT_REGISTRATION: IDR object. A handle is a *registration*: the relation
  *	between one open uverbs file and one receive QP. Destroying the handle,
  *	or closing the file, unregisters.
  * @XRC_RCV_OBJECT_EVENT_CHANNEL: FD object from which &struct xrc_rcv_event
  *	records are read.
  */
 enum xrc_rcv_objects {
-	XRC_RCV_OBJECT_QP = (1U << UVERBS_ID_NS_SHIFT) + 10,
+	XRC_RCV_OBJECT_REGISTRATION = (1U << UVERBS_ID_NS_SHIFT) + 10,
 	XRC_RCV_OBJECT_EVENT_CHANNEL,
 };
 
 /**
- * enum xrc_rcv_qp_methods - methods of XRC_RCV_OBJECT_QP
+ * enum xrc_rcv_qp_methods - methods of XRC_RCV_OBJECT_REGISTRATION
  *
  * @XRC_RCV_METHOD_QP_ALLOC: create a receive QP and register the caller
  * @XRC_RCV_METHOD_QP_REG: register with an existing receive QP
@@ -115,7 +115,7 @@ enum xrc_rcv_alloc_flags {
 /**
  * enum xrc_rcv_qp_alloc_attrs - attributes of XRC_RCV_METHOD_QP_ALLOC
  *
- * @XRC_RCV_ATTR_QP_ALLOC_HANDLE: out, new XRC_RCV_OBJECT_QP handle. Mandatory.
+ * @XRC_RCV_ATTR_QP_ALLOC_HANDLE: out, new XRC_RCV_OBJECT_REGISTRATION handle. Mandatory.
  * @XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE: in, UVERBS_OBJECT_XRCD handle. Mandatory.
  *	EPERM if the domain has an inode that is not a regular file's.
  * @XRC_RCV_ATTR_QP_ALLOC_FLAGS: in, &enum xrc_rcv_alloc_flags, u32 or u64.
@@ -150,7 +150,7 @@ enum xrc_rcv_qp_alloc_attrs {
 /**
  * enum xrc_rcv_qp_reg_attrs - attributes of XRC_RCV_METHOD_QP_REG
  *
- * @XRC_RCV_ATTR_QP_REG_HANDLE: out, new XRC_RCV_OBJECT_QP handle. Mandatory.
+ * @XRC_RCV_ATTR_QP_REG_HANDLE: out, new XRC_RCV_OBJECT_REGISTRATION handle. Mandatory.
  * @XRC_RCV_ATTR_QP_REG_XRCD_HANDLE: in, UVERBS_OBJECT_XRCD handle of the QP's
  *	domain. Mandatory.
  * @XRC_RCV_ATTR_QP_REG_QPN: in, u32 QP number. Mandatory. EINVAL if no receive
@@ -171,7 +171,7 @@ enum xrc_rcv_qp_reg_attrs {
 /**
  * enum xrc_rcv_qp_unreg_attrs - attributes of XRC_RCV_METHOD_QP_UNREG
  *
- * @XRC_RCV_ATTR_QP_UNREG_HANDLE: in, XRC_RCV_OBJECT_QP handle, gone afterwards
+ * @XRC_RCV_ATTR_QP_UNREG_HANDLE: in, XRC_RCV_OBJECT_REGISTRATION handle, gone afterwards
  *	together with its unread events. Mandatory.
  */
 enum xrc_rcv_qp_unreg_attrs {

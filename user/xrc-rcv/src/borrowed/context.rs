@@ -44,7 +44,7 @@ impl<'file> Context<'file> {
     /// As [`Device::query_caps`](crate::Device::query_caps).
     pub fn query_caps(&self) -> Result<Caps> {
         let mut caps = xrc_rcv_caps::default();
-        Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QUERY_CAPS)
+        Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QUERY_CAPS)
             .output(XRC_RCV_ATTR_QUERY_CAPS_RESP, &mut caps)
             .execute(self.fd)?;
         Ok(Caps(caps))
@@ -53,7 +53,7 @@ impl<'file> Context<'file> {
     /// Fills `caps`, a `struct xrc_rcv_caps` of any length, with as much as the kernel knows, and
     /// the rest with zeroes.
     pub fn query_caps_bytes(&self, caps: &mut [u8]) -> Result<()> {
-        Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QUERY_CAPS)
+        Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QUERY_CAPS)
             .output_bytes(XRC_RCV_ATTR_QUERY_CAPS_RESP, caps)
             .execute(self.fd)
     }

@@ -58,7 +58,7 @@ impl<'file> Domain<'file> {
             return cause;
         }
         let mut count = 0u32;
-        let lookup = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QUERY_DOMAIN)
+        let lookup = Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QUERY_DOMAIN)
             .handle(XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE, self.handle)
             .output(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT, &mut count)
             .execute(self.context.as_fd());
@@ -83,7 +83,7 @@ impl<'file> Domain<'file> {
     /// As [`crate::Domain::alloc`].
     pub fn alloc(&self, options: &AllocOptions<'_>) -> Result<Registration<'file>> {
         let mut qp_num = 0;
-        let mut command = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_ALLOC)
+        let mut command = Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_ALLOC)
             .new_object(XRC_RCV_ATTR_QP_ALLOC_HANDLE)
             .handle(XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE, self.handle)
             .input_opt(
@@ -109,7 +109,7 @@ impl<'file> Domain<'file> {
         qp_num: u32,
         options: &RegisterOptions<'_>,
     ) -> Result<Registration<'file>> {
-        let command = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_REG)
+        let command = Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_REG)
             .new_object(XRC_RCV_ATTR_QP_REG_HANDLE)
             .handle(XRC_RCV_ATTR_QP_REG_XRCD_HANDLE, self.handle)
             .input(XRC_RCV_ATTR_QP_REG_QPN, &qp_num)
@@ -125,7 +125,7 @@ impl<'file> Domain<'file> {
     /// As [`crate::Domain::modify`].
     pub fn modify(&self, qp_num: u32, attr: &QpAttr) -> Result<()> {
         self.execute(
-            Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_MODIFY)
+            Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_MODIFY)
                 .handle(XRC_RCV_ATTR_QP_MODIFY_XRCD_HANDLE, self.handle)
                 .input(XRC_RCV_ATTR_QP_MODIFY_QPN, &qp_num)
                 .input(XRC_RCV_ATTR_QP_MODIFY_ATTR, &attr.0),
@@ -156,7 +156,7 @@ impl<'file> Domain<'file> {
         info: impl FnOnce(Command<'a>) -> Command<'a>,
     ) -> Result<QpAttr> {
         let mut attr = ib_uverbs_qp_attr::default();
-        let command = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_QUERY);
+        let command = Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_QUERY);
         self.execute(
             info(command)
                 .handle(XRC_RCV_ATTR_QP_QUERY_XRCD_HANDLE, self.handle)
@@ -169,7 +169,7 @@ impl<'file> Domain<'file> {
     /// As [`crate::Domain::destroy`].
     pub fn destroy(&self, qp_num: u32) -> Result<()> {
         self.execute(
-            Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_DESTROY)
+            Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_DESTROY)
                 .handle(XRC_RCV_ATTR_QP_DESTROY_XRCD_HANDLE, self.handle)
                 .input(XRC_RCV_ATTR_QP_DESTROY_QPN, &qp_num),
         )
@@ -187,7 +187,7 @@ impl<'file> Domain<'file> {
             .min(usize::from(u16::MAX) / size_of::<xrc_rcv_qp_info>());
         let info_size = size_of::<xrc_rcv_qp_info>() as u32;
         let (mut count, mut total) = (0u32, 0u32);
-        let mut command = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QUERY_DOMAIN)
+        let mut command = Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QUERY_DOMAIN)
             .handle(XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE, self.handle)
             .input_opt(XRC_RCV_ATTR_QUERY_DOMAIN_AFTER_QPN, after.as_ref())
             .output(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT, &mut count)

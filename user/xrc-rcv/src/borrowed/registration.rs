@@ -32,7 +32,7 @@ impl<'file> Registration<'file> {
 
     fn unregister_in_place(&mut self) -> Result<()> {
         // After the device was removed there is nothing left to give up, and EIO says so.
-        match Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_UNREG)
+        match Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_UNREG)
             .handle(XRC_RCV_ATTR_QP_UNREG_HANDLE, self.handle)
             .execute(self.context.as_fd())
         {

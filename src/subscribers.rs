@@ -12,25 +12,25 @@
 //! What the QP was last seen to be is kept here as well, for those who must not ask the device.
 
 use crate::{
-    announce,
     event::{
         Event,
         EventType, //
     },
     limits,
+    notify,
     rdma::{
         device::Device,
         new_spinlock_irq,
         qp::EventHandler,
-        qp_attributes::{
-            Attributes,
-            Mask,
-            State, //
+        qp_attr::{
+            QpAttr,
+            QpAttrMask,
+            QpState, //
         },
         uverbs::FileId,
         SpinLockIrq, //
     },
-    registration::Registration, //
+    subscriber::Subscriber, //
 };
 use core::mem::swap;
 use kernel::{
@@ -47,32 +47,32 @@ use kernel::{
 
 /// See the [module's documentation](self).
 #[pin_data]
-pub(crate) struct FanOut {
+pub(crate) struct Subscribers {
     device: ARef<Device>,
     domain: u32,
     events: Atomic<i64>,
     state: Atomic<u32>,
     destination: Atomic<u32>,
     #[pin]
-    registrations: SpinLockIrq<Registrations>,
+    entries: SpinLockIrq<Entries>,
 }
 
 /// There is room for the list and what is reserved.
-struct Registrations {
+struct Entries {
     /// In the order of [`key`].
-    list: KVVec<Arc<Registration>>,
+    list: KVVec<Arc<Subscriber>>,
     reserved: usize,
 }
 
 /// Room for a registration more.
-pub(crate) struct Place<'a>(&'a FanOut);
+pub(crate) struct Place<'a>(&'a Subscribers);
 
 /// Orders registrations: by their files, those of the kernel first.
-fn key(registration: &Arc<Registration>) -> (Option<FileId>, *const Registration) {
-    (registration.file(), Arc::as_ptr(registration))
+fn key(subscriber: &Arc<Subscriber>) -> (Option<FileId>, *const Subscriber) {
+    (subscriber.file(), Arc::as_ptr(subscriber))
 }
 
-impl FanOut {
+impl Subscribers {
     /// The fan-out of a QP of the domain number `domain`.
     pub(crate) fn new(device: ARef<Device>, domain: u32) -> Result<Arc<Self>> {
         Arc::pin_init(
@@ -80,14 +80,14 @@ impl FanOut {
                 device,
                 domain,
                 events: Atomic::new(0),
-                state: Atomic::new(State::Reset as u32),
+                state: Atomic::new(QpState::Reset as u32),
                 destination: Atomic::new(0),
-                registrations <- new_spinlock_irq!(
-                    Registrations {
+                entries <- new_spinlock_irq!(
+                    Entries {
                         list: KVVec::new(),
                         reserved: 0,
                     },
-                    "FanOut::registrations"
+                    "Subscribers::entries"
                 ),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -96,7 +96,7 @@ impl FanOut {
 
     /// How many registrations there are.
     pub(crate) fn len(&self) -> usize {
-        self.registrations.lock().list.len()
+        self.entries.lock().list.len()
     }
 
     /// Whether nobody is registered.
@@ -110,7 +110,7 @@ impl FanOut {
     }
 
     /// The state that the QP was last seen in: by a command that succeeded, or by its events.
-    pub(crate) fn state(&self) -> Result<State> {
+    pub(crate) fn state(&self) -> Result<QpState> {
         self.state.load(Relaxed).try_into()
     }
 
@@ -120,11 +120,11 @@ impl FanOut {
     }
 
     /// Keeps what a command found or did.
-    pub(crate) fn note(&self, attributes: &Attributes) {
-        if let (true, Ok(state)) = (attributes.mask().has(Mask::STATE), attributes.state()) {
+    pub(crate) fn note(&self, attributes: &QpAttr) {
+        if let (true, Ok(state)) = (attributes.mask().has(QpAttrMask::STATE), attributes.state()) {
             self.state.store(state as u32, Relaxed);
         }
-        if attributes.mask().has(Mask::DEST_QPN) {
+        if attributes.mask().has(QpAttrMask::DEST_QPN) {
             self.destination.store(attributes.destination(), Relaxed);
         }
     }
@@ -144,69 +144,69 @@ impl FanOut {
         let mut bigger = KVVec::new();
 
         loop {
-            let mut registrations = self.registrations.lock();
-            let wanted = registrations.list.len() + registrations.reserved + 1;
+            let mut entries = self.entries.lock();
+            let wanted = entries.list.len() + entries.reserved + 1;
 
-            if wanted > registrations.list.capacity() && wanted <= bigger.capacity() {
-                for registration in registrations.list.drain_all() {
-                    bigger.push_within_capacity(registration)?;
+            if wanted > entries.list.capacity() && wanted <= bigger.capacity() {
+                for subscriber in entries.list.drain_all() {
+                    bigger.push_within_capacity(subscriber)?;
                 }
-                swap(&mut registrations.list, &mut bigger);
+                swap(&mut entries.list, &mut bigger);
             }
-            if wanted <= registrations.list.capacity() {
-                registrations.reserved += 1;
-                drop(registrations);
+            if wanted <= entries.list.capacity() {
+                entries.reserved += 1;
+                drop(entries);
                 return Ok(Place(self));
             }
-            drop(registrations);
+            drop(entries);
             bigger = KVVec::with_capacity(wanted.next_power_of_two().max(4), GFP_KERNEL_ACCOUNT)?;
         }
     }
 
     /// Removes a registration. It gets no event after this returns.
-    pub(crate) fn remove(&self, registration: &Arc<Registration>) {
-        let mut registrations = self.registrations.lock();
-        let removed = registrations
+    pub(crate) fn remove(&self, subscriber: &Arc<Subscriber>) {
+        let mut entries = self.entries.lock();
+        let removed = entries
             .list
-            .binary_search_by_key(&key(registration), key)
-            .map(|index| registrations.list.remove(index));
+            .binary_search_by_key(&key(subscriber), key)
+            .map(|index| entries.list.remove(index));
 
-        drop(registrations);
+        drop(entries);
         drop(removed);
     }
 
     /// Whether `predicate` holds for any registration.
-    pub(crate) fn any(&self, predicate: impl FnMut(&Registration) -> bool) -> bool {
+    pub(crate) fn any(&self, predicate: impl FnMut(&Subscriber) -> bool) -> bool {
         let mut predicate = predicate;
 
-        self.registrations
+        self.entries
             .lock()
             .list
             .iter()
-            .any(|registration| predicate(registration))
+            .any(|subscriber| predicate(subscriber))
     }
 
     /// Whether a uverbs file is registered.
     pub(crate) fn has(&self, file: FileId) -> bool {
-        let registrations = &self.registrations.lock().list;
-        let index = registrations.partition_point(|other| other.file() < Some(file));
+        let entries = &self.entries.lock().list;
+        let index = entries.partition_point(|other| other.file() < Some(file));
 
-        registrations
+        entries
             .get(index)
-            .is_some_and(|registration| registration.is_of(file))
+            .is_some_and(|subscriber| subscriber.is_of(file))
     }
 
     /// The registrations there are now.
-    pub(crate) fn snapshot(&self) -> Result<KVVec<Arc<Registration>>> {
+    pub(crate) fn snapshot(&self) -> Result<KVVec<Arc<Subscriber>>> {
         loop {
             let mut snapshot = KVVec::with_capacity(self.len(), GFP_KERNEL)?;
-            let registrations = self.registrations.lock();
+            let entries = self.entries.lock();
 
-            if registrations.list.len() <= snapshot.capacity() {
-                for registration in registrations.list.iter() {
-                    snapshot.push_within_capacity(registration.clone())?;
+            if entries.list.len() <= snapshot.capacity() {
+                for subscriber in entries.list.iter() {
+                    snapshot.push_within_capacity(subscriber.clone())?;
                 }
-                drop(registrations);
+                drop(entries);
                 return Ok(snapshot);
             }
         }
@@ -219,11 +219,11 @@ impl FanOut {
 
     /// Tells everybody of an event, and returns how many wanted to know.
     fn deliver(&self, event: &Event) -> usize {
-        self.registrations
+        self.entries
             .lock()
             .list
             .iter()
-            .filter(|registration| registration.deliver(event))
+            .filter(|subscriber| subscriber.deliver(event))
             .count()
     }
 }
@@ -231,44 +231,44 @@ impl FanOut {
 impl Place<'_> {
     /// Adds a registration, if the limit allows it. The caller sees to it that only one is added at
     /// a time.
-    pub(crate) fn take(self, registration: Arc<Registration>) -> Result {
+    pub(crate) fn take(self, subscriber: Arc<Subscriber>) -> Result {
         limits::another_registration(self.0.len())?;
 
-        let mut registrations = self.0.registrations.lock();
-        let key_of_new = key(&registration);
-        let index = registrations
+        let mut entries = self.0.entries.lock();
+        let key_of_new = key(&subscriber);
+        let index = entries
             .list
             .partition_point(|other| key(other) < key_of_new);
 
         // There is room: it was reserved.
-        registrations
+        entries
             .list
-            .insert_within_capacity(index, registration)
+            .insert_within_capacity(index, subscriber)
             .map_err(|_| ENOMEM)
     }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.0.registrations.lock().reserved -= 1;
+        self.0.entries.lock().reserved -= 1;
     }
 }
 
-impl EventHandler for FanOut {
-    fn event(&self, qpn: u32, number: u32) {
+impl EventHandler for Subscribers {
+    fn event(&self, qpn: u32, ib_event: u32) {
         self.events.add(1, Relaxed);
-        if EventType::ends_in_error(number) {
-            self.state.store(State::Error as u32, Relaxed);
+        if EventType::ends_in_error(ib_event) {
+            self.state.store(QpState::Error as u32, Relaxed);
         }
 
-        let delivered = match EventType::from_verbs(number) {
+        let delivered = match EventType::from_ib_event(ib_event) {
             Some(kind) => self.deliver(&Event::now(qpn, kind)),
             None => 0,
         };
 
-        announce::event(self, qpn, number, delivered);
+        notify::event(self, qpn, number, delivered);
         if delivered == 0 {
-            self.device.log_qp_event(qpn, number);
+            self.device.log_qp_event(qpn, ib_event);
         }
     }
 }

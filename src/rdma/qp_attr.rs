@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Attributes of queue pairs: what a process passes, and what verbs take.
+//! QpAttr of queue pairs: what a process passes, and what verbs take.
 
 use super::{
     bindings,
@@ -21,7 +21,7 @@ use kernel::{
 
 /// Says which attributes are given: `enum ib_qp_attr_mask`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Mask(u32);
+pub(crate) struct QpAttrMask(u32);
 
 macro_rules! mask_bits {
     ($($name:ident = $c_name:ident,)*) => {
@@ -29,7 +29,7 @@ macro_rules! mask_bits {
     };
 }
 
-impl Mask {
+impl QpAttrMask {
     pub(crate) const NONE: Self = Self(0);
 
     mask_bits! {
@@ -87,7 +87,7 @@ impl Mask {
     }
 }
 
-impl BitOr for Mask {
+impl BitOr for QpAttrMask {
     type Output = Self;
 
     fn bitor(self, other: Self) -> Self {
@@ -98,74 +98,74 @@ impl BitOr for Mask {
 /// The state of a queue pair: `enum ib_qp_state`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub(crate) enum State {
+pub(crate) enum QpState {
     Reset = bindings::ib_qp_state_IB_QPS_RESET,
     Init = bindings::ib_qp_state_IB_QPS_INIT,
-    ReadyToReceive = bindings::ib_qp_state_IB_QPS_RTR,
-    ReadyToSend = bindings::ib_qp_state_IB_QPS_RTS,
-    SendQueueDrained = bindings::ib_qp_state_IB_QPS_SQD,
-    SendQueueError = bindings::ib_qp_state_IB_QPS_SQE,
+    Rtr = bindings::ib_qp_state_IB_QPS_RTR,
+    Rts = bindings::ib_qp_state_IB_QPS_RTS,
+    Sqd = bindings::ib_qp_state_IB_QPS_SQD,
+    Sqe = bindings::ib_qp_state_IB_QPS_SQE,
     Error = bindings::ib_qp_state_IB_QPS_ERR,
 }
 
-impl State {
+impl QpState {
     /// The abbreviation that specification and tools use.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Reset => "RESET",
             Self::Init => "INIT",
-            Self::ReadyToReceive => "RTR",
-            Self::ReadyToSend => "RTS",
-            Self::SendQueueDrained => "SQD",
-            Self::SendQueueError => "SQE",
+            Self::Rtr => "RTR",
+            Self::Rts => "RTS",
+            Self::Sqd => "SQD",
+            Self::Sqe => "SQE",
             Self::Error => "ERR",
         }
     }
 }
 
-impl TryFrom<u32> for State {
+impl TryFrom<u32> for QpState {
     type Error = Error;
 
     fn try_from(state: u32) -> Result<Self> {
         Ok(match state {
             bindings::ib_qp_state_IB_QPS_RESET => Self::Reset,
             bindings::ib_qp_state_IB_QPS_INIT => Self::Init,
-            bindings::ib_qp_state_IB_QPS_RTR => Self::ReadyToReceive,
-            bindings::ib_qp_state_IB_QPS_RTS => Self::ReadyToSend,
-            bindings::ib_qp_state_IB_QPS_SQD => Self::SendQueueDrained,
-            bindings::ib_qp_state_IB_QPS_SQE => Self::SendQueueError,
+            bindings::ib_qp_state_IB_QPS_RTR => Self::Rtr,
+            bindings::ib_qp_state_IB_QPS_RTS => Self::Rts,
+            bindings::ib_qp_state_IB_QPS_SQD => Self::Sqd,
+            bindings::ib_qp_state_IB_QPS_SQE => Self::Sqe,
             bindings::ib_qp_state_IB_QPS_ERR => Self::Error,
             _ => return Err(EINVAL),
         })
     }
 }
 
-/// Attributes as processes pass and get them: `struct ib_uverbs_qp_attr`.
+/// QpAttr as processes pass and get them: `struct ib_uverbs_qp_attr`.
 #[repr(transparent)]
-pub(crate) struct UserAttributes(bindings::ib_uverbs_qp_attr);
+pub(crate) struct UserQpAttr(bindings::ib_uverbs_qp_attr);
 
 // SAFETY: Made of integers only, so any bytes will do.
-unsafe impl FromBytes for UserAttributes {}
+unsafe impl FromBytes for UserQpAttr {}
 
 // SAFETY: Its padding is explicit; the assertion below would fail if there were any other.
-unsafe impl AsBytes for UserAttributes {}
+unsafe impl AsBytes for UserQpAttr {}
 
-const _: () = assert!(size_of::<UserAttributes>() == 10 * 4 + 2 * 32 + 5 * 4 + 2 * 2 + 11 + 5);
+const _: () = assert!(size_of::<UserQpAttr>() == 10 * 4 + 2 * 32 + 5 * 4 + 2 * 2 + 11 + 5);
 
-impl UserAttributes {
+impl UserQpAttr {
     /// What is given.
-    pub(crate) fn mask(&self) -> Result<Mask> {
-        let mask = Mask(self.0.qp_attr_mask);
+    pub(crate) fn mask(&self) -> Result<QpAttrMask> {
+        let mask = QpAttrMask(self.0.qp_attr_mask);
 
-        if !mask.without(Mask::STANDARD).is_empty() {
+        if !mask.without(QpAttrMask::STANDARD).is_empty() {
             return Err(EINVAL);
         }
         Ok(mask)
     }
 
     /// The state to go to, if `mask` says that there is one.
-    pub(crate) fn state(&self, mask: Mask) -> Result<Option<State>> {
-        if !mask.has(Mask::STATE) {
+    pub(crate) fn state(&self, mask: QpAttrMask) -> Result<Option<QpState>> {
+        if !mask.has(QpAttrMask::STATE) {
             return Ok(None);
         }
         self.0.qp_state.try_into().map(Some)
@@ -178,14 +178,14 @@ impl UserAttributes {
     ///
     /// Providers check what depends on the device; not all of them check everything, so this does
     /// not let anything through that is out of the range that the specification gives it.
-    pub(crate) fn resolve(&self, device: &Device, mask: Mask) -> Result<Attributes> {
+    pub(crate) fn resolve(&self, device: &Device, mask: QpAttrMask) -> Result<QpAttr> {
         let user = &self.0;
 
         if user.reserved != [0; 5] || has_padding(&user.ah_attr) || has_padding(&user.alt_ah_attr) {
             return Err(EINVAL);
         }
 
-        let mut attributes = Attributes::new();
+        let mut attributes = QpAttr::new();
         let attr = &mut attributes.attr;
         let within = |value: u32, range: core::ops::RangeInclusive<u32>| {
             if range.contains(&value) {
@@ -202,73 +202,73 @@ impl UserAttributes {
             }
         };
 
-        if mask.has(Mask::STATE) {
-            attr.qp_state = State::try_from(user.qp_state)? as u32;
+        if mask.has(QpAttrMask::STATE) {
+            attr.qp_state = QpState::try_from(user.qp_state)? as u32;
         }
-        if mask.has(Mask::CUR_STATE) {
-            attr.cur_qp_state = State::try_from(user.cur_qp_state)? as u32;
+        if mask.has(QpAttrMask::CUR_STATE) {
+            attr.cur_qp_state = QpState::try_from(user.cur_qp_state)? as u32;
         }
-        if mask.has(Mask::ACCESS_FLAGS) {
+        if mask.has(QpAttrMask::ACCESS_FLAGS) {
             if user.qp_access_flags & !ACCESS != 0 {
                 return Err(EINVAL);
             }
             attr.qp_access_flags = user.qp_access_flags as c_int;
         }
-        if mask.has(Mask::PKEY_INDEX) {
+        if mask.has(QpAttrMask::PKEY_INDEX) {
             attr.pkey_index = user.pkey_index;
         }
-        if mask.has(Mask::PORT) {
+        if mask.has(QpAttrMask::PORT) {
             attr.port_num = port(user.port_num)?;
         }
-        if mask.has(Mask::QKEY) {
+        if mask.has(QpAttrMask::QKEY) {
             attr.qkey = user.qkey;
         }
-        if mask.has(Mask::PATH_MTU) {
+        if mask.has(QpAttrMask::PATH_MTU) {
             attr.path_mtu = within(user.path_mtu, MTU)?;
         }
-        if mask.has(Mask::TIMEOUT) {
+        if mask.has(QpAttrMask::TIMEOUT) {
             attr.timeout = within(user.timeout.into(), 0..=31)? as u8;
         }
-        if mask.has(Mask::RETRY_CNT) {
+        if mask.has(QpAttrMask::RETRY_CNT) {
             attr.retry_cnt = within(user.retry_cnt.into(), 0..=7)? as u8;
         }
-        if mask.has(Mask::RNR_RETRY) {
+        if mask.has(QpAttrMask::RNR_RETRY) {
             attr.rnr_retry = within(user.rnr_retry.into(), 0..=7)? as u8;
         }
-        if mask.has(Mask::MAX_QP_RD_ATOMIC) {
+        if mask.has(QpAttrMask::MAX_QP_RD_ATOMIC) {
             attr.max_rd_atomic = user.max_rd_atomic;
         }
-        if mask.has(Mask::MAX_DEST_RD_ATOMIC) {
+        if mask.has(QpAttrMask::MAX_DEST_RD_ATOMIC) {
             attr.max_dest_rd_atomic = user.max_dest_rd_atomic;
         }
-        if mask.has(Mask::MIN_RNR_TIMER) {
+        if mask.has(QpAttrMask::MIN_RNR_TIMER) {
             attr.min_rnr_timer = within(user.min_rnr_timer.into(), 0..=31)? as u8;
         }
         // Packet sequence numbers have 24 bits. ib_core cuts off the rest, with a warning in the
         // log for each; programs do pass random numbers of 32.
-        if mask.has(Mask::RQ_PSN) {
+        if mask.has(QpAttrMask::RQ_PSN) {
             attr.rq_psn = user.rq_psn & BITS_24;
         }
-        if mask.has(Mask::SQ_PSN) {
+        if mask.has(QpAttrMask::SQ_PSN) {
             attr.sq_psn = user.sq_psn & BITS_24;
         }
-        if mask.has(Mask::DEST_QPN) {
+        if mask.has(QpAttrMask::DEST_QPN) {
             attr.dest_qp_num = within(user.dest_qp_num, 0..=BITS_24)?;
         }
-        if mask.has(Mask::PATH_MIG_STATE) {
+        if mask.has(QpAttrMask::PATH_MIG_STATE) {
             attr.path_mig_state = within(user.path_mig_state, MIGRATION)?;
         }
-        if mask.has(Mask::EN_SQD_ASYNC_NOTIFY) {
+        if mask.has(QpAttrMask::EN_SQD_ASYNC_NOTIFY) {
             attr.en_sqd_async_notify = user.en_sqd_async_notify;
         }
-        if mask.has(Mask::AV) {
+        if mask.has(QpAttrMask::AV) {
             port(user.ah_attr.port_num)?;
             // SAFETY: All three are valid.
             unsafe {
-                bindings::xrc_rcv_ah_from_user(device.as_ptr(), &mut attr.ah_attr, &user.ah_attr)
+                bindings::ib_xrc_rcv_ah_from_user(device.as_ptr(), &mut attr.ah_attr, &user.ah_attr)
             };
         }
-        if mask.has(Mask::ALT_PATH) {
+        if mask.has(QpAttrMask::ALT_PATH) {
             if user.alt_port_num != user.alt_ah_attr.port_num {
                 return Err(EINVAL);
             }
@@ -277,16 +277,18 @@ impl UserAttributes {
             attr.alt_timeout = within(user.alt_timeout.into(), 0..=31)? as u8;
             // SAFETY: All three are valid.
             unsafe {
-                bindings::xrc_rcv_ah_from_user(
+                bindings::ib_xrc_rcv_ah_from_user(
                     device.as_ptr(),
                     &mut attr.alt_ah_attr,
                     &user.alt_ah_attr,
                 )
             };
         }
-        if mask.has(Mask::AV) {
+        if mask.has(QpAttrMask::AV) {
             // SAFETY: Both are valid, and no reference to an entry of the GID table is in there yet.
-            to_result(unsafe { bindings::xrc_rcv_resolve_ah(device.as_ptr(), &mut attr.ah_attr) })?;
+            to_result(unsafe {
+                bindings::ib_xrc_rcv_resolve_ah(device.as_ptr(), &mut attr.ah_attr)
+            })?;
             // SAFETY: There is no entry, or one with the reference that comes with it.
             attributes.source = unsafe { GidEntry::from_raw(attr.ah_attr.grh.sgid_attr) };
         }
@@ -307,14 +309,14 @@ const MTU: core::ops::RangeInclusive<u32> =
 const MIGRATION: core::ops::RangeInclusive<u32> =
     bindings::ib_mig_state_IB_MIG_MIGRATED..=bindings::ib_mig_state_IB_MIG_ARMED;
 
-/// Attributes as kernel users pass and get them: `struct ib_qp_attr`.
+/// QpAttr as kernel users pass and get them: `struct ib_qp_attr`.
 #[repr(transparent)]
-pub(crate) struct KernelAttributes(bindings::ib_qp_attr);
+pub(crate) struct KernelQpAttr(bindings::ib_qp_attr);
 
-impl KernelAttributes {
+impl KernelQpAttr {
     /// The state to go to, if `mask` says that there is one.
-    pub(crate) fn state(&self, mask: Mask) -> Result<Option<State>> {
-        if !mask.has(Mask::STATE) {
+    pub(crate) fn state(&self, mask: QpAttrMask) -> Result<Option<QpState>> {
+        if !mask.has(QpAttrMask::STATE) {
             return Ok(None);
         }
         self.0.qp_state.try_into().map(Some)
@@ -325,8 +327,8 @@ impl KernelAttributes {
     /// # Safety
     ///
     /// What the attributes point to, such as `sgid_attr`, must be valid as long as they are used.
-    pub(crate) unsafe fn to_attributes(&self, mask: Mask) -> Attributes {
-        Attributes {
+    pub(crate) unsafe fn to_attributes(&self, mask: QpAttrMask) -> QpAttr {
+        QpAttr {
             // SAFETY: Plain data; the pointers in it are the caller's promise.
             attr: unsafe { core::ptr::read(&self.0) },
             mask,
@@ -335,7 +337,7 @@ impl KernelAttributes {
     }
 
     /// Answers with attributes.
-    pub(crate) fn fill(&mut self, attributes: Attributes) {
+    pub(crate) fn fill(&mut self, attributes: QpAttr) {
         self.0 = attributes.attr;
     }
 }
@@ -366,42 +368,42 @@ impl Drop for GidEntry {
     }
 }
 
-/// Attributes for verbs: `struct ib_qp_attr`, with the mask that says which are set.
-pub(crate) struct Attributes {
+/// QpAttr for verbs: `struct ib_qp_attr`, with the mask that says which are set.
+pub(crate) struct QpAttr {
     pub(super) attr: bindings::ib_qp_attr,
-    pub(super) mask: Mask,
+    pub(super) mask: QpAttrMask,
     /// Keeps the entry that `attr.ah_attr` was resolved for, and names, from being used for another
     /// address. To be dropped before the device is unregistered.
     source: Option<GidEntry>,
 }
 
-impl Attributes {
+impl QpAttr {
     /// None.
     pub(crate) fn new() -> Self {
         Self {
             // SAFETY: Zeroes are valid for all members.
             attr: unsafe { core::mem::zeroed() },
-            mask: Mask::NONE,
+            mask: QpAttrMask::NONE,
             source: None,
         }
     }
 
     /// The same values, of which only those that `mask` names count, on the way to `state`.
-    pub(crate) fn towards(&mut self, state: State, mask: Mask) -> &mut Self {
+    pub(crate) fn towards(&mut self, state: QpState, mask: QpAttrMask) -> &mut Self {
         self.attr.qp_state = state as u32;
-        self.mask = mask | Mask::STATE;
+        self.mask = mask | QpAttrMask::STATE;
         self
     }
 
     /// Whether there is an address vector for RoCE.
     pub(super) fn has_roce_address(&self) -> bool {
-        self.mask.has(Mask::AV)
+        self.mask.has(QpAttrMask::AV)
             && self.attr.ah_attr.type_ == bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE
     }
 
     /// Whether the new state is INIT.
     pub(super) fn goes_to_init(&self) -> bool {
-        self.mask.has(Mask::STATE) && self.attr.qp_state == State::Init as u32
+        self.mask.has(QpAttrMask::STATE) && self.attr.qp_state == QpState::Init as u32
     }
 
     /// The port of the address vector, where it is given.
@@ -417,7 +419,7 @@ impl Attributes {
     /// Adds the port.
     pub(crate) fn set_port(&mut self, port: u32) {
         self.attr.port_num = port;
-        self.mask = self.mask | Mask::PORT;
+        self.mask = self.mask | QpAttrMask::PORT;
     }
 
     /// The QP number of the other side.
@@ -426,20 +428,20 @@ impl Attributes {
     }
 
     /// Which are given.
-    pub(crate) fn mask(&self) -> Mask {
+    pub(crate) fn mask(&self) -> QpAttrMask {
         self.mask
     }
 
     /// The state.
-    pub(crate) fn state(&self) -> Result<State> {
+    pub(crate) fn state(&self) -> Result<QpState> {
         self.attr.qp_state.try_into()
     }
 
     /// All attributes, as processes get them. Capabilities are zero: nobody can post to these QPs.
-    pub(crate) fn to_user(&self) -> UserAttributes {
+    pub(crate) fn to_user(&self) -> UserQpAttr {
         let attr = &self.attr;
         let mut user = bindings::ib_uverbs_qp_attr {
-            qp_attr_mask: Mask::STANDARD.0,
+            qp_attr_mask: QpAttrMask::STANDARD.0,
             qp_state: attr.qp_state,
             cur_qp_state: attr.cur_qp_state,
             path_mtu: attr.path_mtu,
@@ -468,9 +470,9 @@ impl Attributes {
 
         // SAFETY: All are valid.
         unsafe {
-            bindings::xrc_rcv_ah_to_user(&mut user.ah_attr, &attr.ah_attr);
-            bindings::xrc_rcv_ah_to_user(&mut user.alt_ah_attr, &attr.alt_ah_attr);
+            bindings::ib_xrc_rcv_ah_to_user(&mut user.ah_attr, &attr.ah_attr);
+            bindings::ib_xrc_rcv_ah_to_user(&mut user.alt_ah_attr, &attr.alt_ah_attr);
         }
-        UserAttributes(user)
+        UserQpAttr(user)
     }
 }

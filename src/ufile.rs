@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The uverbs files that have registrations.
+//! The uverbs ufiles that have registrations.
 //!
 //! When a file is closed, or loses its device, uverbs takes its handles away one after the other.
 //! Each may be the last registration of a QP, and destroying a QP takes commands of the device.
@@ -38,71 +38,71 @@ use kernel::{
 
 /// See the [module's documentation](self).
 #[pin_data]
-pub(crate) struct Files {
+pub(crate) struct UFiles {
     #[pin]
-    table: Mutex<RBTree<FileId, File>>,
+    table: Mutex<RBTree<FileId, UFile>>,
 }
 
-struct File {
-    seats: usize,
+struct UFile {
+    registrations: usize,
     /// What is to be destroyed before the file is closed.
-    departing: List<ReceiveQp>,
+    pending_destroys: List<ReceiveQp>,
 }
 
 /// A file's having one registration more, until dropped.
-pub(crate) struct Seat {
-    files: Arc<Files>,
+pub(crate) struct UFileRef {
+    ufiles: Arc<UFiles>,
     file: FileId,
 }
 
-impl Files {
-    /// No files.
+impl UFiles {
+    /// No ufiles.
     pub(crate) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
-                table <- new_mutex!(RBTree::new(), "Files::table"),
+                table <- new_mutex!(RBTree::new(), "UFiles::table"),
             }),
             GFP_KERNEL,
         )
     }
 
     /// Adds a registration of a file.
-    pub(crate) fn enter(self: &Arc<Self>, file: FileId) -> Result<Seat> {
+    pub(crate) fn get(self: &Arc<Self>, file: FileId) -> Result<UFileRef> {
         let room = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let mut table = self.table.lock();
 
         if let Some(entry) = table.get_mut(&file) {
-            entry.seats += 1;
+            entry.registrations += 1;
         } else {
-            let new = File {
-                seats: 1,
-                departing: List::new(),
+            let new = UFile {
+                registrations: 1,
+                pending_destroys: List::new(),
             };
 
             table.insert(room.into_node(file, new));
         }
         drop(table);
-        Ok(Seat {
-            files: self.clone(),
+        Ok(UFileRef {
+            ufiles: self.clone(),
             file,
         })
     }
 }
 
-impl Seat {
+impl UFileRef {
     /// The file is being closed. A QP that it was the last to be registered with is to be
-    /// destroyed: by the file's last seat, which destroys all there are, or by the workqueue.
-    pub(crate) fn vacate(self, last_of: Option<&Arc<ReceiveQp>>, queue: &UnboundQueue) {
-        let mut table = self.files.table.lock();
+    /// destroyed: by the file's last ufile, which destroys all there are, or by the workqueue.
+    pub(crate) fn release(self, last_of: Option<&Arc<ReceiveQp>>, queue: &UnboundQueue) {
+        let mut table = self.ufiles.table.lock();
         let Some(file) = table.get_mut(&self.file) else {
             return;
         };
 
         // It is taken out of its domain once, so it is in no list.
         if let Some(qp) = last_of.and_then(|qp| ListArc::try_from_arc_or_drop(qp.clone())) {
-            file.departing.push_back(qp);
+            file.pending_destroys.push_back(qp);
         }
-        if file.seats > 1 {
+        if file.registrations > 1 {
             drop(table);
             if let Some(qp) = last_of {
                 qp.clone().help_to_destroy(queue);
@@ -110,25 +110,25 @@ impl Seat {
             return;
         }
 
-        let mut departing = take(&mut file.departing);
+        let mut pending_destroys = take(&mut file.pending_destroys);
 
         drop(table);
         // The workqueue begins at the other end.
-        while let Some(qp) = departing.pop_back() {
+        while let Some(qp) = pending_destroys.pop_back() {
             qp.destroy();
         }
     }
 }
 
-impl Drop for Seat {
+impl Drop for UFileRef {
     fn drop(&mut self) {
-        let mut table = self.files.table.lock();
+        let mut table = self.ufiles.table.lock();
         let Some(file) = table.get_mut(&self.file) else {
             return;
         };
 
-        file.seats = file.seats.saturating_sub(1);
-        if file.seats == 0 {
+        file.registrations = file.registrations.saturating_sub(1);
+        if file.registrations == 0 {
             table.remove(&self.file);
         }
     }

@@ -6,13 +6,13 @@
 //! the destruction.
 
 use crate::{
-    fan_out::FanOut,
     rdma::device::Device,
     receive_qp::ReceiveQp,
-    registration::{
+    subscriber::{
         Holder,
-        Registration, //
+        Subscriber, //
     }, //
+    subscribers::Subscribers,
 };
 
 #[repr(C)]
@@ -29,7 +29,7 @@ enum Action {
     reason = "C takes the address of the device; nobody looks inside"
 )]
 unsafe extern "C" {
-    fn xrc_rcv_announce(
+    fn ib_xrc_rcv_notify(
         action: Action,
         device: &Device,
         domain: u32,
@@ -37,28 +37,28 @@ unsafe extern "C" {
         registrations: u32,
         pid: i32,
     );
-    fn xrc_rcv_announce_event(device: &Device, domain: u32, qpn: u32, event: u32, delivered: u32);
+    fn ib_xrc_rcv_notify_event(device: &Device, domain: u32, qpn: u32, event: u32, delivered: u32);
 }
 
-fn announce(action: Action, qp: &ReceiveQp, pid: i32) {
-    let fan_out = qp.fan_out();
+fn notify(action: Action, qp: &ReceiveQp, pid: i32) {
+    let subscribers = qp.subscribers();
 
     // SAFETY: The device is valid, the rest are numbers.
     unsafe {
-        xrc_rcv_announce(
+        ib_xrc_rcv_notify(
             action,
-            fan_out.device(),
-            fan_out.domain(),
-            qp.number(),
-            fan_out.len() as u32,
+            subscribers.device(),
+            subscribers.domain(),
+            qp.qpn(),
+            subscribers.len() as u32,
             pid,
         )
     }
 }
 
 /// The process of a registration; 0 for the kernel.
-fn pid(registration: &Registration) -> i32 {
-    match registration.holder() {
+fn pid(subscriber: &Subscriber) -> i32 {
+    match subscriber.holder() {
         Holder::File(_, process) => process.pid(),
         Holder::Kernel => 0,
     }
@@ -66,31 +66,31 @@ fn pid(registration: &Registration) -> i32 {
 
 /// A QP can be found.
 pub(crate) fn created(qp: &ReceiveQp) {
-    announce(Action::Create, qp, 0);
+    notify(Action::Create, qp, 0);
 }
 
 /// Somebody registered.
-pub(crate) fn registered(qp: &ReceiveQp, registration: &Registration) {
-    announce(Action::Register, qp, pid(registration));
+pub(crate) fn registered(qp: &ReceiveQp, subscriber: &Subscriber) {
+    notify(Action::Register, qp, pid(subscriber));
 }
 
 /// Somebody is not registered any more.
-pub(crate) fn unregistered(qp: &ReceiveQp, registration: &Registration) {
-    announce(Action::Unregister, qp, pid(registration));
+pub(crate) fn unregistered(qp: &ReceiveQp, subscriber: &Subscriber) {
+    notify(Action::Unregister, qp, pid(subscriber));
 }
 
 /// A QP cannot be found any more, and is about to be destroyed.
 pub(crate) fn destroyed(qp: &ReceiveQp) {
-    announce(Action::Destroy, qp, 0);
+    notify(Action::Destroy, qp, 0);
 }
 
 /// An event of a QP was delivered to `delivered` registrations. Any context.
-pub(crate) fn event(fan_out: &FanOut, qpn: u32, event: u32, delivered: usize) {
+pub(crate) fn event(subscribers: &Subscribers, qpn: u32, event: u32, delivered: usize) {
     // SAFETY: The device is valid, the rest are numbers.
     unsafe {
-        xrc_rcv_announce_event(
-            fan_out.device(),
-            fan_out.domain(),
+        ib_xrc_rcv_notify_event(
+            subscribers.device(),
+            subscribers.domain(),
             qpn,
             event,
             delivered as u32,

@@ -14,7 +14,7 @@ use crate::{
     rdma::uverbs::{
         FileId,
         Process,
-        Removal, //
+        RemoveReason, //
     }, //
 };
 use kernel::{
@@ -50,7 +50,7 @@ pub(crate) trait Callback: Send + Sync {
 }
 
 /// See the [module's documentation](self).
-pub(crate) struct Registration {
+pub(crate) struct Subscriber {
     holder: Holder,
     sink: Sink,
     delivered: Atomic<i64>,
@@ -58,7 +58,7 @@ pub(crate) struct Registration {
     gone: Atomic<bool>,
 }
 
-impl Registration {
+impl Subscriber {
     pub(crate) fn new(holder: Holder, sink: Sink) -> Result<Arc<Self>> {
         Ok(Arc::new(
             Self {
@@ -129,14 +129,14 @@ impl Registration {
 
     /// The registration was given up, and is in no fan-out any more: unread events go. Unless the
     /// device was taken away; then the holder can still read of it.
-    pub(crate) fn end(&self, qpn: u32, why: Removal) {
+    pub(crate) fn end(&self, qpn: u32, why: RemoveReason) {
         let Sink::Channel(subscription) = &self.sink else {
             return;
         };
 
         match why {
-            Removal::Destroyed | Removal::FileClosed => subscription.cancel(),
-            Removal::DeviceRemoved => {
+            RemoveReason::Destroyed | RemoveReason::FileClosed => subscription.cancel(),
+            RemoveReason::DeviceRemoved => {
                 self.deliver(&Event::now(qpn, EventType::QP_GONE));
                 subscription.abandon();
             }

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Where the module tells of what happens to receive QPs: its tracepoints, and
+ * the chain of providers that want to know.
+ */
+
+#include <linux/export.h>
+#include <rdma/ib_xrc_rcv.h>
+
+#include "module.h"
+
+#define CREATE_TRACE_POINTS
+#include "trace.h"
+
+static BLOCKING_NOTIFIER_HEAD(notifiers);
+
+int ib_xrc_rcv_register_notifier(struct notifier_block *nb)
+{
+	return blocking_notifier_chain_register(&notifiers, nb);
+}
+EXPORT_SYMBOL_GPL(ib_xrc_rcv_register_notifier);
+
+int ib_xrc_rcv_unregister_notifier(struct notifier_block *nb)
+{
+	return blocking_notifier_chain_unregister(&notifiers, nb);
+}
+EXPORT_SYMBOL_GPL(ib_xrc_rcv_unregister_notifier);
+
+void ib_xrc_rcv_notify(enum ib_xrc_rcv_action action, struct ib_device *ibdev, u32 domain,
+		      u32 qpn, u32 registrations, int pid)
+{
+	struct ib_xrc_rcv_notifier_info notice = {
+		.device = ibdev,
+		.qpn = qpn,
+		.registrations = registrations,
+	};
+
+	switch (action) {
+	case IB_XRC_RCV_ALLOC:
+		trace_ib_xrc_rcv_alloc(ibdev, domain, qpn, registrations);
+		break;
+	case IB_XRC_RCV_REG:
+		trace_ib_xrc_rcv_reg(ibdev, domain, qpn, registrations, pid);
+		break;
+	case IB_XRC_RCV_UNREG:
+		trace_ib_xrc_rcv_unreg(ibdev, domain, qpn, registrations, pid);
+		break;
+	case IB_XRC_RCV_DESTROY:
+		trace_ib_xrc_rcv_destroy(ibdev, domain, qpn, registrations);
+		break;
+	}
+	blocking_notifier_call_chain(&notifiers, action, &notice);
+}
+
+void ib_xrc_rcv_notify_event(struct ib_device *ibdev, u32 domain, u32 qpn, u32 type,
+			    u32 delivered)
+{
+	trace_ib_xrc_rcv_event(ibdev, domain, qpn, type, delivered);
+}
