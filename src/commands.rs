@@ -11,11 +11,15 @@ use crate::{
     device::AttachedDevice,
     domain::{
         Domain,
-        QpInitAttr, //
-        Registration,
+        QpInitAttr,
+        Registration, //
     },
     event::EventType,
     event_channel::EventChannel,
+    kernel_ext::process::{
+        is_killed,
+        Process, //
+    },
     limits,
     rdma::{
         qp_attr::{
@@ -46,12 +50,10 @@ use crate::{
                 Handle,
                 HandleType, //
             },
-            is_killed,
             table::{
                 Method,
                 Object, //
             },
-            Process,
             RemoveReason, //
         }, //
     },
@@ -61,8 +63,8 @@ use crate::{
     },
     subscriber::{
         Holder,
-        Sink, //
-        Subscriber,
+        Sink,
+        Subscriber, //
     },
     uapi::*, //
 };

@@ -13,16 +13,16 @@ use crate::{
         Domain,
         Domains, //
     },
-    rdma::{
+    kernel_ext::{
         debugfs::{
             Dir,
             FileOperations,
             Listing,
             Text, //
         },
-        device::Device,
         this_module, //
     },
+    rdma::device::Device,
     receive_qp::ReceiveQp,
     subscriber::Holder, //
 };

@@ -7,22 +7,13 @@
 //! module keeps of it.
 
 use crate::{
-    commands,
     debugfs::DeviceDir,
     domain::Domains,
     rdma::{
-        client::{
-            declare_client,
-            ClientOperations,
-            Declined,
-            Registration, //
-        },
         device::Device,
-        pd::ProtectionDomain,
-        uverbs::table::Object,
-        xrcd::Xrcd, //
-    }, //
-    ufile,
+        pd::ProtectionDomain, //
+    },
+    ufile::UFiles, //
 };
 use kernel::{
     prelude::*,
@@ -34,95 +25,51 @@ use kernel::{
 
 /// See the [module's documentation](self).
 pub(crate) struct AttachedDevice {
-    /// First, so that nobody reads of what goes.
-    _files: Option<DeviceDir>,
+    /// First: nothing is printed of what is dropped after it.
+    _debugfs: Option<DeviceDir>,
     /// The kernel's own protection domain, which all receive QPs of the device belong to.
     pd: Arc<ProtectionDomain>,
     domains: Arc<Domains>,
-    ufiles: Arc<ufile::UFiles>,
+    ufiles: Arc<UFiles>,
     device: ARef<Device>,
 }
 
 impl AttachedDevice {
-    /// The kernel's own protection domain.
-    pub(crate) fn pd(&self) -> &Arc<ProtectionDomain> {
-        &self.pd
-    }
-
-    /// The uverbs files with registrations.
-    pub(crate) fn ufiles(&self) -> &Arc<ufile::UFiles> {
-        &self.ufiles
-    }
-
-    /// Its domains with receive QPs.
-    pub(crate) fn domains(&self) -> &Arc<Domains> {
-        &self.domains
-    }
-}
-
-declare_client!(AttachedDevice, crate::NAME);
-
-/// Attached to all devices there are and that will come, until dropped.
-pub(crate) struct Attached(#[expect(dead_code)] Registration<AttachedDevice>);
-
-/// Attaches to all devices there are and that will come.
-///
-/// # Safety
-///
-/// What this returns must be dropped by the exit of the module only.
-pub(crate) unsafe fn attach_all() -> Result<Attached> {
-    // SAFETY: The caller's promise.
-    Ok(Attached(unsafe { Registration::new() }?))
-}
-
-impl ClientOperations for AttachedDevice {
-    const OBJECTS: &'static [&'static Object<Self>] = &commands::OBJECTS;
-
-    fn add(device: &Device) -> Result<Pin<KBox<Self>>> {
+    /// Creates what the module keeps of a device.
+    pub(crate) fn new(device: &Device) -> Result<Pin<KBox<Self>>> {
         let domains = Domains::new()?;
-        let files = Files::new(device, &domains)
+        let debugfs = DeviceDir::new(device, &domains)
             .inspect_err(|e| pr_warn!("{}: no files in debugfs: {e:?}\n", device.name()));
 
         Ok(KBox::pin(
             Self {
-                _files: files.ok(),
+                _debugfs: debugfs.ok(),
                 pd: Arc::new(ProtectionDomain::new(device, crate::NAME)?, GFP_KERNEL)?,
                 domains,
-                ufiles: ufile::UFiles::new()?,
+                ufiles: UFiles::new()?,
                 device: device.into(),
             },
             GFP_KERNEL,
         )?)
     }
 
-    fn declined(device: &Device, why: Declined) {
-        let name = device.name();
-
-        match why {
-            Declined::NoXrcDomains => {
-                pr_info!("{name}: not attached: it has no XRC domains\n");
-            }
-            Declined::BehindUverbs => pr_warn!(
-                "{name}: not attached: ib_uverbs was loaded before and exposes it already; \
-                 to attach it, unload ib_uverbs and ib_xrc_rcv, then load ib_xrc_rcv first\n"
-            ),
-            Declined::ObjectIdsInUse => {
-                pr_warn!("{name}: not attached: its driver uses the object ids 10 or 11\n");
-            }
-        }
+    /// The device.
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
     }
 
-    fn added(self: Pin<&Self>) {
-        pr_info!("{}: attached\n", self.device.name());
+    /// The kernel's own protection domain.
+    pub(crate) fn pd(&self) -> &Arc<ProtectionDomain> {
+        &self.pd
     }
 
-    fn remove(self: Pin<&Self>) {
-        // No process has a domain any more. A part of the kernel that does should have closed it.
-        self.domains.close_all();
-        pr_info!("{}: detached\n", self.device.name());
+    /// The uverbs files with registrations.
+    pub(crate) fn ufiles(&self) -> &Arc<UFiles> {
+        &self.ufiles
     }
 
-    fn domain_closed(self: Pin<&Self>, xrcd: &Xrcd) {
-        self.domains.close(xrcd);
+    /// Its domains with receive QPs.
+    pub(crate) fn domains(&self) -> &Arc<Domains> {
+        &self.domains
     }
 }

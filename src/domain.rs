@@ -12,6 +12,7 @@
 
 use crate::{
     attributes::InitialState,
+    kernel_ext::workqueue::UnboundQueue,
     limits::{
         self,
         DrainCounter,
@@ -25,7 +26,6 @@ use crate::{
         qp_attr::QpAttr,
         udata::UData,
         uverbs::RemoveReason,
-        workqueue::UnboundQueue,
         xrcd::{
             Xrcd,
             XrcdId, //
@@ -33,15 +33,15 @@ use crate::{
     },
     receive_qp::{
         Lifetime,
-        QpResources, //
-        ReceiveQp,
+        QpResources,
+        ReceiveQp, //
     },
     subscriber::{
         Holder,
         Subscriber, //
-    }, //
+    },
     subscribers::Subscribers,
-    ufile::UFileRef,
+    ufile::UFileRef, //
 };
 use core::mem::{
     replace,
@@ -168,7 +168,7 @@ impl Domain {
         let subscribers = Subscribers::new(device.into(), self.id)?;
         let qp = ReceiveQp::new(
             QpResources {
-                // SAFETY: The qp_count counts the QP from above until after it is destroyed, and
+                // SAFETY: `qp_count` counts the QP from above until after it is destroyed, and
                 // `close`, which `ClientOperations::domain_closed` calls, waits until there is none.
                 qp: unsafe { TargetQp::new(pd.clone(), xrcd, subscribers.clone(), crate::NAME) }?,
                 _charge: charge,
@@ -228,7 +228,7 @@ impl Domain {
             }
         }
         place.take(subscriber.clone())?;
-        notify::registered(&qp, &subscriber);
+        notify::registered(qp.report(), subscriber.pid());
         drop(qps);
 
         Ok(KBox::write(
@@ -254,7 +254,7 @@ impl Domain {
             return Err(EBUSY);
         }
         qps.remove(qpn);
-        notify::destroyed(&qp);
+        notify::destroyed(qp.report());
         drop(qps);
         qp.destroy();
         Ok(())
@@ -310,7 +310,7 @@ impl Domain {
         let mut qps = replace(&mut *self.qps.lock(), Qps::new()).tree;
 
         for qp in qps.values() {
-            notify::destroyed(qp);
+            notify::destroyed(qp.report());
             qp.clone().help_to_destroy(&self.queue);
         }
         // The workqueue begins at the other end.
@@ -343,8 +343,8 @@ impl NewQp {
         let mut qps = domain.qps.lock();
 
         qps.insert(node);
-        notify::created(qp);
-        notify::registered(qp, subscriber);
+        notify::allocated(qp.report());
+        notify::registered(qp.report(), subscriber.pid());
         drop(qps);
         self.registration
     }
@@ -377,7 +377,7 @@ impl Registration {
             let subscribers = qp.subscribers();
 
             subscribers.remove(&subscriber);
-            notify::unregistered(&qp, &subscriber);
+            notify::unregistered(qp.report(), subscriber.pid());
 
             let in_domain = qps.get(qpn).is_some_and(|found| Arc::ptr_eq(found, &qp));
             let unneeded =
@@ -385,7 +385,7 @@ impl Registration {
 
             if unneeded {
                 qps.remove(qpn);
-                notify::destroyed(&qp);
+                notify::destroyed(qp.report());
             }
             unneeded
         };

@@ -3,6 +3,7 @@
 //! What can happen to a receive QP.
 
 use crate::{
+    kernel_ext::monotonic_ns,
     rdma::qp::{
         ERRORS,
         EVENTS, //
@@ -84,7 +85,7 @@ impl Event {
         Self {
             qpn,
             kind,
-            time: crate::rdma::qp::monotonic_ns(),
+            time: monotonic_ns(),
         }
     }
 }

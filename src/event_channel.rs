@@ -3,7 +3,7 @@
 //! An event channel: the file from which a process reads the events of its registrations.
 //!
 //! Made by a process through its uverbs file, and owned by the file descriptor; the registrations
-//! on it hold references. Its lock is taken in any context, with the lock of a QP's fan-out held.
+//! on it hold references. Its lock is taken in any context, with the lock of a QP's subscribers held.
 //!
 //! Readers copy without the lock, see [`crate::event_queue`]. What a read returns belongs to
 //! registrations that existed after all of it was copied.
@@ -21,19 +21,19 @@ use crate::{
         SlotsId,
         Table, //
     },
-    rdma::{
+    kernel_ext::{
         new_spinlock_irq,
         this_module,
-        uverbs::event_file::{
-            EventFile,
-            FileOperations,
-            FileType, //
-        },
         wait_queue::{
             new_wait_queue,
             WaitQueue, //
         },
         SpinLockIrq, //
+    },
+    rdma::uverbs::event_file::{
+        EventFile,
+        FileOperations,
+        FileType, //
     },
     uapi::{
         xrc_rcv_event,

@@ -6,37 +6,47 @@
 //! Its receiving end has to live somewhere; here it lives in the kernel, belongs to an XRC domain
 //! instead of a process, and goes when nobody needs it.
 //!
-//! From top to bottom; each part uses those below it only:
+//! From top to bottom; each group uses those below it only, which `make lint` checks:
 
-// What processes and other parts of the kernel can ask for, and what people can see.
+mod attach;
+
+// What processes and other parts of the kernel can ask for.
 mod commands;
-mod debugfs;
 mod kernel_api;
 
-// What there is: devices have domains, domains have QPs, whose fan-outs tell registrations of
-// events, which wait on event channels. Devices also know the uverbs files that have
-// registrations.
+// Devices have domains, domains have receive QPs, whose subscribers get their events and pass them
+// to event channels. Devices also know the uverbs files that have registrations.
 mod device;
+
+mod debugfs;
+
 mod domain;
+
+mod ufile;
+
 mod receive_qp;
 
-mod subscriber;
 mod subscribers;
+
+mod subscriber;
 
 mod event_channel;
 mod event_queue;
 
-mod ufile;
-
-// What all of these go by.
+// What all of these use.
 mod attributes;
 mod event;
 mod limits;
 mod notify;
+mod uapi;
 
 // ib_core and uverbs, safely.
 mod rdma;
-mod uapi;
+
+// What the kernel crate lacks.
+mod kernel_ext;
+
+mod bindings;
 
 use kernel::prelude::*;
 
@@ -54,7 +64,7 @@ module! {
 /// What exists while the module is loaded. Goes in this order: no device is left when the directory
 /// goes.
 struct XrcReceive {
-    _client: device::Attached,
+    _client: attach::Attached,
     _debugfs: debugfs::Root,
 }
 
@@ -68,7 +78,7 @@ impl kernel::Module for XrcReceive {
 
         Ok(Self {
             // SAFETY: What has succeeded by then is kept until the module's exit.
-            _client: unsafe { device::attach_all() }?,
+            _client: unsafe { attach::attach_all() }?,
             _debugfs: debugfs,
         })
     }

@@ -13,12 +13,12 @@ use crate::{
     device::AttachedDevice,
     domain::{
         Domain,
-        QpInitAttr, //
-        Registration,
+        QpInitAttr,
+        Registration, //
     },
     event::Event,
+    kernel_ext::not_supported,
     rdma::{
-        not_supported,
         qp_attr::{
             KernelQpAttr,
             QpAttr,
@@ -34,8 +34,8 @@ use crate::{
     subscriber::{
         Callback,
         Holder,
-        Sink, //
-        Subscriber,
+        Sink,
+        Subscriber, //
     },
     uapi::{
         xrc_rcv_event,

@@ -10,7 +10,10 @@
 //! A user is who answers for a process: subordinate ids, which any user may have thousands of, count
 //! for the user who made the namespace that they are used in.
 
-use crate::rdma::over_limit;
+use crate::{
+    bindings,
+    kernel_ext::over_limit, //
+};
 use kernel::{
     new_condvar,
     new_mutex,
@@ -27,27 +30,22 @@ use kernel::{
     }, //
 };
 
-unsafe extern "C" {
-    safe fn ib_xrc_rcv_max_qps_per_domain() -> c_uint;
-    safe fn ib_xrc_rcv_max_qps_per_user() -> c_uint;
-    safe fn ib_xrc_rcv_max_registrations_per_qp() -> c_uint;
-    safe fn ib_xrc_rcv_answering_uid() -> c_uint;
-    safe fn ib_xrc_rcv_may_exceed_limits() -> bool;
-}
-
 /// The limit on the QPs of a domain.
 pub(crate) fn per_domain() -> u32 {
-    ib_xrc_rcv_max_qps_per_domain()
+    // SAFETY: Reads a module parameter. Any context.
+    unsafe { bindings::ib_xrc_rcv_max_qps_per_domain() }
 }
 
 /// The limit on the QPs that a user created, on all devices.
 pub(crate) fn per_user() -> u32 {
-    ib_xrc_rcv_max_qps_per_user()
+    // SAFETY: Reads a module parameter. Any context.
+    unsafe { bindings::ib_xrc_rcv_max_qps_per_user() }
 }
 
 /// The limit on the registrations with a QP.
 pub(crate) fn per_qp() -> u32 {
-    ib_xrc_rcv_max_registrations_per_qp()
+    // SAFETY: Reads a module parameter. Any context.
+    unsafe { bindings::ib_xrc_rcv_max_registrations_per_qp() }
 }
 
 /// Whether a QP that has `len` registrations may have one more.
@@ -58,7 +56,8 @@ pub(crate) fn another_registration(len: usize) -> Result {
 
 /// Whether the current process goes beyond limits.
 fn may_exceed() -> bool {
-    ib_xrc_rcv_may_exceed_limits()
+    // SAFETY: Looks at the credentials of the current process.
+    unsafe { bindings::ib_xrc_rcv_may_exceed_limits() }
 }
 
 /// The number of shares after one more was taken.
@@ -149,7 +148,8 @@ pub(crate) unsafe fn init() {
 impl UserQuota {
     /// Takes a share of the current user, if the limit on users allows it.
     pub(crate) fn take() -> Result<Self> {
-        let uid = ib_xrc_rcv_answering_uid();
+        // SAFETY: Looks at the credentials of the current process.
+        let uid = unsafe { bindings::ib_xrc_rcv_answering_uid() };
         let room = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let mut guard = USERS.lock();
         let users = guard.get_or_insert_with(RBTree::new);

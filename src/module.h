@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * C functions that parts of the crate outside of src/rdma/ declare for themselves,
- * beside where they are used.
+ * C functions of the module that its crate calls: bindgen reads this.
  */
 
 #ifndef _IB_XRC_RCV_MODULE_H

@@ -1,99 +1,64 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tells of what happens to receive QPs: to tracepoints, and to providers that asked for it.
+//! Reports what happens to receive QPs: to tracepoints, and to the notifiers of providers.
 //!
-//! Called with the domain's lock held where the order matters: nobody hears of a registration after
-//! the destruction.
+//! Called with the domain's lock held where the order matters: nothing is reported of a QP after its
+//! destruction but the end of registrations that outlived it.
 
 use crate::{
-    rdma::device::Device,
-    receive_qp::ReceiveQp,
-    subscriber::{
-        Holder,
-        Subscriber, //
-    }, //
-    subscribers::Subscribers,
+    bindings,
+    rdma::device::Device, //
 };
 
-#[repr(C)]
+/// A receive QP, as it is reported.
 #[derive(Clone, Copy)]
-enum Action {
-    Create,
-    Register,
-    Unregister,
-    Destroy,
+pub(crate) struct Qp<'a> {
+    pub(crate) device: &'a Device,
+    pub(crate) domain: u32,
+    pub(crate) qpn: u32,
+    pub(crate) registrations: u32,
 }
 
-#[expect(
-    improper_ctypes,
-    reason = "C takes the address of the device; nobody looks inside"
-)]
-unsafe extern "C" {
-    fn ib_xrc_rcv_notify(
-        action: Action,
-        device: &Device,
-        domain: u32,
-        qpn: u32,
-        registrations: u32,
-        pid: i32,
-    );
-    fn ib_xrc_rcv_notify_event(device: &Device, domain: u32, qpn: u32, event: u32, delivered: u32);
-}
-
-fn notify(action: Action, qp: &ReceiveQp, pid: i32) {
-    let subscribers = qp.subscribers();
-
-    // SAFETY: The device is valid, the rest are numbers.
+fn notify(action: bindings::ib_xrc_rcv_action, qp: Qp<'_>, pid: i32) {
+    // SAFETY: `Device` is valid as long as it is borrowed; the other arguments are numbers. May be
+    // called in any context that may sleep, as the callers of the functions below are.
     unsafe {
-        ib_xrc_rcv_notify(
+        bindings::ib_xrc_rcv_notify(
             action,
-            subscribers.device(),
-            subscribers.domain(),
-            qp.qpn(),
-            subscribers.len() as u32,
+            qp.device.as_ptr(),
+            qp.domain,
+            qp.qpn,
+            qp.registrations,
             pid,
         )
     }
 }
 
-/// The process of a registration; 0 for the kernel.
-fn pid(subscriber: &Subscriber) -> i32 {
-    match subscriber.holder() {
-        Holder::File(_, process) => process.pid(),
-        Holder::Kernel => 0,
-    }
+/// The QP can be found from now on.
+pub(crate) fn allocated(qp: Qp<'_>) {
+    notify(bindings::ib_xrc_rcv_action_IB_XRC_RCV_ALLOC, qp, 0);
 }
 
-/// A QP can be found.
-pub(crate) fn created(qp: &ReceiveQp) {
-    notify(Action::Create, qp, 0);
+/// A process, or the kernel as 0, has registered with the QP.
+pub(crate) fn registered(qp: Qp<'_>, pid: i32) {
+    notify(bindings::ib_xrc_rcv_action_IB_XRC_RCV_REG, qp, pid);
 }
 
-/// Somebody registered.
-pub(crate) fn registered(qp: &ReceiveQp, subscriber: &Subscriber) {
-    notify(Action::Register, qp, pid(subscriber));
+/// A registration of a process, or of the kernel as 0, has ended.
+pub(crate) fn unregistered(qp: Qp<'_>, pid: i32) {
+    notify(bindings::ib_xrc_rcv_action_IB_XRC_RCV_UNREG, qp, pid);
 }
 
-/// Somebody is not registered any more.
-pub(crate) fn unregistered(qp: &ReceiveQp, subscriber: &Subscriber) {
-    notify(Action::Unregister, qp, pid(subscriber));
+/// The QP cannot be found any more, and is about to be destroyed.
+pub(crate) fn destroyed(qp: Qp<'_>) {
+    notify(bindings::ib_xrc_rcv_action_IB_XRC_RCV_DESTROY, qp, 0);
 }
 
-/// A QP cannot be found any more, and is about to be destroyed.
-pub(crate) fn destroyed(qp: &ReceiveQp) {
-    notify(Action::Destroy, qp, 0);
-}
-
-/// An event of a QP was delivered to `delivered` registrations. Any context.
-pub(crate) fn event(subscribers: &Subscribers, qpn: u32, event: u32, delivered: usize) {
-    // SAFETY: The device is valid, the rest are numbers.
+/// An event of the QP was delivered to `delivered` of its registrations. Any context.
+pub(crate) fn event(device: &Device, domain: u32, qpn: u32, event: u32, delivered: usize) {
+    // SAFETY: `Device` is valid as long as it is borrowed; the other arguments are numbers. May be
+    // called in any context.
     unsafe {
-        ib_xrc_rcv_notify_event(
-            subscribers.device(),
-            subscribers.domain(),
-            qpn,
-            event,
-            delivered as u32,
-        )
+        bindings::ib_xrc_rcv_notify_event(device.as_ptr(), domain, qpn, event, delivered as u32)
     }
 }

@@ -18,17 +18,21 @@ use crate::{
         InitialState,
         Port, //
     },
-    limits::{
-        DrainGuard,
-        UserQuota, //
-    },
-    rdma::{
-        cgroup::Charge,
+    kernel_ext::{
         killable_mutex::{
             lock_killable,
             new_killable_mutex,
             KillableMutex, //
         },
+        workqueue::UnboundQueue, //
+    },
+    limits::{
+        DrainGuard,
+        UserQuota, //
+    },
+    notify,
+    rdma::{
+        cgroup::Charge,
         qp::TargetQp,
         qp_attr::{
             QpAttr,
@@ -39,8 +43,7 @@ use crate::{
             self,
             Label, //
         },
-        udata::UData,
-        workqueue::UnboundQueue, //
+        udata::UData, //
     },
     subscribers::Subscribers,
     uapi, //
@@ -177,6 +180,16 @@ impl ReceiveQp {
     /// Who is registered.
     pub(crate) fn subscribers(&self) -> &Arc<Subscribers> {
         &self.subscribers
+    }
+
+    /// The QP as it is reported now.
+    pub(crate) fn report(&self) -> notify::Qp<'_> {
+        notify::Qp {
+            device: self.subscribers.device(),
+            domain: self.subscribers.domain(),
+            qpn: self.qpn,
+            registrations: self.subscribers.len() as u32,
+        }
     }
 
     /// Takes a new QP as far as its creator wants it.

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A registration: somebody's interest in a receive QP.
+//! A subscriber of a receive QP: the part of a registration that events are delivered to.
 //!
-//! Held by the QP's fan-out, and by what the holder has of it: the handle of a process, or the
-//! pointer of a kernel user. It has no lock; what changes in it is atomic.
+//! Held by the QP's list of subscribers, and by the registration. It has no lock; what changes in it is atomic.
 
 use crate::{
     event::{
@@ -11,9 +10,9 @@ use crate::{
         EventType, //
     },
     event_channel::Subscription,
+    kernel_ext::process::Process,
     rdma::uverbs::{
         FileId,
-        Process,
         RemoveReason, //
     }, //
 };
@@ -75,6 +74,14 @@ impl Subscriber {
         &self.holder
     }
 
+    /// The process that registered; 0 for the kernel.
+    pub(crate) fn pid(&self) -> i32 {
+        match self.holder {
+            Holder::File(_, process) => process.pid(),
+            Holder::Kernel => 0,
+        }
+    }
+
     /// The uverbs file whose it is.
     pub(crate) fn file(&self) -> Option<FileId> {
         match self.holder {
@@ -127,7 +134,7 @@ impl Subscriber {
         }
     }
 
-    /// The registration was given up, and is in no fan-out any more: unread events go. Unless the
+    /// The registration was given up, and is in no list any more: unread events go. Unless the
     /// device was taken away; then the holder can still read of it.
     pub(crate) fn end(&self, qpn: u32, why: RemoveReason) {
         let Sink::Channel(subscription) = &self.sink else {

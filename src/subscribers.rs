@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The fan-out of a receive QP: who is registered, and therefore hears of its events.
+//! The subscribers of a receive QP: its registrations, to which its events are delivered.
 //!
 //! Owned by the QP and, as the context of its events, by the verbs object. An event comes in any
 //! context, with interrupts disabled and locks of the provider held. So the list has a lock that
@@ -16,19 +16,21 @@ use crate::{
         Event,
         EventType, //
     },
+    kernel_ext::{
+        new_spinlock_irq,
+        SpinLockIrq, //
+    },
     limits,
     notify,
     rdma::{
         device::Device,
-        new_spinlock_irq,
         qp::EventHandler,
         qp_attr::{
             QpAttr,
             QpAttrMask,
             QpState, //
         },
-        uverbs::FileId,
-        SpinLockIrq, //
+        uverbs::FileId, //
     },
     subscriber::Subscriber, //
 };
@@ -73,7 +75,7 @@ fn key(subscriber: &Arc<Subscriber>) -> (Option<FileId>, *const Subscriber) {
 }
 
 impl Subscribers {
-    /// The fan-out of a QP of the domain number `domain`.
+    /// Creates the list of a QP in the domain with the id `domain`.
     pub(crate) fn new(device: ARef<Device>, domain: u32) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
@@ -266,7 +268,7 @@ impl EventHandler for Subscribers {
             None => 0,
         };
 
-        notify::event(self, qpn, number, delivered);
+        notify::event(&self.device, self.domain, qpn, ib_event, delivered);
         if delivered == 0 {
             self.device.log_qp_event(qpn, ib_event);
         }

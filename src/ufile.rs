@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The uverbs ufiles that have registrations.
+//! The uverbs files that have registrations.
 //!
 //! When a file is closed, or loses its device, uverbs takes its handles away one after the other.
 //! Each may be the last registration of a QP, and destroying a QP takes commands of the device.
@@ -12,10 +12,8 @@
 //! destroyed, with the lock held.
 
 use crate::{
-    rdma::{
-        uverbs::FileId,
-        workqueue::UnboundQueue, //
-    },
+    kernel_ext::workqueue::UnboundQueue,
+    rdma::uverbs::FileId,
     receive_qp::ReceiveQp, //
 };
 use core::mem::take;
@@ -91,7 +89,7 @@ impl UFiles {
 
 impl UFileRef {
     /// The file is being closed. A QP that it was the last to be registered with is to be
-    /// destroyed: by the file's last ufile, which destroys all there are, or by the workqueue.
+    /// destroyed: by the file's last registration, which destroys all there are, or by the workqueue.
     pub(crate) fn release(self, last_of: Option<&Arc<ReceiveQp>>, queue: &UnboundQueue) {
         let mut table = self.ufiles.table.lock();
         let Some(file) = table.get_mut(&self.file) else {

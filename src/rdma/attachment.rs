@@ -21,13 +21,15 @@ use super::{
         Registered, //
     },
     module::ModuleReference,
-    not_supported,
-    this_module,
     uverbs::{
         self,
         table::Object, //
     },
     xrcd::Xrcd, //
+};
+use crate::kernel_ext::{
+    not_supported,
+    this_module, //
 };
 use core::mem::{
     ManuallyDrop,

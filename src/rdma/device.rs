@@ -4,7 +4,7 @@
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
-use super::bindings;
+use crate::bindings;
 use core::{
     ops::Deref,
     ptr::NonNull, //
@@ -54,7 +54,7 @@ impl Device {
         unsafe { &*device.cast() }
     }
 
-    pub(super) fn as_ptr(&self) -> *mut bindings::ib_device {
+    pub(crate) fn as_ptr(&self) -> *mut bindings::ib_device {
         self.0.get()
     }
 

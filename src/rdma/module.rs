@@ -4,7 +4,7 @@
 //!
 //! C header: [`include/linux/module.h`](srctree/include/linux/module.h)
 
-use super::bindings;
+use crate::bindings;
 use core::ptr::NonNull;
 use kernel::prelude::*;
 

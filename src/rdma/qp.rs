@@ -7,7 +7,6 @@
 use super::{
     bindings,
     device::Device,
-    not_supported,
     pd::ProtectionDomain,
     qp_attr::{
         QpAttr,
@@ -20,6 +19,7 @@ use super::{
     udata::UData,
     xrcd::Xrcd, //
 };
+use crate::kernel_ext::not_supported;
 use core::ptr::NonNull;
 use kernel::{
     error::{
@@ -48,12 +48,6 @@ pub(crate) const ERRORS: [u32; 3] = [
     bindings::ib_event_type_IB_EVENT_QP_REQ_ERR,
     bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR,
 ];
-
-/// The time that events carry: `CLOCK_MONOTONIC`, in nanoseconds. Any context.
-pub(crate) fn monotonic_ns() -> u64 {
-    // SAFETY: Can be called in any context.
-    unsafe { bindings::ktime_get() as u64 }
-}
 
 /// Who hears of a queue pair's asynchronous events.
 ///

@@ -3,8 +3,7 @@
 //! The ioctl interface that ib_uverbs offers to processes: own objects, and methods on them.
 //!
 //! [`table`] declares them, their attributes are in [`attribute`], [`call`] is what a method sees
-//! while it runs, [`handle`] and
-//! [`event_file`] are the two kinds of objects.
+//! while it runs, [`handle`] and [`event_file`] are the two kinds of objects.
 //!
 //! A uverbs *file* is one open of a device's `/dev/infiniband/uverbsN`. It owns objects; all of
 //! them go when it is closed, or when the device is removed.
@@ -18,17 +17,7 @@ pub(crate) mod event_file;
 pub(crate) mod handle;
 pub(crate) mod table;
 
-use super::bindings;
-use kernel::{
-    current,
-    str::BStr, //
-};
-
-/// Whether the calling process is killed, so that it needs no answer.
-pub(crate) fn is_killed() -> bool {
-    // SAFETY: Can be called by any task.
-    unsafe { bindings::ib_xrc_rcv_is_killed() }
-}
+use crate::bindings;
 
 /// Whether ib_uverbs may see a device before the client that the device is being added to.
 pub(super) fn came_first() -> bool {
@@ -68,38 +57,5 @@ impl From<rdma_remove_reason> for RemoveReason {
             bindings::rdma_remove_reason_RDMA_REMOVE_CLOSE => Self::FileClosed,
             _ => Self::Destroyed,
         }
-    }
-}
-
-/// A process as tools name it.
-#[derive(Clone, Copy)]
-pub(crate) struct Process {
-    pid: i32,
-    name: [u8; bindings::TASK_COMM_LEN as usize],
-}
-
-impl Process {
-    /// The calling process.
-    pub(crate) fn current() -> Self {
-        let mut name = [0; bindings::TASK_COMM_LEN as usize];
-
-        // SAFETY: `name` has room for a name.
-        unsafe { bindings::ib_xrc_rcv_task_comm(name.as_mut_ptr().cast()) };
-        Self {
-            pid: current!().group_leader().pid(),
-            name,
-        }
-    }
-
-    /// Its number, in the initial namespace.
-    pub(crate) fn pid(&self) -> i32 {
-        self.pid
-    }
-
-    /// Its name.
-    pub(crate) fn name(&self) -> &BStr {
-        let end = self.name.iter().position(|byte| *byte == 0);
-
-        BStr::from_bytes(&self.name[..end.unwrap_or(self.name.len())])
     }
 }

@@ -14,7 +14,7 @@ use super::{
     event_file::EventFile,
     handle::Handle, //
 };
-use crate::rdma::bindings;
+use crate::bindings;
 use core::{
     marker::PhantomData,
     mem::ManuallyDrop, //

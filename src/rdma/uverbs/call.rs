@@ -26,15 +26,18 @@ use super::{
     },
     FileId, //
 };
-use crate::rdma::{
-    bindings,
-    client::{
-        ClientOperations,
-        HasClient, //
-    },
-    device::Device,
-    udata::UData,
-    xrcd::Xrcd, //
+use crate::{
+    kernel_ext::not_supported,
+    rdma::{
+        bindings,
+        client::{
+            ClientOperations,
+            HasClient, //
+        },
+        device::Device,
+        udata::UData,
+        xrcd::Xrcd, //
+    }, //
 };
 use core::mem::MaybeUninit;
 use kernel::{
@@ -130,7 +133,7 @@ impl<'a, H: Handler> Call<'a, H> {
         Ok(Self {
             bundle,
             device,
-            data: attached.ok_or_else(crate::rdma::not_supported)?.client(),
+            data: attached.ok_or_else(not_supported)?.client(),
         })
     }
 

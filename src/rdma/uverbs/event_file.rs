@@ -12,10 +12,12 @@
 //! ib_uverbs, which nothing else holds once the uverbs file is closed. So the object holds it.
 
 use super::rdma_remove_reason;
-use crate::rdma::{
-    bindings,
-    module::ModuleReference,
-    wait_queue::WaitQueue, //
+use crate::{
+    kernel_ext::wait_queue::WaitQueue,
+    rdma::{
+        bindings,
+        module::ModuleReference, //
+    }, //
 };
 use core::{
     marker::PhantomData,

@@ -9,7 +9,7 @@ use super::{
     rdma_remove_reason,
     RemoveReason, //
 };
-use crate::rdma::bindings;
+use crate::bindings;
 use core::{
     marker::PhantomData,
     mem::transmute, //

@@ -7,7 +7,7 @@
 //!
 //! C header: [`include/linux/workqueue.h`](srctree/include/linux/workqueue.h)
 
-use super::bindings;
+use crate::bindings;
 use core::{
     ops::Deref,
     ptr::NonNull, //

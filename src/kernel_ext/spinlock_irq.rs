@@ -2,7 +2,7 @@
 
 //! `SpinLockIrq`, as the kernel crate has it from Linux 7.3 on.
 
-use super::bindings;
+use crate::bindings;
 use kernel::{
     bindings::{
         lock_class_key,
@@ -21,7 +21,7 @@ pub(crate) type SpinLockIrq<T> = Lock<T, SpinLockIrqBackend>;
 
 macro_rules! new_spinlock_irq {
     ($inner:expr, $name:literal) => {
-        $crate::rdma::SpinLockIrq::new(
+        $crate::kernel_ext::SpinLockIrq::new(
             $inner,
             ::kernel::optional_name!($name),
             ::kernel::static_lock_class!(),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Bindings of the RDMA headers, generated at build time (see `src/Kbuild`).
+//! Bindings of the RDMA headers and of the module's own, generated at build time (see `src/Kbuild`).
 //!
 //! Types that other headers declare are those of [`kernel::bindings`], so nothing has to be cast
-//! where the two meet. Not to be used outside of [`super`], which wraps what it needs.
+//! where the two meet. [`crate::rdma`] and [`crate::kernel_ext`] wrap what they use.
 
 #![allow(
     clippy::all,
@@ -28,7 +28,7 @@
 use kernel::ffi;
 use pin_init::MaybeZeroable;
 
-pub(super) use kernel::bindings::*;
+pub(crate) use kernel::bindings::*;
 
-include!(concat!(env!("XRC_RCV_OUT"), "/rdma/bindings/generated.rs"));
-include!(concat!(env!("XRC_RCV_OUT"), "/rdma/bindings/leaves.rs"));
+include!(concat!(env!("XRC_RCV_OUT"), "/bindings/generated.rs"));
+include!(concat!(env!("XRC_RCV_OUT"), "/bindings/leaves.rs"));

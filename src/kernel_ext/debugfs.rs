@@ -8,7 +8,7 @@
 //!
 //! C header: [`include/linux/debugfs.h`](srctree/include/linux/debugfs.h)
 
-use super::bindings;
+use crate::bindings;
 use core::{
     marker::PhantomData,
     mem::MaybeUninit, //

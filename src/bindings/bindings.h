@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The headers whose declarations src/rdma/ needs and the kernel crate lacks.
+ * The headers whose declarations src/rdma/ and src/kernel_ext/ need and the kernel
+ * crate lacks, and the C functions of the module.
  * Read by bindgen only, see src/Kbuild.
  */
 
@@ -14,4 +15,5 @@
 #include <rdma/uverbs_std_types.h>
 #include <rdma/uverbs_types.h>
 
-#include "../../helpers.h"
+#include "../helpers.h"
+#include "../module.h"

@@ -22,7 +22,7 @@ use kernel::{
 /// Creates an initialiser of a [`WaitQueue`] with a lock class of its own.
 macro_rules! new_wait_queue {
     ($name:literal) => {
-        $crate::rdma::wait_queue::WaitQueue::new(
+        $crate::kernel_ext::wait_queue::WaitQueue::new(
             ::kernel::optional_name!($name),
             ::kernel::static_lock_class!(),
         )
@@ -57,7 +57,7 @@ impl WaitQueue {
     /// For `poll_wait()`. Who waits by that must not do so any more when the queue goes: the file
     /// that is polled owns a reference to what the queue is in, and is not released while it is
     /// polled, or watched by epoll.
-    pub(super) fn as_ptr(&self) -> *mut bindings::wait_queue_head {
+    pub(crate) fn as_ptr(&self) -> *mut bindings::wait_queue_head {
         self.head.get()
     }
 

@@ -6,7 +6,7 @@
 //!
 //! C header: [`include/linux/mutex.h`](srctree/include/linux/mutex.h)
 
-use super::bindings;
+use crate::bindings;
 use kernel::{
     prelude::*,
     sync::lock::{
@@ -22,7 +22,7 @@ pub(crate) type KillableMutex<T> = Lock<T, KillableMutexBackend>;
 /// Creates an initialiser of a [`KillableMutex`] with a lock class of its own.
 macro_rules! new_killable_mutex {
     ($inner:expr, $name:literal) => {
-        $crate::rdma::killable_mutex::KillableMutex::new(
+        $crate::kernel_ext::killable_mutex::KillableMutex::new(
             $inner,
             ::kernel::optional_name!($name),
             ::kernel::static_lock_class!(),
