@@ -25,10 +25,13 @@
 
 #include "helpers.h"
 
-#if LINUX_VERSION_CODE < KERNEL_VERSION(7, 3, 0)
-/* As in fs/configfs/mount.c, which kept it to itself. */
+/* 7.2's fs/configfs/mount.c keeps it to itself. */
+#ifndef CONFIGFS_MAGIC
 #define CONFIGFS_MAGIC	0x62656570
+#endif
 
+/* For src/kernel_ext/spinlock_irq.rs. */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(7, 3, 0)
 unsigned long ib_xrc_rcv_spin_lock_irqsave(spinlock_t *lock)
 {
 	unsigned long flags;

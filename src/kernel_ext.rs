@@ -7,10 +7,13 @@
 pub(crate) mod debugfs;
 pub(crate) mod killable_mutex;
 pub(crate) mod process;
-#[cfg(not(linux_7_3))]
-mod spinlock_irq;
 pub(crate) mod wait_queue;
 pub(crate) mod workqueue;
+
+#[cfg(not(linux_7_3))]
+mod spinlock_irq;
+#[cfg(linux_7_3)]
+use kernel::sync as spinlock_irq;
 
 use crate::bindings;
 use kernel::{
@@ -18,12 +21,6 @@ use kernel::{
     ThisModule, //
 };
 
-#[cfg(linux_7_3)]
-pub(crate) use kernel::sync::{
-    new_spinlock_irq,
-    SpinLockIrq, //
-};
-#[cfg(not(linux_7_3))]
 pub(crate) use spinlock_irq::{
     new_spinlock_irq,
     SpinLockIrq, //
