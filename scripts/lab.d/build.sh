@@ -106,12 +106,12 @@ make_module() {
 	quiet module make --no-print-directory -C "$tree" KDIR="$kdir" KSRC="$ksrc" MO="$(build_dir)/module" modules
 }
 
-# Modules of the tests: a user of the in-kernel API, what stands for a driver with methods, and a user
-# of XRC.
+# Modules of the tests: a user of the in-kernel API, what stands for a driver with methods, what makes
+# allocations slow, and a user of XRC.
 build_test_modules() {
 	local source
 	build_module
-	for source in qemu/consumer qemu/tests/module/driver qemu/tests/rxe/xrc_user; do
+	for source in qemu/consumer qemu/tests/module/{driver,slow_memory} qemu/tests/rxe/xrc_user; do
 		mkdir -p "$(build_dir)/${source##*/}"
 		quiet "${source##*/}" bash -ec 'cd "$3"
 			toolchain=$(scripts/kernel-toolchain "$1")

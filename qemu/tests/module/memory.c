@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Nobody waits for the memory of another: a process to which charged memory comes
+ * slowly, as at the limit of its memory cgroup, creates a QP and registers with
+ * another's, where the list of registrations has to grow. Meanwhile the owner's calls
+ * in the same domain take as long as ever.
+ *
+ * Needs kprobes and memory cgroups: the stock kernel.
+ */
+
+#define _GNU_SOURCE
+#include <err.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../ktap.h"
+#include "member.h"
+
+#define DOMAIN_FILE "/tmp/memory"
+#define OTHER_FILE DOMAIN_FILE ".other"
+#define PARAMETERS "/sys/module/slow_memory/parameters/"
+#define CGROUP "/sys/fs/cgroup"
+#define GROUP CGROUP "/memory"
+
+enum {
+	CROWD = 3,		/* with the creator as many as a QP has room for at first */
+	DELAY_MS = 300,
+	DELAYS = 6,		/* at least, in the calls below */
+	MOST_S = 60,		/* that these may take */
+};
+
+static struct actor owner, slow;
+static struct membership *owned;
+static struct file crowd[CROWD + 1], second, other;
+static uint32_t neighbour;	/* the owner's other QP */
+static int group = -1;	/* where processes enter it */
+
+/* Shared. */
+static struct progress {
+	atomic_bool done;
+	unsigned int calls;
+	uint64_t longest_ns;
+	const char *longest;
+} *progress;
+
+static unsigned int parameter(const char *name)
+{
+	unsigned int value = 0;
+	char path[128];
+	FILE *file;
+
+	snprintf(path, sizeof(path), PARAMETERS "%s", name);
+	file = fopen(path, "r");
+	if (!file || fscanf(file, "%u", &value) != 1)
+		err(1, "%s", path);
+	fclose(file);
+	return value;
+}
+
+static void write_file(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0 || write(fd, text, strlen(text)) < 0)
+		err(1, "%s", path);
+	close(fd);
+}
+
+static void be_slow(pid_t tid)
+{
+	FILE *file = fopen(PARAMETERS "tid", "w");
+
+	if (!file || fprintf(file, "%d", tid) < 0 || fclose(file))
+		err(1, PARAMETERS "tid");
+}
+
+static int make_qps(void *argument)
+{
+	struct registration registration;
+
+	(void)argument;
+	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &member.registration));
+	owned->qp_num = member.registration.qp_num;
+	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &registration));
+	neighbour = registration.qp_num;
+	file_open(&second, DOMAIN_FILE);
+	return 0;
+}
+
+static int fill_the_list(void *argument)
+{
+	struct registration registration;
+	unsigned int i;
+
+	(void)argument;
+	for (i = 0; i <= CROWD; i++)
+		file_open(&crowd[i], DOMAIN_FILE);
+	for (i = 0; i < CROWD; i++)
+		CHECK(!rcv_reg(crowd[i].domain, owned->qp_num, NO_CHANNEL, 0, &registration));
+	file_open(&other, OTHER_FILE);
+	return 0;
+}
+
+static int call_slowly(void *argument)
+{
+	struct registration registration;
+	int channel = rcv_channel(other.domain.uverbs_fd);
+	int result;
+
+	(void)argument;
+	/* What is in the root of all cgroups is not charged. */
+	if (write(group, "0", 1) != 1)
+		return -errno;
+	be_slow(gettid());
+	/* The first of its file, of its domain, and of its channel. */
+	result = rcv_alloc(other.domain, 0, NULL, channel, 0, &registration) ?:
+		 rcv_reg(crowd[CROWD].domain, owned->qp_num, NO_CHANNEL, 0, &registration);
+	be_slow(0);
+	progress->done = true;
+	return result;
+}
+
+static int timed(const char *what, uint64_t start, int result)
+{
+	uint64_t took = now_ns() - start;
+
+	progress->calls++;
+	if (took > progress->longest_ns) {
+		progress->longest_ns = took;
+		progress->longest = what;
+	}
+	return result;
+}
+
+#define TIMED(call) \
+	do { \
+		uint64_t start = now_ns(); \
+		CHECK(!timed(#call, start, (call))); \
+	} while (0)
+
+/*
+ * All that the owner may want in the meantime. It registers with another QP: where the
+ * slow one does, the list of registrations would have grown already.
+ */
+static int call_on(void *argument)
+{
+	struct registration registration;
+	struct xrc_rcv_qp_info info;
+	uint64_t end = now_ns() + MOST_S * 1000000000ULL;
+	uint32_t count;
+
+	(void)argument;
+	while (!progress->done) {
+		CHECK(now_ns() < end);
+		TIMED(rcv_query(member.domain, owned->qp_num, NULL, NULL));
+		TIMED(rcv_reg(second.domain, neighbour, NO_CHANNEL, 0, &registration));
+		TIMED(rcv_unreg(&registration));
+		TIMED(rcv_alloc(second.domain, 0, NULL, NO_CHANNEL, 0, &registration));
+		TIMED(rcv_unreg(&registration));
+		count = 1;
+		TIMED(rcv_list(member.domain, 0, &info, &count, NULL));
+	}
+	return 0;
+}
+
+int main(void)
+{
+	const char *build = getenv("LAB_BUILD");
+	char command[256];
+	bool right;
+
+	ktap_start("memory", 2);
+	snprintf(command, sizeof(command), "insmod %s/slow_memory/slow_memory.ko delay_ms=%u",
+		 build ? build : "", DELAY_MS);
+	if (system(command))
+		errx(1, "%s", command);
+	if (access(CGROUP "/cgroup.controllers", F_OK) &&
+	    mount("cgroup2", CGROUP, "cgroup2", 0, NULL))
+		err(1, CGROUP);
+	write_file(CGROUP "/cgroup.subtree_control", "+memory");
+	if (mkdir(GROUP, 0755))
+		err(1, GROUP);
+	/* A namespace has another /sys. */
+	group = open(GROUP "/cgroup.procs", O_WRONLY | O_CLOEXEC);
+	if (group < 0)
+		err(1, GROUP);
+	progress = share(sizeof(*progress));
+	owned = membership_new(DOMAIN_FILE, 0, 0);
+	actor_start(&owner);
+	actor_start(&slow);
+	right = DO(owner, member_join, owned) && DO(owner, make_qps, NULL) &&
+		DO(slow, member_join, owned) && DO(slow, fill_the_list, NULL);
+	if (right) {
+		actor_begin(&slow, call_slowly, NULL);
+		right = DO(owner, call_on, NULL);
+		right = succeeded("slow: calls", actor_wait(&slow)) && right;
+	}
+	ktap_note("%u allocations took %u ms", parameter("delays"), DELAY_MS);
+	ktap_result(right && parameter("delays") >= DELAYS, "memory comes slowly");
+	ktap_note("the longest of %u calls beside it: %.1f ms, %s", progress->calls,
+		  progress->longest_ns / 1e6, progress->longest ?: "none");
+	ktap_result(right && progress->calls && progress->longest_ns < DELAY_MS / 2 * 1000000ULL,
+		    "nobody in the domain waits for it");
+	actor_exit(&slow);
+	actor_exit(&owner);
+	unlink(DOMAIN_FILE);
+	unlink(OTHER_FILE);
+	rmdir(GROUP);
+	return ktap_end() || system("rmmod slow_memory");
+}

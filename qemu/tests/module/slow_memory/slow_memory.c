@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Memory that is charged to a memory cgroup comes slowly to one thread, as it does
+ * when the cgroup is at its limit and the kernel has to reclaim: each allocation
+ * from a slab sleeps where it is charged. Needs kprobes.
+ */
+#include <linux/delay.h>
+#include <linux/gfp.h>
+#include <linux/kprobes.h>
+#include <linux/module.h>
+#include <linux/sched.h>
+
+static int tid;
+module_param(tid, int, 0644);
+MODULE_PARM_DESC(tid, "Thread to which memory comes slowly (0 = none)");
+
+static unsigned int delay_ms = 300;
+module_param(delay_ms, uint, 0644);
+MODULE_PARM_DESC(delay_ms, "How long an allocation takes");
+
+static unsigned int delays;
+module_param(delays, uint, 0444);
+MODULE_PARM_DESC(delays, "How many allocations were slow");
+
+/* As many arguments as registers hold, of whatever types they are. */
+typedef unsigned long function(unsigned long, unsigned long, unsigned long,
+			       unsigned long, unsigned long, unsigned long);
+
+static struct kprobe probe;
+static bool slept;	/* of the one thread: on its second way through the probe */
+
+static unsigned long slow(unsigned long a, unsigned long b, unsigned long c,
+			  unsigned long d, unsigned long e, unsigned long f)
+{
+	msleep(delay_ms);
+	delays++;
+	slept = true;
+	return ((function *)probe.addr)(a, b, c, d, e, f);
+}
+
+static int pre_handler(struct kprobe *p, struct pt_regs *regs)
+{
+	const gfp_t flags = regs_get_kernel_argument(regs, 2);
+
+	if (current->pid != READ_ONCE(tid) || !gfpflags_allow_blocking(flags))
+		return 0;
+	if (slept) {
+		slept = false;
+		return 0;
+	}
+	instruction_pointer_set(regs, (unsigned long)slow);
+	return 1;
+}
+
+/* One that has this may change where the probed function continues. */
+static void post_handler(struct kprobe *p, struct pt_regs *regs, unsigned long flags)
+{
+}
+
+static struct kprobe probe = {
+	.symbol_name = "__memcg_slab_post_alloc_hook",
+	.pre_handler = pre_handler,
+	.post_handler = post_handler,
+};
+
+static int __init slow_memory_init(void)
+{
+	return register_kprobe(&probe);
+}
+module_init(slow_memory_init);
+
+static void __exit slow_memory_exit(void)
+{
+	unregister_kprobe(&probe);
+}
+module_exit(slow_memory_exit);
+
+MODULE_DESCRIPTION("Lets memory come slowly to one thread");
+MODULE_LICENSE("GPL");
