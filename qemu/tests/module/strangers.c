@@ -31,6 +31,7 @@
 
 enum {
 	THREADS = 20,		/* each of their calls takes a second */
+	REMOVALS = 3,		/* of an idle device take longer than one beside them */
 	AT_ONCE_S = 5,		/* is what does not wait for them, on a slow machine */
 	STRANGER = 1777,	/* a user */
 	SUBORDINATE = 100000,
@@ -125,7 +126,7 @@ static void *ask_for_nobody(void *argument)
 		asking++;
 		result = rcv_modify(member.domain, owned->qp_num, &attr);
 	} while (result == -ETIMEDOUT || result == -EHOSTUNREACH || result == -ENETUNREACH);
-	/* Until the QP is gone. */
+	/* Until the QP or the device is gone. */
 	return NULL;
 }
 
@@ -324,6 +325,35 @@ static bool nobody_waits(void)
 	return at_once("the stranger's end after SIGKILL", start) && right;
 }
 
+static double removal_takes(void)
+{
+	uint64_t start = now_ns();
+	double took;
+
+	device_remove();
+	took = seconds_since(start);
+	actor_kill(&owner);
+	actor_kill(&stranger);
+	device_add();
+	return took;
+}
+
+/* Compared with what it takes beside the same processes while they are idle. */
+static bool device_goes(void)
+{
+	static const uid_t user = STRANGER;
+	double idle, attacked;
+	bool right;
+
+	right = owner_starts() && stranger_starts() && DO(stranger, become, (void *)&user);
+	idle = removal_takes();
+	right = owner_starts() && stranger_starts() && DO(stranger, become, (void *)&user) &&
+		DO(stranger, attack, NULL) && right;
+	attacked = removal_takes();
+	ktap_note("removal: %.2f s, and %.2f s beside %u calls that wait", idle, attacked, THREADS);
+	return right && attacked < REMOVALS * idle + AT_ONCE_S;
+}
+
 static bool by_default(void)
 {
 	unsigned int domain = get("max_qps_per_domain"), user = get("max_qps_per_user"),
@@ -388,7 +418,7 @@ int main(void)
 {
 	bool right;
 
-	ktap_start("strangers", 8);
+	ktap_start("strangers", 9);
 	before = count_objects();
 	owned = membership_new(DOMAIN_FILE, 0, 0);
 	joined = membership_new(DOMAIN_FILE, 0, 0);
@@ -397,6 +427,7 @@ int main(void)
 		err(1, DOMAIN_FILE);
 
 	ktap_result(nobody_waits(), "nobody waits for an address that a stranger asks for");
+	ktap_result(device_goes(), "nor does the device that is removed");
 	ktap_result(by_default(), "there are limits by default");
 	ktap_result(registrations(), "so many registrations with a QP");
 	ktap_result(succeeds_as_stranger(common_inodes), "no QPs where everybody has the inode");
