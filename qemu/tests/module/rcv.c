@@ -4,6 +4,7 @@
  * rcv driver DEVICE
  * rcv channel DEVICE
  * rcv hold [-d] [-e] [-u UID] DOMAIN-FILE COUNT
+ * rcv alloc DOMAIN-FILE
  * rcv join DOMAIN-FILE
  * rcv error DOMAIN-FILE [TIMES]
  *
@@ -15,6 +16,7 @@
  * hold: creates COUNT QPs (-d: for the domain's lifetime, -e: with an event
  *	channel; -u: as that user) and says "qp NUMBER" for each, or the error
  *	that ends it; then "ready", and stays until its input ends.
+ * alloc: says "ready", and creates a QP for each byte of its input likewise.
  * join: registers with all QPs of the domain, says "ready" and stays likewise.
  * error: takes every QP of the domain into the error state, TIMES times.
  */
@@ -103,20 +105,38 @@ static int channel(const char *device_name)
 	return stay();
 }
 
+static bool create(uint32_t flags, int channel)
+{
+	struct registration registration;
+	int result = rcv_alloc(domain, flags, NULL, channel, 0, &registration);
+
+	if (result)
+		printf("%s\n", strerrorname_np(-result));
+	else
+		printf("qp %u\n", registration.qp_num);
+	return !result;
+}
+
 static int hold(unsigned int count, uint32_t flags, bool with_channel)
 {
-	int channel = with_channel ? rcv_channel(domain.uverbs_fd) : NO_CHANNEL, result;
-	struct registration registration;
+	int channel = with_channel ? rcv_channel(domain.uverbs_fd) : NO_CHANNEL;
 
-	while (count--) {
-		result = rcv_alloc(domain, flags, NULL, channel, 0, &registration);
-		if (result) {
-			printf("%s\n", strerrorname_np(-result));
-			break;
-		}
-		printf("qp %u\n", registration.qp_num);
-	}
+	while (count-- && create(flags, channel))
+		;
 	return stay();
+}
+
+static int alloc(void)
+{
+	char byte;
+
+	printf("ready\n");
+	fflush(stdout);
+	while (read(STDIN_FILENO, &byte, 1) > 0) {
+		create(0, NO_CHANNEL);
+		fflush(stdout);
+	}
+	return 0;
 }
 
 static void visit_qps(void (*function)(uint32_t qp_num))
@@ -190,6 +210,8 @@ int main(int argc, char **argv)
 		err(1, "user %u", user);
 	if (!strcmp(what, "hold") && optind + 2 == argc)
 		return hold(strtoul(argv[optind + 1], NULL, 10), flags, with_channel);
+	if (!strcmp(what, "alloc"))
+		return alloc();
 	if (!strcmp(what, "join")) {
 		visit_qps(join_qp);
 		return stay();
