@@ -149,6 +149,7 @@ struct ib_uverbs_qp_attr attr_to_init(const struct node *node)
 		.qp_attr_mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
 				IBV_QP_ACCESS_FLAGS,
 		.qp_state = IBV_QPS_INIT,
+		.pkey_index = node->pkey_index,
 		.port_num = node->port,
 		.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 				   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 #define _GNU_SOURCE
+#include <arpa/inet.h>
 #include <err.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -65,6 +66,19 @@ static void find_gid(struct node *node)
 	errx(1, "no RoCE v2 GID of an IPv4 address");
 }
 
+/* A partition that the model's ports have under different indices, so that one that is lost is
+ * noticed; elsewhere the first.
+ */
+static void find_pkey(struct node *node)
+{
+	__be16 pkey;
+	int i;
+
+	for (i = 0; i < 8 && !ibv_query_pkey(node->context, node->port, i, &pkey); i++)
+		if (ntohs(pkey) == 0x8001)
+			node->pkey_index = i;
+}
+
 void node_open(struct node *node, const char *name)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL), **device;
@@ -95,6 +109,7 @@ void node_open(struct node *node, const char *name)
 	if (ibv_query_port(node->context, node->port, &port))
 		err(1, "port");
 	node->mtu = port.active_mtu;
+	find_pkey(node);
 	if (port.link_layer == IBV_LINK_LAYER_INFINIBAND)
 		node->lid = port.lid;
 	else
@@ -216,6 +231,7 @@ void qp_connect(struct node *node, struct ibv_qp *qp, const struct path *path)
 {
 	struct ibv_qp_attr init = {
 		.qp_state = IBV_QPS_INIT,
+		.pkey_index = node->pkey_index,
 		.port_num = node->port,
 		.qp_access_flags = ACCESS,
 	};

@@ -23,6 +23,7 @@ struct node {
 	uint16_t lid;		/* 0 on Ethernet */
 	union ibv_gid gid;	/* on Ethernet the RoCE v2 one of the IPv4 address */
 	int gid_index;
+	uint16_t pkey_index;
 	enum ibv_mtu mtu;
 };
 
