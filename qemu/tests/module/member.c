@@ -189,6 +189,7 @@ struct ib_uverbs_qp_attr attr_connected(const struct node *node, const struct pa
 	struct ib_uverbs_qp_attr init = attr_to_init(node), attr = attr_to_rtr(node, sender);
 
 	attr.qp_attr_mask |= init.qp_attr_mask;
+	attr.pkey_index = init.pkey_index;
 	attr.port_num = init.port_num;
 	attr.qp_access_flags = init.qp_access_flags;
 	return attr;
