@@ -38,7 +38,5 @@ impl ClientOperations for Another {
 
     fn remove(self: Pin<&Self>) {}
 
-    fn rename(self: Pin<&Self>) {}
-
     fn domain_closed(self: Pin<&Self>, _xrcd: &Xrcd) {}
 }

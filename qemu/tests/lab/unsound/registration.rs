@@ -4,11 +4,11 @@
 
 use crate::{
     device::AttachedDevice,
-    rdma::client::Subscriber, //
+    rdma::client::Registration, //
 };
 use kernel::prelude::*;
 
 pub(crate) fn come_and_go() -> Result {
-    drop(Subscriber::<AttachedDevice>::new()?);
+    drop(Registration::<AttachedDevice>::new()?);
     Ok(())
 }
