@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Nobody waits for the memory of another: a process to which charged memory comes
+ * A process does not wait for the memory of another: one to which charged memory comes
  * slowly, as at the limit of its memory cgroup, creates a QP and registers with
  * another's, where the list of registrations has to grow. Meanwhile the owner's calls
  * in the same domain take as long as ever.
@@ -207,7 +207,7 @@ int main(void)
 	ktap_note("the longest of %u calls beside it: %.1f ms, %s", progress->calls,
 		  progress->longest_ns / 1e6, progress->longest ?: "none");
 	ktap_result(right && progress->calls && progress->longest_ns < DELAY_MS / 2 * 1000000ULL,
-		    "nobody in the domain waits for it");
+		    "others in the domain do not wait for it");
 	actor_exit(&slow);
 	actor_exit(&owner);
 	unlink(DOMAIN_FILE);
