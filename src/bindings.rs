@@ -30,5 +30,19 @@ use pin_init::MaybeZeroable;
 
 pub(crate) use kernel::bindings::*;
 
+/// The interface to processes, from its header alone.
+pub(crate) mod uapi {
+    use kernel::{
+        bindings::*,
+        ffi, //
+    };
+    use pin_init::MaybeZeroable;
+
+    include!(concat!(env!("XRC_RCV_OUT"), "/bindings/uapi.rs"));
+}
+
+// The header for kernel users refers to it.
+use uapi::xrc_rcv_event;
+
 include!(concat!(env!("XRC_RCV_OUT"), "/bindings/generated.rs"));
 include!(concat!(env!("XRC_RCV_OUT"), "/bindings/leaves.rs"));

@@ -10,6 +10,7 @@ use crate::{
         modification,
         InitialState, //
     },
+    bindings,
     device::AttachedDevice,
     domain::{
         Domain,
@@ -48,10 +49,7 @@ use kernel::{
     sync::Arc, //
 };
 
-/// `ib_xrc_rcv_handler`
-///
-/// With pointers, not references: kCFI compares the type of the call with that of the C function,
-/// and encodes a reference as a type that C does not have.
+/// An `ib_xrc_rcv_handler` that is not `NULL`.
 type Handler = unsafe extern "C" fn(event: *const xrc_rcv_event, context: *mut c_void);
 
 /// A handler with its context.
@@ -88,19 +86,18 @@ impl Callback for CHandler {
     }
 }
 
-/// `struct ib_xrc_rcv_init_attr`
-#[repr(C)]
-pub(crate) struct InitAttributes<'a> {
-    flags: u32,
-    attr_mask: c_int,
-    attr: Option<&'a KernelQpAttr>,
-    handler: Option<Handler>,
+/// Creates the subscriber of a registration.
+///
+/// # Safety
+///
+/// `handler` may be called with `context`, in any context of execution, until the subscriber is
+/// dropped.
+unsafe fn subscriber(
+    handler: bindings::ib_xrc_rcv_handler,
     context: *mut c_void,
-}
-
-fn subscriber(handler: Option<Handler>, context: *mut c_void) -> Result<Arc<Subscriber>> {
+) -> Result<Arc<Subscriber>> {
     let sink = match handler {
-        // INVARIANT: The caller gave them for this.
+        // INVARIANT: By the requirements of this function.
         Some(handler) => Sink::Callback(KBox::new(CHandler { handler, context }, GFP_KERNEL)?),
         None => Sink::Nowhere,
     };
@@ -121,18 +118,24 @@ fn qp(xrcd: &Xrcd, qpn: u32) -> Result<Arc<ReceiveQp>> {
     domain(xrcd)?.find(qpn)
 }
 
-fn create(xrcd: &Xrcd, init: &InitAttributes<'_>) -> Result<KBox<Registration>> {
+/// # Safety
+///
+/// The pointers in `init` are as the header requires them.
+unsafe fn create(xrcd: &Xrcd, init: &bindings::ib_xrc_rcv_init_attr) -> Result<KBox<Registration>> {
     let device = device(xrcd)?;
     let lifetime = match init.flags {
         0 => Lifetime::Registrations,
         XRC_RCV_ALLOC_LIFETIME_DOMAIN => Lifetime::Domain,
         _ => return Err(EINVAL),
     };
-    let (initial_state, attributes) = match init.attr {
+    // SAFETY: By the requirements of this function, `attr` is `NULL`, or valid for the length of the
+    // call.
+    let attr = unsafe { KernelQpAttr::from_ptr(init.attr) };
+    let (initial_state, attributes) = match attr {
         Some(attr) => {
             let mask = QpAttrMask::from_bits(init.attr_mask as u32);
-            // SAFETY: The caller of the API keeps what they point to for the length of the call, which
-            // they are used in.
+            // SAFETY: By the requirements of this function, what the attributes point to is valid for
+            // the length of the call. They are dropped before it ends.
             let attributes = unsafe { attr.to_attributes(mask) };
 
             (InitialState::new(mask, attr.state(mask)?)?, attributes)
@@ -145,7 +148,9 @@ fn create(xrcd: &Xrcd, init: &InitAttributes<'_>) -> Result<KBox<Registration>> 
         attributes,
         udata: None,
     };
-    let subscriber = subscriber(init.handler, init.context)?;
+    // SAFETY: By the requirements of this function, the handler may be called until the registration
+    // is given up, which drops the subscriber.
+    let subscriber = unsafe { subscriber(init.handler, init.context) }?;
 
     Ok(device
         .domains()
@@ -154,38 +159,75 @@ fn create(xrcd: &Xrcd, init: &InitAttributes<'_>) -> Result<KBox<Registration>> 
         .publish())
 }
 
-fn into_pointer(registration: Result<KBox<Registration>>) -> *mut Registration {
+/// Passes a registration to its holder; `ib_xrc_rcv_unreg_qp` takes it back.
+fn into_pointer(
+    registration: Result<KBox<Registration>>,
+) -> *mut bindings::ib_xrc_rcv_registration {
     match registration {
-        Ok(registration) => KBox::into_raw(registration),
+        Ok(registration) => KBox::into_raw(registration).cast(),
         Err(e) => e.to_ptr(),
     }
 }
 
+/// Fails to compile unless functions have the types that the C header declares.
+macro_rules! check_prototypes {
+    ($($function:ident),* $(,)?) => {
+        $(const _: () = {
+            // Both branches of an `if` have the same type.
+            if true {
+                bindings::$function
+            } else {
+                $function
+            };
+        };)*
+    };
+}
+
+check_prototypes!(
+    ib_xrc_rcv_alloc_qp,
+    ib_xrc_rcv_reg_qp,
+    ib_xrc_rcv_unreg_qp,
+    ib_xrc_rcv_qpn,
+    ib_xrc_rcv_modify_qp,
+    ib_xrc_rcv_query_qp,
+    ib_xrc_rcv_destroy_qp,
+);
+
 /// # Safety
 ///
-/// See the header: the domain is kept open, and the handler may be called as it says.
+/// As the header says: `xrcd` is open for the length of the call, and so is what `init_attr` points
+/// to valid; its handler may be called until the registration is given up.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn ib_xrc_rcv_alloc_qp(
-    xrcd: &Xrcd,
-    init: &InitAttributes<'_>,
-) -> *mut Registration {
-    into_pointer(create(xrcd, init))
+    xrcd: *mut bindings::ib_xrcd,
+    init_attr: *const bindings::ib_xrc_rcv_init_attr,
+) -> *mut bindings::ib_xrc_rcv_registration {
+    // SAFETY:
+    // * By the requirements of this function, `xrcd` is open for the length of the call, for a client of
+    //   ib_core. That registered after this module's: its module uses symbols of this one.
+    // * By the requirements of this function, `init_attr` is valid for as long, with what it points to.
+    into_pointer(unsafe { create(Xrcd::from_ptr(xrcd), &*init_attr) })
 }
 
 /// # Safety
 ///
-/// See the header: the domain is kept open, and the handler may be called as it says.
+/// As the header says: `xrcd` is open for the length of the call, and `handler` may be called until
+/// the registration is given up.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn ib_xrc_rcv_reg_qp(
-    xrcd: &Xrcd,
+    xrcd: *mut bindings::ib_xrcd,
     qpn: u32,
-    handler: Option<Handler>,
+    handler: bindings::ib_xrc_rcv_handler,
     context: *mut c_void,
-) -> *mut Registration {
+) -> *mut bindings::ib_xrc_rcv_registration {
     let register = || {
-        let domain = domain(xrcd)?;
+        // SAFETY: As in `ib_xrc_rcv_alloc_qp`.
+        let domain = domain(unsafe { Xrcd::from_ptr(xrcd) })?;
+        // SAFETY: By the requirements of this function, the handler may be called until the
+        // registration is given up, which drops the subscriber.
+        let subscriber = unsafe { subscriber(handler, context) }?;
 
-        domain.register(&domain.find(qpn)?, subscriber(handler, context)?, None)
+        domain.register(&domain.find(qpn)?, subscriber, None)
     };
 
     into_pointer(register())
@@ -195,54 +237,89 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_reg_qp(
 ///
 /// `registration` comes from one of the above, and is not used again.
 #[no_mangle]
-pub(crate) unsafe extern "C" fn ib_xrc_rcv_unreg_qp(registration: *mut Registration) {
-    // SAFETY: The caller's promise.
-    unsafe { KBox::from_raw(registration) }.leave(RemoveReason::Destroyed);
+pub(crate) unsafe extern "C" fn ib_xrc_rcv_unreg_qp(
+    registration: *mut bindings::ib_xrc_rcv_registration,
+) {
+    // SAFETY: By the requirements of this function, the pointer is that of `into_pointer`, which gave
+    // up a box of a `Registration`, and nothing uses it after this.
+    unsafe { KBox::from_raw(registration.cast::<Registration>()) }.leave(RemoveReason::Destroyed);
 }
 
+/// # Safety
+///
+/// `registration` comes from one of the above, and is not given up before this returns.
 #[no_mangle]
-pub(crate) extern "C" fn ib_xrc_rcv_qpn(registration: &Registration) -> u32 {
-    registration.qpn()
+pub(crate) unsafe extern "C" fn ib_xrc_rcv_qpn(
+    registration: *const bindings::ib_xrc_rcv_registration,
+) -> u32 {
+    // SAFETY: By the requirements of this function, the pointer is that of `into_pointer`, and the
+    // `Registration` stays for the length of the call. Nothing has a mutable reference to it.
+    unsafe { &*registration.cast::<Registration>() }.qpn()
 }
 
+/// # Safety
+///
+/// As the header says: `xrcd` is open for the length of the call, and `attr` is valid for as long,
+/// with what it points to.
 #[no_mangle]
-pub(crate) extern "C" fn ib_xrc_rcv_modify_qp(
-    xrcd: &Xrcd,
+pub(crate) unsafe extern "C" fn ib_xrc_rcv_modify_qp(
+    xrcd: *mut bindings::ib_xrcd,
     qpn: u32,
-    attr: &KernelQpAttr,
+    attr: *const bindings::ib_qp_attr,
     attr_mask: c_int,
 ) -> c_int {
-    let mask = modification(QpAttrMask::from_bits(attr_mask as u32));
-
     from_result(|| {
-        // SAFETY: The caller of the API keeps what they point to for the length of the call, which
-        // they are used in.
+        let mask = modification(QpAttrMask::from_bits(attr_mask as u32));
+        // SAFETY: By the requirements of this function, `attr` is valid for the length of the call.
+        let attr = unsafe { KernelQpAttr::from_ptr(attr) }.ok_or(EINVAL)?;
+        // SAFETY: By the requirements of this function, so is what the attributes point to. They are
+        // dropped before the call ends.
         let mut attributes = unsafe { attr.to_attributes(mask) };
+        // SAFETY: As in `ib_xrc_rcv_alloc_qp`.
+        let xrcd = unsafe { Xrcd::from_ptr(xrcd) };
 
         qp(xrcd, qpn)?.modify_from_kernel(&mut attributes)?;
         Ok(0)
     })
 }
 
+/// # Safety
+///
+/// As the header says: `xrcd` is open for the length of the call, and `attr` has room for the
+/// attributes.
 #[no_mangle]
-pub(crate) extern "C" fn ib_xrc_rcv_query_qp(
-    xrcd: &Xrcd,
+pub(crate) unsafe extern "C" fn ib_xrc_rcv_query_qp(
+    xrcd: *mut bindings::ib_xrcd,
     qpn: u32,
-    attr: &mut KernelQpAttr,
+    attr: *mut bindings::ib_qp_attr,
 ) -> c_int {
     from_result(|| {
-        attr.fill(qp(xrcd, qpn)?.query()?.ok_or(EINVAL)?);
+        // SAFETY: As in `ib_xrc_rcv_alloc_qp`.
+        let xrcd = unsafe { Xrcd::from_ptr(xrcd) };
+        let attributes = qp(xrcd, qpn)?.query()?.ok_or(EINVAL)?;
+
+        // SAFETY: By the requirements of this function, `attr` is valid for writes.
+        unsafe { attributes.write_to(attr) };
         Ok(0)
     })
 }
 
+/// # Safety
+///
+/// As the header says: `xrcd` is open for the length of the call, and `own` is `NULL`, or comes from
+/// one of the above and is not given up before this returns.
 #[no_mangle]
-pub(crate) extern "C" fn ib_xrc_rcv_destroy_qp(
-    xrcd: &Xrcd,
+pub(crate) unsafe extern "C" fn ib_xrc_rcv_destroy_qp(
+    xrcd: *mut bindings::ib_xrcd,
     qpn: u32,
-    own: Option<&Registration>,
+    own: *const bindings::ib_xrc_rcv_registration,
 ) -> c_int {
     from_result(|| {
+        // SAFETY: As in `ib_xrc_rcv_alloc_qp`.
+        let xrcd = unsafe { Xrcd::from_ptr(xrcd) };
+        // SAFETY: As in `ib_xrc_rcv_qpn`, unless `own` is `NULL`.
+        let own = unsafe { own.cast::<Registration>().as_ref() };
+
         domain(xrcd)?.destroy(qpn, |subscriber| {
             own.is_some_and(|own| core::ptr::eq(&**own.subscriber(), subscriber))
         })?;

@@ -2,8 +2,9 @@
 
 //! Safe abstractions over ib_core and uverbs.
 //!
-//! The only part of the module that uses bindings of RDMA headers; none of their raw pointers
-//! leaves it. Nothing in here knows about XRC receive QPs.
+//! The only part of the module that uses bindings of RDMA headers, but for the two that C is on the
+//! other side of: `kernel_api` and `notify` exchange raw pointers with it. Nothing in here knows about
+//! XRC receive QPs.
 
 mod attachment;
 pub(crate) mod cgroup;

@@ -11,24 +11,7 @@ use kernel::{
     transmute::AsBytes, //
 };
 
-#[allow(
-    clippy::all,
-    dead_code,
-    missing_docs,
-    non_camel_case_types,
-    unreachable_pub
-)]
-mod generated {
-    use kernel::{
-        bindings::*,
-        ffi, //
-    };
-    use pin_init::MaybeZeroable;
-
-    include!(concat!(env!("XRC_RCV_OUT"), "/uapi_generated.rs"));
-}
-
-pub(crate) use generated::*;
+pub(crate) use crate::bindings::uapi::*;
 
 // SAFETY: Integers without padding between or after them.
 unsafe impl AsBytes for xrc_rcv_caps {}

@@ -314,6 +314,18 @@ const MIGRATION: core::ops::RangeInclusive<u32> =
 pub(crate) struct KernelQpAttr(bindings::ib_qp_attr);
 
 impl KernelQpAttr {
+    /// Borrows the attributes that a kernel user passes; `None` if the pointer is `NULL`.
+    ///
+    /// # Safety
+    ///
+    /// `attr` must be `NULL`, or valid and unchanged for `'a`.
+    pub(crate) unsafe fn from_ptr<'a>(attr: *const bindings::ib_qp_attr) -> Option<&'a Self> {
+        // SAFETY:
+        // * By the requirements of this function, the pointer is `NULL`, or valid for `'a`.
+        // * `KernelQpAttr` is a transparent wrapper of a `struct ib_qp_attr`.
+        unsafe { attr.cast::<Self>().as_ref() }
+    }
+
     /// The state to go to, if `mask` says that there is one.
     pub(crate) fn state(&self, mask: QpAttrMask) -> Result<Option<QpState>> {
         if !mask.has(QpAttrMask::STATE) {
@@ -334,11 +346,6 @@ impl KernelQpAttr {
             mask,
             source: None,
         }
-    }
-
-    /// Answers with attributes.
-    pub(crate) fn fill(&mut self, attributes: QpAttr) {
-        self.0 = attributes.attr;
     }
 }
 
@@ -435,6 +442,16 @@ impl QpAttr {
     /// The state.
     pub(crate) fn state(&self) -> Result<QpState> {
         self.attr.qp_state.try_into()
+    }
+
+    /// Writes all attributes for a kernel user.
+    ///
+    /// # Safety
+    ///
+    /// `attr` must be valid for writes.
+    pub(crate) unsafe fn write_to(self, attr: *mut bindings::ib_qp_attr) {
+        // SAFETY: By the requirements of this function.
+        unsafe { attr.write(self.attr) }
     }
 
     /// All attributes, as processes get them. Capabilities are zero: nobody can post to these QPs.

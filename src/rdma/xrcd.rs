@@ -30,7 +30,7 @@ impl Xrcd {
     ///
     /// `xrcd` must be open for `'a`, on behalf of a process or of a client that registered after
     /// those of this module.
-    pub(super) unsafe fn from_ptr<'a>(xrcd: *mut bindings::ib_xrcd) -> &'a Self {
+    pub(crate) unsafe fn from_ptr<'a>(xrcd: *mut bindings::ib_xrcd) -> &'a Self {
         // SAFETY: `Xrcd` is a transparent wrapper; validity is the caller's promise.
         unsafe { &*xrcd.cast() }
     }
