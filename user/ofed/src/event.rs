@@ -194,7 +194,7 @@ mod tests {
     fn event(event_type: u32) -> ibv_async_event {
         let raw = xrc_rcv_event {
             qp_num: 0x1234,
-            r#type: event_type,
+            type_: event_type,
             count: 1,
             ..Default::default()
         };

@@ -95,7 +95,7 @@ impl Event {
 
     /// What happened.
     pub fn event_type(&self) -> EventType {
-        EventType(self.0.r#type)
+        EventType(self.0.type_)
     }
 
     /// How often it happened since it was last read; stays at `u32::MAX` once there.

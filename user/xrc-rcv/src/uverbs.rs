@@ -28,14 +28,25 @@ pub(crate) unsafe trait Plain: Copy {}
 
 // SAFETY: Integers have no padding and no invalid values.
 unsafe impl Plain for u32 {}
-// SAFETY: As above.
+// SAFETY: Integers have no padding and no invalid values.
 unsafe impl Plain for u64 {}
 // SAFETY: Consists of integers, with all padding explicit.
 unsafe impl Plain for ib_uverbs_qp_attr {}
-// SAFETY: As above.
+// SAFETY: Consists of four integers of the same size.
 unsafe impl Plain for xrc_rcv_qp_info {}
-// SAFETY: As above.
+// SAFETY: Consists of integers, each at a multiple of its size, and ends with one.
 unsafe impl Plain for xrc_rcv_caps {}
+
+/// The number of an object, a method or an attribute as a command has it, in 16 bits.
+fn id(number: u32) -> u16 {
+    number as u16
+}
+
+/// What the kernel has written to an attribute.
+fn data(attr: &ib_uverbs_attr) -> u64 {
+    // SAFETY: Both members of the union are integers of 64 bits, of which any value is valid.
+    unsafe { attr.__bindgen_anon_1.data }
+}
 
 /// The bytes of a struct of the kernel's.
 pub(crate) fn as_bytes<T: Plain>(value: &T) -> &[u8] {
@@ -51,11 +62,11 @@ pub(crate) struct Command<'buf> {
 }
 
 impl<'buf> Command<'buf> {
-    pub(crate) fn new(object: u16, method: u16) -> Self {
+    pub(crate) fn new(object: u32, method: u32) -> Self {
         Command {
             header: ib_uverbs_ioctl_hdr {
-                object_id: object,
-                method_id: method,
+                object_id: id(object),
+                method_id: id(method),
                 length: size_of::<ib_uverbs_ioctl_hdr>() as u16,
                 ..Default::default()
             },
@@ -64,13 +75,13 @@ impl<'buf> Command<'buf> {
         }
     }
 
-    fn push(mut self, attr_id: u16, len: usize, data: u64) -> Self {
+    fn push(mut self, attr_id: u32, len: usize, data: u64) -> Self {
         self.attrs[usize::from(self.header.num_attrs)] = ib_uverbs_attr {
-            attr_id,
+            attr_id: id(attr_id),
             len: u16::try_from(len).expect("attribute of at most 64 KiB"),
             flags: UVERBS_ATTR_F_MANDATORY,
-            reserved: 0,
-            data,
+            attr_data: Default::default(),
+            __bindgen_anon_1: ib_uverbs_attr__bindgen_ty_2 { data },
         };
         self.header.num_attrs += 1;
         self.header.length += size_of::<ib_uverbs_attr>() as u16;
@@ -78,7 +89,7 @@ impl<'buf> Command<'buf> {
     }
 
     /// A value to be read by the kernel; up to eight bytes travel in the attribute itself.
-    pub(crate) fn input<T: Plain>(self, id: u16, value: &'buf T) -> Self {
+    pub(crate) fn input<T: Plain>(self, id: u32, value: &'buf T) -> Self {
         let len = size_of::<T>();
         if len > size_of::<u64>() {
             return self.push(
@@ -99,7 +110,7 @@ impl<'buf> Command<'buf> {
         self.push(id, len, u64::from_ne_bytes(inline))
     }
 
-    pub(crate) fn input_opt<T: Plain>(self, id: u16, value: Option<&'buf T>) -> Self {
+    pub(crate) fn input_opt<T: Plain>(self, id: u32, value: Option<&'buf T>) -> Self {
         match value {
             Some(value) => self.input(id, value),
             None => self,
@@ -107,12 +118,12 @@ impl<'buf> Command<'buf> {
     }
 
     /// A value to be written by the kernel.
-    pub(crate) fn output<T: Plain>(self, id: u16, value: &'buf mut T) -> Self {
+    pub(crate) fn output<T: Plain>(self, id: u32, value: &'buf mut T) -> Self {
         self.output_slice(id, std::slice::from_mut(value))
     }
 
     /// An array to be written by the kernel, which learns its size from the attribute.
-    pub(crate) fn output_slice<T: Plain>(self, id: u16, values: &'buf mut [T]) -> Self {
+    pub(crate) fn output_slice<T: Plain>(self, id: u32, values: &'buf mut [T]) -> Self {
         self.push(
             id,
             size_of_val(values),
@@ -122,7 +133,7 @@ impl<'buf> Command<'buf> {
 
     /// A struct to be written by the kernel, of whatever length the caller knows: the kernel fills
     /// what both know and clears the rest.
-    pub(crate) fn output_bytes(self, id: u16, place: &'buf mut [u8]) -> Self {
+    pub(crate) fn output_bytes(self, id: u32, place: &'buf mut [u8]) -> Self {
         // No struct is as long as an attribute's length can be; what is beyond that nobody fills.
         let known = place.len().min(usize::from(u16::MAX));
         let (place, beyond) = place.split_at_mut(known);
@@ -135,12 +146,12 @@ impl<'buf> Command<'buf> {
     }
 
     /// The handle of an existing object.
-    pub(crate) fn handle(self, id: u16, handle: u32) -> Self {
+    pub(crate) fn handle(self, id: u32, handle: u32) -> Self {
         self.push(id, 0, u64::from(handle))
     }
 
     /// An object that is represented by a file descriptor.
-    pub(crate) fn fd_opt(self, id: u16, fd: Option<BorrowedFd<'buf>>) -> Self {
+    pub(crate) fn fd_opt(self, id: u32, fd: Option<BorrowedFd<'buf>>) -> Self {
         match fd {
             // Sign-extended, as the kernel reads it as an s64.
             Some(fd) => self.push(id, 0, i64::from(fd.as_raw_fd()) as u64),
@@ -150,7 +161,7 @@ impl<'buf> Command<'buf> {
 
     /// A new object. It must be the first attribute: its handle or descriptor is what
     /// [`Command::execute_new`] returns.
-    pub(crate) fn new_object(self, id: u16) -> Self {
+    pub(crate) fn new_object(self, id: u32) -> Self {
         debug_assert_eq!(self.header.num_attrs, 0);
         self.push(id, 0, 0)
     }
@@ -161,7 +172,7 @@ impl<'buf> Command<'buf> {
 
     pub(crate) fn execute_new(mut self, fd: BorrowedFd<'_>) -> Result<u32> {
         self.run(fd)?;
-        Ok(self.attrs[0].data as u32)
+        Ok(data(&self.attrs[0]) as u32)
     }
 
     fn run(&mut self, fd: BorrowedFd<'_>) -> Result<()> {
@@ -245,7 +256,7 @@ mod tests {
         driver_id: u32,
         answer: std::result::Result<(), i32>,
         seen: Vec<ib_uverbs_attr>,
-        header: ib_uverbs_ioctl_hdr,
+        method_id: u16,
         calls: usize,
     }
 
@@ -255,7 +266,7 @@ mod tests {
                 driver_id,
                 answer,
                 seen: vec![],
-                header: Default::default(),
+                method_id: 0,
                 calls: 0,
             }
         }
@@ -267,9 +278,9 @@ mod tests {
             if command.header.driver_id != self.driver_id {
                 return Err(libc::EINVAL);
             }
-            self.header = command.header;
+            self.method_id = command.header.method_id;
             self.seen = command.attrs[..usize::from(command.header.num_attrs)].to_vec();
-            if command.header.method_id == XRC_RCV_METHOD_QUERY_CAPS
+            if self.method_id == id(XRC_RCV_METHOD_QUERY_CAPS)
                 && self.answer != Err(libc::EPROTONOSUPPORT)
             {
                 return Ok(());
@@ -293,7 +304,7 @@ mod tests {
             .output(0x1005, &mut out);
         assert_eq!(command.header.num_attrs, 6);
         assert_eq!(command.header.length, 24 + 6 * 16);
-        let word = |i: usize| (command.attrs[i].len, command.attrs[i].data);
+        let word = |i: usize| (command.attrs[i].len, data(&command.attrs[i]));
         assert_eq!(word(0), (0, 0));
         assert_eq!(word(1), (0, 5));
         assert_eq!(word(2).0, 4);
@@ -313,7 +324,7 @@ mod tests {
         // SAFETY: AT_FDCWD is not -1, and nothing is done with the descriptor.
         let fd = unsafe { BorrowedFd::borrow_raw(libc::AT_FDCWD) };
         let command = Command::new(0, 0).fd_opt(1, Some(fd));
-        assert_eq!(command.attrs[0].data as i64, i64::from(libc::AT_FDCWD));
+        assert_eq!(data(&command.attrs[0]) as i64, i64::from(libc::AT_FDCWD));
     }
 
     #[test]
@@ -323,9 +334,9 @@ mod tests {
             let mut command = Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_UNREG)
                 .handle(XRC_RCV_ATTR_QP_UNREG_HANDLE, 9);
             assert_eq!(command.run_with(&mut device), Ok(()));
-            assert_eq!(device.header.driver_id, driver_id);
-            assert_eq!(device.header.method_id, XRC_RCV_METHOD_QP_UNREG);
-            assert_eq!(device.seen[0].data, 9);
+            assert_eq!(command.header.driver_id, driver_id);
+            assert_eq!(device.method_id, id(XRC_RCV_METHOD_QP_UNREG));
+            assert_eq!(data(&device.seen[0]), 9);
         }
     }
 

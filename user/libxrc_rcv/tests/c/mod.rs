@@ -21,8 +21,12 @@ macro_rules! structs {
     ($facts:ident: $($name:ident [$size:expr] { $($field:ident)* })*) => {$(
         $($facts.0.push((
             std::mem::offset_of!($name, $field) as u64,
-            format!("offsetof(struct {}, {})", stringify!($name), stringify!($field))
-                .replace("r#", ""),
+            // bindgen adds an underscore to a keyword of Rust.
+            format!(
+                "offsetof(struct {}, {})",
+                stringify!($name),
+                stringify!($field).trim_end_matches('_')
+            ),
         ));)*
         let whole = format!("sizeof(struct {})", stringify!($name));
         let size: Option<&str> = $size;

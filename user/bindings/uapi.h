@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The kernel's headers from which the crate xrc-rcv has its declarations: read by
+ * bindgen only, see generate.
+ */
+
+#include <rdma/rdma_user_ioctl_cmds.h>
+#include <rdma/ib_user_verbs.h>
+#include <rdma/ib_xrc_rcv.h>
+
+/* A macro that takes the size of a struct, and a member of an enum without a name. */
+enum uverbs_constants {
+	VERBS_IOCTL = RDMA_VERBS_IOCTL,
+	ATTR_F_MANDATORY = UVERBS_ATTR_F_MANDATORY,
+};
