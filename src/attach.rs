@@ -6,7 +6,7 @@ use crate::{
     commands,
     device::AttachedDevice,
     rdma::{
-        client::{
+        attachment::{
             declare_client,
             ClientOperations,
             Declined,

@@ -110,9 +110,9 @@ impl Handle for RegistrationHandle {
 }
 
 /// A method of the module.
-trait Command: Handler<Client = AttachedDevice> {}
+trait Command: Handler<Data = AttachedDevice> {}
 
-impl<H: Handler<Client = AttachedDevice>> Command for H {}
+impl<H: Handler<Data = AttachedDevice>> Command for H {}
 
 /// The caller's domain, if it has or had receive QPs. Holding it is what gives a right to its QPs.
 fn domain<H: Command, const X: u32>(
@@ -161,7 +161,7 @@ impl Alloc {
 }
 
 impl Handler for Alloc {
-    type Client = AttachedDevice;
+    type Data = AttachedDevice;
 
     const METHOD: u32 = XRC_RCV_METHOD_QP_ALLOC;
     const ATTRIBUTES: Declarations = &[
@@ -230,7 +230,7 @@ impl Register {
 }
 
 impl Handler for Register {
-    type Client = AttachedDevice;
+    type Data = AttachedDevice;
 
     const METHOD: u32 = XRC_RCV_METHOD_QP_REG;
     const ATTRIBUTES: Declarations = &[
@@ -266,7 +266,7 @@ impl Modify {
 }
 
 impl Handler for Modify {
-    type Client = AttachedDevice;
+    type Data = AttachedDevice;
 
     const METHOD: u32 = XRC_RCV_METHOD_QP_MODIFY;
     const ATTRIBUTES: Declarations = &[
@@ -305,7 +305,7 @@ impl Query {
 }
 
 impl Handler for Query {
-    type Client = AttachedDevice;
+    type Data = AttachedDevice;
 
     const METHOD: u32 = XRC_RCV_METHOD_QP_QUERY;
     const ATTRIBUTES: Declarations = &[
@@ -333,7 +333,7 @@ impl Destroy {
 }
 
 impl Handler for Destroy {
-    type Client = AttachedDevice;
+    type Data = AttachedDevice;
 
     const METHOD: u32 = XRC_RCV_METHOD_QP_DESTROY;
     const ATTRIBUTES: Declarations = &[&Self::XRCD.mandatory(), &Self::QPN.mandatory()];
@@ -388,7 +388,7 @@ impl QueryDomain {
 }
 
 impl Handler for QueryDomain {
-    type Client = AttachedDevice;
+    type Data = AttachedDevice;
 
     const METHOD: u32 = XRC_RCV_METHOD_QUERY_DOMAIN;
     const ATTRIBUTES: Declarations = &[
@@ -435,7 +435,7 @@ impl QueryCaps {
 }
 
 impl Handler for QueryCaps {
-    type Client = AttachedDevice;
+    type Data = AttachedDevice;
 
     const METHOD: u32 = XRC_RCV_METHOD_QUERY_CAPS;
     const ATTRIBUTES: Declarations = &[&Self::RESP.mandatory()];
@@ -467,7 +467,7 @@ impl AllocEventChannel {
 }
 
 impl Handler for AllocEventChannel {
-    type Client = AttachedDevice;
+    type Data = AttachedDevice;
 
     const METHOD: u32 = XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC;
     const ATTRIBUTES: Declarations = &[&Self::FD.mandatory(), &Self::EVENT_SIZE.optional()];

@@ -20,6 +20,7 @@ use crate::{
     event::Event,
     kernel_ext::not_supported,
     rdma::{
+        attachment::ClientOperations,
         qp_attr::{
             KernelQpAttr,
             QpAttr,
@@ -106,8 +107,7 @@ unsafe fn subscriber(
 }
 
 fn device(xrcd: &Xrcd) -> Result<Pin<&AttachedDevice>> {
-    xrcd.client_data::<AttachedDevice>()
-        .ok_or_else(not_supported)
+    AttachedDevice::of_xrcd(xrcd).ok_or_else(not_supported)
 }
 
 fn domain(xrcd: &Xrcd) -> Result<Arc<Domain>> {

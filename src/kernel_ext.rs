@@ -11,7 +11,7 @@ pub(crate) mod wait_queue;
 pub(crate) mod workqueue;
 
 #[cfg(not(linux_7_3))]
-mod spinlock_irq;
+pub(crate) mod spinlock_irq;
 #[cfg(linux_7_3)]
 use kernel::sync as spinlock_irq;
 

@@ -6,7 +6,7 @@
 //! other side of: `kernel_api` and `notify` exchange raw pointers with it. Nothing in here knows about
 //! XRC receive QPs.
 
-mod attachment;
+pub(crate) mod attachment;
 pub(crate) mod cgroup;
 pub(crate) mod client;
 pub(crate) mod device;

@@ -21,7 +21,7 @@ pub(crate) type SpinLockIrq<T> = Lock<T, SpinLockIrqBackend>;
 
 macro_rules! new_spinlock_irq {
     ($inner:expr, $name:literal) => {
-        $crate::kernel_ext::SpinLockIrq::new(
+        $crate::kernel_ext::spinlock_irq::SpinLockIrq::new(
             $inner,
             ::kernel::optional_name!($name),
             ::kernel::static_lock_class!(),

@@ -13,8 +13,9 @@
 use super::{
     bindings,
     client::{
-        ClientOperations,
-        Declined, //
+        self,
+        Client,
+        ClientData, //
     },
     device::{
         Device,
@@ -23,7 +24,8 @@ use super::{
     module::ModuleReference,
     uverbs::{
         self,
-        table::Object, //
+        table::Object,
+        DeviceData, //
     },
     xrcd::Xrcd, //
 };
@@ -36,6 +38,80 @@ use core::mem::{
     MaybeUninit, //
 };
 use kernel::prelude::*;
+
+/// The client that attaches what a type declares.
+///
+/// To be implemented with [`declare_client`].
+///
+/// # Safety
+///
+/// [`Self::client`] returns the same client whenever it is called.
+pub(crate) unsafe trait HasClient: Sized + 'static {
+    /// The client.
+    fn client() -> &'static Client<Attached<Self>>;
+}
+
+/// Declares the client of a type that implements [`ClientOperations`].
+macro_rules! declare_client {
+    ($operations:ty, $name:expr) => {
+        // SAFETY: The function returns a reference to its one static.
+        unsafe impl $crate::rdma::attachment::HasClient for $operations {
+            fn client(
+            ) -> &'static $crate::rdma::client::Client<$crate::rdma::attachment::Attached<Self>>
+            {
+                static CLIENT: $crate::rdma::client::Client<
+                    $crate::rdma::attachment::Attached<$operations>,
+                > = $crate::rdma::client::Client::new($name);
+
+                &CLIENT
+            }
+        }
+    };
+}
+pub(crate) use declare_client;
+
+/// Why a client does not get a device.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Declined {
+    /// The provider has no XRC domains.
+    NoXrcDomains,
+    /// ib_uverbs may see the device before the client does.
+    BehindUverbs,
+    /// The driver has an object with the id of one of the client's.
+    ObjectIdsInUse,
+}
+
+/// What a client keeps of a device, and does when devices come and go.
+///
+/// It is owned by the [`Attached`] device, from [`Self::add`] until after [`Self::remove`]. All devices
+/// that it gets have XRC domains, and are not seen by ib_uverbs before.
+pub(crate) trait ClientOperations: HasClient + Send + Sync {
+    /// What the devices get in their uverbs interface.
+    const OBJECTS: &'static [&'static Object<Self>];
+
+    /// A device appeared. An error means that the client does not want it.
+    fn add(device: &Device) -> Result<Pin<KBox<Self>>>;
+
+    /// A device appeared that the client does not get.
+    fn declined(device: &Device, why: Declined);
+
+    /// Calls on behalf of later clients find what [`Self::add`] returned from now on.
+    fn added(self: Pin<&Self>);
+
+    /// The device disappears. Calls on behalf of later clients have ended.
+    fn remove(self: Pin<&Self>);
+
+    /// A domain is closed for the last time. What uses it must be gone when this returns.
+    fn domain_closed(self: Pin<&Self>, xrcd: &Xrcd);
+
+    /// What the client keeps of the device of a domain, `None` if it did not get the device.
+    fn of_xrcd(xrcd: &Xrcd) -> Option<Pin<&Self>> {
+        attached::<Self>(xrcd).map(Attached::data)
+    }
+}
+
+/// The registered client of a type that implements [`ClientOperations`].
+pub(crate) type Registration<T> = client::Registration<Attached<T>>;
 
 type DeallocXrcd =
     unsafe extern "C" fn(xrcd: *mut bindings::ib_xrcd, udata: *mut bindings::ib_udata) -> c_int;
@@ -52,14 +128,22 @@ type DeallocXrcd =
 /// * It was made while the device was being added to the client of `T`, before ib_uverbs sees the
 ///   device, and is dropped while the device is being removed from the client.
 /// * `driver_definitions` and `driver_dealloc_xrcd` are what the device had when it was made.
-pub(super) struct Attached<T> {
+pub(crate) struct Attached<T> {
     device: Registered,
     definitions: KVec<bindings::uapi_definition>,
     driver_definitions: *const bindings::uapi_definition,
     driver_dealloc_xrcd: DeallocXrcd,
-    client: Pin<KBox<T>>,
+    data: Pin<KBox<T>>,
     _module: ModuleReference,
 }
+
+// SAFETY: The pointers, also those in `definitions`, are to tables that belong to no thread. The
+// other fields are `Send` if `T` is.
+unsafe impl<T: Send> Send for Attached<T> {}
+
+// SAFETY: Nothing writes to the definitions, nor to the tables that the pointers are to. The other
+// fields are `Sync` if `T` is.
+unsafe impl<T: Sync> Sync for Attached<T> {}
 
 impl<T: ClientOperations> Attached<T> {
     /// Prepares to attach the client's objects. `EOPNOTSUPP` if the device has no XRC domains, `EBUSY` if
@@ -70,7 +154,7 @@ impl<T: ClientOperations> Attached<T> {
     ///
     /// The device must be being added to the client of `T`, and what this returns must be dropped
     /// while it is being removed from that, or before this addition ends.
-    pub(super) unsafe fn new(device: &Device) -> Result<Self> {
+    unsafe fn new(device: &Device) -> Result<Self> {
         let declined = |why, error| {
             T::declined(device, why);
             Err(error)
@@ -105,7 +189,7 @@ impl<T: ClientOperations> Attached<T> {
             definitions: definitions(driver_definitions, T::OBJECTS)?,
             driver_definitions,
             driver_dealloc_xrcd,
-            client: T::add(device)?,
+            data: T::add(device)?,
             _module: ModuleReference::new(this_module())?,
         })
     }
@@ -113,7 +197,7 @@ impl<T: ClientOperations> Attached<T> {
     /// Lets the device have the objects, and the client know of domains that are closed.
     ///
     /// To be called when it is the client's data, which the wrapper of `dealloc_xrcd` looks for.
-    pub(super) fn install(&self) {
+    fn install(&self) {
         let device = self.device.as_ptr();
 
         // SAFETY:
@@ -130,9 +214,51 @@ impl<T: ClientOperations> Attached<T> {
 
 impl<T> Attached<T> {
     /// What the client keeps of the device.
-    pub(super) fn client(&self) -> Pin<&T> {
-        self.client.as_ref()
+    fn data(&self) -> Pin<&T> {
+        self.data.as_ref()
     }
+}
+
+// SAFETY: `T::client` returns the same client whenever it is called, by the requirements of `HasClient`.
+unsafe impl<T: ClientOperations> ClientData for Attached<T> {
+    fn client() -> &'static Client<Self> {
+        T::client()
+    }
+
+    unsafe fn add(device: &Device) -> Result<KBox<Self>> {
+        // SAFETY: By the requirements of this function, the device is being added to the client of `T`.
+        // ib_core gets what this returns, and it is dropped in `remove`, or at once if there is no memory.
+        let attached = unsafe { Self::new(device) }?;
+
+        Ok(KBox::new(attached, GFP_KERNEL)?)
+    }
+
+    fn added(&self) {
+        self.install();
+        self.data().added();
+    }
+
+    fn remove(self: KBox<Self>) {
+        self.data().remove();
+    }
+}
+
+impl<T: ClientOperations> DeviceData for T {
+    unsafe fn of_device(device: &Device) -> Option<Pin<&Self>> {
+        // SAFETY: The client gets devices only that ib_uverbs is added to later, so ib_uverbs is removed
+        // before it. By the requirements of this function, the reference has ended by then.
+        unsafe { T::client().data(device) }.map(Attached::data)
+    }
+}
+
+/// The device of a domain, if it is attached.
+fn attached<T: ClientOperations>(xrcd: &Xrcd) -> Option<&Attached<T>> {
+    // SAFETY:
+    // * The domain is open as long as the reference to it exists, on behalf of a later client:
+    //   ib_uverbs or another.
+    // * That client closes it before its `remove` for the device returns, which is before the one of
+    //   the client of `T` begins.
+    unsafe { T::client().data(xrcd.device()) }
 }
 
 impl<T> Drop for Attached<T> {
@@ -162,12 +288,12 @@ unsafe extern "C" fn dealloc_xrcd<T: ClientOperations>(
 ) -> c_int {
     // SAFETY: ib_core passes a valid domain, which keeps its device.
     let domain = unsafe { Xrcd::from_ptr(xrcd) };
-    let Some(attached) = domain.attached::<T>() else {
+    let Some(attached) = attached::<T>(domain) else {
         // The operation is installed while there is data only.
         return ENODEV.to_errno();
     };
 
-    attached.client().domain_closed(domain);
+    attached.data().domain_closed(domain);
     // SAFETY: What ib_core would have called.
     unsafe { (attached.driver_dealloc_xrcd)(xrcd, udata) }
 }

@@ -89,7 +89,7 @@ impl<H: EventHandler> TargetQp<H> {
     /// # Safety
     ///
     /// The caller must drop the queue pair before `xrcd` is closed, that is, before the client's
-    /// [`domain_closed`](super::client::ClientOperations::domain_closed) returns for it.
+    /// [`domain_closed`](super::attachment::ClientOperations::domain_closed) returns for it.
     pub(crate) unsafe fn new(
         pd: Arc<ProtectionDomain>,
         xrcd: &Xrcd,

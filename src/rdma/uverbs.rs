@@ -17,7 +17,19 @@ pub(crate) mod event_file;
 pub(crate) mod handle;
 pub(crate) mod table;
 
+use super::device::Device;
 use crate::bindings;
+use core::pin::Pin;
+
+/// What methods find of the device that they are called for.
+pub(crate) trait DeviceData: Sized + 'static {
+    /// Returns the data of a device, `None` if it has none.
+    ///
+    /// # Safety
+    ///
+    /// ib_uverbs must not have been removed from the device before the reference has ended.
+    unsafe fn of_device(device: &Device) -> Option<Pin<&Self>>;
+}
 
 /// Whether ib_uverbs may see a device before the client that the device is being added to.
 pub(super) fn came_first() -> bool {

@@ -5,9 +5,7 @@
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
 use super::{
-    attachment::Attached,
     bindings,
-    client::ClientOperations,
     device::Device, //
 };
 use kernel::{
@@ -45,21 +43,6 @@ impl Xrcd {
         // * The domain is open as long as the reference exists, and keeps its device.
         // * `device` is constant; it is read through the pointer, because ib_core changes others.
         unsafe { Device::from_ptr((*self.as_ptr()).device) }
-    }
-
-    /// What the client `C` has of the device.
-    pub(super) fn attached<C: ClientOperations>(&self) -> Option<&Attached<C>> {
-        // SAFETY:
-        // * The domain is open on behalf of a later client, ib_uverbs or another, as long as the
-        //   reference exists.
-        // * `C` gets devices only that ib_uverbs sees later, so that client's `remove` for the device
-        //   returns before the one of `C` begins.
-        unsafe { C::client().data(self.device()) }
-    }
-
-    /// What the client `C` keeps of the device.
-    pub(crate) fn client_data<C: ClientOperations>(&self) -> Option<Pin<&C>> {
-        self.attached().map(Attached::client)
     }
 
     /// `EPERM` if it is the domain of an inode that everybody has.

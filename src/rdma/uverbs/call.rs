@@ -24,16 +24,13 @@ use super::{
         Handle,
         NewHandle, //
     },
+    DeviceData,
     FileId, //
 };
 use crate::{
     kernel_ext::not_supported,
     rdma::{
         bindings,
-        client::{
-            ClientOperations,
-            HasClient, //
-        },
         device::Device,
         udata::UData,
         xrcd::Xrcd, //
@@ -53,8 +50,8 @@ use kernel::{
 
 /// What a method does.
 pub(crate) trait Handler: Sized {
-    /// The client on whose devices the method is offered.
-    type Client: ClientOperations;
+    /// The data of the devices that offer the method.
+    type Data: DeviceData;
 
     /// The number of the method.
     const METHOD: u32;
@@ -70,7 +67,7 @@ pub(crate) trait Handler: Sized {
 ///
 /// # Safety
 ///
-/// Called by uverbs only, for a method of a device of `H::Client` with the attributes
+/// Called by uverbs only, for a method of a device with the data `H::Data`, with the attributes
 /// `H::ATTRIBUTES`.
 pub(super) unsafe extern "C" fn run<H: Handler>(
     bundle: *mut bindings::uverbs_attr_bundle,
@@ -95,7 +92,7 @@ pub(super) unsafe extern "C" fn run<H: Handler>(
 pub(crate) struct Call<'a, H: Handler> {
     bundle: *mut bindings::uverbs_attr_bundle,
     device: &'a Device,
-    data: Pin<&'a H::Client>,
+    data: Pin<&'a H::Data>,
 }
 
 type Header = bindings::uverbs_attr_bundle__bindgen_ty_1_uverbs_attr_bundle_hdr;
@@ -122,18 +119,15 @@ impl<'a, H: Handler> Call<'a, H> {
 
             Device::from_ptr((*context).device)
         };
-        // SAFETY:
-        // * The method came to its device as one of the client's objects, which bring methods of that
-        //   client only.
-        // * The client gets devices only that ib_uverbs sees later. The `remove` of ib_uverbs waits for
-        //   all handlers, and returns before the one of the client begins.
-        let attached = unsafe { H::Client::client().data(device) };
+        // SAFETY: ib_uverbs waits for all handlers before it is removed from the device, and the reference
+        // does not outlive the handler: by the requirements of this function, it runs for all of `'a`.
+        let data = unsafe { H::Data::of_device(device) };
 
         // INVARIANT: The requirements of this function, and the above.
         Ok(Self {
             bundle,
             device,
-            data: attached.ok_or_else(not_supported)?.client(),
+            data: data.ok_or_else(not_supported)?,
         })
     }
 
@@ -142,8 +136,8 @@ impl<'a, H: Handler> Call<'a, H> {
         self.device
     }
 
-    /// What the client keeps of the device.
-    pub(crate) fn data(&self) -> Pin<&'a H::Client> {
+    /// The data of the device.
+    pub(crate) fn data(&self) -> Pin<&'a H::Data> {
         self.data
     }
 

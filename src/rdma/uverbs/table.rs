@@ -13,7 +13,7 @@
 //! }
 //!
 //! impl Handler for Query {
-//!     type Client = Device;
+//!     type Data = Device;
 //!
 //!     const METHOD: u32 = THING_QUERY;
 //!     const ATTRIBUTES: Declarations = &[&Self::XRCD.mandatory(), &Self::RESULT.mandatory()];
@@ -34,23 +34,21 @@ use super::{
         Handler, //
     },
     event_file::EventFile,
-    handle::Handle, //
+    handle::Handle,
+    DeviceData, //
 };
-use crate::rdma::{
-    bindings,
-    client::ClientOperations, //
-};
+use crate::bindings;
 use core::{
     marker::PhantomData,
     mem::ManuallyDrop, //
 };
 use kernel::prelude::*;
 
-/// A method of an object, on devices of the client `C`.
+/// A method of an object, for devices with the data `D`.
 #[repr(transparent)]
-pub(crate) struct Method<C>(bindings::uverbs_method_def, PhantomData<fn() -> C>);
+pub(crate) struct Method<D>(bindings::uverbs_method_def, PhantomData<fn() -> D>);
 
-impl<C: ClientOperations> Method<C> {
+impl<D: DeviceData> Method<D> {
     const fn define(
         id: u32,
         attributes: Declarations,
@@ -70,7 +68,7 @@ impl<C: ClientOperations> Method<C> {
     }
 
     /// A method that `H` implements.
-    pub(crate) const fn new<H: Handler<Client = C>>() -> Self {
+    pub(crate) const fn new<H: Handler<Data = D>>() -> Self {
         Self::define(H::METHOD, H::ATTRIBUTES, call::run::<H>)
     }
 
@@ -80,20 +78,20 @@ impl<C: ClientOperations> Method<C> {
     }
 }
 
-/// An object with its methods, for devices of the client `C`.
+/// An object with its methods, for devices with the data `D`.
 #[repr(transparent)]
-pub(crate) struct Object<C>(bindings::uverbs_object_def, PhantomData<fn() -> C>);
+pub(crate) struct Object<D>(bindings::uverbs_object_def, PhantomData<fn() -> D>);
 
 // SAFETY: Nothing writes to the structure, nor to what its pointers lead to: `type_attrs`, a static
 // that is `Sync`, and `methods`, a constant slice of references to constant methods, of whose
 // attributes the same is true.
-unsafe impl<C> Sync for Object<C> {}
+unsafe impl<D> Sync for Object<D> {}
 
-impl<C: ClientOperations> Object<C> {
+impl<D: DeviceData> Object<D> {
     const fn define(
         id: u32,
         type_attrs: *const bindings::uverbs_obj_type,
-        methods: &'static [&'static Method<C>],
+        methods: &'static [&'static Method<D>],
     ) -> Self {
         // `Method` is transparent, so this is an array of pointers to its one member, as C expects it.
         let definition = bindings::uverbs_object_def {
@@ -107,12 +105,12 @@ impl<C: ClientOperations> Object<C> {
     }
 
     /// An object that processes know by a handle.
-    pub(crate) const fn handle<H: Handle>(methods: &'static [&'static Method<C>]) -> Self {
+    pub(crate) const fn handle<H: Handle>(methods: &'static [&'static Method<D>]) -> Self {
         Self::define(H::OBJECT, H::TYPE.as_ptr(), methods)
     }
 
     /// An object that processes know by a file descriptor.
-    pub(crate) const fn file<F: EventFile>(methods: &'static [&'static Method<C>]) -> Self {
+    pub(crate) const fn file<F: EventFile>(methods: &'static [&'static Method<D>]) -> Self {
         Self::define(F::OBJECT, F::TYPE.as_ptr(), methods)
     }
 
