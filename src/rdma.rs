@@ -2,9 +2,9 @@
 
 //! Safe abstractions over ib_core and uverbs.
 //!
-//! The only part of the module that uses bindings of RDMA headers, but for the two that C is on the
-//! other side of: `kernel_api` and `notify` exchange raw pointers with it. Nothing in here knows about
-//! XRC receive QPs.
+//! No other part of the module calls functions of RDMA headers. `kernel_api` and `notify`, which have C
+//! on their other side, exchange raw pointers with it, and `event` lists numbers of theirs. Nothing in
+//! here knows about XRC receive QPs.
 
 pub(crate) mod attachment;
 pub(crate) mod cgroup;

@@ -30,25 +30,6 @@ use kernel::{
     sync::Arc, //
 };
 
-/// The events that a queue pair of a provider can have: `enum ib_event_type`.
-pub(crate) const EVENTS: [u32; 8] = [
-    bindings::ib_event_type_IB_EVENT_QP_FATAL,
-    bindings::ib_event_type_IB_EVENT_QP_REQ_ERR,
-    bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR,
-    bindings::ib_event_type_IB_EVENT_COMM_EST,
-    bindings::ib_event_type_IB_EVENT_SQ_DRAINED,
-    bindings::ib_event_type_IB_EVENT_PATH_MIG,
-    bindings::ib_event_type_IB_EVENT_PATH_MIG_ERR,
-    bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED,
-];
-
-/// Those of them after which a queue pair is in state ERR.
-pub(crate) const ERRORS: [u32; 3] = [
-    bindings::ib_event_type_IB_EVENT_QP_FATAL,
-    bindings::ib_event_type_IB_EVENT_QP_REQ_ERR,
-    bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR,
-];
-
 /// Who hears of a queue pair's asynchronous events.
 ///
 /// `'static`, because a queue pair that is forgotten instead of dropped has its handler called for

@@ -362,17 +362,8 @@ pub unsafe extern "C" fn xrc_rcv_query_domain(
 /// The name of an event type.
 #[unsafe(no_mangle)]
 pub extern "C" fn xrc_rcv_event_type_str(r#type: u32) -> *const c_char {
-    let name = match EventType::from_raw(r#type) {
-        EventType::QP_FATAL => c"local work queue catastrophic error",
-        EventType::QP_REQ_ERR => c"invalid request local work queue error",
-        EventType::QP_ACCESS_ERR => c"local access violation work queue error",
-        EventType::COMM_EST => c"communication established",
-        EventType::SQ_DRAINED => c"send queue drained",
-        EventType::PATH_MIG => c"path migrated",
-        EventType::PATH_MIG_ERR => c"path migration request error",
-        EventType::QP_LAST_WQE_REACHED => c"last WQE reached",
-        EventType::QP_GONE => c"receive QP destroyed",
-        _ => c"unknown",
-    };
-    name.as_ptr()
+    EventType::from_raw(r#type)
+        .description()
+        .unwrap_or(c"unknown")
+        .as_ptr()
 }

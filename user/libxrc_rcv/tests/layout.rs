@@ -10,6 +10,7 @@
 mod c;
 
 use std::mem::offset_of;
+use xrc_rcv::EventType;
 use xrc_rcv::ffi::*;
 use xrc_rcv::uapi::*;
 
@@ -82,6 +83,17 @@ fn layout() {
         ibv_async_event [WHOLE] { element event_type }
         ibv_qp_open_attr [WHOLE] { comp_mask qp_num xrcd qp_context qp_type }
     );
+
+    for event_type in EventType::ALL {
+        let prefix = match *event_type {
+            EventType::QP_GONE => "XRC_RCV",
+            _ => "IBV",
+        };
+        let name = event_type.name().unwrap();
+        facts
+            .0
+            .push((event_type.raw().into(), format!("{prefix}_EVENT_{name}")));
+    }
 
     facts
         .0

@@ -107,14 +107,19 @@ fn translate(record: &Event) -> ibv_async_event {
     }
 }
 
+/// Whether an event of libibverbs has a QP as its element.
+fn is_of_qp(event_type: u32) -> bool {
+    let event_type = EventType::from_raw(event_type);
+    event_type != EventType::QP_GONE && EventType::ALL.contains(&event_type)
+}
+
 /// Gives an event of a pair's target to the initiator.
 ///
 /// # Safety
 ///
 /// `event` came from libibverbs.
 unsafe fn adopt(event: &mut ibv_async_event) {
-    // CQ_ERR is 0, the QP's own are 1 to 7, and LAST_WQE_REACHED is 16.
-    if !matches!(event.event_type, 1..=7 | 16) {
+    if !is_of_qp(event.event_type) {
         return;
     }
     // SAFETY: It is of a QP.
@@ -177,7 +182,7 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
         event_type,
     } = unsafe { *event };
     // SAFETY: An event of these types is a QP's.
-    if matches!(event_type, 1..=7 | 16) && qp::acknowledge_adopted(unsafe { element.qp }) {
+    if is_of_qp(event_type) && qp::acknowledge_adopted(unsafe { element.qp }) {
         return;
     }
     if event_type & IBV_XRC_QP_EVENT_FLAG == 0 {

@@ -6,6 +6,7 @@
 //! in it, so a channel that is not read neither grows nor loses anything. Its records have the size
 //! that its creator asked for; readers may know longer or shorter ones.
 
+use std::ffi::CStr;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
@@ -20,14 +21,26 @@ use crate::uapi::{XRC_RCV_EVENT_QP_GONE, xrc_rcv_event};
 pub struct EventType(u32);
 
 macro_rules! event_types {
-    ($($(#[$doc:meta])* $name:ident = $value:expr;)*) => {
+    ($($(#[$doc:meta])* $name:ident = $value:expr, $description:expr;)*) => {
         impl EventType {
             $($(#[$doc])* pub const $name: EventType = EventType($value);)*
+
+            /// All that this version of the crate knows.
+            pub const ALL: &'static [EventType] = &[$(EventType::$name),*];
 
             /// The event's name, if this version of the crate knows one.
             pub fn name(self) -> Option<&'static str> {
                 match self {
                     $(EventType::$name => Some(stringify!($name)),)*
+                    _ => None,
+                }
+            }
+
+            /// The event's description as `ibv_event_type_str()` has it, if this version of the
+            /// crate knows one.
+            pub fn description(self) -> Option<&'static CStr> {
+                match self {
+                    $(EventType::$name => Some($description),)*
                     _ => None,
                 }
             }
@@ -37,23 +50,23 @@ macro_rules! event_types {
 
 event_types! {
     /// Something broke that the transport cannot report.
-    QP_FATAL = 1;
+    QP_FATAL = 1, c"local work queue catastrophic error";
     /// The peer's request was invalid.
-    QP_REQ_ERR = 2;
+    QP_REQ_ERR = 2, c"invalid request local work queue error";
     /// The peer's request violated access rights.
-    QP_ACCESS_ERR = 3;
+    QP_ACCESS_ERR = 3, c"local access violation work queue error";
     /// The first message arrived before the QP was told to send.
-    COMM_EST = 4;
+    COMM_EST = 4, c"communication established";
     /// The send queue is drained.
-    SQ_DRAINED = 5;
+    SQ_DRAINED = 5, c"send queue drained";
     /// The connection migrated to its alternate path.
-    PATH_MIG = 6;
+    PATH_MIG = 6, c"path migrated";
     /// The connection failed to migrate.
-    PATH_MIG_ERR = 7;
+    PATH_MIG_ERR = 7, c"path migration request error";
     /// A QP in error state took its last receive from an SRQ.
-    QP_LAST_WQE_REACHED = 16;
+    QP_LAST_WQE_REACHED = 16, c"last WQE reached";
     /// The QP was destroyed under its registration.
-    QP_GONE = XRC_RCV_EVENT_QP_GONE;
+    QP_GONE = XRC_RCV_EVENT_QP_GONE, c"receive QP destroyed";
 }
 
 impl EventType {
