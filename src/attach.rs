@@ -30,7 +30,8 @@ pub(crate) struct Attached(#[expect(dead_code)] Registration<AttachedDevice>);
 ///
 /// What this returns must be dropped by the exit of the module only.
 pub(crate) unsafe fn attach_all() -> Result<Attached> {
-    // SAFETY: The caller's promise.
+    // SAFETY: The registration is dropped with what this returns, which by the requirements of this
+    // function is not before the exit of the module.
     Ok(Attached(unsafe { Registration::new() }?))
 }
 

@@ -37,7 +37,8 @@ use kernel::{
 };
 
 global_lock! {
-    // SAFETY: `Root::new` is called before anything else of the module runs.
+    // SAFETY: `Root::new` initialises it, once, and before a device is attached: only `Root` and the
+    // files of a device use it.
     unsafe(uninit) static ROOT: Mutex<Option<Arc<Dir>>> = None;
 }
 
@@ -51,7 +52,7 @@ impl Root {
     ///
     /// To be called once, before anything else in here.
     pub(crate) unsafe fn new() -> Result<Self> {
-        // SAFETY: The caller's promise.
+        // SAFETY: By the requirements of this function, this is the one call, and nothing has used `ROOT`.
         unsafe { ROOT.init() };
 
         let dir = Arc::new(Dir::new(crate::NAME, None), GFP_KERNEL)?;

@@ -70,14 +70,15 @@ struct XrcReceive {
 
 impl kernel::Module for XrcReceive {
     fn init(_module: &'static ThisModule) -> Result<Self> {
-        // SAFETY: The module is initialised once, and no device is attached yet.
+        // SAFETY: This function runs once. Without a device, nothing counts a QP yet.
         unsafe { limits::init() };
 
-        // SAFETY: As above.
+        // SAFETY: This function runs once. Without a device, nothing uses the directory yet.
         let debugfs = unsafe { debugfs::Root::new() }?;
 
         Ok(Self {
-            // SAFETY: What has succeeded by then is kept until the module's exit.
+            // SAFETY: Nothing after this fails, so the module has the result from now on, and drops it
+            // at its exit.
             _client: unsafe { attach::attach_all() }?,
             _debugfs: debugfs,
         })

@@ -46,6 +46,7 @@ pub(crate) fn over_limit() -> Error {
 
 /// `CLOCK_MONOTONIC`, in nanoseconds. Any context.
 pub(crate) fn monotonic_ns() -> u64 {
-    // SAFETY: `ktime_get()` can be called in any context.
+    // SAFETY: `ktime_get()` has no requirements but that it is not called by an NMI, which nothing of
+    // this module is.
     unsafe { bindings::ktime_get() as u64 }
 }

@@ -32,19 +32,19 @@ use kernel::{
 
 /// The limit on the QPs of a domain.
 pub(crate) fn per_domain() -> u32 {
-    // SAFETY: Reads a module parameter. Any context.
+    // SAFETY: The function has no requirements: it reads a module parameter.
     unsafe { bindings::ib_xrc_rcv_max_qps_per_domain() }
 }
 
 /// The limit on the QPs that a user created, on all devices.
 pub(crate) fn per_user() -> u32 {
-    // SAFETY: Reads a module parameter. Any context.
+    // SAFETY: The function has no requirements: it reads a module parameter.
     unsafe { bindings::ib_xrc_rcv_max_qps_per_user() }
 }
 
 /// The limit on the registrations with a QP.
 pub(crate) fn per_qp() -> u32 {
-    // SAFETY: Reads a module parameter. Any context.
+    // SAFETY: The function has no requirements: it reads a module parameter.
     unsafe { bindings::ib_xrc_rcv_max_registrations_per_qp() }
 }
 
@@ -56,7 +56,8 @@ pub(crate) fn another_registration(len: usize) -> Result {
 
 /// Whether the current process goes beyond limits.
 fn may_exceed() -> bool {
-    // SAFETY: Looks at the credentials of the current process.
+    // SAFETY: The function reads the credentials of the current process, which has some whenever this
+    // module runs: QPs are created and registered with in process context only.
     unsafe { bindings::ib_xrc_rcv_may_exceed_limits() }
 }
 
@@ -123,7 +124,7 @@ impl Drop for DrainGuard {
 }
 
 global_lock! {
-    // SAFETY: `init` is called before anything else of the module runs.
+    // SAFETY: `init` initialises it, once, and before a device is attached: only QPs are counted in it.
     unsafe(uninit) static USERS: Mutex<Option<Users>> = None;
 }
 
@@ -141,14 +142,15 @@ pub(crate) struct UserQuota {
 ///
 /// To be called once, before anything else in here.
 pub(crate) unsafe fn init() {
-    // SAFETY: The caller's promise.
+    // SAFETY: By the requirements of this function, this is the one call, and nothing has used `USERS`.
     unsafe { USERS.init() };
 }
 
 impl UserQuota {
     /// Takes a share of the current user, if the limit on users allows it.
     pub(crate) fn take() -> Result<Self> {
-        // SAFETY: Looks at the credentials of the current process.
+        // SAFETY: The function reads the credentials of the current process, which has some whenever a QP
+        // is created.
         let uid = unsafe { bindings::ib_xrc_rcv_answering_uid() };
         let room = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let mut guard = USERS.lock();

@@ -20,8 +20,9 @@ pub(crate) struct Qp<'a> {
 }
 
 fn notify(action: bindings::ib_xrc_rcv_action, qp: Qp<'_>, pid: i32) {
-    // SAFETY: `Device` is valid as long as it is borrowed; the other arguments are numbers. May be
-    // called in any context that may sleep, as the callers of the functions below are.
+    // SAFETY:
+    // * The device is valid as long as it is borrowed, which is longer than the call.
+    // * The function may sleep, and so may the callers of the functions below: they hold a mutex.
     unsafe {
         bindings::ib_xrc_rcv_notify(
             action,
@@ -56,8 +57,8 @@ pub(crate) fn destroyed(qp: Qp<'_>) {
 
 /// An event of the QP was delivered to `delivered` of its registrations. Any context.
 pub(crate) fn event(device: &Device, domain: u32, qpn: u32, event: u32, delivered: usize) {
-    // SAFETY: `Device` is valid as long as it is borrowed; the other arguments are numbers. May be
-    // called in any context.
+    // SAFETY: The device is valid as long as it is borrowed, which is longer than the call. The function
+    // may be called in any context: it is a tracepoint.
     unsafe {
         bindings::ib_xrc_rcv_notify_event(device.as_ptr(), domain, qpn, event, delivered as u32)
     }

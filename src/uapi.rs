@@ -13,13 +13,13 @@ use kernel::{
 
 pub(crate) use crate::bindings::uapi::*;
 
-// SAFETY: Integers without padding between or after them.
+// SAFETY: Its members are integers, and leave no padding: two of 32 bits, one of 64, four of 32.
 unsafe impl AsBytes for xrc_rcv_caps {}
 
-// SAFETY: As above.
+// SAFETY: Its members are integers, and leave no padding: two of 64 bits, four of 32.
 unsafe impl AsBytes for xrc_rcv_event {}
 
-// SAFETY: As above.
+// SAFETY: Its members are integers, and leave no padding: four of 32 bits.
 unsafe impl AsBytes for xrc_rcv_qp_info {}
 
 /// A structure that processes get as an element of an array or a record of a file, where nothing

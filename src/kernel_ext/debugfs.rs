@@ -9,10 +9,7 @@
 //! C header: [`include/linux/debugfs.h`](srctree/include/linux/debugfs.h)
 
 use crate::bindings;
-use core::{
-    marker::PhantomData,
-    mem::MaybeUninit, //
-};
+use core::marker::PhantomData;
 use kernel::{
     error::from_result,
     fmt::{
@@ -33,10 +30,12 @@ pub(crate) struct Dir {
     _parent: Option<Arc<Dir>>,
 }
 
-// SAFETY: debugfs has locks of its own.
+// SAFETY: A directory may be removed by any thread: debugfs has locks of its own, and the dentry
+// belongs to no thread. `_parent` is `Send` by the same reasons.
 unsafe impl Send for Dir {}
 
-// SAFETY: As above.
+// SAFETY: A shared reference gives access to making files and directories below this one, for which
+// debugfs takes locks of its own.
 unsafe impl Sync for Dir {}
 
 impl Dir {
@@ -49,7 +48,10 @@ impl Dir {
 
         // INVARIANT: debugfs returns it. The parent, whose removal would take it along, stays longer.
         Self {
-            // SAFETY: By the type invariant of the parent.
+            // SAFETY:
+            // * `name` is a C string, of which debugfs makes a copy.
+            // * By the type invariant of the parent, its dentry is a directory or an error pointer, for
+            //   which debugfs returns an error pointer; without a parent it is null, for the root.
             dentry: unsafe {
                 bindings::ib_xrc_rcv_debugfs_create_dir(name.as_char_ptr(), parent_dentry)
             },
@@ -60,7 +62,8 @@ impl Dir {
 
 impl Drop for Dir {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant. Waits for files that are being opened or read.
+        // SAFETY: By the type invariant, the dentry is a directory that nothing else removes, or an error
+        // pointer, which debugfs ignores. This waits for files below it that are being opened or read.
         unsafe { bindings::ib_xrc_rcv_debugfs_remove(self.dentry) }
     }
 }
@@ -122,8 +125,11 @@ impl<T: Send + Sync + 'static> Listing<T> {
                 GFP_KERNEL,
             )?;
 
-            // SAFETY: The directory is valid. The file is removed with it, before what is passed as its
-            // data, of the type that the operations expect.
+            // SAFETY:
+            // * By the type invariant of `dir`, its dentry is a directory or an error pointer.
+            // * `name` is a C string, of which debugfs makes a copy; the operations are static.
+            // * The data is a `File<T>`, which the operations expect. It stays where it is, in a box,
+            //   until after the directory is removed, and the file with it: `_dir` is dropped first.
             unsafe {
                 bindings::ib_xrc_rcv_debugfs_create_file(
                     name.as_char_ptr(),
@@ -144,7 +150,8 @@ impl<T: Send + Sync + 'static> Listing<T> {
 /// The file operations, to be put in a `static`.
 pub(crate) struct FileOperations<T>(bindings::file_operations, PhantomData<fn(&T)>);
 
-// SAFETY: Constant.
+// SAFETY: Nothing writes to the structure. Of its pointers, the VFS uses `owner`, a module, whose
+// reference count is atomic; the others are to functions.
 unsafe impl<T> Sync for FileOperations<T> {}
 
 impl<T: Send + Sync + 'static> FileOperations<T> {
@@ -157,8 +164,7 @@ impl<T: Send + Sync + 'static> FileOperations<T> {
                 read: Some(read_callback),
                 llseek: Some(bindings::default_llseek),
                 release: Some(release_callback),
-                // SAFETY: Zeroes are valid: operations that are not there.
-                ..unsafe { MaybeUninit::zeroed().assume_init() }
+                ..pin_init::zeroed()
             },
             PhantomData,
         )
@@ -172,13 +178,16 @@ impl<T: Send + Sync + 'static> FileOperations<T> {
         file: *mut bindings::file,
     ) -> c_int {
         from_result(|| {
-            // SAFETY: debugfs keeps the file from being removed while it is being opened, and its data
-            // is what `Listing::new` passed.
+            // SAFETY:
+            // * By the requirements of this function, `Listing::new` made the file, and passed a `File<T>`
+            //   as its data, which debugfs keeps in `i_private`.
+            // * debugfs does not remove the file while it is being opened, and the data stays until the
+            //   file is removed.
             let listed = unsafe { &*(*inode).i_private.cast::<File<T>>() };
             let mut text = KBox::new(Text(KVVec::new()), GFP_KERNEL)?;
 
             (listed.print)(&listed.data, &mut text)?;
-            // SAFETY: The file is being opened, so nobody else has it.
+            // SAFETY: The VFS passes a valid file. It is being opened, so nothing else uses it.
             unsafe { (*file).private_data = KBox::into_raw(text).cast() };
             Ok(0)
         })
@@ -194,10 +203,14 @@ unsafe extern "C" fn read_callback(
     length: usize,
     offset: *mut bindings::loff_t,
 ) -> isize {
-    // SAFETY: `open_callback` stored the text, and nothing changes it until the file is released.
+    // SAFETY: By the requirements of this function, the file is open, and `open_callback` stored a `Text`
+    // in it, which nothing changes. `release_callback` takes it back, which the VFS calls after every
+    // read has returned.
     let text = unsafe { &(*(*file).private_data.cast::<Text>()).0 };
 
-    // SAFETY: debugfs passes a buffer of user space and a valid offset; the text is as long as it says.
+    // SAFETY:
+    // * The VFS passes a buffer of user space, which the function checks, and a valid offset.
+    // * `text` can be read for its length.
     unsafe {
         bindings::simple_read_from_buffer(
             buffer.cast(),
@@ -216,7 +229,8 @@ unsafe extern "C" fn release_callback(
     _inode: *mut bindings::inode,
     file: *mut bindings::file,
 ) -> c_int {
-    // SAFETY: `open_callback` stored it, and nobody uses it any more.
+    // SAFETY: By the requirements of this function, `open_callback` stored a pointer from
+    // `KBox::into_raw`, and this is the one call for the file. Every read of it has returned.
     drop(unsafe { KBox::from_raw((*file).private_data.cast::<Text>()) });
     0
 }

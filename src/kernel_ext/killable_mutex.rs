@@ -41,8 +41,11 @@ pub(crate) fn lock_killable<T>(
 /// `mutex_lock()`, and `mutex_lock_killable()` as the attempt that can fail.
 pub(crate) struct KillableMutexBackend;
 
-// SAFETY: The kernel's `struct mutex` gives mutual exclusion. `relock` is the default, which calls
-// `lock`.
+// SAFETY:
+// * `mutex_lock()` returns when no other thread owns the mutex, until `mutex_unlock()`.
+// * `try_lock` returns a state only if `mutex_lock_killable()` returned 0, which is as good as
+//   `mutex_lock()`.
+// * `relock` is the default, which calls `lock`.
 unsafe impl Backend for KillableMutexBackend {
     type State = kernel::bindings::mutex;
     type GuardState = ();
@@ -52,28 +55,30 @@ unsafe impl Backend for KillableMutexBackend {
         name: *const c_char,
         key: *mut kernel::bindings::lock_class_key,
     ) {
-        // SAFETY: `ptr` is valid for writes, `name` and `key` stay valid, by the requirements of
-        // this function.
+        // SAFETY: By the requirements of this function, `ptr` is valid for writes, and `name` and `key`
+        // are valid from now on, which is what `__mutex_init()` wants.
         unsafe { kernel::bindings::__mutex_init(ptr, name, key) }
     }
 
     unsafe fn lock(ptr: *mut Self::State) {
-        // SAFETY: `ptr` was initialised by `init`.
+        // SAFETY: `ptr` is valid and was initialised by `init`, by the requirements of this function. The
+        // caller may sleep, as every user of a `KillableMutex` may.
         unsafe { kernel::bindings::mutex_lock(ptr) }
     }
 
     unsafe fn try_lock(ptr: *mut Self::State) -> Option<()> {
-        // SAFETY: `ptr` was initialised by `init`.
+        // SAFETY: `ptr` is valid and was initialised by `init`, by the requirements of this function. The
+        // caller may sleep, as every user of a `KillableMutex` may.
         (unsafe { bindings::ib_xrc_rcv_mutex_lock_killable(ptr) } == 0).then_some(())
     }
 
     unsafe fn unlock(ptr: *mut Self::State, (): &()) {
-        // SAFETY: The caller owns the lock.
+        // SAFETY: By the requirements of this function, `ptr` is valid and the caller owns the mutex.
         unsafe { kernel::bindings::mutex_unlock(ptr) }
     }
 
     unsafe fn assert_is_held(ptr: *mut Self::State) {
-        // SAFETY: `ptr` was initialised by `init`.
+        // SAFETY: `ptr` is valid and was initialised by `init`, by the requirements of this function.
         unsafe { kernel::bindings::mutex_assert_is_held(ptr) }
     }
 }

@@ -12,7 +12,7 @@ use kernel::{
 
 /// Whether the calling process is killed, so that it needs no answer.
 pub(crate) fn is_killed() -> bool {
-    // SAFETY: Can be called by any task.
+    // SAFETY: The function looks at the signals of the current task, which may be any.
     unsafe { bindings::ib_xrc_rcv_is_killed() }
 }
 
@@ -28,7 +28,10 @@ impl Process {
     pub(crate) fn current() -> Self {
         let mut name = [0; bindings::TASK_COMM_LEN as usize];
 
-        // SAFETY: `name` has room for a name.
+        // SAFETY:
+        // * `name` is valid for writes of `TASK_COMM_LEN` bytes, which is what the function writes.
+        // * The leader of a thread group is released after its last other thread, so that of the current
+        //   task is valid.
         unsafe { bindings::ib_xrc_rcv_task_comm(name.as_mut_ptr().cast()) };
         Self {
             pid: current!().group_leader().pid(),

@@ -37,17 +37,18 @@ pub(crate) struct WaitQueue {
     head: Opaque<bindings::wait_queue_head>,
 }
 
-// SAFETY: Nothing in it belongs to a thread.
+// SAFETY: The queue belongs to no thread: any may wait, wake, and drop a queue that nothing waits in.
 unsafe impl Send for WaitQueue {}
 
-// SAFETY: It has a lock of its own.
+// SAFETY: A shared reference gives access to waiting and waking, which take the queue's own lock.
 unsafe impl Sync for WaitQueue {}
 
 impl WaitQueue {
     /// A queue in which nobody waits.
     pub(crate) fn new(name: &'static CStr, key: Pin<&'static LockClassKey>) -> impl PinInit<Self> {
         pin_init!(Self {
-            // SAFETY: `slot` is valid for writes; `name` and `key` are static.
+            // SAFETY: `slot` is valid for writes, by the requirements of `ffi_init`; `name` and `key` are
+            // static. The queue is pinned from now on, which its list head needs.
             head <- Opaque::ffi_init(|slot| unsafe {
                 bindings::__init_waitqueue_head(slot, name.as_char_ptr(), key.as_ptr())
             }),
@@ -63,7 +64,9 @@ impl WaitQueue {
 
     /// Wakes all who wait. Any context.
     pub(crate) fn notify_all(&self) {
-        // SAFETY: The queue is valid and initialised.
+        // SAFETY: `new` initialised the queue, which is valid as long as it is borrowed. `__wake_up()` may
+        // be called in any context, and passes the null pointer on to callbacks, which `init_wait()` and
+        // `poll_wait()` chose and which do without a key.
         unsafe { bindings::__wake_up(self.head.get(), TASK_NORMAL, 0, core::ptr::null_mut()) };
     }
 
@@ -75,12 +78,15 @@ impl WaitQueue {
     ) -> Result<T> {
         let entry = Opaque::<bindings::wait_queue_entry>::uninit();
 
-        // SAFETY: `entry` is valid for writes.
+        // SAFETY: `entry` is valid for writes; the current task, which is entered in it, is the one that
+        // waits.
         unsafe { bindings::init_wait(entry.get()) };
 
         let result = loop {
-            // SAFETY: Queue and entry are initialised. The entry does not move until it is taken
-            // out below.
+            // SAFETY:
+            // * `new` initialised the queue, and `init_wait()` the entry.
+            // * The entry is a local variable that does not move. It is taken out of the queue below,
+            //   on every way out of this function: `condition` does not unwind, nothing in the kernel does.
             unsafe { bindings::prepare_to_wait(self.head.get(), entry.get(), TASK_INTERRUPTIBLE) };
             // Looked at after the entry is in the queue, so that no wake-up is missed.
             if let Some(result) = condition() {
@@ -89,11 +95,11 @@ impl WaitQueue {
             if kernel::current!().signal_pending() {
                 break Err(ERESTARTSYS);
             }
-            // SAFETY: The caller may sleep.
+            // SAFETY: The caller may sleep: it is in `read(2)`, without a lock.
             unsafe { bindings::schedule() };
         };
 
-        // SAFETY: As above.
+        // SAFETY: The entry is initialised, and in this queue or in none.
         unsafe { bindings::finish_wait(self.head.get(), entry.get()) };
         result
     }

@@ -286,7 +286,9 @@ unsafe extern "C" fn dealloc_xrcd<T: ClientOperations>(
     xrcd: *mut bindings::ib_xrcd,
     udata: *mut bindings::ib_udata,
 ) -> c_int {
-    // SAFETY: ib_core passes a valid domain, which keeps its device.
+    // SAFETY: By the requirements of this function, ib_core passes a domain that is valid until the
+    // driver's `dealloc_xrcd` is called below. It was open on behalf of ib_uverbs or of another client that
+    // registered later, which has not returned from closing it.
     let domain = unsafe { Xrcd::from_ptr(xrcd) };
     let Some(attached) = attached::<T>(domain) else {
         // The operation is installed while there is data only.
@@ -294,7 +296,8 @@ unsafe extern "C" fn dealloc_xrcd<T: ClientOperations>(
     };
 
     attached.data().domain_closed(domain);
-    // SAFETY: What ib_core would have called.
+    // SAFETY: `driver_dealloc_xrcd` is the operation of the driver, by the invariant of `Attached`. ib_core
+    // would have called it with these arguments.
     unsafe { (attached.driver_dealloc_xrcd)(xrcd, udata) }
 }
 
@@ -318,7 +321,8 @@ fn definitions<T: ClientOperations>(
 /// The end of a table of definitions.
 const END: bindings::uapi_definition = bindings::uapi_definition {
     kind: bindings::uapi_definition_kind_UAPI_DEF_END as u8,
-    // SAFETY: Zeroes are valid for all members, and mean the end.
+    // SAFETY: Zeroes are valid for all members: integers, and unions of integers, pointers and optional
+    // functions.
     ..unsafe { MaybeUninit::zeroed().assume_init() }
 };
 
@@ -334,20 +338,21 @@ unsafe fn defines(definitions: *const bindings::uapi_definition, object: u16) ->
         return false;
     }
     loop {
-        // SAFETY: The caller's promise; this is not behind the end.
+        // SAFETY: By the requirements of this function, `definitions` is a table up to its end, which the
+        // loop has not passed. Nothing writes to a table once it is in use.
         let definition = unsafe { &*next };
 
         match u32::from(definition.kind) {
             bindings::uapi_definition_kind_UAPI_DEF_END => return false,
             bindings::uapi_definition_kind_UAPI_DEF_CHAIN => {
-                // SAFETY: The kind says which member is set, and that it is a table.
+                // SAFETY: An entry of this kind has `chain` set, to a table as ib_uverbs expects it.
                 if unsafe { defines(*definition.__bindgen_anon_2.chain, object) } {
                     return true;
                 }
             }
             bindings::uapi_definition_kind_UAPI_DEF_CHAIN_OBJ_TREE
             | bindings::uapi_definition_kind_UAPI_DEF_OBJECT_START => {
-                // SAFETY: The kind says which member is set.
+                // SAFETY: An entry of these kinds has `object_start` set; in both the id is its first member.
                 let start = unsafe { &definition.__bindgen_anon_1.object_start };
 
                 if start.object_id == object {

@@ -26,10 +26,11 @@ pub(crate) struct Charge {
     device: Registered,
 }
 
-// SAFETY: A charge can be given back by any thread.
+// SAFETY: Any thread may return a charge: the controller takes locks of its own, and the charge is that of
+// a cgroup, not of a thread.
 unsafe impl Send for Charge {}
 
-// SAFETY: A shared reference gives access to nothing.
+// SAFETY: A shared reference gives access to nothing: the type has no methods that take one.
 unsafe impl Sync for Charge {}
 
 impl Charge {
@@ -38,7 +39,10 @@ impl Charge {
         let device = Registered::new(device)?;
         let mut cgroup = core::ptr::null_mut();
 
-        // SAFETY: `device` keeps the device registered, hence known to the controller.
+        // SAFETY:
+        // * `device` keeps the device registered; ib_core adds a device to the controller before clients
+        //   see it, and takes it out after the last reference to its registration.
+        // * `cgroup` is valid for writes.
         to_result(unsafe { bindings::ib_xrc_rcv_rdmacg_try_charge(&mut cgroup, device.as_ptr()) })?;
         // INVARIANT: Just charged.
         Ok(Self { cgroup, device })
@@ -47,8 +51,8 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant, this gives back what was charged; the device is registered,
-        // hence still known to the controller.
+        // SAFETY: By the type invariant, one object of `device` was charged to `cgroup`, and this is the one
+        // call that returns it. The device is registered, and so it is known to the controller.
         unsafe { bindings::ib_xrc_rcv_rdmacg_uncharge(self.cgroup, self.device.as_ptr()) }
     }
 }

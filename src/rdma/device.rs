@@ -26,21 +26,23 @@ use kernel::{
 #[repr(transparent)]
 pub(crate) struct Device(Opaque<bindings::ib_device>);
 
-// SAFETY: A device can be released from any thread.
+// SAFETY: Any thread may drop the last reference to a device.
 unsafe impl Send for Device {}
 
-// SAFETY: What is reachable through a shared reference is constant while the device is registered.
+// SAFETY: A shared reference gives access to members that are constant while the device exists, to its
+// name and its operations, which are read by themselves, and to functions that take locks of ib_core.
 unsafe impl Sync for Device {}
 
-// SAFETY: `struct ib_device` embeds a `struct device`, which is reference counted.
+// SAFETY: `struct ib_device` embeds a `struct device`, whose reference count `inc_ref` and `dec_ref`
+// change. The memory is freed when the last reference is dropped.
 unsafe impl AlwaysRefCounted for Device {
     fn inc_ref(&self) {
-        // SAFETY: The reference shows that the count is not zero.
+        // SAFETY: The device is valid as long as it is borrowed, so its count is not zero.
         unsafe { bindings::ib_xrc_rcv_ibdev_get(self.as_ptr()) }
     }
 
     unsafe fn dec_ref(device: NonNull<Self>) {
-        // SAFETY: The caller gives up a count.
+        // SAFETY: By the requirements of this function, the caller owns a reference, which this drops.
         unsafe { bindings::ib_xrc_rcv_ibdev_put(device.cast().as_ptr()) }
     }
 }
@@ -50,7 +52,8 @@ impl Device {
     ///
     /// `device` must be valid for `'a`.
     pub(super) unsafe fn from_ptr<'a>(device: *mut bindings::ib_device) -> &'a Self {
-        // SAFETY: `Device` is a transparent wrapper; validity is the caller's promise.
+        // SAFETY: By the requirements of this function, `device` is valid for `'a`. `Device` is a transparent
+        // wrapper of an `Opaque`, so the reference promises nothing about the members.
         unsafe { &*device.cast() }
     }
 
@@ -61,7 +64,8 @@ impl Device {
     /// The number that identifies the device as long as it is registered. Its name does so only in its
     /// network namespace, and either can change.
     pub(crate) fn index(&self) -> u32 {
-        // SAFETY: The device is valid; the member is set before clients see it.
+        // SAFETY: The device is valid as long as it is borrowed. `index` is constant since before clients
+        // see the device; it is read through the pointer.
         unsafe { (*self.as_ptr()).index }
     }
 
@@ -69,15 +73,16 @@ impl Device {
     pub(crate) fn name(&self) -> Name {
         let mut name = Name([0; bindings::IB_DEVICE_NAME_MAX as usize]);
 
-        // SAFETY: The device is valid; there is room for a name.
+        // SAFETY: The device is valid as long as it is borrowed. `name` is valid for writes of
+        // `IB_DEVICE_NAME_MAX` bytes, which is what the function writes.
         unsafe { bindings::ib_xrc_rcv_ibdev_name(self.as_ptr(), name.0.as_mut_ptr()) };
         name
     }
 
     /// Whether the provider offers XRC domains.
     pub(crate) fn has_xrc_domains(&self) -> bool {
-        // SAFETY: The device is valid. Each member is read by itself: a reference to the operations
-        // would cover `dealloc_xrcd`, which an attachment changes.
+        // SAFETY: The device is valid as long as it is borrowed. Each member is read by itself: a reference
+        // to the operations would cover `dealloc_xrcd`, which an attachment changes.
         unsafe {
             (*self.as_ptr()).ops.alloc_xrcd.is_some() && (*self.as_ptr()).ops.dealloc_xrcd.is_some()
         }
@@ -99,19 +104,22 @@ impl Device {
     }
 
     fn driver(&self) -> bindings::rdma_driver_id {
-        // SAFETY: The device is valid; the member is set before it is registered.
+        // SAFETY: The device is valid as long as it is borrowed. `driver_id` is constant since before it was
+        // registered; it is read through the pointer.
         unsafe { (*self.as_ptr()).ops.driver_id }
     }
 
     /// Whether the device has a port of that number.
     pub(crate) fn has_port(&self, port: u32) -> bool {
-        // SAFETY: The device is valid.
+        // SAFETY: The device is valid as long as it is borrowed. Its number of ports is constant since before
+        // it was registered.
         unsafe { bindings::ib_xrc_rcv_port_is_valid(self.as_ptr(), port) }
     }
 
     /// Reports the event of a QP in the kernel log, unless that was done too often of late.
     pub(crate) fn log_qp_event(&self, qpn: u32, event: u32) {
-        // SAFETY: The device is valid; any event number has a name.
+        // SAFETY: The device is valid as long as it is borrowed. The function may be called in any context,
+        // and ib_core has a name for every number.
         unsafe { bindings::ib_xrc_rcv_log_qp_event(self.as_ptr(), qpn, event) }
     }
 }
@@ -130,7 +138,7 @@ pub(crate) struct Registered(ARef<Device>);
 impl Registered {
     /// Keeps a device registered. `ENODEV` if it is not any more.
     pub(crate) fn new(device: &Device) -> Result<Self> {
-        // SAFETY: The device is valid.
+        // SAFETY: The device is valid as long as it is borrowed; the function tells whether it is registered.
         if !unsafe { bindings::ib_xrc_rcv_ibdev_try_get(device.as_ptr()) } {
             return Err(ENODEV);
         }
@@ -149,7 +157,8 @@ impl Deref for Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant, this gives back what `new` took.
+        // SAFETY: By the type invariant, `self` counts as one in `refcount`; this is the one call that takes
+        // it off.
         unsafe { bindings::ib_device_put(self.0.as_ptr()) }
     }
 }

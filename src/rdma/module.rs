@@ -16,10 +16,10 @@ use kernel::prelude::*;
 #[repr(transparent)]
 pub(crate) struct ModuleReference(NonNull<bindings::module>);
 
-// SAFETY: A reference can be given up by any thread.
+// SAFETY: Any thread may drop a reference to a module: the count is atomic.
 unsafe impl Send for ModuleReference {}
 
-// SAFETY: A shared reference to it gives no access to anything.
+// SAFETY: A shared reference gives access to nothing: the type has no methods that take one.
 unsafe impl Sync for ModuleReference {}
 
 impl ModuleReference {
@@ -27,7 +27,8 @@ impl ModuleReference {
     pub(crate) fn new(module: &'static ThisModule) -> Result<Self> {
         let module = NonNull::new(module.as_ptr()).ok_or(ENODEV)?;
 
-        // SAFETY: The module is valid: it is the one that runs this.
+        // SAFETY: `ThisModule` has the pointer of this module, or null if it is built in, which was ruled
+        // out. The module is valid as long as its code runs.
         if !unsafe { bindings::try_module_get(module.as_ptr()) } {
             return Err(ENODEV);
         }
@@ -38,14 +39,14 @@ impl ModuleReference {
     /// Keeps ib_uverbs loaded, if it is there and can go away.
     pub(crate) fn uverbs() -> Option<Self> {
         // INVARIANT: The function returns a module with a reference.
-        // SAFETY: May be called from any context that may sleep.
+        // SAFETY: The function has no requirements but that the caller may sleep, which every method may.
         NonNull::new(unsafe { bindings::ib_xrc_rcv_uverbs_get() }).map(Self)
     }
 }
 
 impl Drop for ModuleReference {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant.
+        // SAFETY: By the type invariant, the module is valid and a reference to it is ours, which this drops.
         unsafe { bindings::module_put(self.0.as_ptr()) }
     }
 }

@@ -33,10 +33,11 @@ pub(crate) struct ProtectionDomain {
     device: Registered,
 }
 
-// SAFETY: Verbs may be called from any thread.
+// SAFETY: Any thread may deallocate a protection domain: verbs belong to no thread.
 unsafe impl Send for ProtectionDomain {}
 
-// SAFETY: A shared reference gives access to creating QPs only, which ib_core synchronises.
+// SAFETY: A shared reference gives access to `abandoned`, which is atomic, and to creating QPs, for which
+// ib_core counts the users of a protection domain atomically.
 unsafe impl Sync for ProtectionDomain {}
 
 impl ProtectionDomain {
@@ -44,13 +45,14 @@ impl ProtectionDomain {
     pub(crate) fn new(device: &Device, owner: &'static CStr) -> Result<Self> {
         let device = Registered::new(device)?;
         // SAFETY:
-        // * `device` keeps the device registered.
-        // * ib_core keeps `owner`, which is static.
+        // * `device` keeps the device registered for the length of the call, and as long as the protection
+        //   domain exists.
+        // * ib_core keeps a pointer to `owner`, which is static.
         let pd = from_err_ptr(unsafe {
             bindings::__ib_alloc_pd(device.as_ptr(), 0, owner.as_char_ptr())
         })?;
 
-        // INVARIANT: Newly allocated.
+        // INVARIANT: Newly allocated on `device`, so nothing else owns it.
         Ok(Self {
             pd: NonNull::new(pd).ok_or(ENOMEM)?,
             abandoned: Atomic::new(false),
@@ -81,13 +83,14 @@ impl Drop for ProtectionDomain {
 
         // SAFETY:
         // * By the type invariant, we own the protection domain, and its device is registered.
-        // * QPs of this domain hold a reference to `self`, so there is none left.
+        // * A `TargetQp` of this protection domain holds a reference to `self`, so none is left. One that
+        //   could not be destroyed has called `abandon`.
         let result = to_result(unsafe {
             bindings::ib_dealloc_pd_user(self.as_ptr(), core::ptr::null_mut())
         });
 
         if let Err(e) = result {
-            pr_err!("protection domain was not freed: {e:?}\n");
+            pr_err!("{}: failed to deallocate PD: {e:?}\n", self.device.name());
         }
     }
 }

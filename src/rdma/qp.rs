@@ -57,10 +57,12 @@ pub(crate) struct TargetQp<H> {
     partitions: Partitions,
 }
 
-// SAFETY: Verbs may be called from any thread.
+// SAFETY: Any thread may modify, query and destroy a queue pair: verbs belong to no thread. The handler is
+// `Send` and `Sync`, and so is the protection domain.
 unsafe impl<H: EventHandler> Send for TargetQp<H> {}
 
-// SAFETY: All that a shared reference gives access to is the number, which is constant.
+// SAFETY: A shared reference gives access to the number, the device and the domain, which are constant,
+// and to the port and the partitions, which only `modify` changes: it takes `&mut self`.
 unsafe impl<H: EventHandler> Sync for TargetQp<H> {}
 
 impl<H: EventHandler> TargetQp<H> {
@@ -81,47 +83,41 @@ impl<H: EventHandler> TargetQp<H> {
             return Err(EINVAL);
         }
 
-        // SAFETY: Zeroes are valid for all members.
-        let mut init: bindings::ib_qp_init_attr = unsafe { core::mem::zeroed() };
+        let mut init = bindings::ib_qp_init_attr {
+            qp_type: bindings::ib_qp_type_IB_QPT_XRC_TGT,
+            xrcd: xrcd.as_ptr(),
+            event_handler: Some(Self::event_callback),
+            qp_context: Arc::as_ptr(&handler).cast_mut().cast(),
+            ..pin_init::zeroed()
+        };
 
-        init.qp_type = bindings::ib_qp_type_IB_QPT_XRC_TGT;
-        init.xrcd = xrcd.as_ptr();
         init.cap.max_send_wr = 1;
         init.cap.max_send_sge = 1;
-        init.event_handler = Some(Self::event_callback);
-        init.qp_context = Arc::as_ptr(&handler).cast_mut().cast();
 
         // SAFETY:
-        // * The protection domain is valid, keeps its device registered, and goes after the queue
-        //   pair, which has a reference to it.
-        // * The XRC domain is open, of the same device, and closed after the queue pair by the
-        //   requirements of this function.
-        // * `event_callback` gets the handler, which goes after the queue pair too.
-        // * ib_core keeps `owner`, which is static.
+        // * The protection domain is valid and keeps its device registered. What this returns has a
+        //   reference to it, and drops that after it has destroyed the queue pair.
+        // * The XRC domain is open and of the same device. By the requirements of this function, it is
+        //   closed after the queue pair is destroyed.
+        // * The context is the handler, which `event_callback` expects. What this returns has a reference
+        //   to it, and drops that after it has destroyed the queue pair.
+        // * ib_core keeps a pointer to `owner`, which is static.
         let qp = from_err_ptr(unsafe {
             bindings::ib_xrc_rcv_create_qp(pd.as_ptr(), &mut init, owner.as_char_ptr())
         })?;
 
         // Providers look for the domain here when they modify or destroy. Only the way for
         // processes, which would count it as a user of the domain, sets it.
-        // SAFETY: Newly created, so nobody else uses it; events do not look at the domain.
+        // SAFETY: The queue pair is newly created, so nothing else uses it but its events, which do not look
+        // at the member.
         unsafe { (*qp).xrcd = xrcd.as_ptr() };
-        // INVARIANT: Newly created with that context.
+        // INVARIANT: The queue pair is newly created, with that context, in that protection domain.
         Ok(Self {
             qp: NonNull::new(qp).ok_or(ENOMEM)?,
             handler,
             pd,
             partitions: Partitions::default(),
         })
-    }
-
-    /// The QP number.
-    pub(crate) fn qpn(&self) -> u32 {
-        // SAFETY:
-        // * By the type invariant, the queue pair is valid.
-        // * `qp_num` is constant after initial_state. It is read through the pointer: a reference would
-        //   cover members that ib_core changes meanwhile.
-        unsafe { (*self.qp.as_ptr()).qp_num }
     }
 
     /// The port; 0 before INIT.
@@ -136,7 +132,8 @@ impl<H: EventHandler> TargetQp<H> {
     fn device(&self) -> &Device {
         // SAFETY:
         // * By the type invariant, the queue pair is valid, and so is its device as long as it is.
-        // * `device` is constant after initial_state.
+        // * `device` is constant. It is read through the pointer: a reference would cover members that
+        //   ib_core changes meanwhile.
         unsafe { Device::from_ptr((*self.qp.as_ptr()).device) }
     }
 
@@ -177,7 +174,10 @@ impl<H: EventHandler> TargetQp<H> {
 
         // SAFETY:
         // * By the type invariant, the queue pair is valid, and its device registered.
-        // * `passed_on` is null, or that of a running call on a file of the same device.
+        // * `attributes` are initialised, and where they point to a GID entry, they own a reference to it.
+        // * `passed_on` is null, or valid for the call that `udata` is borrowed from, which is on a file of
+        //   the same device, as was checked.
+        // * Nothing else calls a verb on the queue pair: the caller has `&mut self`.
         to_result(unsafe {
             bindings::ib_modify_qp_with_udata(
                 self.qp.as_ptr(),
@@ -194,8 +194,10 @@ impl<H: EventHandler> TargetQp<H> {
     /// it so, in a domain that processes share: all memory, through what they post to an SRQ.
     fn would_leak_reserved_key(&self, attributes: &QpAttr) -> bool {
         // SAFETY:
-        // * By the type invariant, the queue pair is valid, and its domain is closed later.
-        // * `xrcd` is constant since `new`, and so is the inode of a domain.
+        // * By the type invariant, the queue pair is valid. By the requirements of `new`, its XRC domain is
+        //   closed after it is destroyed.
+        // * `xrcd` is constant since `new`, and so is the inode of an XRC domain. Both are read through the
+        //   pointer.
         let shared = unsafe { !(*(*self.qp.as_ptr()).xrcd).inode.is_null() };
 
         shared && attributes.goes_to_init() && self.device().gives_kernel_reserved_key()
@@ -209,10 +211,12 @@ impl<H: EventHandler> TargetQp<H> {
     /// All attributes.
     pub(crate) fn query(&mut self) -> Result<QpAttr> {
         let mut attributes = QpAttr::new();
-        // SAFETY: Zeroes are valid for all members.
-        let mut init: bindings::ib_qp_init_attr = unsafe { core::mem::zeroed() };
+        let mut init: bindings::ib_qp_init_attr = pin_init::zeroed();
 
-        // SAFETY: By the type invariant, the queue pair is valid, and its device registered.
+        // SAFETY:
+        // * By the type invariant, the queue pair is valid, and its device registered.
+        // * Both structures are valid for reads and writes.
+        // * Nothing else calls a verb on the queue pair: the caller has `&mut self`.
         to_result(unsafe {
             bindings::ib_query_qp(
                 self.qp.as_ptr(),
@@ -230,9 +234,13 @@ impl<H: EventHandler> TargetQp<H> {
     /// Called by ib_core only, for an event of a queue pair whose `qp_context` is `handler`.
     unsafe extern "C" fn event_callback(event: *mut bindings::ib_event, handler: *mut c_void) {
         // SAFETY:
-        // * ib_core passes a valid event of a valid queue pair, and that queue pair's context.
-        // * By the type invariant, the context is the handler, which goes after the queue pair.
-        // * `qp_num` is constant. It is read through the pointer: other members change meanwhile.
+        // * By the requirements of this function, ib_core passes a valid event, of a queue pair that is valid
+        //   until this returns, with the context of that queue pair. It is one that `new` created, or is
+        //   creating: only `new` names this callback.
+        // * Its context is a handler, to which `new` and then the `TargetQp` has a reference, until the queue
+        //   pair is destroyed. That waits for events that are being reported.
+        // * `qp_num` is constant. It is read through the pointer: a reference would cover members that
+        //   change meanwhile.
         let (handler, qpn, event) = unsafe {
             (
                 &*handler.cast_const().cast::<H>(),
@@ -245,19 +253,34 @@ impl<H: EventHandler> TargetQp<H> {
     }
 }
 
+impl<H> TargetQp<H> {
+    /// The QP number.
+    pub(crate) fn qpn(&self) -> u32 {
+        // SAFETY:
+        // * By the type invariant, the queue pair is valid.
+        // * `qp_num` is constant. It is read through the pointer: a reference would cover members that
+        //   ib_core changes meanwhile.
+        unsafe { (*self.qp.as_ptr()).qp_num }
+    }
+}
+
 impl<H> Drop for TargetQp<H> {
     /// After this, no event of the queue pair is reported any more.
     fn drop(&mut self) {
+        let qpn = self.qpn();
         // SAFETY:
         // * By the type invariant, we own the queue pair, and its device is registered.
-        // * Providers wait for events that are being reported, so none finds the handler gone.
+        // * By the requirements of `new`, its XRC domain, which providers look at, is open.
+        // * Providers wait for events that are being reported, so none of them finds the handler freed.
         let result = to_result(unsafe {
             bindings::ib_destroy_qp_user(self.qp.as_ptr(), core::ptr::null_mut())
         });
 
         if let Err(e) = result {
+            let device = self.pd.device().name();
+
             // The provider still has the queue pair, and with it our context.
-            pr_err!("queue pair was not destroyed: {e:?}\n");
+            pr_err!("{device}: failed to destroy QP {qpn:#x}: {e:?}\n");
             core::mem::forget(self.handler.clone());
             self.pd.abandon();
         }

@@ -144,10 +144,11 @@ impl TryFrom<u32> for QpState {
 #[repr(transparent)]
 pub(crate) struct UserQpAttr(bindings::ib_uverbs_qp_attr);
 
-// SAFETY: Made of integers only, so any bytes will do.
+// SAFETY: It consists of integers, of which any bytes are a valid value.
 unsafe impl FromBytes for UserQpAttr {}
 
-// SAFETY: Its padding is explicit; the assertion below would fail if there were any other.
+// SAFETY: It consists of integers. The only padding is explicit: the members add up to the size of the
+// whole, as the assertion below says.
 unsafe impl AsBytes for UserQpAttr {}
 
 const _: () = assert!(size_of::<UserQpAttr>() == 10 * 4 + 2 * 32 + 5 * 4 + 2 * 2 + 11 + 5);
@@ -263,7 +264,8 @@ impl UserQpAttr {
         }
         if mask.has(QpAttrMask::AV) {
             port(user.ah_attr.port_num)?;
-            // SAFETY: All three are valid.
+            // SAFETY: The device is valid as long as it is borrowed, and has the port. The address vectors are
+            // valid; the one that is written to is all zeroes, so no reference to a GID entry is lost.
             unsafe {
                 bindings::ib_xrc_rcv_ah_from_user(device.as_ptr(), &mut attr.ah_attr, &user.ah_attr)
             };
@@ -275,7 +277,7 @@ impl UserQpAttr {
             attr.alt_port_num = port(user.alt_port_num)?;
             attr.alt_pkey_index = user.alt_pkey_index;
             attr.alt_timeout = within(user.alt_timeout.into(), 0..=31)? as u8;
-            // SAFETY: All three are valid.
+            // SAFETY: As for `ah_attr`.
             unsafe {
                 bindings::ib_xrc_rcv_ah_from_user(
                     device.as_ptr(),
@@ -285,11 +287,15 @@ impl UserQpAttr {
             };
         }
         if mask.has(QpAttrMask::AV) {
-            // SAFETY: Both are valid, and no reference to an entry of the GID table is in there yet.
+            // SAFETY:
+            // * The device is valid as long as it is borrowed, and registered: a process calls a method on it.
+            // * `ah_attr` is an address vector, with a port that the device has and without a GID entry.
+            // * The caller may sleep, and holds no lock.
             to_result(unsafe {
                 bindings::ib_xrc_rcv_resolve_ah(device.as_ptr(), &mut attr.ah_attr)
             })?;
-            // SAFETY: There is no entry, or one with the reference that comes with it.
+            // SAFETY: `sgid_attr` is null, or an entry to which `ib_xrc_rcv_resolve_ah` took the reference that
+            // is passed on here.
             attributes.source = unsafe { GidEntry::from_raw(attr.ah_attr.grh.sgid_attr) };
         }
         attributes.mask = mask;
@@ -341,7 +347,8 @@ impl KernelQpAttr {
     /// What the attributes point to, such as `sgid_attr`, must be valid as long as they are used.
     pub(crate) unsafe fn to_attributes(&self, mask: QpAttrMask) -> QpAttr {
         QpAttr {
-            // SAFETY: Plain data; the pointers in it are the caller's promise.
+            // SAFETY: `self` is valid for reads. The structure is data without an owner, but for the pointers
+            // in it, which by the requirements of this function are valid as long as the copy is used.
             attr: unsafe { core::ptr::read(&self.0) },
             mask,
             source: None,
@@ -363,14 +370,14 @@ impl GidEntry {
     ///
     /// The caller must own a reference to `entry`, if that is not null, and gives it away.
     unsafe fn from_raw(entry: *const bindings::ib_gid_attr) -> Option<Self> {
-        // INVARIANT: The caller's promise.
+        // INVARIANT: By the requirements of this function, the caller owns a reference and gives it away.
         NonNull::new(entry.cast_mut()).map(Self)
     }
 }
 
 impl Drop for GidEntry {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant, this gives back what is ours.
+        // SAFETY: By the type invariant, we own a reference to the entry, which this drops.
         unsafe { bindings::rdma_put_gid_attr(self.0.as_ptr()) }
     }
 }
@@ -388,7 +395,7 @@ impl QpAttr {
     /// None.
     pub(crate) fn new() -> Self {
         Self {
-            // SAFETY: Zeroes are valid for all members.
+            // SAFETY: Zeroes are valid for all members: integers, null pointers, and unions of integers.
             attr: unsafe { core::mem::zeroed() },
             mask: QpAttrMask::NONE,
             source: None,
@@ -481,11 +488,11 @@ impl QpAttr {
             rnr_retry: attr.rnr_retry,
             alt_port_num: attr.alt_port_num as u8,
             alt_timeout: attr.alt_timeout,
-            // SAFETY: Zeroes are valid for all members.
-            ..unsafe { core::mem::zeroed() }
+            ..pin_init::zeroed()
         };
 
-        // SAFETY: All are valid.
+        // SAFETY: The address vectors are valid for writes, and for reads. Those of `attr` have a type that
+        // fits their union: it is 0, for IB, or set with the union.
         unsafe {
             bindings::ib_xrc_rcv_ah_to_user(&mut user.ah_attr, &attr.ah_attr);
             bindings::ib_xrc_rcv_ah_to_user(&mut user.alt_ah_attr, &attr.alt_ah_attr);

@@ -38,9 +38,10 @@ impl Label {
     pub(crate) fn of_caller() -> Result<Self> {
         let mut label = core::ptr::null_mut();
 
-        // SAFETY: `label` is valid for writes; the function may sleep, as every caller may.
+        // SAFETY: `label` is valid for writes. The function may sleep, and so may every caller: each is a
+        // method that a process calls.
         to_result(unsafe { bindings::ib_xrc_rcv_alloc_label(&mut label) })?;
-        // INVARIANT: Newly allocated.
+        // INVARIANT: Newly allocated, so nothing else owns it.
         Ok(Self(label))
     }
 
@@ -51,8 +52,8 @@ impl Label {
             .flatten()
         {
             // SAFETY:
-            // * The device is valid.
-            // * By the type invariant, the label is one.
+            // * The device is valid as long as it is borrowed; the function checks port and index.
+            // * By the type invariant, the label is one that was allocated and not freed.
             to_result(unsafe {
                 bindings::ib_xrc_rcv_pkey_access(self.0, device.as_ptr(), port, index)
             })?;
@@ -63,7 +64,7 @@ impl Label {
 
 impl Drop for Label {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant, we own the label.
+        // SAFETY: By the type invariant, we own the label, and this is the one call that frees it.
         unsafe { bindings::ib_xrc_rcv_free_label(self.0) }
     }
 }

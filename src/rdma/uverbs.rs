@@ -33,7 +33,8 @@ pub(crate) trait DeviceData: Sized + 'static {
 
 /// Whether ib_uverbs may see a device before the client that the device is being added to.
 pub(super) fn came_first() -> bool {
-    // SAFETY: May be called from any context that may sleep.
+    // SAFETY: The function has no requirements but that the caller may sleep, which the `add` of a client
+    // may.
     unsafe { bindings::ib_xrc_rcv_uverbs_came_first() }
 }
 

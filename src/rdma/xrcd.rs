@@ -29,7 +29,8 @@ impl Xrcd {
     /// `xrcd` must be open for `'a`, on behalf of a process or of a client that registered after
     /// those of this module.
     pub(crate) unsafe fn from_ptr<'a>(xrcd: *mut bindings::ib_xrcd) -> &'a Self {
-        // SAFETY: `Xrcd` is a transparent wrapper; validity is the caller's promise.
+        // SAFETY: By the requirements of this function, `xrcd` is valid for `'a`. `Xrcd` is a transparent
+        // wrapper of an `Opaque`, so the reference promises nothing about the members.
         unsafe { &*xrcd.cast() }
     }
 
@@ -40,20 +41,24 @@ impl Xrcd {
     /// The device that it is a domain of.
     pub(crate) fn device(&self) -> &Device {
         // SAFETY:
-        // * The domain is open as long as the reference exists, and keeps its device.
-        // * `device` is constant; it is read through the pointer, because ib_core changes others.
+        // * The domain is open as long as the reference exists, and its device registered as long as the
+        //   domain is open.
+        // * `device` is constant. It is read through the pointer: a reference would cover members that
+        //   ib_core changes meanwhile.
         unsafe { Device::from_ptr((*self.as_ptr()).device) }
     }
 
     /// `EPERM` if it is the domain of an inode that everybody has.
     pub(crate) fn check_is_private(&self) -> Result {
-        // SAFETY: A domain keeps its inode, which is constant.
+        // SAFETY: The domain is open as long as the reference exists. `inode` is constant, and null or an
+        // inode that an open domain has a reference to.
         to_result(unsafe { bindings::ib_xrc_rcv_inode_is_private((*self.as_ptr()).inode) })
     }
 
     /// `EACCES` if the calling process can neither write to the domain's inode nor owns it.
     pub(crate) fn check_caller_may_write(&self) -> Result {
-        // SAFETY: A domain keeps its inode, which is constant.
+        // SAFETY: The domain is open as long as the reference exists. `inode` is constant, and null or an
+        // inode that an open domain has a reference to.
         to_result(unsafe { bindings::ib_xrc_rcv_inode_may_write((*self.as_ptr()).inode) })
     }
 

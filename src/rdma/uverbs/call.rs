@@ -76,7 +76,8 @@ pub(super) unsafe extern "C" fn run<H: Handler>(
         // SAFETY:
         // * By the requirements of this function, uverbs runs it with a bundle that is valid until it
         //   returns, and `call` does not leave this closure.
-        // * The attributes of the bundle are those of `H::ATTRIBUTES`, against which uverbs checked them.
+        // * By the requirements of this function, the attributes of the bundle are those of `H::ATTRIBUTES`,
+        //   against which uverbs has checked them.
         let call = unsafe { Call::<H>::new(bundle) }?;
 
         H::run(&call)?;
@@ -109,9 +110,10 @@ impl<'a, H: Handler> Call<'a, H> {
     /// uverbs must be running the handler of `H` with `bundle` for the length of `'a`.
     unsafe fn new(bundle: *mut bindings::uverbs_attr_bundle) -> Result<Self> {
         // SAFETY:
-        // * uverbs runs the handler with the bundle, so the bundle is valid and its file is open.
-        // * An open file has a context or none; the context's device is constant, and not removed
-        //   before all handlers have returned.
+        // * By the requirements of this function, the handler is running, so the bundle is valid and its
+        //   file is open. `ufile` is read through the pointer.
+        // * The function returns the context of the file or an error. The device of a context is constant,
+        //   and ib_uverbs waits for all handlers before it is removed from the device.
         let device = unsafe {
             let context = from_err_ptr(bindings::ib_uverbs_get_ucontext_file(
                 (*header(bundle)).ufile,
@@ -143,14 +145,15 @@ impl<'a, H: Handler> Call<'a, H> {
 
     /// The file through which the call came.
     pub(crate) fn file(&self) -> FileId {
-        // SAFETY: By the type invariant, the bundle is valid.
+        // SAFETY: By the type invariant, the bundle is valid. `ufile` is read through the pointer, and stays
+        // a number.
         FileId(unsafe { (*header(self.bundle)).ufile } as usize)
     }
 
     /// The `ib_udata` of the call, for verbs that treat requests of processes differently.
     pub(crate) fn udata(&self) -> UData<'_> {
-        // SAFETY: By the type invariant, the bundle is valid as long as `self` is borrowed, and that
-        // of a call on a file of `self.device`.
+        // SAFETY: By the type invariant, the bundle, which the `ib_udata` is a member of, is valid as long as
+        // `self` is borrowed, and that of a call on a file of `self.device`.
         unsafe { UData::from_ptr(&raw mut (*header(self.bundle)).driver_udata, self.device) }
     }
 
@@ -162,7 +165,8 @@ impl<'a, H: Handler> Call<'a, H> {
                 "the method declares no such attribute"
             );
         }
-        // SAFETY: By the type invariant, the bundle is valid.
+        // SAFETY: By the type invariant, the bundle is valid, with room for the attributes of the method, of
+        // which this is one.
         unsafe { bindings::ib_xrc_rcv_attr_is_valid(self.bundle, ID as u16) }
     }
 
@@ -171,8 +175,10 @@ impl<'a, H: Handler> Call<'a, H> {
         if !self.has::<K, ID>() {
             return Ok(None);
         }
-        // SAFETY: By the type invariant, the bundle is valid. The caller passes a kind that is an
-        // object, and the method declares the attribute as such.
+        // SAFETY:
+        // * By the type invariant, the bundle is valid.
+        // * The caller passes a kind that is an object, and the method declares the attribute as such, which
+        //   `has` has checked: so uverbs has put an object there.
         from_err_ptr(unsafe { bindings::ib_xrc_rcv_attr_uobject(self.bundle, ID as u16) }).map(Some)
     }
 
@@ -181,8 +187,10 @@ impl<'a, H: Handler> Call<'a, H> {
         let uobject = self.object::<XrcdHandle, ID>()?.ok_or(EINVAL)?;
 
         // SAFETY:
-        // * The object of an XRCD handle is an `ib_xrcd`, which the process has open.
-        // * The attribute keeps the handle from being destroyed during the call.
+        // * `XrcdHandle` is the kind of `UVERBS_OBJECT_XRCD`, whose objects have an `ib_xrcd` that a process
+        //   opened. `object` is set before a handle can be looked up, and constant.
+        // * uverbs holds the handle for the length of the call, which is longer than `self` is borrowed: it
+        //   is not destroyed, and the XRCD not closed.
         Ok(unsafe { Xrcd::from_ptr((*uobject).object.cast()) })
     }
 
@@ -198,8 +206,9 @@ impl<'a, H: Handler> Call<'a, H> {
         let mut value = MaybeUninit::<K::Value>::uninit();
 
         // SAFETY:
-        // * By the type invariant, the bundle is valid; the method declares the attribute as input.
-        // * `value` has room for as many bytes as are asked for.
+        // * By the type invariant, the bundle is valid; the method declares the attribute as input, which
+        //   `has` has checked.
+        // * `value` is valid for writes of its size.
         to_result(unsafe {
             bindings::ib_xrc_rcv_copy_from_or_zero(
                 value.as_mut_ptr().cast(),
@@ -208,7 +217,8 @@ impl<'a, H: Handler> Call<'a, H> {
                 size_of::<K::Value>(),
             )
         })?;
-        // SAFETY: The above wrote all bytes, and any bytes are a `K::Value`, which is `FromBytes`.
+        // SAFETY: The function succeeded, so it has written all bytes: those that the caller passed, and zeroes
+        // after them. Any bytes are a `K::Value`, which is `FromBytes`.
         Ok(Some(unsafe { value.assume_init() }))
     }
 
@@ -233,8 +243,10 @@ impl<'a, H: Handler> Call<'a, H> {
         if !self.has::<Flags, ID>() {
             return Ok(flags);
         }
-        // SAFETY: By the type invariant, the bundle is valid; the method declares the attribute as
-        // input of 4 to 8 bytes.
+        // SAFETY:
+        // * By the type invariant, the bundle is valid; the method declares the attribute as input of 4 to 8
+        //   bytes, which `has` has checked.
+        // * `flags` is valid for writes.
         to_result(unsafe {
             bindings::uverbs_get_flags32(&mut flags, self.bundle, ID as usize, known.into())
         })?;
@@ -258,7 +270,8 @@ impl<'a, H: Handler> Call<'a, H> {
         if !self.has::<OutBytes, ID>() {
             return Ok(0);
         }
-        // SAFETY: By the type invariant, the bundle is valid.
+        // SAFETY: By the type invariant, the bundle is valid; the method declares the attribute as output,
+        // which `has` has checked.
         let len = unsafe { bindings::ib_xrc_rcv_attr_len(self.bundle, ID as u16) };
 
         Ok(usize::try_from(len)?)
@@ -279,8 +292,9 @@ impl<'a, H: Handler> Call<'a, H> {
     /// Writes to the buffer that is the attribute `ID`.
     fn copy_to<const ID: u32>(&self, value: &(impl AsBytes + ?Sized)) -> Result {
         // SAFETY:
-        // * By the type invariant, the bundle is valid.
-        // * `value` can be read for its size, and has no bytes that are not initialised.
+        // * By the type invariant, the bundle is valid; the callers pass attributes that the method declares
+        //   as output.
+        // * `value` is valid for reads of its size, and all its bytes are initialised: it is `AsBytes`.
         to_result(unsafe {
             bindings::uverbs_copy_to(
                 self.bundle,
@@ -302,8 +316,9 @@ impl<'a, H: Handler> Call<'a, H> {
         }
 
         // SAFETY:
-        // * By the type invariant, the bundle is valid; the method declares the attribute as output.
-        // * `value` can be read for its size, and has no bytes that are not initialised.
+        // * By the type invariant, the bundle is valid; the method declares the attribute as output, which
+        //   `has` has checked.
+        // * `value` is valid for reads of its size, and all its bytes are initialised: it is `AsBytes`.
         to_result(unsafe {
             bindings::uverbs_copy_to_struct_or_zero(
                 self.bundle,
@@ -323,7 +338,8 @@ impl<'a, H: Handler> Call<'a, H> {
             .object::<attribute::NewHandle<T>, ID>()?
             .ok_or(EINVAL)?;
 
-        // SAFETY: The attribute's object stays for the length of the call.
+        // SAFETY: The object is that of an attribute. uverbs holds it for the length of the call, which is
+        // longer than `self` is borrowed.
         unsafe { NewHandle::new(uobject) }
     }
 
@@ -334,7 +350,8 @@ impl<'a, H: Handler> Call<'a, H> {
     ) -> Result<NewFile<'_, F>> {
         let uobject = self.object::<attribute::NewFile<F>, ID>()?.ok_or(EINVAL)?;
 
-        // SAFETY: The attribute's object stays for the length of the call.
+        // SAFETY: The object is that of an attribute. uverbs holds it for the length of the call, which is
+        // longer than `self` is borrowed.
         unsafe { NewFile::new(uobject) }
     }
 
@@ -347,7 +364,8 @@ impl<'a, H: Handler> Call<'a, H> {
             return Ok(None);
         };
 
-        // SAFETY: The attribute's object stays for the length of the call.
+        // SAFETY: The object is that of an attribute. uverbs holds it for the length of the call, which is
+        // longer than `self` is borrowed.
         unsafe { event_file::data::<F>(uobject) }.map(Some)
     }
 }

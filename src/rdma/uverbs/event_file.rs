@@ -21,10 +21,7 @@ use crate::{
 };
 use core::{
     marker::PhantomData,
-    mem::{
-        transmute,
-        MaybeUninit, //
-    }, //
+    mem::transmute, //
 };
 use kernel::{
     bindings::{
@@ -102,9 +99,7 @@ impl<F: EventFile> FileOperations<F> {
                 poll: Some(Self::poll_callback),
                 // What uverbs requires of every file of its own.
                 release: Some(bindings::uverbs_uobject_fd_release),
-                // SAFETY: Zeroes are valid for every other member: functions that are not there, and no
-                // flags.
-                ..unsafe { MaybeUninit::zeroed().assume_init() }
+                ..pin_init::zeroed()
             },
             PhantomData,
         )
@@ -240,7 +235,9 @@ impl<F: EventFile> FileType<F> {
     ///
     /// Called by uverbs only, for an object of this type.
     unsafe extern "C" fn release_callback(uobject: *mut bindings::ib_uobject) {
-        // SAFETY: As in `destroy_callback`.
+        // SAFETY: By the requirements of this function, the object is valid and of this type, for which
+        // uverbs allocated a `FileObject<F>`. `data` does not change any more: the file that is released was
+        // visible, so the method that created it has returned.
         let data = unsafe { (*uobject.cast::<FileObject<F>>()).data };
 
         if !data.is_null() {
@@ -252,7 +249,7 @@ impl<F: EventFile> FileType<F> {
         // uverbs gave its reference to the uverbs file up before this, so all that there was to run
         // of ib_uverbs for this file has run. What follows is in ib_uverbs_support, of which this
         // module has symbols.
-        // SAFETY: The object is valid, as above. By the invariant of `FileObject`, only `NewFile::set`
+        // SAFETY: By the requirements of this function, the object is valid, and a `FileObject<F>`. By the invariant of `FileObject`, only `NewFile::set`
         // touches the member besides, which returned before the file could be released.
         drop(unsafe { (*uobject.cast::<FileObject<F>>()).uverbs.take() });
     }

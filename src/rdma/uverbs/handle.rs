@@ -52,7 +52,8 @@ type DestroyObjectByName = unsafe extern "C" fn(
 #[repr(transparent)]
 pub(crate) struct HandleType<H>(bindings::uverbs_obj_idr_type, PhantomData<fn() -> H>);
 
-// SAFETY: Constant.
+// SAFETY: Nothing writes to the structure. Its pointers are to a constant of ib_uverbs's support module, and
+// to a function.
 unsafe impl<H> Sync for HandleType<H> {}
 
 impl<H: Handle> HandleType<H> {
@@ -88,8 +89,10 @@ impl<H: Handle> HandleType<H> {
         why: rdma_remove_reason,
         _bundle: *mut bindings::uverbs_attr_bundle,
     ) -> c_int {
-        // SAFETY: uverbs calls this once for an object of this type, and only if `object` is set,
-        // which only `NewHandle::set` does, with a pointer from `into_foreign`.
+        // SAFETY:
+        // * By the requirements of this function, the object is valid and of this type, and `object` is set.
+        //   Only `NewHandle::set` sets it, to a pointer from `into_foreign` of an `H::Data`.
+        // * This is the one call for the object, so nothing else takes the pointer back.
         let data = unsafe { H::Data::from_foreign((*uobject).object) };
 
         H::destroy(data, why.into());
@@ -114,14 +117,17 @@ impl<'a, H: Handle> NewHandle<'a, H> {
     ///
     /// `uobject` must be that of an attribute, and valid for `'a`.
     pub(super) unsafe fn new(uobject: *mut bindings::ib_uobject) -> Result<Self> {
-        // SAFETY: Valid by the caller's promise; uverbs sets `uapi_object` when it allocates.
+        // SAFETY: The object is valid by the requirements of this function. uverbs sets `uapi_object` when it
+        // allocates an object, to an entry of the device's interface, which stays as long as the file.
         let type_attrs = unsafe { (*(*uobject).uapi_object).type_attrs };
 
-        // SAFETY: As above. What has no object yet is not visible to other methods.
+        // SAFETY: The object is valid by the requirements of this function. Without an `object` it is the one
+        // that the running method creates, which no other method can see.
         if !core::ptr::eq(type_attrs, H::TYPE.as_ptr()) || !unsafe { (*uobject).object }.is_null() {
             return Err(EINVAL);
         }
-        // INVARIANT: Just checked.
+        // INVARIANT: The type was just checked; the object is valid for `'a` by the requirements of this
+        // function.
         Ok(Self {
             uobject,
             _handle: PhantomData,
@@ -131,7 +137,8 @@ impl<'a, H: Handle> NewHandle<'a, H> {
     /// Gives the handle its data. The method must succeed after that: uverbs does not destroy what
     /// was never visible.
     pub(crate) fn set(self, data: H::Data) {
-        // SAFETY: By the type invariant.
+        // SAFETY: By the type invariant, the object is valid. The running method creates it, so nothing else
+        // uses it, and it has the type whose `destroy_callback` takes the pointer back.
         unsafe { (*self.uobject).object = data.into_foreign() };
     }
 }
