@@ -21,17 +21,18 @@ use kernel::prelude::*;
 
 declare_client!(AttachedDevice, crate::NAME);
 
-/// Attached to all devices there are and that will come, until dropped.
+/// The registered client of ib_core, through which the module attaches to devices. Unregisters on
+/// drop.
 pub(crate) struct Attached(#[expect(dead_code)] Registration<AttachedDevice>);
 
-/// Attaches to all devices there are and that will come.
+/// Attaches to the present devices, and to each device that is registered later.
 ///
 /// # Safety
 ///
-/// What this returns must be dropped by the exit of the module only.
+/// The return value must not be dropped before the exit of the module.
 pub(crate) unsafe fn attach_all() -> Result<Attached> {
-    // SAFETY: The registration is dropped with what this returns, which by the requirements of this
-    // function is not before the exit of the module.
+    // SAFETY: The registration is dropped with the return value, which by the requirements of this
+    // function does not happen before the exit of the module.
     Ok(Attached(unsafe { Registration::new() }?))
 }
 
@@ -64,7 +65,7 @@ impl ClientOperations for AttachedDevice {
     }
 
     fn remove(self: Pin<&Self>) {
-        // No process has a domain any more. A part of the kernel that does should have closed it.
+        // ib_uverbs has closed the domains of processes. Kernel users must have closed theirs.
         self.domains().close_all();
         pr_info!("{}: detached\n", self.device().name());
     }

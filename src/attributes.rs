@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which attributes an XRC target QP takes on its way through its states.
+//! The attributes that XRC target QPs take in each transition.
 //!
-//! Pure: masks and states in, masks and states out. What a transition needs and allows is ib_core's
-//! table, which every provider consults; the rules here are those that come before it.
+//! Pure functions of masks and states. ib_core's table of transitions, which every provider
+//! consults, has the required and the optional attributes; the rules in this file apply before it.
 
 use crate::rdma::qp_attr::{
     QpAttrMask,
@@ -11,49 +11,49 @@ use crate::rdma::qp_attr::{
 };
 use kernel::prelude::*;
 
-/// What RESET to INIT needs.
+/// Required for RESET to INIT.
 const INIT: QpAttrMask = QpAttrMask::PKEY_INDEX
     .or(QpAttrMask::PORT)
     .or(QpAttrMask::ACCESS_FLAGS);
 
-/// What INIT to RTR needs from the caller.
+/// Required for INIT to RTR, from the caller.
 const RTR: QpAttrMask = QpAttrMask::AV
     .or(QpAttrMask::PATH_MTU)
     .or(QpAttrMask::DEST_QPN)
     .or(QpAttrMask::RQ_PSN);
 
-/// What INIT to RTR needs, and is 0 if the caller does not give it.
+/// Required for INIT to RTR, and 0 unless the caller passes a value.
 const RTR_ZERO: QpAttrMask = QpAttrMask::MAX_DEST_RD_ATOMIC.or(QpAttrMask::MIN_RNR_TIMER);
 
-/// What may come with INIT to RTR, and has an effect.
+/// Optional for INIT to RTR.
 const RTR_OPTIONAL: QpAttrMask = QpAttrMask::ALT_PATH;
 
-/// What callers of the old `alloc` pass, and what a QP that does not send has no use for. The
-/// migration state is MIGRATED in RTR and cannot be set before RTS.
+/// Accepted and ignored: callers of `ibv_alloc_xrc_rcv_qp()` pass them, and a QP that does not send
+/// has no use for them. The migration state is MIGRATED in RTR and cannot be set before RTS.
 const IGNORED: QpAttrMask = QpAttrMask::QKEY
     .or(QpAttrMask::TIMEOUT)
     .or(QpAttrMask::RETRY_CNT)
     .or(QpAttrMask::RNR_RETRY);
 
-/// What ib_core takes out of the requests of processes that modify an XRC target QP.
+/// Ignored by ib_core when a process modifies an XRC target QP.
 const SENDER_ONLY: QpAttrMask = QpAttrMask::MAX_QP_RD_ATOMIC
     .or(QpAttrMask::RETRY_CNT)
     .or(QpAttrMask::RNR_RETRY);
 
-/// How far a new QP goes at once.
+/// The state in which the creator of a QP gets it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InitialState {
-    /// It stays in RESET.
+    /// RESET.
     Reset,
-    /// It goes to INIT with these attributes.
+    /// INIT, reached with these attributes.
     Init(QpAttrMask),
-    /// It goes to INIT with the former attributes, and on to RTR with the latter.
+    /// RTR: the first mask has the attributes for INIT, the second those for RTR.
     Rtr(QpAttrMask, QpAttrMask),
 }
 
 impl InitialState {
-    /// Reads the caller's init_attr from what it gives. `EINVAL` if something is missing, or given
-    /// without use.
+    /// Derives the state from the attributes that the caller passes. `EINVAL` if a required
+    /// attribute is missing, or one is passed that the transition does not take.
     pub(crate) fn new(given: QpAttrMask, state: Option<QpState>) -> Result<Self> {
         let given = given.without(IGNORED | QpAttrMask::STATE);
         let migration = given.and(QpAttrMask::PATH_MIG_STATE);
@@ -81,7 +81,7 @@ impl InitialState {
         Ok(initial_state)
     }
 
-    /// The state to end in.
+    /// Returns the state.
     pub(crate) fn state(self) -> QpState {
         match self {
             Self::Reset => QpState::Reset,
@@ -90,7 +90,7 @@ impl InitialState {
         }
     }
 
-    /// All attributes that are used.
+    /// Returns all attributes that the transitions use.
     pub(crate) fn mask(self) -> QpAttrMask {
         match self {
             Self::Reset => QpAttrMask::NONE,
@@ -100,26 +100,26 @@ impl InitialState {
     }
 }
 
-/// What is left of a request to modify an XRC target QP.
+/// Removes ignored attributes from a request to modify an XRC target QP.
 pub(crate) fn modification(given: QpAttrMask) -> QpAttrMask {
     given.without(SENDER_ONLY)
 }
 
-/// Where the port of a request to modify comes from, if it has an address vector.
+/// How the port of an address vector relates to the port of the QP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Port {
-    /// No address vector: as given, if at all.
+    /// The request has no address vector.
     AsGiven,
-    /// The port that the address vector names, which has to be that of the QP.
+    /// The port of the address vector must be that of the QP.
     MustBeOwn,
-    /// The port that the address vector names, which has to be the one given.
+    /// The port of the address vector must be the port in the request.
     MustMatch,
-    /// The port that the address vector names becomes that of the QP.
+    /// The port of the address vector becomes that of the QP.
     FromPath,
 }
 
-/// How a request to modify treats the port: on the way to RTR the QP has one, from INIT; later,
-/// in SQD, a new path takes the QP to its port.
+/// Returns the rule for the port in a request to modify. From INIT to RTR, the QP has its port
+/// already; later, in SQD, a new path moves the QP to another port.
 pub(crate) fn port_rule(given: QpAttrMask, state: Option<QpState>) -> Port {
     if !given.has(QpAttrMask::AV) {
         Port::AsGiven

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Bindings of the RDMA headers and of the module's own, generated at build time (see `src/Kbuild`).
+//! Bindings of the RDMA headers and of the module's own, generated at build time (see
+//! `src/Kbuild`).
 //!
-//! Types that other headers declare are those of [`kernel::bindings`], so nothing has to be cast
-//! where the two meet. [`crate::rdma`] and [`crate::kernel_ext`] wrap what they use.
+//! Types of other headers are taken from [`kernel::bindings`], so that no casts are needed between
+//! the two. [`crate::rdma`] and [`crate::kernel_ext`] have safe wrappers.
 
 #![allow(
     clippy::all,
@@ -30,7 +31,7 @@ use pin_init::MaybeZeroable;
 
 pub(crate) use kernel::bindings::*;
 
-/// The interface to processes, from its header alone.
+/// The interface to processes.
 pub(crate) mod uapi {
     use kernel::{
         bindings::*,
@@ -41,7 +42,7 @@ pub(crate) mod uapi {
     include!(concat!(env!("XRC_RCV_OUT"), "/bindings/uapi.rs"));
 }
 
-// The header for kernel users refers to it.
+// The header for kernel users refers to this struct.
 use uapi::xrc_rcv_event;
 
 include!(concat!(env!("XRC_RCV_OUT"), "/bindings/generated.rs"));

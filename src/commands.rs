@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What processes can ask for, through the uverbs file of a device.
+//! The uverbs methods of the module.
 //!
-//! Each command reads what the caller passed into typed values, and has one of the objects below
-//! do the work. What creates something writes its answers before anybody else can see the new
-//! thing, so that nothing has to be undone but what is dropped.
+//! Each method parses its attributes into typed values and calls one of the objects below. A method
+//! that creates an object writes its output attributes before the object becomes visible, so that
+//! an error is undone by dropping the object.
 
 use crate::{
     attributes::InitialState,
@@ -73,7 +73,7 @@ use kernel::{
     sync::Arc, //
 };
 
-/// What the module adds to a device.
+/// The uverbs objects that the module adds to a device.
 pub(crate) static OBJECTS: [&Object<AttachedDevice>; 2] = [&QP, &EVENT_CHANNEL];
 
 static QP: Object<AttachedDevice> = Object::handle::<RegistrationHandle>(&[
@@ -114,7 +114,8 @@ trait Command: Handler<Data = AttachedDevice> {}
 
 impl<H: Handler<Data = AttachedDevice>> Command for H {}
 
-/// The caller's domain, if it has or had receive QPs. Holding it is what gives a right to its QPs.
+/// Returns the domain of an XRCD handle, if it has or had receive QPs. The handle is the authority
+/// over the QPs.
 fn domain<H: Command, const X: u32>(
     call: &Call<'_, H>,
     xrcd: Attribute<XrcdHandle, X>,
@@ -122,7 +123,7 @@ fn domain<H: Command, const X: u32>(
     call.data().domains().get(call.xrcd(xrcd)?).ok_or(EINVAL)
 }
 
-/// A QP of the caller's domain.
+/// Returns a QP of the domain of an XRCD handle.
 fn qp<H: Command, const X: u32, const Q: u32>(
     call: &Call<'_, H>,
     xrcd: Attribute<XrcdHandle, X>,
@@ -131,7 +132,7 @@ fn qp<H: Command, const X: u32, const Q: u32>(
     domain(call, xrcd)?.find(call.mandatory(qpn)?)
 }
 
-/// A registration of the calling process.
+/// Creates the subscriber for a registration of the calling process.
 fn subscriber<H: Command, const CHANNEL: u32, const COOKIE: u32>(
     call: &Call<'_, H>,
     channel: Attribute<File<EventChannel>, CHANNEL>,
@@ -282,7 +283,7 @@ impl Handler for Modify {
     }
 }
 
-/// A QP as it is listed, with attributes that were just queried.
+/// Describes a QP; `attributes` were just queried.
 fn info(qp: &ReceiveQp, attributes: &QpAttr) -> Result<xrc_rcv_qp_info> {
     Ok(xrc_rcv_qp_info {
         qp_num: qp.qpn(),
@@ -348,7 +349,7 @@ impl Handler for Destroy {
     }
 }
 
-/// Up to `room` QPs with numbers greater than `after`, and how many there are in all.
+/// Returns up to `room` QPs with numbers greater than `after`, and the number of all QPs.
 fn page(
     domain: &Domain,
     mut after: Option<u32>,
@@ -362,12 +363,12 @@ fn page(
             if is_killed() {
                 return Err(EINTR);
             }
-            // One that was destroyed meanwhile is not in the domain any more.
+            // Skip QPs that were destroyed after they were listed.
             if let Some(attributes) = qp.query()? {
                 infos.push(info(qp, &attributes)?, GFP_KERNEL)?;
             }
         }
-        // None would end the list, though there may be more after those that are gone.
+        // An empty page means the end of the list: skip pages whose QPs were all destroyed.
         match qps.last() {
             Some(last) if infos.is_empty() => after = Some(last.qpn()),
             _ => return Ok((infos, total)),

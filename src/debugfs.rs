@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What receive QPs there are, and who holds them, for people and tools to read.
+//! Lists of domains, receive QPs and registrations in debugfs.
 //!
-//! `/sys/kernel/debug/ib_xrc_rcv/INDEX/`, by the index that `rdma dev` shows, has the files `device`,
-//! `domains`, `qps` and `registrations`, with a line of `key=value` for each. A name would not do: two
-//! network namespaces may have a device of the same name. Opening a file prints it: that takes
-//! references under the locks and prints without them, so it holds nobody up. The files of a device go
-//! before the device.
+//! `/sys/kernel/debug/ib_xrc_rcv/INDEX/` has the files `device`, `domains`, `qps` and
+//! `registrations`, with a line of `key=value` pairs for each object. INDEX is the index of the
+//! device as `rdma dev` shows it: devices in different network namespaces may have the same name.
+//!
+//! The text is made when a file is opened. References are taken under the locks and printed without
+//! them, so that readers do not delay commands. The files are removed before the device is.
 
 use crate::{
     domain::{
@@ -37,22 +38,23 @@ use kernel::{
 };
 
 global_lock! {
-    // SAFETY: `Root::new` initialises it, once, and before a device is attached: only `Root` and the
-    // files of a device use it.
+    // SAFETY: `Root::new` initialises it, once, and before a device is attached: only `Root` and
+    // the files of a device use it.
     unsafe(uninit) static ROOT: Mutex<Option<Arc<Dir>>> = None;
 }
 
-/// The module's directory, until dropped.
+/// The module's directory. Removed on drop.
 pub(crate) struct Root(());
 
 impl Root {
-    /// Makes the directory.
+    /// Creates the directory.
     ///
     /// # Safety
     ///
-    /// To be called once, before anything else in here.
+    /// Must be called once, and before any other function of this file.
     pub(crate) unsafe fn new() -> Result<Self> {
-        // SAFETY: By the requirements of this function, this is the one call, and nothing has used `ROOT`.
+        // SAFETY: By the requirements of this function, this is the one call, and nothing has used
+        // `ROOT`.
         unsafe { ROOT.init() };
 
         let dir = Arc::new(Dir::new(crate::NAME, None), GFP_KERNEL)?;
@@ -70,19 +72,19 @@ impl Drop for Root {
     }
 }
 
-/// What the files of a device print.
+/// The data that the files of a device list.
 struct Shown {
     device: ARef<Device>,
     domains: Arc<Domains>,
 }
 
-/// The files of a device, until dropped.
+/// The files of a device. Removed on drop.
 pub(crate) struct DeviceDir(#[expect(dead_code)] Listing<Shown>);
 
 static OPERATIONS: FileOperations<Shown> = FileOperations::new(this_module());
 
 impl DeviceDir {
-    /// Makes the files, in a directory that has the index of the device.
+    /// Creates the files, in a directory named by the index of the device.
     pub(crate) fn new(device: &Device, domains: &Arc<Domains>) -> Result<Self> {
         let root = ROOT.lock().clone().ok_or(ENODEV)?;
         let name = CString::try_from_fmt(fmt!("{}", device.index()))?;
@@ -134,7 +136,7 @@ fn print_device(shown: &Shown, text: &mut Text) -> Result {
 }
 
 fn print_domains(shown: &Shown, text: &mut Text) -> Result {
-    // One that has none any more, or whose first could not be made, is only remembered.
+    // Domains without QPs stay in the table until the XRCD is closed; do not list them.
     for_each_domain(shown, |domain| match domain.len() {
         0 => Ok(()),
         qps => text.print(fmt!("domain={} qps={}\n", domain.id(), qps)),

@@ -2,9 +2,9 @@
 
 //! An RDMA device that the module is attached to.
 //!
-//! One per `ib_device` with XRC domains that appears after the module and before ib_uverbs sees it.
-//! Made by ib_core's client callbacks, which own it; it goes with the device, last of all that this
-//! module keeps of it.
+//! There is one for each `ib_device` with XRC domains to which the module's client is added before
+//! ib_uverbs is. ib_core owns it as the data of the client, from `add` to `remove`. It is dropped
+//! after the registrations, QPs and domains of the device.
 
 use crate::{
     debugfs::DeviceDir,
@@ -25,9 +25,9 @@ use kernel::{
 
 /// See the [module's documentation](self).
 pub(crate) struct AttachedDevice {
-    /// First: nothing is printed of what is dropped after it.
+    /// Dropped first: the files list the fields below.
     _debugfs: Option<DeviceDir>,
-    /// The kernel's own protection domain, which all receive QPs of the device belong to.
+    /// The protection domain of all receive QPs of the device.
     pd: Arc<ProtectionDomain>,
     domains: Arc<Domains>,
     ufiles: Arc<UFiles>,
@@ -35,11 +35,11 @@ pub(crate) struct AttachedDevice {
 }
 
 impl AttachedDevice {
-    /// Creates what the module keeps of a device.
+    /// Creates the module's data for a device.
     pub(crate) fn new(device: &Device) -> Result<Pin<KBox<Self>>> {
         let domains = Domains::new()?;
         let debugfs = DeviceDir::new(device, &domains)
-            .inspect_err(|e| pr_warn!("{}: no files in debugfs: {e:?}\n", device.name()));
+            .inspect_err(|e| pr_warn!("{}: no debugfs files: {e:?}\n", device.name()));
 
         Ok(KBox::pin(
             Self {
@@ -53,22 +53,22 @@ impl AttachedDevice {
         )?)
     }
 
-    /// The device.
+    /// Returns the device.
     pub(crate) fn device(&self) -> &Device {
         &self.device
     }
 
-    /// The kernel's own protection domain.
+    /// Returns the protection domain of the receive QPs.
     pub(crate) fn pd(&self) -> &Arc<ProtectionDomain> {
         &self.pd
     }
 
-    /// The uverbs files with registrations.
+    /// Returns the uverbs files that have registrations.
     pub(crate) fn ufiles(&self) -> &Arc<UFiles> {
         &self.ufiles
     }
 
-    /// Its domains with receive QPs.
+    /// Returns the domains that have or had receive QPs.
     pub(crate) fn domains(&self) -> &Arc<Domains> {
         &self.domains
     }

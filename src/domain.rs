@@ -2,13 +2,14 @@
 
 //! An XRC domain with receive QPs.
 //!
-//! Made with the first receive QP of an open `ib_xrcd`, of which it knows no more than the
-//! identity; gone with that domain's last close. Owned by the device's [`Domains`]; registrations
-//! hold references.
+//! Created with the first receive QP of an open `ib_xrcd`, which identifies it, and closed when the
+//! `ib_xrcd` is closed for the last time. The device's [`Domains`] owns it; registrations hold
+//! references.
 //!
-//! Its lock makes finding a QP and registering with it, and being the last to leave and taking
-//! the QP out, one step each. So nobody ever registers with a QP that is about to be destroyed.
-//! No verb is called with the lock held, and nothing is allocated.
+//! Under the domain's lock, looking up a QP and registering with it are one step, and so are
+//! removing the last registration and removing the QP from the domain: no registration is ever
+//! added to a QP that is about to be destroyed. No verb is called with the lock held, and no memory
+//! is allocated.
 
 use crate::{
     attributes::InitialState,
@@ -70,14 +71,14 @@ use kernel::{
 pub(crate) struct Domain {
     id: u32,
     qp_count: Arc<DrainCounter>,
-    /// Helps who closes the domain, so that QPs are destroyed at the same time: each takes a command
-    /// or more of the device, and there can be thousands.
+    /// Destroys QPs beside the thread that closes the domain: destroying one takes one or more
+    /// commands of the device, and a domain can have thousands.
     queue: Arc<UnboundQueue>,
     #[pin]
     qps: Mutex<Qps>,
 }
 
-/// QPs by their numbers.
+/// The QPs of a domain, by QP number.
 struct Qps {
     tree: RBTree<u32, Arc<ReceiveQp>>,
     len: usize,
@@ -96,7 +97,7 @@ impl Qps {
     }
 
     fn insert(&mut self, node: RBTreeNode<u32, Arc<ReceiveQp>>) {
-        // A device does not give the number of a QP that it has to another.
+        // QP numbers of a device are unique: no node is replaced.
         self.tree.insert(node);
         self.len += 1;
     }
@@ -108,27 +109,27 @@ impl Qps {
     }
 }
 
-/// Somebody's being registered with a QP: what a handle or a kernel user's pointer stands for.
+/// A registration: the object behind a uverbs handle or a kernel user's pointer.
 pub(crate) struct Registration {
     domain: Arc<Domain>,
     qp: Arc<ReceiveQp>,
     subscriber: Arc<Subscriber>,
-    /// `None` for the kernel.
+    /// `None` for a kernel user.
     ufile: Option<UFileRef>,
 }
 
-/// A QP that nobody can find yet. Dropping it undoes all.
+/// A QP that is not in its domain yet. Destroyed on drop, unless it is published.
 pub(crate) struct NewQp {
     registration: KBox<Registration>,
     node: RBTreeNodeReservation<u32, Arc<ReceiveQp>>,
 }
 
-/// What a new QP is to be.
+/// Parameters of a new receive QP.
 pub(crate) struct QpInitAttr<'a> {
     pub(crate) lifetime: Lifetime,
     pub(crate) initial_state: InitialState,
     pub(crate) attributes: QpAttr,
-    /// That of the request, if a process makes it.
+    /// `None` for a kernel user.
     pub(crate) udata: Option<UData<'a>>,
 }
 
@@ -147,12 +148,12 @@ impl Domain {
         )
     }
 
-    /// The number that the module gave it.
+    /// Returns the number by which tracepoints and debugfs name the domain.
     pub(crate) fn id(&self) -> u32 {
         self.id
     }
 
-    /// Creates a QP in the domain, takes it as far as is wished, and registers its creator.
+    /// Creates a QP in the domain, modifies it to its initial state, and registers its creator.
     pub(crate) fn create(
         self: &Arc<Self>,
         xrcd: &Xrcd,
@@ -169,7 +170,8 @@ impl Domain {
         let qp = ReceiveQp::new(
             QpResources {
                 // SAFETY: `qp_count` counts the QP from above until after it is destroyed, and
-                // `close`, which `ClientOperations::domain_closed` calls, waits until there is none.
+                // `close`, which `ClientOperations::domain_closed` calls, waits until there is
+                // none.
                 qp: unsafe { TargetQp::new(pd.clone(), xrcd, subscribers.clone(), crate::NAME) }?,
                 _charge: charge,
                 _user: user,
@@ -179,7 +181,7 @@ impl Domain {
             subscribers,
         )?;
 
-        // The first event can come as soon as the QP can receive.
+        // Events are reported as soon as the QP can receive.
         qp.subscribers().reserve()?.take(subscriber.clone())?;
         qp.set_up(
             init_attr.initial_state,
@@ -201,12 +203,12 @@ impl Domain {
         })
     }
 
-    /// Finds a QP of the domain.
+    /// Looks up a QP by its number.
     pub(crate) fn find(&self, qpn: u32) -> Result<Arc<ReceiveQp>> {
         self.qps.lock().get(qpn).cloned().ok_or(EINVAL)
     }
 
-    /// Registers with a QP that was found in the domain. `EINVAL` if it is not there any more.
+    /// Registers with a QP that was looked up before. `EINVAL` if it is about to be destroyed.
     pub(crate) fn register(
         self: &Arc<Self>,
         qp: &Arc<ReceiveQp>,
@@ -242,7 +244,7 @@ impl Domain {
         ))
     }
 
-    /// Destroys a QP of lifetime [`Lifetime::Domain`]. `EBUSY` if a registration is not `own`.
+    /// Destroys a QP of lifetime [`Lifetime::Domain`]. `EBUSY` if it has registrations but `own`.
     pub(crate) fn destroy(&self, qpn: u32, own: impl Fn(&Subscriber) -> bool) -> Result {
         let mut qps = self.qps.lock();
         let qp = qps.get(qpn).cloned().ok_or(EINVAL)?;
@@ -260,13 +262,13 @@ impl Domain {
         Ok(())
     }
 
-    /// How many QPs it has.
+    /// Returns the number of QPs.
     pub(crate) fn len(&self) -> usize {
         self.qps.lock().len
     }
 
-    /// Up to `max` QPs with numbers greater than `after`, in their order, and how many there are
-    /// in all.
+    /// Returns up to `max` QPs with numbers greater than `after`, in ascending order, and the
+    /// number of all QPs.
     pub(crate) fn list(
         &self,
         after: Option<u32>,
@@ -278,7 +280,7 @@ impl Domain {
             let mut qps = self.qps.lock();
             let total = qps.len;
 
-            // More QPs appeared meanwhile than there is room for.
+            // Other QPs were created meanwhile, and the list is too short.
             if max.min(total) > list.capacity() {
                 continue;
             }
@@ -305,7 +307,8 @@ impl Domain {
         }
     }
 
-    /// Destroys all its QPs, with the help of the workqueue. Nobody can be creating one.
+    /// Destroys all QPs, together with the workqueue. The caller guarantees that no QP is being
+    /// created.
     fn close(&self) {
         let mut qps = replace(&mut *self.qps.lock(), Qps::new()).tree;
 
@@ -313,25 +316,25 @@ impl Domain {
             notify::destroyed(qp.report());
             qp.clone().help_to_destroy(&self.queue);
         }
-        // The workqueue begins at the other end.
+        // The workqueue starts at the other end.
         while let Some(cursor) = qps.cursor_back_mut() {
             let (_, node) = cursor.remove_current();
 
             node.to_key_value().1.destroy();
         }
-        // Also for those that their last holder is destroying: the domain must not go before its
-        // QPs.
+        // The last holder of a QP may be destroying it elsewhere. The XRCD must not be closed
+        // before that has finished.
         self.qp_count.wait_until_none();
     }
 }
 
 impl NewQp {
-    /// The QP number.
+    /// Returns the QP number.
     pub(crate) fn qpn(&self) -> u32 {
         self.registration.qp.qpn()
     }
 
-    /// Lets the QP be found. Cannot fail.
+    /// Adds the QP to its domain. Cannot fail.
     pub(crate) fn publish(self) -> KBox<Registration> {
         let Registration {
             domain,
@@ -351,19 +354,25 @@ impl NewQp {
 }
 
 impl Registration {
-    /// The QP number.
+    /// Returns the QP number.
     pub(crate) fn qpn(&self) -> u32 {
         self.qp.qpn()
     }
 
-    /// The registration.
+    /// Returns the subscriber.
     pub(crate) fn subscriber(&self) -> &Arc<Subscriber> {
         &self.subscriber
     }
 
-    /// Gives the registration up. The last one out destroys the QP, if that is its lifetime.
+    /// Unregisters. If this was the last registration, a QP of [`Lifetime::Registrations`] is
+    /// destroyed.
     ///
-    /// When a file goes with all that it has, the end of its last registration destroys all QPs.
+    /// * Removing the subscriber and removing the QP from the domain are one step under the
+    ///   domain's lock, so that no other registration is added in between.
+    /// * If the handle was destroyed, the caller destroys the QP.
+    /// * If the uverbs file is closed or its device removed, uverbs removes one handle after the
+    ///   other. The QPs are collected in the file, and the removal of its last registration
+    ///   destroys them, see [`UFileRef::release`].
     pub(crate) fn leave(self: KBox<Self>, why: RemoveReason) {
         let Self {
             domain,
@@ -403,7 +412,7 @@ impl Registration {
 
 /// The domains of a device that have or had receive QPs.
 ///
-/// Its lock is held for no longer than to look one up.
+/// The lock is held only to look up, add or remove a domain.
 #[pin_data]
 pub(crate) struct Domains {
     queue: Arc<UnboundQueue>,
@@ -413,7 +422,7 @@ pub(crate) struct Domains {
 }
 
 impl Domains {
-    /// None.
+    /// Creates an empty table.
     pub(crate) fn new() -> Result<Arc<Self>> {
         let queue = Arc::new(UnboundQueue::new(crate::NAME)?, GFP_KERNEL)?;
 
@@ -427,18 +436,19 @@ impl Domains {
         )
     }
 
-    /// The domain of an open XRCD, if it has or had QPs.
+    /// Returns the domain of an open XRCD, if it has or had QPs.
     pub(crate) fn get(&self, xrcd: &Xrcd) -> Option<Arc<Domain>> {
         self.table.lock().get(&xrcd.id()).cloned()
     }
 
-    /// The domain of an open XRCD.
+    /// Returns the domain of an open XRCD, which is created if need be.
     pub(crate) fn get_or_new(&self, xrcd: &Xrcd) -> Result<Arc<Domain>> {
         if let Some(domain) = self.get(xrcd) {
             return Ok(domain);
         }
 
-        // Of two who make it at once, the second drops its own, and a number.
+        // Another thread may have added the domain meanwhile: its own is used, and the id is
+        // skipped.
         let room = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let id = self.last_id.fetch_add(1, Relaxed).wrapping_add(1);
         let domain = Domain::new(id, self.queue.clone())?;
@@ -452,7 +462,7 @@ impl Domains {
         Ok(domain)
     }
 
-    /// All domains, by their numbers.
+    /// Returns all domains, by id.
     pub(crate) fn list(&self) -> Result<RBTree<u32, Arc<Domain>>> {
         let mut list: KVVec<Arc<Domain>> = KVVec::new();
 
@@ -461,7 +471,7 @@ impl Domains {
                 let table = self.table.lock();
                 let wanted = table.iter().count();
 
-                // More domains appeared meanwhile than there is room for.
+                // Other domains were added meanwhile, and the list is too short.
                 if wanted <= list.capacity() {
                     for domain in table.values() {
                         list.push_within_capacity(domain.clone())?;
@@ -482,7 +492,7 @@ impl Domains {
         Ok(sorted)
     }
 
-    /// The device goes: so do all QPs.
+    /// Destroys all QPs of the device, which is being removed.
     pub(crate) fn close_all(&self) {
         let mut domains = replace(&mut *self.table.lock(), RBTree::new());
 
@@ -494,7 +504,7 @@ impl Domains {
         }
     }
 
-    /// The XRCD is closed for the last time: its QPs go.
+    /// Destroys the QPs of an XRCD that is closed for the last time.
     pub(crate) fn close(&self, xrcd: &Xrcd) {
         let domain = self.table.lock().remove(&xrcd.id());
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What can happen to a receive QP.
+//! Events of receive QPs.
 
 use crate::{
     bindings,
@@ -8,21 +8,21 @@ use crate::{
     uapi::XRC_RCV_EVENT_QP_GONE, //
 };
 
-/// A kind of event, as the table has it.
+/// An entry of the table of event kinds.
 struct Kind {
-    /// The number that processes know it by.
+    /// The value in the interface to processes.
     raw: u32,
     origin: Origin,
-    /// Whether the QP is in state ERR afterwards.
+    /// Whether the QP is in state ERR after the event.
     is_error: bool,
 }
 
-/// Where events of a kind come from.
+/// The origin of an event.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Origin {
-    /// From the provider. The number is that of `enum ib_event_type`.
+    /// The provider. The value is that of `enum ib_event_type`.
     Provider,
-    /// From this module.
+    /// This module.
     Module,
 }
 
@@ -48,7 +48,7 @@ impl Kind {
     }
 }
 
-/// All kinds of events of receive QPs. A kind's place is its [`EventType::index`].
+/// All kinds of events of receive QPs, ordered by [`EventType::index`].
 const KINDS: &[Kind] = &[
     Kind::error(bindings::ib_event_type_IB_EVENT_QP_FATAL),
     Kind::error(bindings::ib_event_type_IB_EVENT_QP_REQ_ERR),
@@ -69,10 +69,11 @@ impl EventType {
     /// The number of kinds.
     pub(crate) const COUNT: usize = KINDS.len();
 
-    /// The QP was destroyed under its registrations. Nothing follows.
+    /// The QP was destroyed while it had registrations. The last event of a QP.
     pub(crate) const QP_GONE: Self = Self::from_raw(XRC_RCV_EVENT_QP_GONE);
 
-    /// The kind that processes know by a number. For constants: there must be one.
+    /// Returns the kind with a value of the interface. For constants: fails to compile if there is
+    /// none.
     const fn from_raw(raw: u32) -> Self {
         let mut index = 0;
 
@@ -82,7 +83,7 @@ impl EventType {
         Self(index as u8)
     }
 
-    /// The kind with a number of `enum ib_event_type`; none if it is not about QPs.
+    /// Returns the kind of an `enum ib_event_type`, or `None` if that is not an event of a QP.
     pub(crate) fn from_ib_event(number: u32) -> Option<Self> {
         let index = KINDS
             .iter()
@@ -91,12 +92,12 @@ impl EventType {
         Some(Self(index as u8))
     }
 
-    /// Whether a QP with such an event is in state ERR.
+    /// Whether a QP is in state ERR after an event of an `enum ib_event_type`.
     pub(crate) fn ends_in_error(number: u32) -> bool {
         Self::from_ib_event(number).is_some_and(|kind| KINDS[kind.index()].is_error)
     }
 
-    /// The kind with an [`index`](Self::index).
+    /// Returns the kind with an [`index`](Self::index).
     pub(crate) const fn from_index(index: usize) -> Option<Self> {
         if index < Self::COUNT {
             Some(Self(index as u8))
@@ -105,17 +106,17 @@ impl EventType {
         }
     }
 
-    /// Counts the kinds from 0.
+    /// Returns the index of the kind, less than [`Self::COUNT`].
     pub(crate) const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// The number that processes know it by.
+    /// Returns the value in the interface to processes.
     pub(crate) const fn as_raw(self) -> u32 {
         KINDS[self.index()].raw
     }
 
-    /// The bits of all kinds' numbers.
+    /// Returns a mask with the bits of all values.
     pub(crate) const fn all() -> u64 {
         let mut bits = 0;
         let mut index = 0;
@@ -128,7 +129,7 @@ impl EventType {
     }
 }
 
-/// Something that happened.
+/// An event of a receive QP.
 #[derive(Clone, Copy)]
 pub(crate) struct Event {
     pub(crate) qpn: u32,
@@ -138,7 +139,7 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    /// An event that happens now. Any context.
+    /// Creates an event with the current time. May be called in any context.
     pub(crate) fn now(qpn: u32, kind: EventType) -> Self {
         Self {
             qpn,

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Inline functions and macros of C headers, made callable for src/rdma/.
- *
- * One line each where that is possible; what is longer says why it is C.
+ * Helpers for src/rdma/ and src/kernel_ext/: inline functions and macros of C
+ * headers. A helper that is longer than a line says why it is written in C.
  */
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
@@ -25,7 +24,7 @@
 
 #include "helpers.h"
 
-/* 7.2's fs/configfs/mount.c keeps it to itself. */
+/* Private to fs/configfs/mount.c in 7.2. */
 #ifndef CONFIGFS_MAGIC
 #define CONFIGFS_MAGIC	0x62656570
 #endif
@@ -62,21 +61,21 @@ bool ib_xrc_rcv_is_killed(void)
 }
 
 /*
- * As many at a time as devices take commands (mlx4 10 to 16, mlx5 32): with more
- * workers, more of them wait.
+ * Devices execute a limited number of commands at a time (mlx4 10 to 16, mlx5 32).
+ * More workers would only wait.
  */
 #define MAX_ACTIVE 16
 
 /*
- * WQ_MEM_RECLAIM: a process that is killed for its memory must not wait for
- * memory to give up its domains.
+ * WQ_MEM_RECLAIM: closing the domains of a process that the OOM killer chose must
+ * not depend on free memory.
  */
 struct workqueue_struct *ib_xrc_rcv_alloc_workqueue(const char *name)
 {
 	return alloc_workqueue("%s", WQ_UNBOUND | WQ_MEM_RECLAIM, MAX_ACTIVE, name);
 }
 
-/* Not dev_name(): renaming frees what that returns, and writes over this. */
+/* Not dev_name(): ib_device_rename() frees that string, but overwrites this one. */
 void ib_xrc_rcv_ibdev_name(struct ib_device *ibdev, char name[IB_DEVICE_NAME_MAX])
 {
 	strscpy(name, ibdev->name, IB_DEVICE_NAME_MAX);
@@ -133,14 +132,14 @@ static void create_qp_work(struct work_struct *work)
 }
 
 /*
- * When ib_core does not get the security label of a new QP, it has the provider
- * destroy the QP again. mlx4 then finds CQ and protection domain of an XRC target
- * QP by qp->xrcd, which ib_core sets later, and dereferences NULL.
+ * If ib_core fails to allocate the security label of a new QP, it has the provider
+ * destroy the QP. mlx4 then reads the CQ and the protection domain of an XRC target
+ * QP through qp->xrcd, which ib_core sets later, and dereferences NULL.
  *
- * The allocations are small ones. They fail in a process that the OOM killer chose,
- * but not in a kworker, which waits for the memory. So a kworker creates the QP,
- * with the credentials of the caller, which are what the label is made of. And a
- * security module that refuses these a label is asked before there is a QP.
+ * The allocations are small: they fail in a process that the OOM killer chose, but
+ * not in a kworker, which waits for memory. So a kworker creates the QP, with the
+ * credentials of the caller, from which the label is made. A label is allocated
+ * before the QP is created, in case that the security module refuses it.
  */
 struct ib_qp *ib_xrc_rcv_create_qp(struct ib_pd *pd, struct ib_qp_init_attr *init_attr,
 				   const char *owner)
@@ -173,7 +172,7 @@ void ib_xrc_rcv_free_label(void *label)
 	security_ib_free_security(label);
 }
 
-/* As ib_core checks, which does not export how. */
+/* The check of ib_core, which does not export it. */
 int ib_xrc_rcv_pkey_access(void *label, struct ib_device *ibdev, u32 port, u16 index)
 {
 	unsigned long flags;
@@ -197,7 +196,7 @@ int ib_xrc_rcv_pkey_access(void *label, struct ib_device *ibdev, u32 port, u16 i
 	return security_ib_pkey_access(label, subnet_prefix, pkey);
 }
 
-/* In event context; the name as above. */
+/* Called in event context. For the name, see ib_xrc_rcv_ibdev_name(). */
 void ib_xrc_rcv_log_qp_event(struct ib_device *ibdev, u32 qpn, enum ib_event_type type)
 {
 	pr_notice_ratelimited("%s: XRC receive QP 0x%06x: %s\n", ibdev->name, qpn,
@@ -205,11 +204,11 @@ void ib_xrc_rcv_log_qp_event(struct ib_device *ibdev, u32 qpn, enum ib_event_typ
 }
 
 /*
- * The conversions of address vectors use a dozen inline accessors each, which
- * hide where a field of a RoCE or IB address lives. In C they are one function.
+ * Each conversion of an address vector uses a dozen inline accessors, which depend
+ * on the type of the address: one C function instead of a dozen helpers.
  */
 void ib_xrc_rcv_ah_from_user(struct ib_device *ibdev, struct rdma_ah_attr *to,
-			  const struct ib_uverbs_ah_attr *from)
+			     const struct ib_uverbs_ah_attr *from)
 {
 	to->type = rdma_ah_find_type(ibdev, from->port_num);
 	rdma_ah_set_port_num(to, from->port_num);
@@ -227,12 +226,13 @@ void ib_xrc_rcv_ah_from_user(struct ib_device *ibdev, struct rdma_ah_attr *to,
 	rdma_ah_set_dgid_raw(to, (void *)from->grh.dgid);
 }
 
-/* The time that ib_core gives an address as well. */
+/* As in ib_core. */
 #define RESOLVE_TIMEOUT_MS 1000
 
 /*
- * Allocated: ib_core finds a request to cancel by the address of its rdma_dev_addr,
- * and leaves requests of its own behind for a moment which name one on a stack.
+ * Not on the stack: rdma_addr_cancel() finds a request by the address of its
+ * rdma_dev_addr, and requests of ib_core itself, with addresses on stacks, may be in
+ * the list after their function has returned.
  */
 struct resolution {
 	struct rdma_dev_addr addr;
@@ -278,8 +278,9 @@ static int resolve_unicast(struct rdma_ah_attr *ah, const struct ib_gid_attr *sg
 		goto out;
 	ret = wait_for_completion_killable(&resolution->done);
 	/*
-	 * Also when it is done: the request is taken off ib_core's list after resolved()
-	 * has returned. After this, it is off the list, and resolved() is not running.
+	 * Also if the request is complete: it is removed from ib_core's list only after
+	 * resolved() has returned. After the call it is not in the list, and resolved()
+	 * is not running.
 	 */
 	rdma_addr_cancel(&resolution->addr);
 	if (ret) {
@@ -297,11 +298,11 @@ out:
 }
 
 /*
- * Does for a RoCE address what ib_modify_qp_with_udata() does for processes, but
- * before anything is locked, and without waiting on for a process that is killed.
+ * Resolves a RoCE address as ib_modify_qp_with_udata() does for processes, but
+ * killably, and before the caller takes a lock.
  *
- * ah->grh.sgid_attr then is the entry of the GID table that the path was resolved
- * for, with a reference to it, which the caller drops.
+ * On success, ah->grh.sgid_attr is the GID table entry that the address was resolved
+ * for, with a reference that the caller must drop; it stays NULL for other types.
  */
 int ib_xrc_rcv_resolve_ah(struct ib_device *ibdev, struct rdma_ah_attr *ah)
 {
@@ -366,7 +367,7 @@ struct ib_uobject *ib_xrc_rcv_attr_uobject(const struct uverbs_attr_bundle *bund
 }
 
 int ib_xrc_rcv_copy_from_or_zero(void *to, const struct uverbs_attr_bundle *bundle,
-			      u16 id, size_t size)
+				 u16 id, size_t size)
 {
 	return _uverbs_copy_from_or_zero(to, bundle, id, size);
 }
@@ -394,10 +395,10 @@ void ib_xrc_rcv_rdmacg_uncharge(struct rdma_cgroup *cg, struct ib_device *ibdev)
 #endif
 
 /*
- * A domain is shared by all who can open its inode. Devices, directories and what
- * the kernel itself makes files of are there for everybody, and all descriptors of
- * a kind may have one and the same anonymous inode. Of the file systems that are
- * mounted by the kernel only, that of memfds has files which a process makes.
+ * Every process that can open the inode of a domain shares the domain. All processes
+ * can open devices, directories and the files of kernel file systems, and all file
+ * descriptors of a kind may have the same anonymous inode. Of the file systems that
+ * only the kernel mounts, that of memfds is the one with files of processes.
  */
 int ib_xrc_rcv_inode_is_private(const struct inode *inode)
 {
@@ -434,9 +435,9 @@ int ib_xrc_rcv_inode_is_private(const struct inode *inode)
 }
 
 /*
- * How the domain's file was opened, and through which mount, is not known any more:
- * who asks counts, without that mount's mapping of ids. Why it may not write (a file
- * system that is read-only, a file that is immutable) does not matter.
+ * The open file of the domain, and its mount, are not known here. So the caller's
+ * permissions for the inode are checked, without the id mapping of a mount. Any error
+ * (the file system is read-only, the file immutable) is reported as EACCES.
  */
 int ib_xrc_rcv_inode_may_write(struct inode *inode)
 {
@@ -457,7 +458,7 @@ struct dentry *ib_xrc_rcv_debugfs_create_dir(const char *name, struct dentry *pa
 }
 
 void ib_xrc_rcv_debugfs_create_file(const char *name, struct dentry *parent, void *data,
-				 const struct file_operations *fops)
+				    const struct file_operations *fops)
 {
 	debugfs_create_file(name, 0444, parent, data, fops);
 }

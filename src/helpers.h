@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What Rust cannot call: inline functions and macros of C headers, and what
- * is written in C because only C can write it. bindgen reads this header.
+ * Functions for the Rust part of the module: helpers for inline functions and
+ * macros of C headers, and code that is written in C. Read by bindgen.
  */
 
 #ifndef _IB_XRC_RCV_HELPERS_H
@@ -45,7 +45,7 @@ int ib_xrc_rcv_pkey_access(void *label, struct ib_device *ibdev, u32 port, u16 i
 void ib_xrc_rcv_log_qp_event(struct ib_device *ibdev, u32 qpn, enum ib_event_type type);
 
 void ib_xrc_rcv_ah_from_user(struct ib_device *ibdev, struct rdma_ah_attr *to,
-			  const struct ib_uverbs_ah_attr *from);
+			     const struct ib_uverbs_ah_attr *from);
 int ib_xrc_rcv_resolve_ah(struct ib_device *ibdev, struct rdma_ah_attr *ah);
 void ib_xrc_rcv_ah_to_user(struct ib_uverbs_ah_attr *to, const struct rdma_ah_attr *from);
 
@@ -53,7 +53,7 @@ bool ib_xrc_rcv_attr_is_valid(const struct uverbs_attr_bundle *bundle, u16 id);
 int ib_xrc_rcv_attr_len(const struct uverbs_attr_bundle *bundle, u16 id);
 struct ib_uobject *ib_xrc_rcv_attr_uobject(const struct uverbs_attr_bundle *bundle, u16 id);
 int ib_xrc_rcv_copy_from_or_zero(void *to, const struct uverbs_attr_bundle *bundle,
-			      u16 id, size_t size);
+				 u16 id, size_t size);
 
 int ib_xrc_rcv_rdmacg_try_charge(struct rdma_cgroup **cg, struct ib_device *ibdev);
 void ib_xrc_rcv_rdmacg_uncharge(struct rdma_cgroup *cg, struct ib_device *ibdev);
@@ -64,7 +64,7 @@ int ib_xrc_rcv_inode_may_write(struct inode *inode);
 void ib_xrc_rcv_task_comm(char comm[TASK_COMM_LEN]);
 struct dentry *ib_xrc_rcv_debugfs_create_dir(const char *name, struct dentry *parent);
 void ib_xrc_rcv_debugfs_create_file(const char *name, struct dentry *parent, void *data,
-				 const struct file_operations *fops);
+				    const struct file_operations *fops);
 void ib_xrc_rcv_debugfs_remove(struct dentry *dentry);
 
 /* src/uverbs_module.c */

@@ -3,19 +3,21 @@
 //! XRC receive QPs that the kernel owns.
 //!
 //! With XRC, one connection per remote node feeds the shared receive queues of all local processes.
-//! Its receiving end has to live somewhere; here it lives in the kernel, belongs to an XRC domain
-//! instead of a process, and goes when nobody needs it.
+//! The module owns the receiving end of such a connection, a *receive QP*. It belongs to an XRC
+//! domain instead of a process, and is destroyed with its last registration or with the domain.
 //!
-//! From top to bottom; each group uses those below it only, which `make lint` checks:
+//! The modules below are in the order of their layers: each uses only modules of the groups after
+//! its own, which `make lint` checks.
 
 mod attach;
 
-// What processes and other parts of the kernel can ask for.
+// The interfaces to processes and to kernel users.
 mod commands;
 mod kernel_api;
 
-// Devices have domains, domains have receive QPs, whose subscribers get their events and pass them
-// to event channels. Devices also know the uverbs files that have registrations.
+// A device has domains, a domain has receive QPs, and the events of a QP are delivered to its
+// subscribers and from there to event channels. A device also has the uverbs files with
+// registrations.
 mod device;
 
 mod debugfs;
@@ -33,24 +35,24 @@ mod subscriber;
 mod event_channel;
 mod event_queue;
 
-// What all of these use.
+// Used by all of the above.
 mod attributes;
 mod event;
 mod limits;
 mod notify;
 mod uapi;
 
-// ib_core and uverbs, safely.
+// Safe abstractions over ib_core and uverbs.
 mod rdma;
 
-// What the kernel crate lacks.
+// Candidates for the kernel crate.
 mod kernel_ext;
 
 mod bindings;
 
 use kernel::prelude::*;
 
-/// The name of the module, and of the owner that tools show for what it creates.
+/// The name of the module, which `rdma resource` shows as the owner of its QPs.
 const NAME: &CStr = c"ib_xrc_rcv";
 
 module! {
@@ -61,8 +63,8 @@ module! {
     license: "GPL",
 }
 
-/// What exists while the module is loaded. Goes in this order: no device is left when the directory
-/// goes.
+/// The state of the module. Fields are dropped in this order: all devices are detached before the
+/// debugfs directory is removed.
 struct XrcReceive {
     _client: attach::Attached,
     _debugfs: debugfs::Root,
@@ -77,8 +79,8 @@ impl kernel::Module for XrcReceive {
         let debugfs = unsafe { debugfs::Root::new() }?;
 
         Ok(Self {
-            // SAFETY: Nothing after this fails, so the module has the result from now on, and drops it
-            // at its exit.
+            // SAFETY: No step after this can fail, so the result is stored in the module, which
+            // drops it at its exit.
             _client: unsafe { attach::attach_all() }?,
             _debugfs: debugfs,
         })

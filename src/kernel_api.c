@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The functions for users in the kernel are defined in kernel_api.rs. Only C can
- * export them.
+ * Exports the functions for kernel users, which kernel_api.rs defines: Rust has no
+ * EXPORT_SYMBOL_GPL().
  */
 
 #include <linux/export.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What other parts of the kernel can ask for.
+//! The interface to kernel users.
 //!
-//! The functions of the C header `src/include/rdma/ib_xrc_rcv.h`, with the semantics of the
-//! commands of processes. `kernel_api.c` exports them.
+//! Implements the functions of the C header `src/include/rdma/ib_xrc_rcv.h`, with the semantics of
+//! the uverbs methods. `kernel_api.c` exports them.
 
 use crate::{
     attributes::{
@@ -128,14 +128,14 @@ unsafe fn create(xrcd: &Xrcd, init: &bindings::ib_xrc_rcv_init_attr) -> Result<K
         XRC_RCV_ALLOC_LIFETIME_DOMAIN => Lifetime::Domain,
         _ => return Err(EINVAL),
     };
-    // SAFETY: By the requirements of this function, `attr` is `NULL`, or valid for the length of the
-    // call.
+    // SAFETY: By the requirements of this function, `attr` is `NULL`, or valid for the length of
+    // the call.
     let attr = unsafe { KernelQpAttr::from_ptr(init.attr) };
     let (initial_state, attributes) = match attr {
         Some(attr) => {
             let mask = QpAttrMask::from_bits(init.attr_mask as u32);
-            // SAFETY: By the requirements of this function, what the attributes point to is valid for
-            // the length of the call. They are dropped before it ends.
+            // SAFETY: By the requirements of this function, the pointers in the attributes are
+            // valid for the length of the call. The copy is dropped before it ends.
             let attributes = unsafe { attr.to_attributes(mask) };
 
             (InitialState::new(mask, attr.state(mask)?)?, attributes)
@@ -148,8 +148,8 @@ unsafe fn create(xrcd: &Xrcd, init: &bindings::ib_xrc_rcv_init_attr) -> Result<K
         attributes,
         udata: None,
     };
-    // SAFETY: By the requirements of this function, the handler may be called until the registration
-    // is given up, which drops the subscriber.
+    // SAFETY: By the requirements of this function, the handler may be called until the
+    // registration is given up, which drops the subscriber.
     let subscriber = unsafe { subscriber(init.handler, init.context) }?;
 
     Ok(device
@@ -159,7 +159,7 @@ unsafe fn create(xrcd: &Xrcd, init: &bindings::ib_xrc_rcv_init_attr) -> Result<K
         .publish())
 }
 
-/// Passes a registration to its holder; `ib_xrc_rcv_unreg_qp` takes it back.
+/// Passes ownership of a registration to the caller, until `ib_xrc_rcv_unreg_qp`.
 fn into_pointer(
     registration: Result<KBox<Registration>>,
 ) -> *mut bindings::ib_xrc_rcv_registration {
@@ -195,24 +195,25 @@ check_prototypes!(
 
 /// # Safety
 ///
-/// As the header says: `xrcd` is open for the length of the call, and so is what `init_attr` points
-/// to valid; its handler may be called until the registration is given up.
+/// See the header: `xrcd` is open, and `init_attr` and the attributes that it points to are valid,
+/// for the length of the call; its handler may be called until the registration is given up.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn ib_xrc_rcv_alloc_qp(
     xrcd: *mut bindings::ib_xrcd,
     init_attr: *const bindings::ib_xrc_rcv_init_attr,
 ) -> *mut bindings::ib_xrc_rcv_registration {
     // SAFETY:
-    // * By the requirements of this function, `xrcd` is open for the length of the call, for a client of
-    //   ib_core. That registered after this module's: its module uses symbols of this one.
-    // * By the requirements of this function, `init_attr` is valid for as long, with what it points to.
+    // * By the requirements of this function, `xrcd` is open for the length of the call, for a
+    //   client of ib_core. That registered after this module's: its module uses symbols of this
+    //   one.
+    // * By the requirements of this function, `init_attr` and its attributes are valid for as long.
     into_pointer(unsafe { create(Xrcd::from_ptr(xrcd), &*init_attr) })
 }
 
 /// # Safety
 ///
-/// As the header says: `xrcd` is open for the length of the call, and `handler` may be called until
-/// the registration is given up.
+/// See the header: `xrcd` is open for the length of the call, and `handler` may be called until the
+/// registration is given up.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn ib_xrc_rcv_reg_qp(
     xrcd: *mut bindings::ib_xrcd,
@@ -240,8 +241,8 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_reg_qp(
 pub(crate) unsafe extern "C" fn ib_xrc_rcv_unreg_qp(
     registration: *mut bindings::ib_xrc_rcv_registration,
 ) {
-    // SAFETY: By the requirements of this function, the pointer is that of `into_pointer`, which gave
-    // up a box of a `Registration`, and nothing uses it after this.
+    // SAFETY: By the requirements of this function, the pointer is that of `into_pointer`, which
+    // gave up a box of a `Registration`, and nothing uses it after this.
     unsafe { KBox::from_raw(registration.cast::<Registration>()) }.leave(RemoveReason::Destroyed);
 }
 
@@ -259,8 +260,8 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_qpn(
 
 /// # Safety
 ///
-/// As the header says: `xrcd` is open for the length of the call, and `attr` is valid for as long,
-/// with what it points to.
+/// See the header: `xrcd` is open, and `attr` and the pointers in it are valid, for the length of
+/// the call.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn ib_xrc_rcv_modify_qp(
     xrcd: *mut bindings::ib_xrcd,
@@ -272,7 +273,7 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_modify_qp(
         let mask = modification(QpAttrMask::from_bits(attr_mask as u32));
         // SAFETY: By the requirements of this function, `attr` is valid for the length of the call.
         let attr = unsafe { KernelQpAttr::from_ptr(attr) }.ok_or(EINVAL)?;
-        // SAFETY: By the requirements of this function, so is what the attributes point to. They are
+        // SAFETY: By the requirements of this function, so are the pointers in it. The copy is
         // dropped before the call ends.
         let mut attributes = unsafe { attr.to_attributes(mask) };
         // SAFETY: As in `ib_xrc_rcv_alloc_qp`.
@@ -285,8 +286,7 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_modify_qp(
 
 /// # Safety
 ///
-/// As the header says: `xrcd` is open for the length of the call, and `attr` has room for the
-/// attributes.
+/// See the header: `xrcd` is open, and `attr` valid for writes, for the length of the call.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn ib_xrc_rcv_query_qp(
     xrcd: *mut bindings::ib_xrcd,
@@ -306,7 +306,7 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_query_qp(
 
 /// # Safety
 ///
-/// As the header says: `xrcd` is open for the length of the call, and `own` is `NULL`, or comes from
+/// See the header: `xrcd` is open for the length of the call, and `own` is `NULL`, or comes from
 /// one of the above and is not given up before this returns.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn ib_xrc_rcv_destroy_qp(

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the kernel crate lacks, or lacks in some of the kernels that the module is for.
+//! Candidates for the kernel crate, or backports from it.
 //!
-//! Candidates for the kernel crate: nothing in here is about RDMA.
+//! Nothing in this directory depends on RDMA.
 
 pub(crate) mod debugfs;
 pub(crate) mod killable_mutex;
@@ -26,7 +26,7 @@ pub(crate) use spinlock_irq::{
     SpinLockIrq, //
 };
 
-/// What holds the text of the functions that others call.
+/// Returns this module, which owns the text of callbacks.
 pub(crate) const fn this_module() -> &'static ThisModule {
     #[cfg(linux_7_3)]
     return kernel::module::this_module::<crate::LocalModule>();
@@ -34,19 +34,18 @@ pub(crate) const fn this_module() -> &'static ThisModule {
     return &crate::THIS_MODULE;
 }
 
-/// `EOPNOTSUPP`, which the kernel crate has no name for.
+/// Returns `EOPNOTSUPP`, for which the kernel crate has no constant.
 pub(crate) fn not_supported() -> Error {
     Error::from_errno(-(kernel::bindings::EOPNOTSUPP as i32))
 }
 
-/// `EDQUOT`, which the kernel crate has no name for.
+/// Returns `EDQUOT`, for which the kernel crate has no constant.
 pub(crate) fn over_limit() -> Error {
     Error::from_errno(-(kernel::bindings::EDQUOT as i32))
 }
 
-/// `CLOCK_MONOTONIC`, in nanoseconds. Any context.
+/// Returns the time of `CLOCK_MONOTONIC` in nanoseconds. May be called in any context.
 pub(crate) fn monotonic_ns() -> u64 {
-    // SAFETY: `ktime_get()` has no requirements but that it is not called by an NMI, which nothing of
-    // this module is.
+    // SAFETY: `ktime_get()` must not be called in an NMI. This module has no NMI handler.
     unsafe { bindings::ktime_get() as u64 }
 }

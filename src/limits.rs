@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How many receive QPs there may be, in a domain and of a user, and how many registrations with
-//! one of them.
+//! Limits on the receive QPs of a domain and of a user, and on the registrations of a QP.
 //!
-//! Whoever creates a QP takes a share of both, and the QP keeps the shares until it is destroyed.
-//! The limits are module parameters, looked at when a share is taken; 0 means that there is none,
-//! and `CAP_SYS_RESOURCE` goes beyond them.
+//! Each QP counts against the limits on its domain and its user until it is destroyed. The limits
+//! are module parameters, which are read when a QP is created or registered with; 0 means
+//! unlimited. `CAP_SYS_RESOURCE` exempts from the limits.
 //!
-//! A user is who answers for a process: subordinate ids, which any user may have thousands of, count
-//! for the user who made the namespace that they are used in.
+//! The QPs of a subordinate uid, of which any user may have thousands, count for the user who
+//! created the user namespace.
 
 use crate::{
     bindings,
@@ -30,38 +29,38 @@ use kernel::{
     }, //
 };
 
-/// The limit on the QPs of a domain.
+/// Returns the limit on the QPs of a domain.
 pub(crate) fn per_domain() -> u32 {
     // SAFETY: The function has no requirements: it reads a module parameter.
     unsafe { bindings::ib_xrc_rcv_max_qps_per_domain() }
 }
 
-/// The limit on the QPs that a user created, on all devices.
+/// Returns the limit on the QPs of a user, on all devices.
 pub(crate) fn per_user() -> u32 {
     // SAFETY: The function has no requirements: it reads a module parameter.
     unsafe { bindings::ib_xrc_rcv_max_qps_per_user() }
 }
 
-/// The limit on the registrations with a QP.
+/// Returns the limit on the registrations of a QP.
 pub(crate) fn per_qp() -> u32 {
     // SAFETY: The function has no requirements: it reads a module parameter.
     unsafe { bindings::ib_xrc_rcv_max_registrations_per_qp() }
 }
 
-/// Whether a QP that has `len` registrations may have one more.
+/// Checks whether a QP with `len` registrations may get another one. `EDQUOT` if not.
 pub(crate) fn another_registration(len: usize) -> Result {
     take_one(len.try_into()?, per_qp(), may_exceed)?;
     Ok(())
 }
 
-/// Whether the current process goes beyond limits.
+/// Whether the current process is exempt from the limits.
 fn may_exceed() -> bool {
-    // SAFETY: The function reads the credentials of the current process, which has some whenever this
-    // module runs: QPs are created and registered with in process context only.
+    // SAFETY: The function reads the credentials of the current task, and must be called in process
+    // context, as QPs are created and registered with.
     unsafe { bindings::ib_xrc_rcv_may_exceed_limits() }
 }
 
-/// The number of shares after one more was taken.
+/// Returns the number of uses after another one. `EDQUOT` if that exceeds the limit.
 fn take_one(used: u32, limit: u32, may_exceed: impl FnOnce() -> bool) -> Result<u32> {
     let taken = used.checked_add(1).ok_or_else(over_limit)?;
 
@@ -71,7 +70,8 @@ fn take_one(used: u32, limit: u32, may_exceed: impl FnOnce() -> bool) -> Result<
     Ok(taken)
 }
 
-/// Counts the QPs of a domain, from before they are created until after they are destroyed.
+/// Counts the QPs of a domain, from before they are created until after they are destroyed, and
+/// waits until the domain has none.
 #[pin_data]
 pub(crate) struct DrainCounter {
     #[pin]
@@ -80,7 +80,7 @@ pub(crate) struct DrainCounter {
     none: CondVar,
 }
 
-/// One of a [`DrainCounter`], until dropped.
+/// Counts as one in a [`DrainCounter`] until it is dropped.
 pub(crate) struct DrainGuard(Arc<DrainCounter>);
 
 impl DrainCounter {
@@ -94,7 +94,7 @@ impl DrainCounter {
         )
     }
 
-    /// Adds one, if `limit` allows it.
+    /// Adds one to the count. `EDQUOT` if that exceeds `limit`.
     pub(crate) fn add(self: &Arc<Self>, limit: u32) -> Result<DrainGuard> {
         let mut count = self.count.lock();
 
@@ -102,7 +102,7 @@ impl DrainCounter {
         Ok(DrainGuard(self.clone()))
     }
 
-    /// Waits until there is none left.
+    /// Waits until the count is zero.
     pub(crate) fn wait_until_none(&self) {
         let mut count = self.count.lock();
 
@@ -124,34 +124,36 @@ impl Drop for DrainGuard {
 }
 
 global_lock! {
-    // SAFETY: `init` initialises it, once, and before a device is attached: only QPs are counted in it.
+    // SAFETY: `init` initialises it, once, and before a device is attached: only QPs are counted in
+    // it.
     unsafe(uninit) static USERS: Mutex<Option<Users>> = None;
 }
 
-/// How many QPs each user has, by `uid`. Users without are not in it.
+/// The number of QPs of each user that has any, by uid.
 type Users = RBTree<u32, u32>;
 
-/// A QP that a user has created, until dropped.
+/// Counts a QP against the quota of a user until it is dropped.
 pub(crate) struct UserQuota {
     uid: u32,
 }
 
-/// Prepares to count users.
+/// Initialises the table of users.
 ///
 /// # Safety
 ///
-/// To be called once, before anything else in here.
+/// Must be called once, and before any other function of this file.
 pub(crate) unsafe fn init() {
-    // SAFETY: By the requirements of this function, this is the one call, and nothing has used `USERS`.
+    // SAFETY: By the requirements of this function, this is the one call, and nothing has used
+    // `USERS`.
     unsafe { USERS.init() };
 }
 
 impl UserQuota {
-    /// Takes a share of the current user, if the limit on users allows it.
+    /// Counts a QP of the current user. `EDQUOT` if that exceeds the limit.
     pub(crate) fn take() -> Result<Self> {
-        // SAFETY: The function reads the credentials of the current process, which has some whenever a QP
-        // is created.
-        let uid = unsafe { bindings::ib_xrc_rcv_answering_uid() };
+        // SAFETY: The function reads the credentials of the current task, and must be called in
+        // process context, as QPs are created.
+        let uid = unsafe { bindings::ib_xrc_rcv_accounting_uid() };
         let room = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let mut guard = USERS.lock();
         let users = guard.get_or_insert_with(RBTree::new);
@@ -207,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn privileged_go_beyond() -> Result {
+    fn privileged_exceed_the_limit() -> Result {
         assert_eq!(take_one(2, 2, || true)?, 3);
         Ok(())
     }
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn population_counts() -> Result {
+    fn guards_are_counted() -> Result {
         let qp_count = DrainCounter::new()?;
         let first = qp_count.add(0)?;
         let second = qp_count.add(0)?;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What only C can say about a module: its version and its parameters.
+ * The version and the parameters of the module. Rust's module! macro has no version,
+ * and its parameters cannot change while the module is loaded.
  */
 
 #include <linux/capability.h>
@@ -11,8 +12,8 @@
 #include "module.h"
 
 /*
- * Devices have some 2^17 QPs or more, and a job needs one for each process that
- * sends to a node: enough for most, and no single user takes all.
+ * Devices have 2^17 QPs or more, and a job needs one for each process that sends
+ * to a node: the defaults suffice for most jobs, and no user can take all QPs.
  */
 static unsigned int max_qps_per_domain = 16384;
 module_param(max_qps_per_domain, uint, 0644);
@@ -22,7 +23,7 @@ static unsigned int max_qps_per_user = 16384;
 module_param(max_qps_per_user, uint, 0644);
 MODULE_PARM_DESC(max_qps_per_user, "Receive QPs that a user can have (0 = no limit)");
 
-/* An event is delivered to all of them with interrupts off. */
+/* An event is delivered to all registrations of a QP with interrupts disabled. */
 static unsigned int max_registrations_per_qp = 4096;
 module_param(max_registrations_per_qp, uint, 0644);
 MODULE_PARM_DESC(max_registrations_per_qp,
@@ -44,11 +45,11 @@ unsigned int ib_xrc_rcv_max_registrations_per_qp(void)
 }
 
 /*
- * Who answers for what the current process takes: its effective user, or the user
- * who made the outermost user namespace that it is in. Ids of namespaces that root
- * made were given out by root, and answer for themselves.
+ * Returns the user whose quota the current process uses: its effective uid, or the
+ * owner of the outermost user namespace that it is in. A namespace of root's does
+ * not count, because root chose its ids.
  */
-unsigned int ib_xrc_rcv_answering_uid(void)
+unsigned int ib_xrc_rcv_accounting_uid(void)
 {
 	const struct user_namespace *ns = current_user_ns();
 	kuid_t uid = current_euid();

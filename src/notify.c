@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Where the module tells of what happens to receive QPs: its tracepoints, and
- * the chain of providers that want to know.
+ * Reports changes of receive QPs: tracepoints, and the notifier chain for providers.
  */
 
 #include <linux/export.h>
@@ -27,9 +26,9 @@ int ib_xrc_rcv_unregister_notifier(struct notifier_block *nb)
 EXPORT_SYMBOL_GPL(ib_xrc_rcv_unregister_notifier);
 
 void ib_xrc_rcv_notify(enum ib_xrc_rcv_action action, struct ib_device *ibdev, u32 domain,
-		      u32 qpn, u32 registrations, int pid)
+		       u32 qpn, u32 registrations, int pid)
 {
-	struct ib_xrc_rcv_notifier_info notice = {
+	struct ib_xrc_rcv_notifier_info info = {
 		.device = ibdev,
 		.qpn = qpn,
 		.registrations = registrations,
@@ -49,11 +48,11 @@ void ib_xrc_rcv_notify(enum ib_xrc_rcv_action action, struct ib_device *ibdev, u
 		trace_ib_xrc_rcv_destroy(ibdev, domain, qpn, registrations);
 		break;
 	}
-	blocking_notifier_call_chain(&notifiers, action, &notice);
+	blocking_notifier_call_chain(&notifiers, action, &info);
 }
 
 void ib_xrc_rcv_notify_event(struct ib_device *ibdev, u32 domain, u32 qpn, u32 type,
-			    u32 delivered)
+			     u32 delivered)
 {
 	trace_ib_xrc_rcv_event(ibdev, domain, qpn, type, delivered);
 }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Reports what happens to receive QPs: to tracepoints, and to the notifiers of providers.
+//! Reports changes of receive QPs to tracepoints, and to the notifiers of providers.
 //!
-//! Called with the domain's lock held where the order matters: nothing is reported of a QP after its
-//! destruction but the end of registrations that outlived it.
+//! The callers hold the domain's lock, so that reports are in order. After the destruction of a QP,
+//! only the end of its remaining registrations is reported.
 
 use crate::{
     bindings,
     rdma::device::Device, //
 };
 
-/// A receive QP, as it is reported.
+/// The description of a receive QP in a report.
 #[derive(Clone, Copy)]
 pub(crate) struct Qp<'a> {
     pub(crate) device: &'a Device,
@@ -35,30 +35,31 @@ fn notify(action: bindings::ib_xrc_rcv_action, qp: Qp<'_>, pid: i32) {
     }
 }
 
-/// The QP can be found from now on.
+/// Reports that a QP was added to its domain.
 pub(crate) fn allocated(qp: Qp<'_>) {
     notify(bindings::ib_xrc_rcv_action_IB_XRC_RCV_ALLOC, qp, 0);
 }
 
-/// A process, or the kernel as 0, has registered with the QP.
+/// Reports a new registration. `pid` is 0 for a kernel user.
 pub(crate) fn registered(qp: Qp<'_>, pid: i32) {
     notify(bindings::ib_xrc_rcv_action_IB_XRC_RCV_REG, qp, pid);
 }
 
-/// A registration of a process, or of the kernel as 0, has ended.
+/// Reports the end of a registration. `pid` is 0 for a kernel user.
 pub(crate) fn unregistered(qp: Qp<'_>, pid: i32) {
     notify(bindings::ib_xrc_rcv_action_IB_XRC_RCV_UNREG, qp, pid);
 }
 
-/// The QP cannot be found any more, and is about to be destroyed.
+/// Reports that a QP was removed from its domain, and is about to be destroyed.
 pub(crate) fn destroyed(qp: Qp<'_>) {
     notify(bindings::ib_xrc_rcv_action_IB_XRC_RCV_DESTROY, qp, 0);
 }
 
-/// An event of the QP was delivered to `delivered` of its registrations. Any context.
+/// Reports an event of a QP that was delivered to `delivered` of its registrations. May be called
+/// in any context.
 pub(crate) fn event(device: &Device, domain: u32, qpn: u32, event: u32, delivered: usize) {
-    // SAFETY: The device is valid as long as it is borrowed, which is longer than the call. The function
-    // may be called in any context: it is a tracepoint.
+    // SAFETY: The device is valid as long as it is borrowed, which is longer than the call. The
+    // function may be called in any context: it is a tracepoint.
     unsafe {
         bindings::ib_xrc_rcv_notify_event(device.as_ptr(), domain, qpn, event, delivered as u32)
     }

@@ -2,9 +2,9 @@
 
 //! Safe abstractions over ib_core and uverbs.
 //!
-//! No other part of the module calls functions of RDMA headers. `kernel_api` and `notify`, which have C
-//! on their other side, exchange raw pointers with it, and `event` lists numbers of theirs. Nothing in
-//! here knows about XRC receive QPs.
+//! Only this directory calls functions of RDMA headers. Raw pointers leave it for `kernel_api` and
+//! `notify` only, which call C code of the module or are called by it. Nothing in this directory
+//! depends on XRC receive QPs.
 
 pub(crate) mod attachment;
 pub(crate) mod cgroup;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Tracepoints: what happens to receive QPs, and to whom. The index tells devices
- * apart that have the same name in different network namespaces.
+ * Tracepoints for changes and events of receive QPs. The index distinguishes devices
+ * with the same name in different network namespaces.
  */
 
 #undef TRACE_SYSTEM

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The interface to processes, generated from its header: structures, and numbers of objects,
-//! methods and attributes.
+//! The interface to processes: structures, and numbers of objects, methods and attributes, which
+//! bindgen generates from the header.
 //!
 //! C header: `src/include/uapi/rdma/ib_xrc_rcv.h`
 
@@ -22,10 +22,10 @@ unsafe impl AsBytes for xrc_rcv_event {}
 // SAFETY: Its members are integers, and leave no padding: four of 32 bits.
 unsafe impl AsBytes for xrc_rcv_qp_info {}
 
-/// A structure that processes get as an element of an array or a record of a file, where nothing
-/// but a size that they pass says which version of it they know.
+/// A structure that processes get as an element of an array or as a record of a file. The process
+/// passes its size, by which the kernel knows the version that the process was built with.
 pub(crate) trait Record: AsBytes {
-    /// Its size in the first version of the interface.
+    /// The size in version 1 of the interface.
     const FIRST_SIZE: u32;
 }
 
@@ -37,11 +37,11 @@ impl Record for xrc_rcv_qp_info {
     const FIRST_SIZE: u32 = XRC_RCV_QP_INFO_SIZE_VER1;
 }
 
-/// The size of a record as a process knows it.
+/// The size of a record that a process passed.
 pub(crate) struct RecordSize<R>(usize, PhantomData<fn(R)>);
 
 impl<R: Record> RecordSize<R> {
-    /// What the caller passed, if anything.
+    /// Checks a size that the caller passed; the default is that of version 1.
     pub(crate) fn new(given: Option<u32>) -> Result<Self> {
         let size = given.unwrap_or(R::FIRST_SIZE);
 
@@ -51,13 +51,13 @@ impl<R: Record> RecordSize<R> {
         Ok(Self(size as usize, PhantomData))
     }
 
-    /// In bytes.
+    /// Returns the size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.0
     }
 
-    /// A record in that size: the part that the process knows, and zeroes for what the kernel does
-    /// not know.
+    /// Returns a record in this size: the part that the process knows, followed by zeroes where the
+    /// process knows more than the kernel.
     pub(crate) fn fit<'a>(&self, record: &'a R) -> (&'a [u8], &'static [u8]) {
         static ZEROES: [u8; XRC_RCV_RECORD_SIZE_MAX as usize] =
             [0; XRC_RCV_RECORD_SIZE_MAX as usize];

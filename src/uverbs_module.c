@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The module ib_uverbs, as seen by a module that has no symbol of it: whether it
- * is there, and whether its client sees devices before ours does.
+ * The module ib_uverbs, of which this module uses no symbol: whether it is loaded,
+ * and whether its client registered before ours.
  *
- * ib_core adds clients to a device in the order in which they registered. A
- * module that is loaded is announced, then appears in sysfs, then its
- * initialisation runs. So an ib_uverbs that is announced when our client has
- * registered is behind it, and so is one that is not in sysfs then. For one that
- * is, the answer is that it came first, because nothing tells whether its client
- * registered before ours. Announcements wait while our client registers.
+ * ib_core adds clients to a device in the order in which they registered. When a
+ * module is loaded, its notifiers are called, then it appears in sysfs, then its
+ * init function runs. So the client of ib_uverbs registers after ours if, once ours
+ * is registered, a notifier is called for ib_uverbs, or if ib_uverbs is not in sysfs
+ * then. If it is in sysfs, its client may have registered before ours, and is taken
+ * to have. The notifier waits while our client registers.
  */
 
 #include <linux/kobject.h>
@@ -20,14 +20,14 @@
 
 #define UVERBS "ib_uverbs"
 
-/* What is not a module is neither announced nor in sysfs. */
+/* Code that is built in has no notifier call, and no entry in sysfs. */
 #if IS_BUILTIN(CONFIG_INFINIBAND_USER_ACCESS)
-#error "ib_xrc_rcv has to come before ib_uverbs: build that as a module"
+#error "ib_xrc_rcv must be loaded before ib_uverbs: build ib_uverbs as a module"
 #endif
 
 static DEFINE_MUTEX(order);
-static bool client_is_registered;	/* guarded by order */
-static bool uverbs_is_behind;		/* stays while the client is registered */
+static bool client_is_registered;	/* protected by order */
+static bool uverbs_is_behind;		/* once set, until the client is unregistered */
 
 static int uverbs_announced(struct notifier_block *nb, unsigned long state, void *data)
 {
@@ -47,8 +47,8 @@ static struct notifier_block modules = {
 };
 
 /*
- * sysfs knows every module that is being initialised or more. It keeps a module
- * from being freed while its object there is referenced.
+ * A module is in sysfs from before its init function runs, and is not freed while
+ * its kobject is referenced.
  */
 static struct kobject *uverbs_find(void)
 {
@@ -56,8 +56,8 @@ static struct kobject *uverbs_find(void)
 }
 
 /*
- * Whether the client of ib_uverbs may see a device before ours does. Called when
- * ours is registered.
+ * Whether the client of ib_uverbs may have been added to a device before ours. Must
+ * be called while ours is registered.
  */
 bool ib_xrc_rcv_uverbs_came_first(void)
 {
@@ -72,7 +72,7 @@ bool ib_xrc_rcv_uverbs_came_first(void)
 	return uverbs;
 }
 
-/* Registers @client, and pays attention to ib_uverbs if that succeeds. */
+/* Registers the client, and the notifier that detects ib_uverbs. */
 int ib_xrc_rcv_register_client(struct ib_client *client)
 {
 	int result = register_module_notifier(&modules);
@@ -98,7 +98,7 @@ void ib_xrc_rcv_unregister_client(struct ib_client *client)
 	unregister_module_notifier(&modules);
 }
 
-/* Takes a reference to ib_uverbs; NULL if it is not there. */
+/* Takes a reference to ib_uverbs. Returns NULL if it is not loaded. */
 struct module *ib_xrc_rcv_uverbs_get(void)
 {
 	struct kobject *uverbs = uverbs_find();

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The headers whose declarations src/rdma/ and src/kernel_ext/ need and the kernel
- * crate lacks, and the C functions of the module.
- * Read by bindgen only, see src/Kbuild.
+ * Input of bindgen (see src/Kbuild): the RDMA headers and others for which the
+ * kernel crate has no bindings, and the headers of the module's C functions.
  */
 
 #include <linux/blk_types.h>

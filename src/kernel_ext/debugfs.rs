@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Files in debugfs that list something.
+//! Files in debugfs that list objects.
 //!
-//! Unlike those of `kernel::debugfs`, an open one keeps the module loaded: debugfs calls the release of
-//! a file also after the file was removed. And a file is printed once, when it is opened; reading it
-//! hands out what was printed, however long it is and however often it is read.
+//! They differ from the files of `kernel::debugfs` in two respects:
+//!
+//! * An open file holds a reference to the module. debugfs calls the `release` of a file even after
+//!   the file was removed.
+//! * The text is printed once, when the file is opened, and every read returns parts of it. It may
+//!   have any length.
 //!
 //! C header: [`include/linux/debugfs.h`](srctree/include/linux/debugfs.h)
 
@@ -20,11 +23,11 @@ use kernel::{
     sync::Arc, //
 };
 
-/// A directory, until dropped.
+/// A directory. Removed on drop, with the files below it.
 ///
 /// # Invariants
 ///
-/// `dentry` is what debugfs returned, a directory or an error pointer, and removed by nobody else.
+/// `dentry` is a directory or an error pointer, as debugfs returned it, and owned by `self`.
 pub(crate) struct Dir {
     dentry: *mut bindings::dentry,
     _parent: Option<Arc<Dir>>,
@@ -39,19 +42,21 @@ unsafe impl Send for Dir {}
 unsafe impl Sync for Dir {}
 
 impl Dir {
-    /// Makes a directory. As everywhere in debugfs, failure makes no difference to the caller.
+    /// Creates a directory. As is usual with debugfs, the caller does not learn of a failure.
     pub(crate) fn new(name: &CStr, parent: Option<Arc<Dir>>) -> Self {
         let parent_dentry = match &parent {
             Some(parent) => parent.dentry,
             None => core::ptr::null_mut(),
         };
 
-        // INVARIANT: debugfs returns it. The parent, whose removal would take it along, stays longer.
+        // INVARIANT: debugfs returns the dentry, and nothing else removes it: the parent, which
+        // would be removed with all that is below it, is dropped later.
         Self {
             // SAFETY:
             // * `name` is a C string, of which debugfs makes a copy.
-            // * By the type invariant of the parent, its dentry is a directory or an error pointer, for
-            //   which debugfs returns an error pointer; without a parent it is null, for the root.
+            // * By the type invariant of the parent, its dentry is a directory or an error pointer,
+            //   for which debugfs returns an error pointer; without a parent it is null, for the
+            //   root.
             dentry: unsafe {
                 bindings::ib_xrc_rcv_debugfs_create_dir(name.as_char_ptr(), parent_dentry)
             },
@@ -62,19 +67,20 @@ impl Dir {
 
 impl Drop for Dir {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant, the dentry is a directory that nothing else removes, or an error
-        // pointer, which debugfs ignores. This waits for files below it that are being opened or read.
+        // SAFETY: By the type invariant, the dentry is a directory that nothing else removes, or an
+        // error pointer, which debugfs ignores. This waits for files below it that are being opened
+        // or read.
         unsafe { bindings::ib_xrc_rcv_debugfs_remove(self.dentry) }
     }
 }
 
-/// What a file says, as it is being printed.
+/// The text of a file.
 pub(crate) struct Text(KVVec<u8>);
 
 impl Text {
-    /// Adds to it.
+    /// Appends formatted text.
     pub(crate) fn print(&mut self, arguments: fmt::Arguments<'_>) -> Result {
-        // Nothing that is printed fails by itself.
+        // Only the allocation fails, not the formatting.
         self.write_fmt(arguments).map_err(|_| ENOMEM)
     }
 }
@@ -87,24 +93,24 @@ impl Write for Text {
     }
 }
 
-/// Prints what a file says of `T`.
+/// A function that prints the text of a file from its data.
 pub(crate) type Print<T> = fn(&T, &mut Text) -> Result;
 
-/// A file that is there.
+/// A file, as its inode refers to it.
 struct File<T> {
     print: Print<T>,
     data: Arc<T>,
 }
 
-/// A directory with files, until dropped.
+/// A directory with files. Removed on drop.
 pub(crate) struct Listing<T> {
-    /// First: no file is being opened any more when what it prints goes.
+    /// Dropped first: no file is opened after its data is freed.
     _dir: Dir,
     _files: KVec<KBox<File<T>>>,
 }
 
 impl<T: Send + Sync + 'static> Listing<T> {
-    /// Makes a directory with a file for each of `files`, which print `data`.
+    /// Creates a directory with a file for each of `files`, which print `data`.
     pub(crate) fn new(
         name: &CStr,
         parent: Arc<Dir>,
@@ -112,7 +118,7 @@ impl<T: Send + Sync + 'static> Listing<T> {
         data: &Arc<T>,
         files: &[(&CStr, Print<T>)],
     ) -> Result<Self> {
-        // Before the directory, so that it goes after the directory if this fails half-way.
+        // Declared before the directory, to be dropped after it if a step fails.
         let mut listed = KVec::with_capacity(files.len(), GFP_KERNEL)?;
         let dir = Dir::new(name, Some(parent));
 
@@ -128,8 +134,9 @@ impl<T: Send + Sync + 'static> Listing<T> {
             // SAFETY:
             // * By the type invariant of `dir`, its dentry is a directory or an error pointer.
             // * `name` is a C string, of which debugfs makes a copy; the operations are static.
-            // * The data is a `File<T>`, which the operations expect. It stays where it is, in a box,
-            //   until after the directory is removed, and the file with it: `_dir` is dropped first.
+            // * The data is a `File<T>`, which the operations expect. It stays where it is, in a
+            //   box, until after the directory is removed, and the file with it: `_dir` is dropped
+            //   first.
             unsafe {
                 bindings::ib_xrc_rcv_debugfs_create_file(
                     name.as_char_ptr(),
@@ -147,7 +154,7 @@ impl<T: Send + Sync + 'static> Listing<T> {
     }
 }
 
-/// The file operations, to be put in a `static`.
+/// The file operations, for a `static`.
 pub(crate) struct FileOperations<T>(bindings::file_operations, PhantomData<fn(&T)>);
 
 // SAFETY: Nothing writes to the structure. Of its pointers, the VFS uses `owner`, a module, whose
@@ -155,7 +162,7 @@ pub(crate) struct FileOperations<T>(bindings::file_operations, PhantomData<fn(&T
 unsafe impl<T> Sync for FileOperations<T> {}
 
 impl<T: Send + Sync + 'static> FileOperations<T> {
-    /// Describes the files; an open one keeps `owner` loaded.
+    /// Creates the operations. An open file holds a reference to `owner`.
     pub(crate) const fn new(owner: &'static ThisModule) -> Self {
         Self(
             bindings::file_operations {
@@ -179,10 +186,10 @@ impl<T: Send + Sync + 'static> FileOperations<T> {
     ) -> c_int {
         from_result(|| {
             // SAFETY:
-            // * By the requirements of this function, `Listing::new` made the file, and passed a `File<T>`
-            //   as its data, which debugfs keeps in `i_private`.
-            // * debugfs does not remove the file while it is being opened, and the data stays until the
-            //   file is removed.
+            // * By the requirements of this function, `Listing::new` made the file, and passed a
+            //   `File<T>` as its data, which debugfs keeps in `i_private`.
+            // * debugfs does not remove the file while it is being opened, and the data stays until
+            //   the file is removed.
             let listed = unsafe { &*(*inode).i_private.cast::<File<T>>() };
             let mut text = KBox::new(Text(KVVec::new()), GFP_KERNEL)?;
 
@@ -203,9 +210,9 @@ unsafe extern "C" fn read_callback(
     length: usize,
     offset: *mut bindings::loff_t,
 ) -> isize {
-    // SAFETY: By the requirements of this function, the file is open, and `open_callback` stored a `Text`
-    // in it, which nothing changes. `release_callback` takes it back, which the VFS calls after every
-    // read has returned.
+    // SAFETY: By the requirements of this function, the file is open, and `open_callback` stored a
+    // `Text` in it, which nothing changes. `release_callback` takes it back, which the VFS calls
+    // after every read has returned.
     let text = unsafe { &(*(*file).private_data.cast::<Text>()).0 };
 
     // SAFETY:

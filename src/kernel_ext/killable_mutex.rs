@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A mutex that a killed process does not go on waiting for.
+//! A mutex for which a process can be killed while it waits.
 //!
-//! The kernel crate's [`kernel::sync::Mutex`] cannot be waited for killably.
+//! The kernel crate's [`kernel::sync::Mutex`] has no `mutex_lock_killable()`.
 //!
 //! C header: [`include/linux/mutex.h`](srctree/include/linux/mutex.h)
 
@@ -19,7 +19,7 @@ use kernel::{
 /// A [`Lock`] that [`lock_killable`] can take.
 pub(crate) type KillableMutex<T> = Lock<T, KillableMutexBackend>;
 
-/// Creates an initialiser of a [`KillableMutex`] with a lock class of its own.
+/// Creates a [`KillableMutex`] initialiser with a new lock class.
 macro_rules! new_killable_mutex {
     ($inner:expr, $name:literal) => {
         $crate::kernel_ext::killable_mutex::KillableMutex::new(
@@ -31,20 +31,20 @@ macro_rules! new_killable_mutex {
 }
 pub(crate) use new_killable_mutex;
 
-/// Takes the lock; `EINTR` if the caller is killed while it waits.
+/// Acquires the mutex. `EINTR` if the caller is killed while it waits.
 pub(crate) fn lock_killable<T>(
     mutex: &KillableMutex<T>,
 ) -> Result<Guard<'_, T, KillableMutexBackend>> {
     mutex.try_lock().ok_or(EINTR)
 }
 
-/// `mutex_lock()`, and `mutex_lock_killable()` as the attempt that can fail.
+/// A backend whose `lock` is `mutex_lock()` and whose `try_lock` is `mutex_lock_killable()`.
 pub(crate) struct KillableMutexBackend;
 
 // SAFETY:
 // * `mutex_lock()` returns when no other thread owns the mutex, until `mutex_unlock()`.
-// * `try_lock` returns a state only if `mutex_lock_killable()` returned 0, which is as good as
-//   `mutex_lock()`.
+// * `try_lock` returns a state only if `mutex_lock_killable()` returned 0, which means that the
+//   caller owns the mutex.
 // * `relock` is the default, which calls `lock`.
 unsafe impl Backend for KillableMutexBackend {
     type State = kernel::bindings::mutex;
@@ -55,30 +55,32 @@ unsafe impl Backend for KillableMutexBackend {
         name: *const c_char,
         key: *mut kernel::bindings::lock_class_key,
     ) {
-        // SAFETY: By the requirements of this function, `ptr` is valid for writes, and `name` and `key`
-        // are valid from now on, which is what `__mutex_init()` wants.
+        // SAFETY: By the requirements of this function, `ptr` is valid for writes, and `name` and
+        // `key` remain valid, as `__mutex_init()` requires.
         unsafe { kernel::bindings::__mutex_init(ptr, name, key) }
     }
 
     unsafe fn lock(ptr: *mut Self::State) {
-        // SAFETY: `ptr` is valid and was initialised by `init`, by the requirements of this function. The
-        // caller may sleep, as every user of a `KillableMutex` may.
+        // SAFETY: `ptr` is valid and was initialised by `init`, by the requirements of this
+        // function. The caller may sleep, as every user of a `KillableMutex` may.
         unsafe { kernel::bindings::mutex_lock(ptr) }
     }
 
     unsafe fn try_lock(ptr: *mut Self::State) -> Option<()> {
-        // SAFETY: `ptr` is valid and was initialised by `init`, by the requirements of this function. The
-        // caller may sleep, as every user of a `KillableMutex` may.
+        // SAFETY: `ptr` is valid and was initialised by `init`, by the requirements of this
+        // function. The caller may sleep, as every user of a `KillableMutex` may.
         (unsafe { bindings::ib_xrc_rcv_mutex_lock_killable(ptr) } == 0).then_some(())
     }
 
     unsafe fn unlock(ptr: *mut Self::State, (): &()) {
-        // SAFETY: By the requirements of this function, `ptr` is valid and the caller owns the mutex.
+        // SAFETY: By the requirements of this function, `ptr` is valid and the caller owns the
+        // mutex.
         unsafe { kernel::bindings::mutex_unlock(ptr) }
     }
 
     unsafe fn assert_is_held(ptr: *mut Self::State) {
-        // SAFETY: `ptr` is valid and was initialised by `init`, by the requirements of this function.
+        // SAFETY: `ptr` is valid and was initialised by `init`, by the requirements of this
+        // function.
         unsafe { kernel::bindings::mutex_assert_is_held(ptr) }
     }
 }

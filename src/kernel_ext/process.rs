@@ -10,13 +10,13 @@ use kernel::{
     str::BStr, //
 };
 
-/// Whether the calling process is killed, so that it needs no answer.
+/// Whether the calling process has been killed.
 pub(crate) fn is_killed() -> bool {
-    // SAFETY: The function looks at the signals of the current task, which may be any.
+    // SAFETY: The function reads the signals of the current task, and has no other requirement.
     unsafe { bindings::ib_xrc_rcv_is_killed() }
 }
 
-/// A process as tools name it.
+/// A process, by pid and name.
 #[derive(Clone, Copy)]
 pub(crate) struct Process {
     pid: i32,
@@ -24,14 +24,14 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// The calling process.
+    /// Returns the calling process.
     pub(crate) fn current() -> Self {
         let mut name = [0; bindings::TASK_COMM_LEN as usize];
 
         // SAFETY:
-        // * `name` is valid for writes of `TASK_COMM_LEN` bytes, which is what the function writes.
-        // * The leader of a thread group is released after its last other thread, so that of the current
-        //   task is valid.
+        // * The function writes `TASK_COMM_LEN` bytes, for which `name` has room.
+        // * The leader of a thread group is released after its last other thread, so that of the
+        //   current task is valid.
         unsafe { bindings::ib_xrc_rcv_task_comm(name.as_mut_ptr().cast()) };
         Self {
             pid: current!().group_leader().pid(),
@@ -39,12 +39,12 @@ impl Process {
         }
     }
 
-    /// Its number, in the initial namespace.
+    /// Returns the pid in the initial namespace.
     pub(crate) fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// Its name.
+    /// Returns the name, as `/proc/PID/comm` shows it.
     pub(crate) fn name(&self) -> &BStr {
         let end = self.name.iter().position(|byte| *byte == 0);
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Where readers of a file wait for something to read, asleep in `read(2)` or in `poll(2)`.
+//! A wait queue for the readers of a file, which sleep in `read(2)` or `poll(2)`.
 //!
-//! Not a `kernel::sync::poll::PollCondVar`: that may go while it is being polled, and its destructor
-//! waits for an RCU grace period, which a process with a thousand files would feel when it exits.
-//! The queue of a file that owns it needs nothing of the kind, see [`WaitQueue::as_ptr`].
+//! `kernel::sync::poll::PollCondVar` allows for being freed while it is polled: its destructor
+//! waits for an RCU grace period, which adds up when a process with a thousand files exits. A queue
+//! that lives as long as its file needs no grace period, see [`WaitQueue::as_ptr`].
 //!
 //! C header: [`include/linux/wait.h`](srctree/include/linux/wait.h)
 
@@ -19,7 +19,7 @@ use kernel::{
     types::Opaque, //
 };
 
-/// Creates an initialiser of a [`WaitQueue`] with a lock class of its own.
+/// Creates a [`WaitQueue`] initialiser with a new lock class.
 macro_rules! new_wait_queue {
     ($name:literal) => {
         $crate::kernel_ext::wait_queue::WaitQueue::new(
@@ -37,58 +37,61 @@ pub(crate) struct WaitQueue {
     head: Opaque<bindings::wait_queue_head>,
 }
 
-// SAFETY: The queue belongs to no thread: any may wait, wake, and drop a queue that nothing waits in.
+// SAFETY: The queue belongs to no thread: any thread may wait in it, wake tasks, and drop it when
+// it is empty.
 unsafe impl Send for WaitQueue {}
 
 // SAFETY: A shared reference gives access to waiting and waking, which take the queue's own lock.
 unsafe impl Sync for WaitQueue {}
 
 impl WaitQueue {
-    /// A queue in which nobody waits.
+    /// Creates an empty queue.
     pub(crate) fn new(name: &'static CStr, key: Pin<&'static LockClassKey>) -> impl PinInit<Self> {
         pin_init!(Self {
-            // SAFETY: `slot` is valid for writes, by the requirements of `ffi_init`; `name` and `key` are
-            // static. The queue is pinned from now on, which its list head needs.
+            // SAFETY: `slot` is valid for writes, by the requirements of `ffi_init`; `name` and
+            // `key` are static. The queue is pinned from now on, which its list head needs.
             head <- Opaque::ffi_init(|slot| unsafe {
                 bindings::__init_waitqueue_head(slot, name.as_char_ptr(), key.as_ptr())
             }),
         })
     }
 
-    /// For `poll_wait()`. Who waits by that must not do so any more when the queue goes: the file
-    /// that is polled owns a reference to what the queue is in, and is not released while it is
-    /// polled, or watched by epoll.
+    /// Returns the queue for `poll_wait()`.
+    ///
+    /// The caller must ensure that the queue is not freed while a task waits in it: the file that
+    /// is polled must own a reference to the object with the queue. A file is not released while it
+    /// is polled or watched by epoll.
     pub(crate) fn as_ptr(&self) -> *mut bindings::wait_queue_head {
         self.head.get()
     }
 
-    /// Wakes all who wait. Any context.
+    /// Wakes all tasks in the queue. May be called in any context.
     pub(crate) fn notify_all(&self) {
-        // SAFETY: `new` initialised the queue, which is valid as long as it is borrowed. `__wake_up()` may
-        // be called in any context, and passes the null pointer on to callbacks, which `init_wait()` and
-        // `poll_wait()` chose and which do without a key.
+        // SAFETY: `new` initialised the queue, which is valid as long as it is borrowed.
+        // `__wake_up()` may be called in any context, and passes the null pointer on to callbacks,
+        // which `init_wait()` and `poll_wait()` chose and which do without a key.
         unsafe { bindings::__wake_up(self.head.get(), TASK_NORMAL, 0, core::ptr::null_mut()) };
     }
 
-    /// Sleeps until `condition` gives something. It must not sleep itself. `ERESTARTSYS` when a
-    /// signal comes first.
+    /// Sleeps until `condition`, which must not sleep, returns a value. `ERESTARTSYS` if a signal
+    /// is pending first.
     pub(crate) fn wait_interruptible<T>(
         &self,
         mut condition: impl FnMut() -> Option<T>,
     ) -> Result<T> {
         let entry = Opaque::<bindings::wait_queue_entry>::uninit();
 
-        // SAFETY: `entry` is valid for writes; the current task, which is entered in it, is the one that
-        // waits.
+        // SAFETY: `entry` is valid for writes. It refers to the current task, which waits below.
         unsafe { bindings::init_wait(entry.get()) };
 
         let result = loop {
             // SAFETY:
             // * `new` initialised the queue, and `init_wait()` the entry.
-            // * The entry is a local variable that does not move. It is taken out of the queue below,
-            //   on every way out of this function: `condition` does not unwind, nothing in the kernel does.
+            // * The entry is a local variable that does not move. It is taken out of the queue
+            //   below, on every way out of this function: `condition` does not unwind, nothing in
+            //   the kernel does.
             unsafe { bindings::prepare_to_wait(self.head.get(), entry.get(), TASK_INTERRUPTIBLE) };
-            // Looked at after the entry is in the queue, so that no wake-up is missed.
+            // Checked after the entry was added to the queue: no wake-up is missed.
             if let Some(result) = condition() {
                 break Ok(result);
             }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! An unbound workqueue that its owner can take down.
+//! An unbound workqueue that its owner can destroy.
 //!
-//! The kernel crate knows the system's queues only. An item left on one of those when the module is
-//! unloaded would run code that is gone.
+//! The kernel crate has only the system's queues. A work item that is pending on one of these when
+//! the module is unloaded would run freed code.
 //!
 //! C header: [`include/linux/workqueue.h`](srctree/include/linux/workqueue.h)
 
@@ -17,27 +17,27 @@ use kernel::{
     workqueue::Queue, //
 };
 
-/// An own unbound queue. Dropping it runs what is queued to its end first.
+/// An unbound workqueue. Pending work items run before it is destroyed on drop.
 ///
 /// # Invariants
 ///
 /// The pointer is that of a workqueue which `self` owns.
 pub(crate) struct UnboundQueue(NonNull<bindings::workqueue_struct>);
 
-// SAFETY: `destroy_workqueue()` may be called by any task that may sleep, and the pointer is to nothing
-// that belongs to a thread.
+// SAFETY: `destroy_workqueue()` may be called by any task that may sleep; a workqueue belongs to no
+// thread.
 unsafe impl Send for UnboundQueue {}
 
-// SAFETY: `Queue` is `Sync`, and only that is reachable through a shared reference.
+// SAFETY: A shared reference gives access to a `Queue` only, which is `Sync`.
 unsafe impl Sync for UnboundQueue {}
 
 impl UnboundQueue {
-    /// Allocates a queue; `name` is that of its rescuer thread.
+    /// Allocates a workqueue. `name` is the name of its rescuer thread.
     pub(crate) fn new(name: &CStr) -> Result<Self> {
         // SAFETY: `name` is a C string, and valid for the length of the call, which copies it.
         let queue = unsafe { bindings::ib_xrc_rcv_alloc_workqueue(name.as_char_ptr()) };
 
-        // INVARIANT: Newly allocated, so nobody else owns it.
+        // INVARIANT: Newly allocated, so `self` is the owner.
         NonNull::new(queue).map(Self).ok_or(ENOMEM)
     }
 }
@@ -47,9 +47,9 @@ impl Deref for UnboundQueue {
 
     fn deref(&self) -> &Queue {
         // SAFETY:
-        // * By the type invariant, the workqueue is valid; only `drop` destroys it, so it is for as long
-        //   as `self` is borrowed, which is as long as the reference may be used.
-        // * `Queue` is a transparent wrapper of a `struct workqueue_struct`, which is what this is.
+        // * By the type invariant, the workqueue is valid; only `drop` destroys it, so it is for as
+        //   long as `self` is borrowed, which is as long as the reference may be used.
+        // * `Queue` is a transparent wrapper of a `struct workqueue_struct`.
         unsafe { Queue::from_raw(self.0.as_ptr()) }
     }
 }
@@ -58,8 +58,8 @@ impl Drop for UnboundQueue {
     fn drop(&mut self) {
         // SAFETY:
         // * By the type invariant, we own the workqueue, so this is the one call for it.
-        // * Nothing is queued any more: that takes a reference to `self`. What is queued is run first, so
-        //   no item is left with a pointer to the queue.
+        // * No work is queued during the call, as that takes a reference to `self`. Pending items
+        //   are run first, so that none is left with a pointer to the queue.
         unsafe { bindings::destroy_workqueue(self.0.as_ptr()) }
     }
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How a client makes its own uverbs objects and methods part of a device.
+//! Adding uverbs objects of a client to the uverbs interface of a device.
 //!
-//! ib_uverbs merges the definitions in `ib_device.driver_def` into the interface of a device when
-//! it adds the device. A client that is there first ([`super::client`]) puts its objects behind
-//! what the driver brings, and learns of the last close of an XRC domain by standing before
-//! the driver's `dealloc_xrcd`, which ib_core calls when nothing refers to the domain any more.
+//! When ib_uverbs is added to a device, it merges the definitions in `ib_device.driver_def` into
+//! the interface of the device. A client that is added earlier (see [`super::client`]) appends its
+//! objects to the definitions of the driver. It also replaces the driver's `dealloc_xrcd`, which
+//! ib_core calls after the last close of an XRC domain, by a wrapper that informs the client.
 //!
-//! Nothing in ib_uverbs holds the client's module while its handlers are in use, so the
-//! attachment does.
+//! ib_uverbs holds no reference to the module of the handlers that it calls. The attachment holds
+//! one.
 
 use super::{
     bindings,
@@ -39,15 +39,15 @@ use core::mem::{
 };
 use kernel::prelude::*;
 
-/// The client that attaches what a type declares.
+/// A type whose client attaches its objects to devices.
 ///
-/// To be implemented with [`declare_client`].
+/// Implement it with [`declare_client`].
 ///
 /// # Safety
 ///
 /// [`Self::client`] returns the same client whenever it is called.
 pub(crate) unsafe trait HasClient: Sized + 'static {
-    /// The client.
+    /// Returns the client.
     fn client() -> &'static Client<Attached<Self>>;
 }
 
@@ -70,41 +70,42 @@ macro_rules! declare_client {
 }
 pub(crate) use declare_client;
 
-/// Why a client does not get a device.
+/// The reason why a client is not added to a device.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Declined {
     /// The provider has no XRC domains.
     NoXrcDomains,
     /// ib_uverbs may see the device before the client does.
     BehindUverbs,
-    /// The driver has an object with the id of one of the client's.
+    /// The driver has an object with the same id as one of the client's.
     ObjectIdsInUse,
 }
 
-/// What a client keeps of a device, and does when devices come and go.
+/// The data of a client for a device, and the callbacks of the client.
 ///
-/// It is owned by the [`Attached`] device, from [`Self::add`] until after [`Self::remove`]. All devices
-/// that it gets have XRC domains, and are not seen by ib_uverbs before.
+/// The [`Attached`] device owns the data, from [`Self::add`] until after [`Self::remove`]. The
+/// device has XRC domains, and ib_uverbs is added to it later.
 pub(crate) trait ClientOperations: HasClient + Send + Sync {
-    /// What the devices get in their uverbs interface.
+    /// The objects to add to the uverbs interface.
     const OBJECTS: &'static [&'static Object<Self>];
 
-    /// A device appeared. An error means that the client does not want it.
+    /// Creates the data for a device. The client is not added to the device if this fails.
     fn add(device: &Device) -> Result<Pin<KBox<Self>>>;
 
-    /// A device appeared that the client does not get.
+    /// Called for a device that the client is not added to.
     fn declined(device: &Device, why: Declined);
 
-    /// Calls on behalf of later clients find what [`Self::add`] returned from now on.
+    /// Called when the device is attached, before later clients are added to it.
     fn added(self: Pin<&Self>);
 
-    /// The device disappears. Calls on behalf of later clients have ended.
+    /// Called when the device is removed, after later clients have released it.
     fn remove(self: Pin<&Self>);
 
-    /// A domain is closed for the last time. What uses it must be gone when this returns.
+    /// Called when a domain is closed for the last time. Its QPs must be destroyed when this
+    /// returns.
     fn domain_closed(self: Pin<&Self>, xrcd: &Xrcd);
 
-    /// What the client keeps of the device of a domain, `None` if it did not get the device.
+    /// Returns the data for the device of a domain, or `None` if the device is not attached.
     fn of_xrcd(xrcd: &Xrcd) -> Option<Pin<&Self>> {
         attached::<Self>(xrcd).map(Attached::data)
     }
@@ -116,18 +117,21 @@ pub(crate) type Registration<T> = client::Registration<Attached<T>>;
 type DeallocXrcd =
     unsafe extern "C" fn(xrcd: *mut bindings::ib_xrcd, udata: *mut bindings::ib_udata) -> c_int;
 
-/// A device with the objects of the client `T`, and what the client keeps of it.
+/// A device with the uverbs objects and the data of a client.
 ///
-/// Owned by ib_core, as the data of the client, from the client's `add` to its `remove`. In effect
-/// from [`install`](Self::install) in the former until it is dropped in the latter, which leaves the
-/// device as it was. No lock: uverbs reads the definitions after `add` and is done with the device
-/// before `remove`, and who has an XRC domain keeps the device.
+/// ib_core owns it, as the data of the client, from the client's `add` to its `remove`. It takes
+/// effect in [`install`](Self::install), and dropping it restores the device.
+///
+/// There is no lock: ib_uverbs reads the definitions after the `add` of this client and has
+/// released the device before its `remove`, and the device is not removed while an XRC domain is
+/// open.
 ///
 /// # Invariants
 ///
-/// * It was made while the device was being added to the client of `T`, before ib_uverbs sees the
-///   device, and is dropped while the device is being removed from the client.
-/// * `driver_definitions` and `driver_dealloc_xrcd` are what the device had when it was made.
+/// * It was created while the client of `T` was being added to the device, before ib_uverbs is, and
+///   it is dropped while that client is being removed.
+/// * `driver_definitions` and `driver_dealloc_xrcd` are the members of the device when it was
+///   created.
 pub(crate) struct Attached<T> {
     device: Registered,
     definitions: KVec<bindings::uapi_definition>,
@@ -146,21 +150,24 @@ unsafe impl<T: Send> Send for Attached<T> {}
 unsafe impl<T: Sync> Sync for Attached<T> {}
 
 impl<T: ClientOperations> Attached<T> {
-    /// Prepares to attach the client's objects. `EOPNOTSUPP` if the device has no XRC domains, `EBUSY` if
-    /// ib_uverbs may see it before, `EEXIST` if the driver has an object with the id of one of them:
-    /// ib_uverbs would not expose the device at all.
+    /// Prepares to attach the client's objects.
+    ///
+    /// * `EOPNOTSUPP` if the device has no XRC domains.
+    /// * `EBUSY` if ib_uverbs may have been added to the device already.
+    /// * `EEXIST` if the driver has an object with the same id: ib_uverbs would refuse the device.
     ///
     /// # Safety
     ///
-    /// The device must be being added to the client of `T`, and what this returns must be dropped
-    /// while it is being removed from that, or before this addition ends.
+    /// The client of `T` must be being added to the device. The return value must be dropped before
+    /// that ends, or while the client is being removed from the device.
     unsafe fn new(device: &Device) -> Result<Self> {
         let declined = |why, error| {
             T::declined(device, why);
             Err(error)
         };
-        // SAFETY: The device is valid. The driver sets both members before it registers the device, and
-        // clients as this one change them in turn: ib_core adds a device to one after the other.
+        // SAFETY: The device is valid as long as it is borrowed. The driver sets both members
+        // before it registers the device. Other clients of this type change them in their own
+        // `add`, and ib_core adds clients to a device one after the other.
         let (driver_definitions, dealloc_xrcd) = unsafe {
             (
                 (*device.as_ptr()).driver_def,
@@ -175,9 +182,9 @@ impl<T: ClientOperations> Attached<T> {
             return declined(Declined::BehindUverbs, EBUSY);
         }
         for object in T::OBJECTS {
-            // SAFETY: `driver_definitions` is null or what the driver, or a client as this one, wants
-            // ib_uverbs to read later: a table that ends as tables do, and stays until the device is
-            // removed from this client.
+            // SAFETY: `driver_definitions` is null, or a table that the driver, or another client
+            // of this type, made for ib_uverbs: it has an end, and is valid until this client is
+            // removed.
             if unsafe { defines(driver_definitions, object.id()) } {
                 return declined(Declined::ObjectIdsInUse, EEXIST);
             }
@@ -194,17 +201,17 @@ impl<T: ClientOperations> Attached<T> {
         })
     }
 
-    /// Lets the device have the objects, and the client know of domains that are closed.
+    /// Adds the objects to the device, and the wrapper of `dealloc_xrcd`.
     ///
-    /// To be called when it is the client's data, which the wrapper of `dealloc_xrcd` looks for.
+    /// Must be called after `self` was stored as the client's data, which the wrapper looks up.
     fn install(&self) {
         let device = self.device.as_ptr();
 
         // SAFETY:
         // * `device` keeps the device registered, so it is valid.
-        // * By the type invariant, ib_uverbs does not read `driver_def` yet, and nobody has a domain,
-        //   whose end would read `dealloc_xrcd`.
-        // * `definitions` stays, and the client's data is there, until `self` is dropped.
+        // * By the type invariant, ib_uverbs does not read `driver_def` yet, and no domain is open,
+        //   whose close would read `dealloc_xrcd`.
+        // * `definitions` is valid, and the client's data is stored, until `self` is dropped.
         unsafe {
             (*device).driver_def = self.definitions.as_ptr();
             (*device).ops.dealloc_xrcd = Some(dealloc_xrcd::<T>);
@@ -213,21 +220,22 @@ impl<T: ClientOperations> Attached<T> {
 }
 
 impl<T> Attached<T> {
-    /// What the client keeps of the device.
+    /// Returns the data of the client.
     fn data(&self) -> Pin<&T> {
         self.data.as_ref()
     }
 }
 
-// SAFETY: `T::client` returns the same client whenever it is called, by the requirements of `HasClient`.
+// SAFETY: `T::client` returns the same client whenever it is called, by the requirements of
+// `HasClient`.
 unsafe impl<T: ClientOperations> ClientData for Attached<T> {
     fn client() -> &'static Client<Self> {
         T::client()
     }
 
     unsafe fn add(device: &Device) -> Result<KBox<Self>> {
-        // SAFETY: By the requirements of this function, the device is being added to the client of `T`.
-        // ib_core gets what this returns, and it is dropped in `remove`, or at once if there is no memory.
+        // SAFETY: By the requirements of this function, the client of `T` is being added to the
+        // device. The value is dropped by `remove`, or here if there is no memory.
         let attached = unsafe { Self::new(device) }?;
 
         Ok(KBox::new(attached, GFP_KERNEL)?)
@@ -245,19 +253,19 @@ unsafe impl<T: ClientOperations> ClientData for Attached<T> {
 
 impl<T: ClientOperations> DeviceData for T {
     unsafe fn of_device(device: &Device) -> Option<Pin<&Self>> {
-        // SAFETY: The client gets devices only that ib_uverbs is added to later, so ib_uverbs is removed
-        // before it. By the requirements of this function, the reference has ended by then.
+        // SAFETY: The client is added to a device before ib_uverbs is, so it is removed after it.
+        // By the requirements of this function, the reference has ended by then.
         unsafe { T::client().data(device) }.map(Attached::data)
     }
 }
 
-/// The device of a domain, if it is attached.
+/// Returns the attached device of a domain, or `None` if the device is not attached.
 fn attached<T: ClientOperations>(xrcd: &Xrcd) -> Option<&Attached<T>> {
     // SAFETY:
-    // * The domain is open as long as the reference to it exists, on behalf of a later client:
-    //   ib_uverbs or another.
-    // * That client closes it before its `remove` for the device returns, which is before the one of
-    //   the client of `T` begins.
+    // * The domain is open as long as the reference to it exists, on behalf of ib_uverbs or of
+    //   another client that was added later.
+    // * That client closes it before its `remove` for the device returns, which is before the
+    //   `remove` of the client of `T` begins.
     unsafe { T::client().data(xrcd.device()) }
 }
 
@@ -267,9 +275,9 @@ impl<T> Drop for Attached<T> {
 
         // SAFETY:
         // * `device` keeps the device registered, so it is valid.
-        // * By the type invariant, the device is being removed from the client: later clients, of which
-        //   ib_uverbs is one, are done with it, and have undone what they did to these members. Or it
-        //   is still being added, and no later client has seen it.
+        // * By the type invariant, the client is being removed from the device: ib_uverbs and the
+        //   other later clients have released it, and have restored these members if they changed
+        //   them. Or the client is still being added, and no later client was.
         unsafe {
             (*device).driver_def = self.driver_definitions;
             (*device).ops.dealloc_xrcd = Some(self.driver_dealloc_xrcd);
@@ -277,7 +285,7 @@ impl<T> Drop for Attached<T> {
     }
 }
 
-/// Stands before the driver's `dealloc_xrcd`.
+/// The wrapper of the driver's `dealloc_xrcd`.
 ///
 /// # Safety
 ///
@@ -287,21 +295,21 @@ unsafe extern "C" fn dealloc_xrcd<T: ClientOperations>(
     udata: *mut bindings::ib_udata,
 ) -> c_int {
     // SAFETY: By the requirements of this function, ib_core passes a domain that is valid until the
-    // driver's `dealloc_xrcd` is called below. It was open on behalf of ib_uverbs or of another client that
-    // registered later, which has not returned from closing it.
+    // driver's `dealloc_xrcd` is called below. It was open on behalf of ib_uverbs or of another
+    // client that registered later, which has not returned from closing it.
     let domain = unsafe { Xrcd::from_ptr(xrcd) };
     let Some(attached) = attached::<T>(domain) else {
-        // The operation is installed while there is data only.
+        // Not reached: the wrapper is installed only as long as the data is stored.
         return ENODEV.to_errno();
     };
 
     attached.data().domain_closed(domain);
-    // SAFETY: `driver_dealloc_xrcd` is the operation of the driver, by the invariant of `Attached`. ib_core
-    // would have called it with these arguments.
+    // SAFETY: `driver_dealloc_xrcd` is the operation of the driver, by the invariant of `Attached`.
+    // ib_core would have called it with these arguments.
     unsafe { (attached.driver_dealloc_xrcd)(xrcd, udata) }
 }
 
-/// A table with the driver's definitions and those of a client's objects.
+/// Creates a table with the definitions of the driver and of the objects of a client.
 fn definitions<T: ClientOperations>(
     driver_definitions: *const bindings::uapi_definition,
     objects: &'static [&'static Object<T>],
@@ -321,16 +329,16 @@ fn definitions<T: ClientOperations>(
 /// The end of a table of definitions.
 const END: bindings::uapi_definition = bindings::uapi_definition {
     kind: bindings::uapi_definition_kind_UAPI_DEF_END as u8,
-    // SAFETY: Zeroes are valid for all members: integers, and unions of integers, pointers and optional
-    // functions.
+    // SAFETY: Zeroes are valid for all members: integers, and unions of integers, pointers and
+    // optional functions.
     ..unsafe { MaybeUninit::zeroed().assume_init() }
 };
 
-/// Whether a table of definitions, or one that it includes, has an object.
+/// Whether a table of definitions, or a table that it includes, has an object.
 ///
 /// # Safety
 ///
-/// `definitions` must be null or a table as ib_uverbs expects it.
+/// `definitions` must be null or a valid table of definitions with an end.
 unsafe fn defines(definitions: *const bindings::uapi_definition, object: u16) -> bool {
     let mut next = definitions;
 
@@ -338,21 +346,22 @@ unsafe fn defines(definitions: *const bindings::uapi_definition, object: u16) ->
         return false;
     }
     loop {
-        // SAFETY: By the requirements of this function, `definitions` is a table up to its end, which the
-        // loop has not passed. Nothing writes to a table once it is in use.
+        // SAFETY: By the requirements of this function, `definitions` is a table up to its end,
+        // which the loop has not passed. Nothing writes to a table once it is in use.
         let definition = unsafe { &*next };
 
         match u32::from(definition.kind) {
             bindings::uapi_definition_kind_UAPI_DEF_END => return false,
             bindings::uapi_definition_kind_UAPI_DEF_CHAIN => {
-                // SAFETY: An entry of this kind has `chain` set, to a table as ib_uverbs expects it.
+                // SAFETY: An entry of this kind has `chain` set, to a valid table.
                 if unsafe { defines(*definition.__bindgen_anon_2.chain, object) } {
                     return true;
                 }
             }
             bindings::uapi_definition_kind_UAPI_DEF_CHAIN_OBJ_TREE
             | bindings::uapi_definition_kind_UAPI_DEF_OBJECT_START => {
-                // SAFETY: An entry of these kinds has `object_start` set; in both the id is its first member.
+                // SAFETY: An entry of these kinds has `object_start` set; in both the id is its
+                // first member.
                 let start = unsafe { &definition.__bindgen_anon_1.object_start };
 
                 if start.object_id == object {
@@ -365,7 +374,7 @@ unsafe fn defines(definitions: *const bindings::uapi_definition, object: u16) ->
     }
 }
 
-/// The entry that includes another table.
+/// Returns an entry that includes another table.
 fn chain(definitions: *const bindings::uapi_definition) -> bindings::uapi_definition {
     bindings::uapi_definition {
         kind: bindings::uapi_definition_kind_UAPI_DEF_CHAIN as u8,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Charges to the RDMA controller of cgroups.
+//! Charges to the RDMA cgroup controller.
 //!
 //! C header: [`include/linux/cgroup_rdma.h`](srctree/include/linux/cgroup_rdma.h)
 
@@ -16,7 +16,7 @@ use kernel::{
     prelude::*, //
 };
 
-/// One `hca_object` charged to the cgroup of the process that asked for it, until dropped.
+/// An `hca_object` that is charged to the cgroup of the process that created it. Uncharged on drop.
 ///
 /// # Invariants
 ///
@@ -26,22 +26,22 @@ pub(crate) struct Charge {
     device: Registered,
 }
 
-// SAFETY: Any thread may return a charge: the controller takes locks of its own, and the charge is that of
-// a cgroup, not of a thread.
+// SAFETY: Any thread may return a charge: the controller takes locks of its own, and the charge is
+// that of a cgroup, not of a thread.
 unsafe impl Send for Charge {}
 
 // SAFETY: A shared reference gives access to nothing: the type has no methods that take one.
 unsafe impl Sync for Charge {}
 
 impl Charge {
-    /// Charges the current process. Fails with `EAGAIN` over the limit of its cgroup.
+    /// Charges the cgroup of the current process. `EAGAIN` if its limit is reached.
     pub(crate) fn hca_object(device: &Device) -> Result<Self> {
         let device = Registered::new(device)?;
         let mut cgroup = core::ptr::null_mut();
 
         // SAFETY:
-        // * `device` keeps the device registered; ib_core adds a device to the controller before clients
-        //   see it, and takes it out after the last reference to its registration.
+        // * `device` keeps the device registered; ib_core adds a device to the controller before
+        //   clients see it, and takes it out after the last reference to its registration.
         // * `cgroup` is valid for writes.
         to_result(unsafe { bindings::ib_xrc_rcv_rdmacg_try_charge(&mut cgroup, device.as_ptr()) })?;
         // INVARIANT: Just charged.
@@ -51,8 +51,9 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant, one object of `device` was charged to `cgroup`, and this is the one
-        // call that returns it. The device is registered, and so it is known to the controller.
+        // SAFETY: By the type invariant, one object of `device` was charged to `cgroup`, and this
+        // is the one call that returns it. The device is registered, and so it is known to the
+        // controller.
         unsafe { bindings::ib_xrc_rcv_rdmacg_uncharge(self.cgroup, self.device.as_ptr()) }
     }
 }

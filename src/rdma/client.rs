@@ -67,8 +67,8 @@ pub(crate) struct Client<D> {
     _data: PhantomData<fn() -> D>,
 }
 
-// SAFETY: ib_core synchronises its accesses to `raw`, and nothing else writes to it; `registered` is
-// atomic.
+// SAFETY: ib_core synchronises its accesses to `raw`, and nothing else writes to it; `registered`
+// is atomic.
 unsafe impl<D> Sync for Client<D> {}
 
 impl<D: ClientData> Client<D> {
@@ -79,9 +79,9 @@ impl<D: ClientData> Client<D> {
                 name: as_char_ptr_in_const_context(name),
                 add: Some(Self::add_callback),
                 remove: Some(Self::remove_callback),
-                // SAFETY: Zeroes are valid for the other members: callbacks that are `None`, a flag that
-                // is off, and `uses`, `uses_zero` and `client_id`, which ib_core initialises when it
-                // registers the client.
+                // SAFETY: Zeroes are valid for the other members: callbacks that are `None`, a flag
+                // that is off, and `uses`, `uses_zero` and `client_id`, which ib_core initialises
+                // when it registers the client.
                 ..unsafe { MaybeUninit::zeroed().assume_init() }
             }),
             registered: Atomic::new(false),
@@ -95,8 +95,8 @@ impl<D: ClientData> Client<D> {
     ///
     /// `'a` must end before the client's `remove` for the device begins.
     pub(super) unsafe fn data<'a>(&self, device: &'a Device) -> Option<&'a D> {
-        // SAFETY: `device` is valid as long as it is borrowed. `raw` is initialised; a client that is not
-        // registered has no data, which is what this returns for it.
+        // SAFETY: `device` is valid as long as it is borrowed, and `raw` is initialised. The
+        // function returns null for a client that is not registered.
         let data = unsafe { bindings::ib_xrc_rcv_client_data(device.as_ptr(), self.raw.get()) };
 
         // SAFETY:
@@ -115,16 +115,16 @@ impl<D: ClientData> Client<D> {
         let device = unsafe { Device::from_ptr(device) };
 
         from_result(|| {
-            // SAFETY: By the requirements of this function, the device is being added to the client of
-            // `D`.
+            // SAFETY: By the requirements of this function, the device is being added to the client
+            // of `D`.
             let data = unsafe { D::add(device) }?.into_foreign();
 
             // SAFETY:
             // * By the requirements of this function, the client is being added to the device.
             // * The client is `D::client()`, the only one with these callbacks.
             unsafe { bindings::ib_set_client_data(device.as_ptr(), D::client().raw.get(), data) };
-            // SAFETY: `data` comes from `into_foreign`, and is taken back in `remove_callback` only,
-            // which ib_core does not run before this callback has returned.
+            // SAFETY: `data` comes from `into_foreign`, and is taken back in `remove_callback`
+            // only, which ib_core does not run before this callback has returned.
             let data = unsafe { KBox::<D>::borrow(data) };
 
             data.added();
@@ -138,7 +138,7 @@ impl<D: ClientData> Client<D> {
     /// stored.
     unsafe extern "C" fn remove_callback(_device: *mut bindings::ib_device, data: *mut c_void) {
         // SAFETY:
-        // * `data` is what `add_callback` stored, from `into_foreign`, and this is called once for it.
+        // * `add_callback` stored `data`, from `into_foreign`, and this is called once for it.
         // * By the requirements of `Client::data`, all other borrows of it have ended.
         unsafe { KBox::<D>::from_foreign(data) }.remove();
     }
@@ -158,8 +158,8 @@ impl<D: ClientData> Registration<D> {
     /// # Safety
     ///
     /// The registration must not be dropped before the exit of this module. Dropping it removes the
-    /// client from its devices, which later clients must not be using; at the exit the client has no
-    /// device, because its data for each one holds a reference to the module.
+    /// client from its devices, which later clients must not be using; at the exit the client has
+    /// no device, because its data for each one holds a reference to the module.
     pub(crate) unsafe fn new() -> Result<Self> {
         let client = D::client();
 

@@ -22,19 +22,20 @@ use kernel::{
 
 /// A `struct ib_device`.
 ///
-/// A reference keeps its memory, not its registration. What calls verbs has a [`Registered`].
+/// A reference keeps the memory of the device, not its registration. Verbs need a [`Registered`].
 #[repr(transparent)]
 pub(crate) struct Device(Opaque<bindings::ib_device>);
 
 // SAFETY: Any thread may drop the last reference to a device.
 unsafe impl Send for Device {}
 
-// SAFETY: A shared reference gives access to members that are constant while the device exists, to its
-// name and its operations, which are read by themselves, and to functions that take locks of ib_core.
+// SAFETY: A shared reference gives access to members that are constant while the device exists, to
+// its name and its operations, which are read by themselves, and to functions that take locks of
+// ib_core.
 unsafe impl Sync for Device {}
 
-// SAFETY: `struct ib_device` embeds a `struct device`, whose reference count `inc_ref` and `dec_ref`
-// change. The memory is freed when the last reference is dropped.
+// SAFETY: `struct ib_device` embeds a `struct device`, whose reference count `inc_ref` and
+// `dec_ref` change. The memory is freed when the last reference is dropped.
 unsafe impl AlwaysRefCounted for Device {
     fn inc_ref(&self) {
         // SAFETY: The device is valid as long as it is borrowed, so its count is not zero.
@@ -42,7 +43,8 @@ unsafe impl AlwaysRefCounted for Device {
     }
 
     unsafe fn dec_ref(device: NonNull<Self>) {
-        // SAFETY: By the requirements of this function, the caller owns a reference, which this drops.
+        // SAFETY: By the requirements of this function, the caller owns a reference, which this
+        // drops.
         unsafe { bindings::ib_xrc_rcv_ibdev_put(device.cast().as_ptr()) }
     }
 }
@@ -52,8 +54,8 @@ impl Device {
     ///
     /// `device` must be valid for `'a`.
     pub(super) unsafe fn from_ptr<'a>(device: *mut bindings::ib_device) -> &'a Self {
-        // SAFETY: By the requirements of this function, `device` is valid for `'a`. `Device` is a transparent
-        // wrapper of an `Opaque`, so the reference promises nothing about the members.
+        // SAFETY: By the requirements of this function, `device` is valid for `'a`. `Device` is a
+        // transparent wrapper of an `Opaque`, so the reference promises nothing about the members.
         unsafe { &*device.cast() }
     }
 
@@ -61,28 +63,28 @@ impl Device {
         self.0.get()
     }
 
-    /// The number that identifies the device as long as it is registered. Its name does so only in its
-    /// network namespace, and either can change.
+    /// Returns the index, which identifies the device as long as it is registered. The name is
+    /// unique only in a network namespace, and both name and namespace can change.
     pub(crate) fn index(&self) -> u32 {
-        // SAFETY: The device is valid as long as it is borrowed. `index` is constant since before clients
-        // see the device; it is read through the pointer.
+        // SAFETY: The device is valid as long as it is borrowed. `index` is constant since before
+        // clients see the device; it is read through the pointer.
         unsafe { (*self.as_ptr()).index }
     }
 
-    /// The name, such as `mlx4_0`, that it has now.
+    /// Returns the present name, such as `mlx4_0`.
     pub(crate) fn name(&self) -> Name {
         let mut name = Name([0; bindings::IB_DEVICE_NAME_MAX as usize]);
 
-        // SAFETY: The device is valid as long as it is borrowed. `name` is valid for writes of
-        // `IB_DEVICE_NAME_MAX` bytes, which is what the function writes.
+        // SAFETY: The device is valid as long as it is borrowed. The function writes
+        // `IB_DEVICE_NAME_MAX` bytes, for which `name` has room.
         unsafe { bindings::ib_xrc_rcv_ibdev_name(self.as_ptr(), name.0.as_mut_ptr()) };
         name
     }
 
     /// Whether the provider offers XRC domains.
     pub(crate) fn has_xrc_domains(&self) -> bool {
-        // SAFETY: The device is valid as long as it is borrowed. Each member is read by itself: a reference
-        // to the operations would cover `dealloc_xrcd`, which an attachment changes.
+        // SAFETY: The device is valid as long as it is borrowed. Each member is read by itself: a
+        // reference to the operations would cover `dealloc_xrcd`, which an attachment changes.
         unsafe {
             (*self.as_ptr()).ops.alloc_xrcd.is_some() && (*self.as_ptr()).ops.dealloc_xrcd.is_some()
         }
@@ -90,45 +92,47 @@ impl Device {
 
     /// Whether the provider modifies XRC target QPs for processes only.
     ///
-    /// qedr takes a request without `udata` for one of a kernel user, whose QPs have doorbells, and
-    /// rings that of the receive queue on the way to RTR. An XRC target QP has none.
+    /// qedr takes a request without `udata` for a request of a kernel user, whose QPs have
+    /// doorbells, and rings the doorbell of the receive queue in the transition to RTR. An XRC
+    /// target QP has none.
     pub(super) fn modifies_for_processes_only(&self) -> bool {
         self.driver() == bindings::rdma_driver_id_RDMA_DRIVER_QEDR
     }
 
-    /// Whether the provider lets XRC target QPs use the reserved `L_Key` when the kernel takes them to
-    /// INIT. mlx4 takes a request without `udata` for one of a kernel user. It is the QP's context that
-    /// enables the key; SRQs have no such bit.
+    /// Whether the provider lets XRC target QPs use the reserved `L_Key` when the kernel modifies
+    /// them to INIT.
+    ///
+    /// mlx4 does so if a request has no `udata`. The QP context enables the key, not that of the
+    /// SRQ.
     pub(super) fn gives_kernel_reserved_key(&self) -> bool {
         self.driver() == bindings::rdma_driver_id_RDMA_DRIVER_MLX4
     }
 
     fn driver(&self) -> bindings::rdma_driver_id {
-        // SAFETY: The device is valid as long as it is borrowed. `driver_id` is constant since before it was
-        // registered; it is read through the pointer.
+        // SAFETY: The device is valid as long as it is borrowed. `driver_id` is constant since
+        // before it was registered; it is read through the pointer.
         unsafe { (*self.as_ptr()).ops.driver_id }
     }
 
     /// Whether the device has a port of that number.
     pub(crate) fn has_port(&self, port: u32) -> bool {
-        // SAFETY: The device is valid as long as it is borrowed. Its number of ports is constant since before
-        // it was registered.
+        // SAFETY: The device is valid as long as it is borrowed. Its number of ports is constant
+        // since before it was registered.
         unsafe { bindings::ib_xrc_rcv_port_is_valid(self.as_ptr(), port) }
     }
 
-    /// Reports the event of a QP in the kernel log, unless that was done too often of late.
+    /// Reports the event of a QP in the kernel log, rate-limited.
     pub(crate) fn log_qp_event(&self, qpn: u32, event: u32) {
-        // SAFETY: The device is valid as long as it is borrowed. The function may be called in any context,
-        // and ib_core has a name for every number.
+        // SAFETY: The device is valid as long as it is borrowed. The function may be called in any
+        // context, and ib_core has a name for every number.
         unsafe { bindings::ib_xrc_rcv_log_qp_event(self.as_ptr(), qpn, event) }
     }
 }
 
-/// A device that is not unregistered as long as this exists, which ib_core calls a registration
-/// lock.
+/// A reference that keeps a device registered, as `ib_device_try_get()` takes it.
 ///
-/// Clients of the device are removed meanwhile; so what has one is to be dropped by the client's
-/// `remove` at the latest, or the device's removal waits for it.
+/// It does not keep the device from being removed from its clients, but the removal of the device
+/// waits until the reference is dropped. A client must drop it in its `remove`.
 ///
 /// # Invariants
 ///
@@ -136,9 +140,10 @@ impl Device {
 pub(crate) struct Registered(ARef<Device>);
 
 impl Registered {
-    /// Keeps a device registered. `ENODEV` if it is not any more.
+    /// Takes a reference. `ENODEV` if the device is being unregistered.
     pub(crate) fn new(device: &Device) -> Result<Self> {
-        // SAFETY: The device is valid as long as it is borrowed; the function tells whether it is registered.
+        // SAFETY: The device is valid as long as it is borrowed; the function fails if it is not
+        // registered.
         if !unsafe { bindings::ib_xrc_rcv_ibdev_try_get(device.as_ptr()) } {
             return Err(ENODEV);
         }
@@ -157,8 +162,8 @@ impl Deref for Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant, `self` counts as one in `refcount`; this is the one call that takes
-        // it off.
+        // SAFETY: By the type invariant, `self` counts as one in `refcount`; this is the one call
+        // that takes it off.
         unsafe { bindings::ib_device_put(self.0.as_ptr()) }
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! References that keep modules loaded.
+//! References to modules.
 //!
 //! C header: [`include/linux/module.h`](srctree/include/linux/module.h)
 
@@ -12,7 +12,7 @@ use kernel::prelude::*;
 ///
 /// # Invariants
 ///
-/// The module is valid, and one of its references belongs to this.
+/// The module is valid, and `self` owns a reference to it.
 #[repr(transparent)]
 pub(crate) struct ModuleReference(NonNull<bindings::module>);
 
@@ -23,12 +23,12 @@ unsafe impl Send for ModuleReference {}
 unsafe impl Sync for ModuleReference {}
 
 impl ModuleReference {
-    /// Keeps the module that calls this loaded.
+    /// Takes a reference to this module.
     pub(crate) fn new(module: &'static ThisModule) -> Result<Self> {
         let module = NonNull::new(module.as_ptr()).ok_or(ENODEV)?;
 
-        // SAFETY: `ThisModule` has the pointer of this module, or null if it is built in, which was ruled
-        // out. The module is valid as long as its code runs.
+        // SAFETY: The pointer of `ThisModule` is null for code that is built in, which was ruled
+        // out, or that of this module, which is valid as long as its code runs.
         if !unsafe { bindings::try_module_get(module.as_ptr()) } {
             return Err(ENODEV);
         }
@@ -36,17 +36,18 @@ impl ModuleReference {
         Ok(Self(module))
     }
 
-    /// Keeps ib_uverbs loaded, if it is there and can go away.
+    /// Takes a reference to ib_uverbs, if it is loaded.
     pub(crate) fn uverbs() -> Option<Self> {
         // INVARIANT: The function returns a module with a reference.
-        // SAFETY: The function has no requirements but that the caller may sleep, which every method may.
+        // SAFETY: The function may sleep, and so may every caller: each is a method.
         NonNull::new(unsafe { bindings::ib_xrc_rcv_uverbs_get() }).map(Self)
     }
 }
 
 impl Drop for ModuleReference {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant, the module is valid and a reference to it is ours, which this drops.
+        // SAFETY: By the type invariant, the module is valid and we own a reference to it, which
+        // this drops.
         unsafe { bindings::module_put(self.0.as_ptr()) }
     }
 }

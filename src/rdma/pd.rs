@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Protection domains of the kernel.
+//! Protection domains that the kernel owns.
 
 use super::{
     bindings,
@@ -22,11 +22,11 @@ use kernel::{
     }, //
 };
 
-/// A protection domain that the kernel owns, and that no process has a key to.
+/// A `struct ib_pd` that the kernel owns. No process has a handle to it.
 ///
 /// # Invariants
 ///
-/// `pd` is that of a protection domain of `device` which `self` owns.
+/// `pd` is a protection domain of `device`, and owned by `self`.
 pub(crate) struct ProtectionDomain {
     pd: NonNull<bindings::ib_pd>,
     abandoned: Atomic<bool>,
@@ -36,23 +36,23 @@ pub(crate) struct ProtectionDomain {
 // SAFETY: Any thread may deallocate a protection domain: verbs belong to no thread.
 unsafe impl Send for ProtectionDomain {}
 
-// SAFETY: A shared reference gives access to `abandoned`, which is atomic, and to creating QPs, for which
-// ib_core counts the users of a protection domain atomically.
+// SAFETY: A shared reference gives access to `abandoned`, which is atomic, and to creating QPs, for
+// which ib_core counts the users of a protection domain atomically.
 unsafe impl Sync for ProtectionDomain {}
 
 impl ProtectionDomain {
-    /// Allocates one; `owner` is the name that `rdma resource` shows.
+    /// Allocates a protection domain. `owner` is the name that `rdma resource` shows.
     pub(crate) fn new(device: &Device, owner: &'static CStr) -> Result<Self> {
         let device = Registered::new(device)?;
         // SAFETY:
-        // * `device` keeps the device registered for the length of the call, and as long as the protection
-        //   domain exists.
+        // * `device` keeps the device registered for the length of the call, and as long as the
+        //   protection domain exists.
         // * ib_core keeps a pointer to `owner`, which is static.
         let pd = from_err_ptr(unsafe {
             bindings::__ib_alloc_pd(device.as_ptr(), 0, owner.as_char_ptr())
         })?;
 
-        // INVARIANT: Newly allocated on `device`, so nothing else owns it.
+        // INVARIANT: Newly allocated on `device`, so `self` is the owner.
         Ok(Self {
             pd: NonNull::new(pd).ok_or(ENOMEM)?,
             abandoned: Atomic::new(false),
@@ -60,12 +60,12 @@ impl ProtectionDomain {
         })
     }
 
-    /// The device.
+    /// Returns the device.
     pub(super) fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Leaves it to the provider, because something that cannot be destroyed is in it.
+    /// Leaks the protection domain, because a QP in it could not be destroyed.
     pub(super) fn abandon(&self) {
         self.abandoned.store(true, Relaxed);
     }
@@ -83,8 +83,8 @@ impl Drop for ProtectionDomain {
 
         // SAFETY:
         // * By the type invariant, we own the protection domain, and its device is registered.
-        // * A `TargetQp` of this protection domain holds a reference to `self`, so none is left. One that
-        //   could not be destroyed has called `abandon`.
+        // * Each `TargetQp` of this protection domain holds a reference to `self`, so none is left.
+        //   A QP that could not be destroyed would have called `abandon`.
         let result = to_result(unsafe {
             bindings::ib_dealloc_pd_user(self.as_ptr(), core::ptr::null_mut())
         });

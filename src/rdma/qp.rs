@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! XRC target queue pairs of the kernel.
+//! XRC target queue pairs that the kernel owns.
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
@@ -30,20 +30,19 @@ use kernel::{
     sync::Arc, //
 };
 
-/// Who hears of a queue pair's asynchronous events.
+/// A handler of asynchronous events of a queue pair.
 ///
-/// `'static`, because a queue pair that is forgotten instead of dropped has its handler called for
-/// ever.
+/// It is `'static` because events of a queue pair that is leaked are reported to it for ever.
 pub(crate) trait EventHandler: Send + Sync + 'static {
-    /// Called in any context, with interrupts disabled and locks of the provider held: must not
-    /// sleep, allocate memory or call verbs.
+    /// Handles an event. Called in any context, with interrupts disabled and locks of the provider
+    /// held: it must not sleep, allocate memory or call verbs.
     fn event(&self, qpn: u32, event: u32);
 }
 
-/// A queue pair of type `XRC_TGT` which the kernel owns: no process has a handle to it.
+/// A queue pair of type `XRC_TGT` that the kernel owns. No process has a handle to it.
 ///
-/// It does not count as a user of its domain, which can therefore be closed; the owner must have
-/// dropped the queue pair by then.
+/// It does not count as a user of its XRC domain and does not keep it from being closed. The owner
+/// must drop the queue pair before the domain is closed.
 ///
 /// # Invariants
 ///
@@ -57,17 +56,17 @@ pub(crate) struct TargetQp<H> {
     partitions: Partitions,
 }
 
-// SAFETY: Any thread may modify, query and destroy a queue pair: verbs belong to no thread. The handler is
-// `Send` and `Sync`, and so is the protection domain.
+// SAFETY: Any thread may modify, query and destroy a queue pair: verbs belong to no thread. The
+// handler is `Send` and `Sync`, and so is the protection domain.
 unsafe impl<H: EventHandler> Send for TargetQp<H> {}
 
-// SAFETY: A shared reference gives access to the number, the device and the domain, which are constant,
-// and to the port and the partitions, which only `modify` changes: it takes `&mut self`.
+// SAFETY: A shared reference gives access to the number, the device and the domain, which are
+// constant, and to the port and the partitions, which only `modify` changes: it takes `&mut self`.
 unsafe impl<H: EventHandler> Sync for TargetQp<H> {}
 
 impl<H: EventHandler> TargetQp<H> {
-    /// Creates a queue pair in a domain. `owner` is the name that `rdma resource` shows. `EINVAL` if
-    /// the two domains are of different devices.
+    /// Creates a queue pair in RESET. `owner` is the name that `rdma resource` shows. `EINVAL` if
+    /// the protection domain and the XRC domain are of different devices.
     ///
     /// # Safety
     ///
@@ -95,21 +94,21 @@ impl<H: EventHandler> TargetQp<H> {
         init.cap.max_send_sge = 1;
 
         // SAFETY:
-        // * The protection domain is valid and keeps its device registered. What this returns has a
-        //   reference to it, and drops that after it has destroyed the queue pair.
-        // * The XRC domain is open and of the same device. By the requirements of this function, it is
-        //   closed after the queue pair is destroyed.
-        // * The context is the handler, which `event_callback` expects. What this returns has a reference
-        //   to it, and drops that after it has destroyed the queue pair.
+        // * The protection domain is valid and keeps its device registered. The `TargetQp` has a
+        //   reference to it, which it drops after it has destroyed the queue pair.
+        // * The XRC domain is open and of the same device. By the requirements of this function, it
+        //   is closed after the queue pair is destroyed.
+        // * The context is the handler, which `event_callback` expects. The `TargetQp` has a
+        //   reference to it, which it drops after it has destroyed the queue pair.
         // * ib_core keeps a pointer to `owner`, which is static.
         let qp = from_err_ptr(unsafe {
             bindings::ib_xrc_rcv_create_qp(pd.as_ptr(), &mut init, owner.as_char_ptr())
         })?;
 
-        // Providers look for the domain here when they modify or destroy. Only the way for
-        // processes, which would count it as a user of the domain, sets it.
-        // SAFETY: The queue pair is newly created, so nothing else uses it but its events, which do not look
-        // at the member.
+        // Providers read the XRC domain from this member when they modify or destroy. ib_core sets
+        // it only for QPs of processes, which count as users of the domain.
+        // SAFETY: The queue pair is newly created, so only its events use it, which do not read the
+        // member.
         unsafe { (*qp).xrcd = xrcd.as_ptr() };
         // INVARIANT: The queue pair is newly created, with that context, in that protection domain.
         Ok(Self {
@@ -120,7 +119,7 @@ impl<H: EventHandler> TargetQp<H> {
         })
     }
 
-    /// The port; 0 before INIT.
+    /// Returns the port, which is 0 before INIT.
     pub(crate) fn port(&self) -> u32 {
         // SAFETY:
         // * By the type invariant, the queue pair is valid.
@@ -132,24 +131,23 @@ impl<H: EventHandler> TargetQp<H> {
     fn device(&self) -> &Device {
         // SAFETY:
         // * By the type invariant, the queue pair is valid, and so is its device as long as it is.
-        // * `device` is constant. It is read through the pointer: a reference would cover members that
-        //   ib_core changes meanwhile.
+        // * `device` is constant. It is read through the pointer: a reference would cover members
+        //   that ib_core changes meanwhile.
         unsafe { Device::from_ptr((*self.qp.as_ptr()).device) }
     }
 
-    /// Modifies it. The link address of a RoCE address vector has to be resolved: ib_core would
-    /// do that for the request of a process, but here, where others wait for the queue pair.
+    /// Modifies the queue pair. A RoCE address vector must be resolved already: for a request with
+    /// `udata`, ib_core would resolve it, while other requests wait for the queue pair.
     ///
-    /// So the `udata` of a request with such an address is kept from ib_core, and the queue pair modified
-    /// as one of the kernel, but for providers that do that for processes only. There ib_core finds what
-    /// was just resolved. All other `udata` is passed on: to providers it is what tells the queue pairs of
-    /// processes from their own.
+    /// `udata` is `None` for a kernel user. For a process, it is passed on, because providers use
+    /// it to distinguish QPs of processes from QPs of the kernel. It is not passed on with a RoCE
+    /// address vector, so that ib_core does not resolve the address again, unless the provider
+    /// modifies for processes only; then ib_core finds the neighbour that was just resolved.
     ///
-    /// Without `udata`, for the kernel, `EOPNOTSUPP` if the provider cannot, or would give a domain
-    /// of processes what only the kernel may use.
-    ///
-    /// ib_core checks that the creator may use the partitions which the queue pair uses afterwards.
-    /// So must the process that `udata` comes from; `EACCES` if it may not.
+    /// * `EOPNOTSUPP` for a kernel user if the provider modifies for processes only, or if the
+    ///   provider would let a QP in a domain of processes use the reserved `L_Key`.
+    /// * `EACCES` if a security module denies the creator of the QP, or the process of `udata`, a
+    ///   partition that the QP uses after the request.
     pub(crate) fn modify(&mut self, attributes: &mut QpAttr, udata: Option<&UData<'_>>) -> Result {
         if udata.is_some_and(|udata| !core::ptr::eq(udata.device(), self.device())) {
             return Err(EINVAL);
@@ -174,9 +172,10 @@ impl<H: EventHandler> TargetQp<H> {
 
         // SAFETY:
         // * By the type invariant, the queue pair is valid, and its device registered.
-        // * `attributes` are initialised, and where they point to a GID entry, they own a reference to it.
-        // * `passed_on` is null, or valid for the call that `udata` is borrowed from, which is on a file of
-        //   the same device, as was checked.
+        // * `attributes` are initialised, and where they point to a GID entry, they own a reference
+        //   to it.
+        // * `passed_on` is null, or valid for the call that `udata` is borrowed from, which is on a
+        //   file of the same device, as was checked.
         // * Nothing else calls a verb on the queue pair: the caller has `&mut self`.
         to_result(unsafe {
             bindings::ib_modify_qp_with_udata(
@@ -190,25 +189,26 @@ impl<H: EventHandler> TargetQp<H> {
         Ok(())
     }
 
-    /// Whether the provider would let the queue pair use the reserved `L_Key` if the kernel modified
-    /// it so, in a domain that processes share: all memory, through what they post to an SRQ.
+    /// Whether the provider would let the queue pair use the reserved `L_Key`, if the kernel
+    /// modified it, in a domain of processes. The processes could access all memory through
+    /// receives that they post to an SRQ.
     fn would_leak_reserved_key(&self, attributes: &QpAttr) -> bool {
         // SAFETY:
-        // * By the type invariant, the queue pair is valid. By the requirements of `new`, its XRC domain is
-        //   closed after it is destroyed.
-        // * `xrcd` is constant since `new`, and so is the inode of an XRC domain. Both are read through the
-        //   pointer.
+        // * By the type invariant, the queue pair is valid. By the requirements of `new`, its XRC
+        //   domain is closed after it is destroyed.
+        // * `xrcd` is constant since `new`, and so is the inode of an XRC domain. Both are read
+        //   through the pointer.
         let shared = unsafe { !(*(*self.qp.as_ptr()).xrcd).inode.is_null() };
 
         shared && attributes.goes_to_init() && self.device().gives_kernel_reserved_key()
     }
 
-    /// Whether a process may use the partitions that the queue pair uses now. `EACCES` if not.
+    /// Checks whether a process may use the partitions of the queue pair. `EACCES` if not.
     pub(crate) fn admits(&self, label: &Label) -> Result {
         label.may_use(self.device(), self.partitions)
     }
 
-    /// All attributes.
+    /// Returns all attributes.
     pub(crate) fn query(&mut self) -> Result<QpAttr> {
         let mut attributes = QpAttr::new();
         let mut init: bindings::ib_qp_init_attr = pin_init::zeroed();
@@ -234,13 +234,13 @@ impl<H: EventHandler> TargetQp<H> {
     /// Called by ib_core only, for an event of a queue pair whose `qp_context` is `handler`.
     unsafe extern "C" fn event_callback(event: *mut bindings::ib_event, handler: *mut c_void) {
         // SAFETY:
-        // * By the requirements of this function, ib_core passes a valid event, of a queue pair that is valid
-        //   until this returns, with the context of that queue pair. It is one that `new` created, or is
-        //   creating: only `new` names this callback.
-        // * Its context is a handler, to which `new` and then the `TargetQp` has a reference, until the queue
-        //   pair is destroyed. That waits for events that are being reported.
-        // * `qp_num` is constant. It is read through the pointer: a reference would cover members that
-        //   change meanwhile.
+        // * By the requirements of this function, ib_core passes a valid event, of a queue pair
+        //   that is valid until this returns, with the context of that queue pair.
+        // * Only `new` creates queue pairs with this callback. Their context is a handler, which
+        //   `new` and then the `TargetQp` holds a reference to until the queue pair is destroyed.
+        //   Destroying it waits for events that are being reported.
+        // * `qp_num` is constant. It is read through the pointer: a reference would cover members
+        //   that change meanwhile.
         let (handler, qpn, event) = unsafe {
             (
                 &*handler.cast_const().cast::<H>(),
@@ -254,24 +254,25 @@ impl<H: EventHandler> TargetQp<H> {
 }
 
 impl<H> TargetQp<H> {
-    /// The QP number.
+    /// Returns the QP number.
     pub(crate) fn qpn(&self) -> u32 {
         // SAFETY:
         // * By the type invariant, the queue pair is valid.
-        // * `qp_num` is constant. It is read through the pointer: a reference would cover members that
-        //   ib_core changes meanwhile.
+        // * `qp_num` is constant. It is read through the pointer: a reference would cover members
+        //   that ib_core changes meanwhile.
         unsafe { (*self.qp.as_ptr()).qp_num }
     }
 }
 
 impl<H> Drop for TargetQp<H> {
-    /// After this, no event of the queue pair is reported any more.
+    /// Destroys the queue pair. No event is reported after this.
     fn drop(&mut self) {
         let qpn = self.qpn();
         // SAFETY:
         // * By the type invariant, we own the queue pair, and its device is registered.
         // * By the requirements of `new`, its XRC domain, which providers look at, is open.
-        // * Providers wait for events that are being reported, so none of them finds the handler freed.
+        // * Providers wait for events that are being reported, so none of them finds the handler
+        //   freed.
         let result = to_result(unsafe {
             bindings::ib_destroy_qp_user(self.qp.as_ptr(), core::ptr::null_mut())
         });
@@ -279,7 +280,7 @@ impl<H> Drop for TargetQp<H> {
         if let Err(e) = result {
             let device = self.pd.device().name();
 
-            // The provider still has the queue pair, and with it our context.
+            // The provider still has the queue pair, whose context is the handler: leak both.
             pr_err!("{device}: failed to destroy QP {qpn:#x}: {e:?}\n");
             core::mem::forget(self.handler.clone());
             self.pd.abandon();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! QpAttr of queue pairs: what a process passes, and what verbs take.
+//! Attributes of queue pairs, as processes pass them and as verbs take them.
 
 use super::{
     bindings,
@@ -19,7 +19,7 @@ use kernel::{
     }, //
 };
 
-/// Says which attributes are given: `enum ib_qp_attr_mask`.
+/// A mask of attributes: `enum ib_qp_attr_mask`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QpAttrMask(u32);
 
@@ -55,7 +55,7 @@ impl QpAttrMask {
         EN_SQD_ASYNC_NOTIFY = ib_qp_attr_mask_IB_QP_EN_SQD_ASYNC_NOTIFY,
     }
 
-    /// All bits that verbs of processes know.
+    /// All bits that the interface to processes defines.
     pub(crate) const STANDARD: Self = Self((Self::DEST_QPN.0 << 1) - 1);
 
     pub(crate) const fn from_bits(bits: u32) -> Self {
@@ -109,7 +109,7 @@ pub(crate) enum QpState {
 }
 
 impl QpState {
-    /// The abbreviation that specification and tools use.
+    /// Returns the abbreviation that the specification uses.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Reset => "RESET",
@@ -140,21 +140,21 @@ impl TryFrom<u32> for QpState {
     }
 }
 
-/// QpAttr as processes pass and get them: `struct ib_uverbs_qp_attr`.
+/// The attributes of the interface to processes: `struct ib_uverbs_qp_attr`.
 #[repr(transparent)]
 pub(crate) struct UserQpAttr(bindings::ib_uverbs_qp_attr);
 
 // SAFETY: It consists of integers, of which any bytes are a valid value.
 unsafe impl FromBytes for UserQpAttr {}
 
-// SAFETY: It consists of integers. The only padding is explicit: the members add up to the size of the
-// whole, as the assertion below says.
+// SAFETY: It consists of integers. The only padding is explicit: the members add up to the size of
+// the whole, as the assertion below says.
 unsafe impl AsBytes for UserQpAttr {}
 
 const _: () = assert!(size_of::<UserQpAttr>() == 10 * 4 + 2 * 32 + 5 * 4 + 2 * 2 + 11 + 5);
 
 impl UserQpAttr {
-    /// What is given.
+    /// Returns the mask. `EINVAL` if it has unknown bits.
     pub(crate) fn mask(&self) -> Result<QpAttrMask> {
         let mask = QpAttrMask(self.0.qp_attr_mask);
 
@@ -164,7 +164,7 @@ impl UserQpAttr {
         Ok(mask)
     }
 
-    /// The state to go to, if `mask` says that there is one.
+    /// Returns the new state, if `mask` has one.
     pub(crate) fn state(&self, mask: QpAttrMask) -> Result<Option<QpState>> {
         if !mask.has(QpAttrMask::STATE) {
             return Ok(None);
@@ -172,13 +172,11 @@ impl UserQpAttr {
         self.0.qp_state.try_into().map(Some)
     }
 
-    /// Takes what `mask` names over into attributes for verbs. `EINVAL` if a value makes no sense.
+    /// Converts the attributes in `mask` for verbs. `EINVAL` if a value is out of the range that
+    /// the specification defines; not all providers check the ranges.
     ///
-    /// A RoCE address is resolved, which takes up to a second: to be called without a lock. The
-    /// address is used with the entry of the GID table that it was resolved for.
-    ///
-    /// Providers check what depends on the device; not all of them check everything, so this does
-    /// not let anything through that is out of the range that the specification gives it.
+    /// A RoCE address is resolved, which takes up to a second: the caller must not hold a lock. The
+    /// attributes keep a reference to the GID table entry that the address was resolved for.
     pub(crate) fn resolve(&self, device: &Device, mask: QpAttrMask) -> Result<QpAttr> {
         let user = &self.0;
 
@@ -245,8 +243,8 @@ impl UserQpAttr {
         if mask.has(QpAttrMask::MIN_RNR_TIMER) {
             attr.min_rnr_timer = within(user.min_rnr_timer.into(), 0..=31)? as u8;
         }
-        // Packet sequence numbers have 24 bits. ib_core cuts off the rest, with a warning in the
-        // log for each; programs do pass random numbers of 32.
+        // Packet sequence numbers have 24 bits. Programs pass random numbers of 32 bits, for each
+        // of which ib_core would log a warning.
         if mask.has(QpAttrMask::RQ_PSN) {
             attr.rq_psn = user.rq_psn & BITS_24;
         }
@@ -264,8 +262,9 @@ impl UserQpAttr {
         }
         if mask.has(QpAttrMask::AV) {
             port(user.ah_attr.port_num)?;
-            // SAFETY: The device is valid as long as it is borrowed, and has the port. The address vectors are
-            // valid; the one that is written to is all zeroes, so no reference to a GID entry is lost.
+            // SAFETY: The device is valid as long as it is borrowed, and has the port. Both address
+            // vectors are valid, and `attr.ah_attr` is zeroed: no reference to a GID entry is
+            // overwritten.
             unsafe {
                 bindings::ib_xrc_rcv_ah_from_user(device.as_ptr(), &mut attr.ah_attr, &user.ah_attr)
             };
@@ -288,14 +287,16 @@ impl UserQpAttr {
         }
         if mask.has(QpAttrMask::AV) {
             // SAFETY:
-            // * The device is valid as long as it is borrowed, and registered: a process calls a method on it.
-            // * `ah_attr` is an address vector, with a port that the device has and without a GID entry.
+            // * The device is valid as long as it is borrowed, and registered: a process calls a
+            //   method on it.
+            // * `ah_attr` is an address vector, with a port that the device has and without a GID
+            //   entry.
             // * The caller may sleep, and holds no lock.
             to_result(unsafe {
                 bindings::ib_xrc_rcv_resolve_ah(device.as_ptr(), &mut attr.ah_attr)
             })?;
-            // SAFETY: `sgid_attr` is null, or an entry to which `ib_xrc_rcv_resolve_ah` took the reference that
-            // is passed on here.
+            // SAFETY: `sgid_attr` is null, or an entry to which `ib_xrc_rcv_resolve_ah` took the
+            // reference that is passed on here.
             attributes.source = unsafe { GidEntry::from_raw(attr.ah_attr.grh.sgid_attr) };
         }
         attributes.mask = mask;
@@ -303,7 +304,7 @@ impl UserQpAttr {
     }
 }
 
-/// Whether there is anything where nothing may be.
+/// Whether a reserved member is not 0.
 fn has_padding(ah: &bindings::ib_uverbs_ah_attr) -> bool {
     ah.reserved != 0 || ah.grh.reserved != 0
 }
@@ -315,7 +316,7 @@ const MTU: core::ops::RangeInclusive<u32> =
 const MIGRATION: core::ops::RangeInclusive<u32> =
     bindings::ib_mig_state_IB_MIG_MIGRATED..=bindings::ib_mig_state_IB_MIG_ARMED;
 
-/// QpAttr as kernel users pass and get them: `struct ib_qp_attr`.
+/// The attributes of kernel users: `struct ib_qp_attr`.
 #[repr(transparent)]
 pub(crate) struct KernelQpAttr(bindings::ib_qp_attr);
 
@@ -332,7 +333,7 @@ impl KernelQpAttr {
         unsafe { attr.cast::<Self>().as_ref() }
     }
 
-    /// The state to go to, if `mask` says that there is one.
+    /// Returns the new state, if `mask` has one.
     pub(crate) fn state(&self, mask: QpAttrMask) -> Result<Option<QpState>> {
         if !mask.has(QpAttrMask::STATE) {
             return Ok(None);
@@ -340,15 +341,15 @@ impl KernelQpAttr {
         self.0.qp_state.try_into().map(Some)
     }
 
-    /// Takes them over. Kernel users are trusted with the values.
+    /// Copies the attributes. The values of kernel users are not checked.
     ///
     /// # Safety
     ///
-    /// What the attributes point to, such as `sgid_attr`, must be valid as long as they are used.
+    /// Pointers in the attributes, such as `sgid_attr`, must be valid as long as the copy is used.
     pub(crate) unsafe fn to_attributes(&self, mask: QpAttrMask) -> QpAttr {
         QpAttr {
-            // SAFETY: `self` is valid for reads. The structure is data without an owner, but for the pointers
-            // in it, which by the requirements of this function are valid as long as the copy is used.
+            // SAFETY: `self` is valid for reads, and C structures may be copied. By the
+            // requirements of this function, the pointers are valid as long as the copy is used.
             attr: unsafe { core::ptr::read(&self.0) },
             mask,
             source: None,
@@ -356,7 +357,7 @@ impl KernelQpAttr {
     }
 }
 
-/// A reference to an entry of a device's GID table.
+/// A reference to an entry of the GID table of a device.
 ///
 /// # Invariants
 ///
@@ -364,13 +365,14 @@ impl KernelQpAttr {
 struct GidEntry(NonNull<bindings::ib_gid_attr>);
 
 impl GidEntry {
-    /// Takes a reference over; none from null.
+    /// Takes ownership of a reference; returns `None` if the pointer is null.
     ///
     /// # Safety
     ///
-    /// The caller must own a reference to `entry`, if that is not null, and gives it away.
+    /// The caller must own a reference to `entry`, unless that is null, and give it up.
     unsafe fn from_raw(entry: *const bindings::ib_gid_attr) -> Option<Self> {
-        // INVARIANT: By the requirements of this function, the caller owns a reference and gives it away.
+        // INVARIANT: By the requirements of this function, the caller owns a reference and gives it
+        // up.
         NonNull::new(entry.cast_mut()).map(Self)
     }
 }
@@ -382,34 +384,35 @@ impl Drop for GidEntry {
     }
 }
 
-/// QpAttr for verbs: `struct ib_qp_attr`, with the mask that says which are set.
+/// Attributes for verbs: `struct ib_qp_attr` with its mask.
 pub(crate) struct QpAttr {
     pub(super) attr: bindings::ib_qp_attr,
     pub(super) mask: QpAttrMask,
-    /// Keeps the entry that `attr.ah_attr` was resolved for, and names, from being used for another
-    /// address. To be dropped before the device is unregistered.
+    /// Keeps the GID table entry that `attr.ah_attr` was resolved for from being used for another
+    /// address. Must be dropped before the device is unregistered.
     source: Option<GidEntry>,
 }
 
 impl QpAttr {
-    /// None.
+    /// Creates attributes with an empty mask.
     pub(crate) fn new() -> Self {
         Self {
-            // SAFETY: Zeroes are valid for all members: integers, null pointers, and unions of integers.
+            // SAFETY: Zeroes are valid for all members: integers, null pointers, and unions of
+            // integers.
             attr: unsafe { core::mem::zeroed() },
             mask: QpAttrMask::NONE,
             source: None,
         }
     }
 
-    /// The same values, of which only those that `mask` names count, on the way to `state`.
+    /// Sets the new state, and limits the attributes to those of `mask`.
     pub(crate) fn towards(&mut self, state: QpState, mask: QpAttrMask) -> &mut Self {
         self.attr.qp_state = state as u32;
         self.mask = mask | QpAttrMask::STATE;
         self
     }
 
-    /// Whether there is an address vector for RoCE.
+    /// Whether the attributes have a RoCE address vector.
     pub(super) fn has_roce_address(&self) -> bool {
         self.mask.has(QpAttrMask::AV)
             && self.attr.ah_attr.type_ == bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE
@@ -420,33 +423,33 @@ impl QpAttr {
         self.mask.has(QpAttrMask::STATE) && self.attr.qp_state == QpState::Init as u32
     }
 
-    /// The port of the address vector, where it is given.
+    /// Returns the port of the address vector.
     pub(crate) fn path_port(&self) -> u32 {
         self.attr.ah_attr.port_num
     }
 
-    /// The port, where it is given.
+    /// Returns the port.
     pub(crate) fn port(&self) -> u32 {
         self.attr.port_num
     }
 
-    /// Adds the port.
+    /// Sets the port.
     pub(crate) fn set_port(&mut self, port: u32) {
         self.attr.port_num = port;
         self.mask = self.mask | QpAttrMask::PORT;
     }
 
-    /// The QP number of the other side.
+    /// Returns the QP number of the peer.
     pub(crate) fn destination(&self) -> u32 {
         self.attr.dest_qp_num
     }
 
-    /// Which are given.
+    /// Returns the mask.
     pub(crate) fn mask(&self) -> QpAttrMask {
         self.mask
     }
 
-    /// The state.
+    /// Returns the state.
     pub(crate) fn state(&self) -> Result<QpState> {
         self.attr.qp_state.try_into()
     }
@@ -461,7 +464,8 @@ impl QpAttr {
         unsafe { attr.write(self.attr) }
     }
 
-    /// All attributes, as processes get them. Capabilities are zero: nobody can post to these QPs.
+    /// Converts all attributes for a process. The capabilities are 0: XRC target QPs have no
+    /// queues.
     pub(crate) fn to_user(&self) -> UserQpAttr {
         let attr = &self.attr;
         let mut user = bindings::ib_uverbs_qp_attr {
@@ -491,8 +495,9 @@ impl QpAttr {
             ..pin_init::zeroed()
         };
 
-        // SAFETY: The address vectors are valid for writes, and for reads. Those of `attr` have a type that
-        // fits their union: it is 0, for IB, or set with the union.
+        // SAFETY: The address vectors of `user` are valid for writes, and those of `attr` for
+        // reads. `type` says which member of their union is set; it is 0, for IB, with a union of
+        // zeroes, if none is.
         unsafe {
             bindings::ib_xrc_rcv_ah_to_user(&mut user.ah_attr, &attr.ah_attr);
             bindings::ib_xrc_rcv_ah_to_user(&mut user.alt_ah_attr, &attr.alt_ah_attr);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Labels of processes, by which a security module decides who may use which partition.
+//! Security labels, by which a security module grants access to partitions.
 //!
-//! ib_core gives a QP the label of the process that creates it, and checks that label whenever the
-//! QP's partitions or the tables behind them change. That is enough for a QP that one process has.
-//! Others that use it are checked here, each with its own label.
+//! ib_core gives a QP the label of the process that creates it, and checks this label when the
+//! partitions of the QP or the P_Key tables change. Other processes may use a receive QP as well:
+//! this module checks the label of each.
 //!
-//! Without `CONFIG_SECURITY_INFINIBAND` everybody may use everything.
+//! Without `CONFIG_SECURITY_INFINIBAND`, every process may use every partition.
 //!
 //! C header: [`include/linux/security.h`](srctree/include/linux/security.h)
 
@@ -23,29 +23,29 @@ use kernel::{
     prelude::*, //
 };
 
-/// Whether ib_core and this module check labels at all.
+/// Whether ib_core and this module check labels.
 pub(crate) const ENFORCED: bool = cfg!(CONFIG_SECURITY_INFINIBAND);
 
-/// The label of a process, as a QP of its own would get it.
+/// A security label.
 ///
 /// # Invariants
 ///
-/// The pointer is what `security_ib_alloc_security()` gave, and `self` owns it.
+/// The pointer is a label of `security_ib_alloc_security()`, and owned by `self`.
 pub(crate) struct Label(*mut c_void);
 
 impl Label {
-    /// That of the calling process.
+    /// Allocates the label that a QP of the calling process would get.
     pub(crate) fn of_caller() -> Result<Self> {
         let mut label = core::ptr::null_mut();
 
-        // SAFETY: `label` is valid for writes. The function may sleep, and so may every caller: each is a
-        // method that a process calls.
+        // SAFETY: `label` is valid for writes. The function may sleep, and so may every caller:
+        // each is a method that a process calls.
         to_result(unsafe { bindings::ib_xrc_rcv_alloc_label(&mut label) })?;
-        // INVARIANT: Newly allocated, so nothing else owns it.
+        // INVARIANT: Newly allocated, so `self` is the owner.
         Ok(Self(label))
     }
 
-    /// Whether its process may use partitions. `EACCES` if it may not.
+    /// Checks whether the process of the label may use partitions. `EACCES` if not.
     pub(super) fn may_use(&self, device: &Device, partitions: Partitions) -> Result {
         for Partition { port, index } in [partitions.path, partitions.alternate]
             .into_iter()
@@ -53,7 +53,7 @@ impl Label {
         {
             // SAFETY:
             // * The device is valid as long as it is borrowed; the function checks port and index.
-            // * By the type invariant, the label is one that was allocated and not freed.
+            // * By the type invariant, the label was allocated, and it is not freed yet.
             to_result(unsafe {
                 bindings::ib_xrc_rcv_pkey_access(self.0, device.as_ptr(), port, index)
             })?;
@@ -69,7 +69,7 @@ impl Drop for Label {
     }
 }
 
-/// A place in the pkey table of a port.
+/// An entry of the P_Key table of a port.
 #[derive(Clone, Copy)]
 struct Partition {
     port: u32,
@@ -84,8 +84,8 @@ pub(super) struct Partitions {
 }
 
 impl Partitions {
-    /// Those that the QP uses once it is modified. By the rules of `ib_security_modify_qp()`: the
-    /// first is known from when port and index are given together.
+    /// Returns the partitions after the QP is modified, by the rules of `ib_security_modify_qp()`:
+    /// the partition of the primary path is known once port and index were set by the same request.
     pub(super) fn after(self, attributes: &QpAttr) -> Self {
         let (attr, mask) = (&attributes.attr, attributes.mask);
         let given = Partition {

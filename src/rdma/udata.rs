@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `struct ib_udata`: the part of a process's request that is for the driver.
+//! `struct ib_udata`: the driver's part of a request.
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
@@ -9,12 +9,12 @@ use super::{
     device::Device, //
 };
 
-/// The `ib_udata` of a request. It carries no driver data; ib_core and the drivers take one that is
-/// not null to mean that a process is behind the request.
+/// The `struct ib_udata` of a request of a process. It carries no driver data. ib_core and the
+/// drivers take a request without one for a request of the kernel.
 ///
 /// # Invariants
 ///
-/// `udata` is valid for `'a`, in a call on a file of `device`.
+/// `udata` is valid for `'a`, and that of a call on a file of `device`.
 pub(crate) struct UData<'a> {
     udata: *mut bindings::ib_udata,
     device: &'a Device,
@@ -33,7 +33,7 @@ impl<'a> UData<'a> {
         self.udata
     }
 
-    /// The device that the request is to.
+    /// Returns the device of the request.
     pub(super) fn device(&self) -> &Device {
         self.device
     }

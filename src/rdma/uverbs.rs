@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The ioctl interface that ib_uverbs offers to processes: own objects, and methods on them.
+//! The ioctl interface of ib_uverbs: objects, and methods on them.
 //!
-//! [`table`] declares them, their attributes are in [`attribute`], [`call`] is what a method sees
-//! while it runs, [`handle`] and [`event_file`] are the two kinds of objects.
+//! [`table`] declares objects and methods, [`attribute`] declares the attributes of methods, and
+//! [`call`] is a running method. [`handle`] and [`event_file`] are the two kinds of objects.
 //!
-//! A uverbs *file* is one open of a device's `/dev/infiniband/uverbsN`. It owns objects; all of
-//! them go when it is closed, or when the device is removed.
+//! A uverbs *file* is an open file of `/dev/infiniband/uverbsN`. It owns objects, which are
+//! destroyed when the file is closed or the device removed.
 //!
 //! C headers: [`include/rdma/uverbs_ioctl.h`](srctree/include/rdma/uverbs_ioctl.h),
 //! [`include/rdma/uverbs_types.h`](srctree/include/rdma/uverbs_types.h)
@@ -21,9 +21,9 @@ use super::device::Device;
 use crate::bindings;
 use core::pin::Pin;
 
-/// What methods find of the device that they are called for.
+/// The data of a device, for the methods that are called on it.
 pub(crate) trait DeviceData: Sized + 'static {
-    /// Returns the data of a device, `None` if it has none.
+    /// Returns the data of a device, or `None` if it has none.
     ///
     /// # Safety
     ///
@@ -31,18 +31,18 @@ pub(crate) trait DeviceData: Sized + 'static {
     unsafe fn of_device(device: &Device) -> Option<Pin<&Self>>;
 }
 
-/// Whether ib_uverbs may see a device before the client that the device is being added to.
+/// Whether ib_uverbs may have been added to a device before the client that is being added.
 pub(super) fn came_first() -> bool {
-    // SAFETY: The function has no requirements but that the caller may sleep, which the `add` of a client
-    // may.
+    // SAFETY: The function has no requirements but that the caller may sleep, which the `add` of a
+    // client may.
     unsafe { bindings::ib_xrc_rcv_uverbs_came_first() }
 }
 
-/// Tells one uverbs file from another while both are open.
+/// Identifies an open uverbs file. May be reused when the file is closed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FileId(usize);
 
-/// Why an object goes.
+/// The reason why an object is destroyed: `enum rdma_remove_reason`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RemoveReason {
     /// Its handle was destroyed.
@@ -53,11 +53,11 @@ pub(crate) enum RemoveReason {
     DeviceRemoved,
 }
 
-/// `enum rdma_remove_reason`, as a callback gets it from C.
+/// `enum rdma_remove_reason`, as C passes it to a callback.
 ///
-/// clang gives an enumeration its name in the type of a function that kCFI compares; bindgen makes
-/// an integer of it, which has another. rustc encodes a `repr(C)` type as clang does, by its name.
-/// A structure of one integer is passed like the integer, and may have any value.
+/// kCFI compares the types of functions, in which clang encodes an enumeration by its name. bindgen
+/// declares it as an integer, which is encoded differently. rustc encodes a `repr(C)` type by its
+/// name, and a structure of one integer is passed like the integer and may have any value.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy)]
 #[repr(C)]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! XRC domains, as ib_core has them.
+//! XRC domains of ib_core.
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
@@ -14,23 +14,25 @@ use kernel::{
     types::Opaque, //
 };
 
-/// A `struct ib_xrcd` that somebody keeps open while the reference exists: a process, or a client
-/// that registered after those of this module.
+/// A `struct ib_xrcd`.
+///
+/// It is open as long as a reference exists, on behalf of a process or of a client of ib_core that
+/// registered after the client of this module.
 #[repr(transparent)]
 pub(crate) struct Xrcd(Opaque<bindings::ib_xrcd>);
 
-/// Tells one open domain from another. Used again once the domain is closed.
+/// Identifies an open domain. May be reused when the domain is closed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct XrcdId(usize);
 
 impl Xrcd {
     /// # Safety
     ///
-    /// `xrcd` must be open for `'a`, on behalf of a process or of a client that registered after
-    /// those of this module.
+    /// `xrcd` must be open for `'a`, on behalf of a process or of a client of ib_core that
+    /// registered after the client of this module.
     pub(crate) unsafe fn from_ptr<'a>(xrcd: *mut bindings::ib_xrcd) -> &'a Self {
-        // SAFETY: By the requirements of this function, `xrcd` is valid for `'a`. `Xrcd` is a transparent
-        // wrapper of an `Opaque`, so the reference promises nothing about the members.
+        // SAFETY: By the requirements of this function, `xrcd` is valid for `'a`. `Xrcd` is a
+        // transparent wrapper of an `Opaque`, so the reference promises nothing about the members.
         unsafe { &*xrcd.cast() }
     }
 
@@ -38,31 +40,32 @@ impl Xrcd {
         self.0.get()
     }
 
-    /// The device that it is a domain of.
+    /// Returns the device.
     pub(crate) fn device(&self) -> &Device {
         // SAFETY:
-        // * The domain is open as long as the reference exists, and its device registered as long as the
-        //   domain is open.
-        // * `device` is constant. It is read through the pointer: a reference would cover members that
-        //   ib_core changes meanwhile.
+        // * The domain is open as long as the reference exists, and its device registered as long
+        //   as the domain is open.
+        // * `device` is constant. It is read through the pointer: a reference would cover members
+        //   that ib_core changes meanwhile.
         unsafe { Device::from_ptr((*self.as_ptr()).device) }
     }
 
-    /// `EPERM` if it is the domain of an inode that everybody has.
+    /// Fails with `EPERM` if the domain has an inode that is not a regular file's.
     pub(crate) fn check_is_private(&self) -> Result {
-        // SAFETY: The domain is open as long as the reference exists. `inode` is constant, and null or an
-        // inode that an open domain has a reference to.
+        // SAFETY: The domain is open as long as the reference exists. `inode` is constant, and null
+        // or an inode that an open domain has a reference to.
         to_result(unsafe { bindings::ib_xrc_rcv_inode_is_private((*self.as_ptr()).inode) })
     }
 
-    /// `EACCES` if the calling process can neither write to the domain's inode nor owns it.
+    /// Fails with `EACCES` if the calling process neither owns the domain's inode nor may write to
+    /// it.
     pub(crate) fn check_caller_may_write(&self) -> Result {
-        // SAFETY: The domain is open as long as the reference exists. `inode` is constant, and null or an
-        // inode that an open domain has a reference to.
+        // SAFETY: The domain is open as long as the reference exists. `inode` is constant, and null
+        // or an inode that an open domain has a reference to.
         to_result(unsafe { bindings::ib_xrc_rcv_inode_may_write((*self.as_ptr()).inode) })
     }
 
-    /// Its identity.
+    /// Returns the identity.
     pub(crate) fn id(&self) -> XrcdId {
         XrcdId(self.as_ptr() as usize)
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * XRC receive QPs for users in the kernel, and for providers that want to know
- * of them. The semantics are those of the interface for processes, see
- * <uapi/rdma/ib_xrc_rcv.h>; what differs is said here.
+ * XRC receive QPs for kernel users, and notifiers for providers. The semantics are
+ * those of the interface to processes, see <uapi/rdma/ib_xrc_rcv.h>; this header
+ * documents the differences.
  */
 
 #ifndef _RDMA_IB_XRC_RCV_H
@@ -13,37 +13,36 @@
 #include <uapi/rdma/ib_xrc_rcv.h>
 
 /**
- * struct ib_xrc_rcv_registration - being registered with a receive QP
+ * struct ib_xrc_rcv_registration - a registration with a receive QP
  *
- * Unlike uverbs files, a kernel user can have any number of registrations with
- * the same QP. It keeps its pointer valid until it gives the registration up,
- * whatever becomes of QP, domain and device.
+ * Unlike a uverbs file, a kernel user may have several registrations with the same
+ * QP. The pointer is valid until the registration is given up, even if the QP is
+ * destroyed, the domain closed or the device removed before.
  */
 struct ib_xrc_rcv_registration;
 
 /**
- * typedef ib_xrc_rcv_handler - told of the events of a receive QP
- * @event: what happened; @event->cookie is 0, @event->count is 1
- * @context: as given with the handler
+ * typedef ib_xrc_rcv_handler - handler of events of a receive QP
+ * @event: the event; @event->cookie is 0, @event->count is 1
+ * @context: the context that was passed with the handler
  *
- * Called in any context, with interrupts disabled and locks of the provider and
- * of this module held: it must not sleep, and must not call anything below. Not
- * called any more once ib_xrc_rcv_unreg_qp() has returned, nor after
- * %XRC_RCV_EVENT_QP_GONE.
+ * Called in any context, with interrupts disabled and locks of the provider and of
+ * this module held: it must not sleep, nor call a function of this header. It is not
+ * called after ib_xrc_rcv_unreg_qp() has returned, nor after %XRC_RCV_EVENT_QP_GONE.
  */
 typedef void (*ib_xrc_rcv_handler)(const struct xrc_rcv_event *event, void *context);
 
 /**
- * struct ib_xrc_rcv_init_attr - what a new receive QP is to be
+ * struct ib_xrc_rcv_init_attr - parameters of a new receive QP
  * @flags: &enum xrc_rcv_alloc_flags
- * @attr: attributes to take it to INIT or RTR with, see
+ * @attr_mask: mask of the attributes in @attr
+ * @attr: attributes for the transition to INIT or RTR, see
  *	%XRC_RCV_ATTR_QP_ALLOC_ATTR; may be NULL. As for all kernel users of
- *	ib_modify_qp(), a RoCE address vector has to be resolved. qedr modifies XRC
- *	target QPs for processes only: there any attribute fails with EOPNOTSUPP.
- *	So it does on mlx4 if @xrcd has an inode, see ib_xrc_rcv_modify_qp().
- * @attr_mask: which attributes are given
- * @handler: told of events; may be NULL
- * @context: for @handler
+ *	ib_modify_qp(), a RoCE address vector must be resolved. EOPNOTSUPP if the
+ *	provider is qedr, which modifies XRC target QPs for processes only, and on
+ *	mlx4 if the domain has an inode, see ib_xrc_rcv_modify_qp().
+ * @handler: handler of the QP's events; may be NULL
+ * @context: passed to @handler
  */
 struct ib_xrc_rcv_init_attr {
 	u32 flags;
@@ -54,15 +53,16 @@ struct ib_xrc_rcv_init_attr {
 };
 
 /*
- * The caller keeps @xrcd open for the length of each call. All may sleep. The QP
- * is charged to the current process: its user, and its cgroup. EINTR if the
- * current thread was killed while it waited for others that modify or query the QP.
+ * The caller must be a client of ib_core, and must keep @xrcd open during each call.
+ * All functions may sleep. A QP is charged to the current process: its user and its
+ * cgroup. Functions that modify or query a QP return EINTR if the current thread is
+ * killed while it waits for others that do so.
  */
 
 /**
  * ib_xrc_rcv_alloc_qp - create a receive QP and register with it
- * @xrcd: its domain
- * @init_attr: what it is to be
+ * @xrcd: the domain
+ * @init_attr: the parameters
  *
  * Return: the registration, or an ERR_PTR(): EOPNOTSUPP if the module is not
  * attached to the device, otherwise as %XRC_RCV_METHOD_QP_ALLOC.
@@ -72,10 +72,10 @@ ib_xrc_rcv_alloc_qp(struct ib_xrcd *xrcd, const struct ib_xrc_rcv_init_attr *ini
 
 /**
  * ib_xrc_rcv_reg_qp - register with a receive QP
- * @xrcd: its domain
- * @qpn: its number
- * @handler: told of events; may be NULL
- * @context: for @handler
+ * @xrcd: the domain of the QP
+ * @qpn: the QP number
+ * @handler: handler of the QP's events; may be NULL
+ * @context: passed to @handler
  *
  * Return: the registration, or an ERR_PTR() as %XRC_RCV_METHOD_QP_REG.
  */
@@ -84,38 +84,40 @@ ib_xrc_rcv_reg_qp(struct ib_xrcd *xrcd, u32 qpn, ib_xrc_rcv_handler handler, voi
 
 /**
  * ib_xrc_rcv_unreg_qp - give a registration up
- * @registration: gone afterwards
+ * @registration: the registration, which the call frees
  */
 void ib_xrc_rcv_unreg_qp(struct ib_xrc_rcv_registration *registration);
 
 /**
- * ib_xrc_rcv_qpn - the number of the QP that a registration is with
+ * ib_xrc_rcv_qpn - get the QP number of a registration
  * @registration: the registration
+ *
+ * Return: the QP number.
  */
 u32 ib_xrc_rcv_qpn(const struct ib_xrc_rcv_registration *registration);
 
 /**
  * ib_xrc_rcv_modify_qp - modify a receive QP
- * @xrcd: its domain
- * @qpn: its number
- * @attr: as for ib_modify_qp()
- * @attr_mask: which attributes are given
+ * @xrcd: the domain of the QP
+ * @qpn: the QP number
+ * @attr: the attributes, as for ib_modify_qp()
+ * @attr_mask: mask of the attributes in @attr
  *
- * mlx4 lets a QP that the kernel takes from RESET to INIT use the reserved L_Key,
- * and with it whoever posts to the SRQs of the domain. So that is left to processes
- * where @xrcd has an inode.
+ * On mlx4, a QP that the kernel modifies from RESET to INIT may use the reserved
+ * L_Key, and so may every process that posts to an SRQ of the domain. If @xrcd has an
+ * inode, only processes can make this transition.
  *
  * Return: 0, EOPNOTSUPP if the provider is qedr, or mlx4 as above, otherwise as
  * %XRC_RCV_METHOD_QP_MODIFY.
  */
 int ib_xrc_rcv_modify_qp(struct ib_xrcd *xrcd, u32 qpn, const struct ib_qp_attr *attr,
-		      int attr_mask);
+			 int attr_mask);
 
 /**
  * ib_xrc_rcv_query_qp - query a receive QP
- * @xrcd: its domain
- * @qpn: its number
- * @attr: filled with all attributes
+ * @xrcd: the domain of the QP
+ * @qpn: the QP number
+ * @attr: buffer for the attributes, of which all are filled
  *
  * Return: 0, or as %XRC_RCV_METHOD_QP_QUERY.
  */
@@ -123,23 +125,24 @@ int ib_xrc_rcv_query_qp(struct ib_xrcd *xrcd, u32 qpn, struct ib_qp_attr *attr);
 
 /**
  * ib_xrc_rcv_destroy_qp - destroy a receive QP of %XRC_RCV_LIFETIME_DOMAIN
- * @xrcd: its domain
- * @qpn: its number
- * @own: a registration that does not count; may be NULL. It stays.
+ * @xrcd: the domain of the QP
+ * @qpn: the QP number
+ * @own: a registration of the caller, which does not keep the QP from being destroyed
+ *	and remains valid; may be NULL
  *
  * Return: 0, or as %XRC_RCV_METHOD_QP_DESTROY.
  */
 int ib_xrc_rcv_destroy_qp(struct ib_xrcd *xrcd, u32 qpn,
-		       const struct ib_xrc_rcv_registration *own);
+			  const struct ib_xrc_rcv_registration *own);
 
 /**
- * enum ib_xrc_rcv_action - what happened to a receive QP
+ * enum ib_xrc_rcv_action - changes of a receive QP
  *
- * @IB_XRC_RCV_ALLOC: it was created
- * @IB_XRC_RCV_REG: somebody registered; after a creation, its creator
- * @IB_XRC_RCV_UNREG: somebody is not registered any more
- * @IB_XRC_RCV_DESTROY: it is about to be destroyed; last of all, but for
- *	%IB_XRC_RCV_UNREG of those who were registered still
+ * @IB_XRC_RCV_ALLOC: the QP was created
+ * @IB_XRC_RCV_REG: a registration was added; after a creation, that of the creator
+ * @IB_XRC_RCV_UNREG: a registration was removed
+ * @IB_XRC_RCV_DESTROY: the QP is about to be destroyed; only %IB_XRC_RCV_UNREG of its
+ *	remaining registrations follows
  */
 enum ib_xrc_rcv_action {
 	IB_XRC_RCV_ALLOC,
@@ -149,10 +152,10 @@ enum ib_xrc_rcv_action {
 };
 
 /**
- * struct ib_xrc_rcv_notifier_info - told with an &enum ib_xrc_rcv_action
+ * struct ib_xrc_rcv_notifier_info - data of a notifier call
  * @device: the device
- * @qpn: QP number
- * @registrations: how many registrations there are now
+ * @qpn: the QP number
+ * @registrations: the number of registrations after the change
  */
 struct ib_xrc_rcv_notifier_info {
 	struct ib_device *device;
@@ -161,19 +164,20 @@ struct ib_xrc_rcv_notifier_info {
 };
 
 /**
- * ib_xrc_rcv_register_notifier - be told of what happens to receive QPs
- * @nb: called with &enum ib_xrc_rcv_action and &struct ib_xrc_rcv_notifier_info, in the order
- *	in which things happen to a QP. May sleep; must not call anything above.
+ * ib_xrc_rcv_register_notifier - register a notifier of changes of receive QPs
+ * @nb: called with &enum ib_xrc_rcv_action and &struct ib_xrc_rcv_notifier_info, in
+ *	the order of the changes of each QP. It may sleep, but must not call a function
+ *	above.
  *
- * For providers that keep records of their own.
+ * For providers that keep their own records of receive QPs.
  *
  * Return: 0, or -EEXIST.
  */
 int ib_xrc_rcv_register_notifier(struct notifier_block *nb);
 
 /**
- * ib_xrc_rcv_unregister_notifier - be told no more
- * @nb: as registered; not called any more afterwards
+ * ib_xrc_rcv_unregister_notifier - unregister a notifier
+ * @nb: the notifier, which is not called after this returns
  *
  * Return: 0, or -ENOENT.
  */

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! QpAttr of uverbs methods.
+//! Attributes of uverbs methods.
 //!
-//! An [`Attribute`] has its number and what it carries in its type, and takes no space. The table of
-//! a method declares it, as mandatory or as optional; the running method passes it to its
-//! [`Call`](super::call::Call). A call with an attribute that the method did not declare, or
-//! declared with another type, size or direction, does not compile, and neither does one that
-//! relies on an optional attribute.
+//! The type of an [`Attribute`] has its number, and the kind of its contents. The table of a method
+//! declares the attribute as mandatory or optional, and the running method accesses it through its
+//! [`Call`](super::call::Call). Accessing an attribute that the method does not declare, or
+//! declares with another type, size or direction, does not compile; nor does relying on an optional
+//! attribute.
 //!
 //! C header: [`include/rdma/uverbs_ioctl.h`](srctree/include/rdma/uverbs_ioctl.h)
 
@@ -27,7 +27,7 @@ use kernel::{
     }, //
 };
 
-/// The attribute with the number `ID` of a method, which carries what `K` says.
+/// The attribute `ID` of a method, of kind `K`.
 pub(crate) struct Attribute<K, const ID: u32>(PhantomData<fn() -> K>);
 
 impl<K: Kind, const ID: u32> Attribute<K, ID> {
@@ -36,36 +36,36 @@ impl<K: Kind, const ID: u32> Attribute<K, ID> {
         Self(PhantomData)
     }
 
-    /// Declares an attribute without which the call fails with `EINVAL`.
+    /// Declares the attribute as mandatory: calls without it fail with `EINVAL`.
     pub(crate) const fn mandatory(self) -> Declaration {
         Declaration::new(ID, K::SHAPE, true)
     }
 
-    /// Declares an attribute that a caller may leave out.
+    /// Declares the attribute as optional.
     pub(crate) const fn optional(self) -> Declaration {
         Declaration::new(ID, K::SHAPE, false)
     }
 }
 
-/// What an attribute carries.
+/// A kind of attribute.
 pub(crate) trait Kind {
-    /// The same, as uverbs checks it.
+    /// The checks of uverbs.
     const SHAPE: Shape;
 }
 
-/// What uverbs checks of an attribute before a method runs.
+/// The properties of an attribute that uverbs checks before a method runs.
 #[derive(Clone, Copy)]
 pub(crate) enum Shape {
-    /// Data of the caller, in bytes. With `zero_trailing`, more than `max` if the rest is zero.
+    /// Input data, in bytes. With `zero_trailing`, it may be longer than `max` if the rest is zero.
     Input {
         /// The least length.
         min: u16,
         /// The greatest length.
         max: u16,
-        /// Whether zeroes may follow.
+        /// Whether trailing zeroes are accepted.
         zero_trailing: bool,
     },
-    /// A buffer of the caller, in bytes.
+    /// An output buffer, in bytes.
     Output {
         /// The least length.
         min: u16,
@@ -83,15 +83,15 @@ pub(crate) enum Shape {
     },
 }
 
-/// The size of `T`, which uverbs keeps in 16 bits.
+/// Returns the size of `T`, for which uverbs has 16 bits.
 const fn size<T>() -> u16 {
     assert!(size_of::<T>() <= u16::MAX as usize);
     size_of::<T>() as u16
 }
 
-/// An attribute that is data of the caller.
+/// A kind of attribute with input data.
 pub(crate) trait InputKind: Kind {
-    /// What a call reads it as.
+    /// The type of the data.
     type Value: FromBytes;
 }
 
@@ -110,7 +110,7 @@ impl<T: FromBytes> InputKind for In<T> {
     type Value = T;
 }
 
-/// A structure that may be longer than `T` if what follows is zero.
+/// A structure `T`, or a longer version of it whose additional members are zero.
 pub(crate) struct InStruct<T>(PhantomData<T>);
 
 impl<T> Kind for InStruct<T> {
@@ -125,7 +125,7 @@ impl<T: FromBytes> InputKind for InStruct<T> {
     type Value = T;
 }
 
-/// Bits, as `u32` or `u64`.
+/// Flags, as `u32` or `u64`.
 pub(crate) struct Flags;
 
 impl Kind for Flags {
@@ -146,7 +146,7 @@ impl<T: AsBytes> Kind for Out<T> {
     };
 }
 
-/// A buffer for a structure of which the caller knows a shorter or a longer version.
+/// A buffer for a structure `T`, or for a shorter or longer version of it.
 pub(crate) struct OutStruct<T>(PhantomData<T>);
 
 impl<T: AsBytes> Kind for OutStruct<T> {
@@ -177,7 +177,7 @@ impl Kind for XrcdHandle {
     };
 }
 
-/// A handle that the method creates. A method can have one attribute that creates or destroys.
+/// A handle that the method creates. A method may have one attribute that creates or destroys.
 pub(crate) struct NewHandle<H>(PhantomData<H>);
 
 impl<H: Handle> Kind for NewHandle<H> {
@@ -221,10 +221,10 @@ impl<F: EventFile> Kind for NewFile<F> {
     };
 }
 
-/// The entry of an attribute in the table of a method.
+/// The declaration of an attribute in the table of a method.
 #[repr(C)]
 pub(crate) struct Declaration {
-    /// What uverbs reads: the tables have pointers to it.
+    /// The first member: in the tables of C, pointers to a `Declaration` are pointers to this.
     definition: bindings::uverbs_attr_def,
     id: u32,
     shape: Shape,
@@ -234,8 +234,8 @@ pub(crate) struct Declaration {
 /// The attributes of a method.
 pub(crate) type Declarations = &'static [&'static Declaration];
 
-/// A bit of the flags that C declares as one-bit fields: `zero_trailing`, `alloc_and_copy`,
-/// `mandatory`, `is_udata`. bindgen has no constant constructor for them.
+/// Returns a bit of the flags that C declares as bit-fields: `zero_trailing`, `alloc_and_copy`,
+/// `mandatory`, `is_udata`. The constructor that bindgen generates is not `const`.
 const fn flag(index: u32, value: bool) -> u8 {
     let bit = if cfg!(target_endian = "little") {
         1 << index
@@ -314,7 +314,7 @@ impl Shape {
         }
     }
 
-    /// `self == other`, for constants.
+    /// Compares shapes in constants.
     const fn is(self, other: Self) -> bool {
         match (self, other) {
             (
@@ -347,7 +347,7 @@ impl Shape {
     }
 }
 
-/// Whether a method declares the attribute `ID` as one that carries what `K` says.
+/// Whether a method declares the attribute `ID` with kind `K`.
 pub(super) const fn declares<K: Kind, const ID: u32>(declarations: Declarations) -> bool {
     let mut i = 0;
 
@@ -373,7 +373,7 @@ pub(super) const fn requires<const ID: u32>(declarations: Declarations) -> bool 
     false
 }
 
-/// Whether each attribute of a method has a number of its own.
+/// Whether the attributes of a method have different numbers.
 pub(super) const fn are_distinct(declarations: Declarations) -> bool {
     let mut i = 0;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A method call: the attributes that a process passed, and the places for answers.
+//! A running method: access to the attributes that a process passed.
 
 use super::{
     attribute::{
@@ -48,7 +48,7 @@ use kernel::{
     transmute::AsBytes, //
 };
 
-/// What a method does.
+/// The implementation of a method.
 pub(crate) trait Handler: Sized {
     /// The data of the devices that offer the method.
     type Data: DeviceData;
@@ -56,14 +56,15 @@ pub(crate) trait Handler: Sized {
     /// The number of the method.
     const METHOD: u32;
 
-    /// Its attributes.
+    /// The attributes of the method.
     const ATTRIBUTES: Declarations;
 
-    /// Runs it. All mandatory attributes are there, and all are of the right kind and size.
+    /// Runs the method. uverbs has checked that the mandatory attributes are present, and the kinds
+    /// and sizes of all attributes.
     fn run(call: &Call<'_, Self>) -> Result;
 }
 
-/// The handler of a method that `H` implements.
+/// The handler that uverbs calls for a method that `H` implements.
 ///
 /// # Safety
 ///
@@ -74,10 +75,10 @@ pub(super) unsafe extern "C" fn run<H: Handler>(
 ) -> c_int {
     from_result(|| {
         // SAFETY:
-        // * By the requirements of this function, uverbs runs it with a bundle that is valid until it
-        //   returns, and `call` does not leave this closure.
-        // * By the requirements of this function, the attributes of the bundle are those of `H::ATTRIBUTES`,
-        //   against which uverbs has checked them.
+        // * By the requirements of this function, uverbs runs it with a bundle that is valid until
+        //   it returns, and `call` does not leave this closure.
+        // * By the requirements of this function, the attributes of the bundle are those of
+        //   `H::ATTRIBUTES`, against which uverbs has checked them.
         let call = unsafe { Call::<H>::new(bundle) }?;
 
         H::run(&call)?;
@@ -98,7 +99,8 @@ pub(crate) struct Call<'a, H: Handler> {
 
 type Header = bindings::uverbs_attr_bundle__bindgen_ty_1_uverbs_attr_bundle_hdr;
 
-/// What precedes the attributes. To be used by its members: C changes some while others are read.
+/// Returns the header of a bundle. It must be accessed member by member, through the pointer: C
+/// changes some members while others are read.
 fn header(bundle: *mut bindings::uverbs_attr_bundle) -> *mut Header {
     // It is the first member.
     bundle.cast()
@@ -110,10 +112,10 @@ impl<'a, H: Handler> Call<'a, H> {
     /// uverbs must be running the handler of `H` with `bundle` for the length of `'a`.
     unsafe fn new(bundle: *mut bindings::uverbs_attr_bundle) -> Result<Self> {
         // SAFETY:
-        // * By the requirements of this function, the handler is running, so the bundle is valid and its
-        //   file is open. `ufile` is read through the pointer.
-        // * The function returns the context of the file or an error. The device of a context is constant,
-        //   and ib_uverbs waits for all handlers before it is removed from the device.
+        // * By the requirements of this function, the handler is running, so the bundle is valid
+        //   and its file is open. `ufile` is read through the pointer.
+        // * The function returns the context of the file or an error. The device of a context is
+        //   constant, and ib_uverbs waits for all handlers before it is removed from the device.
         let device = unsafe {
             let context = from_err_ptr(bindings::ib_uverbs_get_ucontext_file(
                 (*header(bundle)).ufile,
@@ -121,8 +123,9 @@ impl<'a, H: Handler> Call<'a, H> {
 
             Device::from_ptr((*context).device)
         };
-        // SAFETY: ib_uverbs waits for all handlers before it is removed from the device, and the reference
-        // does not outlive the handler: by the requirements of this function, it runs for all of `'a`.
+        // SAFETY: ib_uverbs waits for all handlers before it is removed from the device, and the
+        // reference does not outlive the handler: by the requirements of this function, it runs for
+        // all of `'a`.
         let data = unsafe { H::Data::of_device(device) };
 
         // INVARIANT: The requirements of this function, and the above.
@@ -133,31 +136,31 @@ impl<'a, H: Handler> Call<'a, H> {
         })
     }
 
-    /// The device.
+    /// Returns the device.
     pub(crate) fn device(&self) -> &'a Device {
         self.device
     }
 
-    /// The data of the device.
+    /// Returns the data of the device.
     pub(crate) fn data(&self) -> Pin<&'a H::Data> {
         self.data
     }
 
-    /// The file through which the call came.
+    /// Returns the uverbs file of the call.
     pub(crate) fn file(&self) -> FileId {
-        // SAFETY: By the type invariant, the bundle is valid. `ufile` is read through the pointer, and stays
-        // a number.
+        // SAFETY: By the type invariant, the bundle is valid. `ufile` is read through the pointer,
+        // and stays a number.
         FileId(unsafe { (*header(self.bundle)).ufile } as usize)
     }
 
-    /// The `ib_udata` of the call, for verbs that treat requests of processes differently.
+    /// Returns the `ib_udata` of the call, for verbs.
     pub(crate) fn udata(&self) -> UData<'_> {
-        // SAFETY: By the type invariant, the bundle, which the `ib_udata` is a member of, is valid as long as
-        // `self` is borrowed, and that of a call on a file of `self.device`.
+        // SAFETY: By the type invariant, the bundle, which the `ib_udata` is a member of, is valid
+        // as long as `self` is borrowed, and that of a call on a file of `self.device`.
         unsafe { UData::from_ptr(&raw mut (*header(self.bundle)).driver_udata, self.device) }
     }
 
-    /// Whether the attribute is there.
+    /// Whether the caller passed an attribute.
     fn has<K: Kind, const ID: u32>(&self) -> bool {
         const {
             assert!(
@@ -165,36 +168,36 @@ impl<'a, H: Handler> Call<'a, H> {
                 "the method declares no such attribute"
             );
         }
-        // SAFETY: By the type invariant, the bundle is valid, with room for the attributes of the method, of
-        // which this is one.
+        // SAFETY: By the type invariant, the bundle is valid, with room for the attributes of the
+        // method, of which this is one.
         unsafe { bindings::ib_xrc_rcv_attr_is_valid(self.bundle, ID as u16) }
     }
 
-    /// The object of an attribute that is there, `None` if it is not.
+    /// Returns the object of an attribute, or `None` if the attribute is not present.
     fn object<K: Kind, const ID: u32>(&self) -> Result<Option<*mut bindings::ib_uobject>> {
         if !self.has::<K, ID>() {
             return Ok(None);
         }
         // SAFETY:
         // * By the type invariant, the bundle is valid.
-        // * The caller passes a kind that is an object, and the method declares the attribute as such, which
-        //   `has` has checked: so uverbs has put an object there.
+        // * The caller passes a kind that is an object, and the method declares the attribute as
+        //   such, which `has` has checked: so uverbs has put an object there.
         from_err_ptr(unsafe { bindings::ib_xrc_rcv_attr_uobject(self.bundle, ID as u16) }).map(Some)
     }
 
-    /// The domain that an attribute names.
+    /// Returns the domain of an XRCD handle.
     pub(crate) fn xrcd<const ID: u32>(&self, _: Attribute<XrcdHandle, ID>) -> Result<&Xrcd> {
         let uobject = self.object::<XrcdHandle, ID>()?.ok_or(EINVAL)?;
 
         // SAFETY:
-        // * `XrcdHandle` is the kind of `UVERBS_OBJECT_XRCD`, whose objects have an `ib_xrcd` that a process
-        //   opened. `object` is set before a handle can be looked up, and constant.
-        // * uverbs holds the handle for the length of the call, which is longer than `self` is borrowed: it
-        //   is not destroyed, and the XRCD not closed.
+        // * `XrcdHandle` is the kind of `UVERBS_OBJECT_XRCD`, whose objects have an `ib_xrcd` that
+        //   a process opened. `object` is set before a handle can be looked up, and constant.
+        // * uverbs holds the handle for the length of the call, which is longer than `self` is
+        //   borrowed: it is not destroyed, and the XRCD not closed.
         Ok(unsafe { Xrcd::from_ptr((*uobject).object.cast()) })
     }
 
-    /// A value, or `None` if the attribute is not there.
+    /// Returns the value of an attribute, or `None` if the attribute is not present.
     pub(crate) fn input<K: InputKind, const ID: u32>(
         &self,
         _: Attribute<K, ID>,
@@ -206,8 +209,8 @@ impl<'a, H: Handler> Call<'a, H> {
         let mut value = MaybeUninit::<K::Value>::uninit();
 
         // SAFETY:
-        // * By the type invariant, the bundle is valid; the method declares the attribute as input, which
-        //   `has` has checked.
+        // * By the type invariant, the bundle is valid; the method declares the attribute as input,
+        //   which `has` has checked.
         // * `value` is valid for writes of its size.
         to_result(unsafe {
             bindings::ib_xrc_rcv_copy_from_or_zero(
@@ -217,12 +220,12 @@ impl<'a, H: Handler> Call<'a, H> {
                 size_of::<K::Value>(),
             )
         })?;
-        // SAFETY: The function succeeded, so it has written all bytes: those that the caller passed, and zeroes
-        // after them. Any bytes are a `K::Value`, which is `FromBytes`.
+        // SAFETY: The function succeeded, so it has written all bytes: the bytes of the caller,
+        // followed by zeroes. Any bytes are a valid `K::Value`, which is `FromBytes`.
         Ok(Some(unsafe { value.assume_init() }))
     }
 
-    /// The value of a mandatory attribute.
+    /// Returns the value of a mandatory attribute.
     pub(crate) fn mandatory<K: InputKind, const ID: u32>(
         &self,
         attribute: Attribute<K, ID>,
@@ -236,7 +239,8 @@ impl<'a, H: Handler> Call<'a, H> {
         self.input(attribute)?.ok_or(EINVAL)
     }
 
-    /// Bits of which only `known` may be set; 0 if the attribute is not there.
+    /// Returns flags, or 0 if the attribute is not present. `EINVAL` if flags other than `known`
+    /// are set.
     pub(crate) fn flags<const ID: u32>(&self, _: Attribute<Flags, ID>, known: u32) -> Result<u32> {
         let mut flags = 0;
 
@@ -244,8 +248,8 @@ impl<'a, H: Handler> Call<'a, H> {
             return Ok(flags);
         }
         // SAFETY:
-        // * By the type invariant, the bundle is valid; the method declares the attribute as input of 4 to 8
-        //   bytes, which `has` has checked.
+        // * By the type invariant, the bundle is valid; the method declares the attribute as input
+        //   of 4 to 8 bytes, which `has` has checked.
         // * `flags` is valid for writes.
         to_result(unsafe {
             bindings::uverbs_get_flags32(&mut flags, self.bundle, ID as usize, known.into())
@@ -253,7 +257,7 @@ impl<'a, H: Handler> Call<'a, H> {
         Ok(flags)
     }
 
-    /// Answers with a value, if the caller asked for it.
+    /// Writes an output value, if the attribute is present.
     pub(crate) fn output<T: AsBytes, const ID: u32>(
         &self,
         _: Attribute<Out<T>, ID>,
@@ -265,19 +269,19 @@ impl<'a, H: Handler> Call<'a, H> {
         self.copy_to::<ID>(value)
     }
 
-    /// The length in bytes of the buffer for an array; 0 if the attribute is not there.
+    /// Returns the size in bytes of an output buffer, or 0 if the attribute is not present.
     pub(crate) fn output_len<const ID: u32>(&self, _: Attribute<OutBytes, ID>) -> Result<usize> {
         if !self.has::<OutBytes, ID>() {
             return Ok(0);
         }
-        // SAFETY: By the type invariant, the bundle is valid; the method declares the attribute as output,
-        // which `has` has checked.
+        // SAFETY: By the type invariant, the bundle is valid; the method declares the attribute as
+        // output, which `has` has checked.
         let len = unsafe { bindings::ib_xrc_rcv_attr_len(self.bundle, ID as u16) };
 
         Ok(usize::try_from(len)?)
     }
 
-    /// Answers with an array, if the caller asked for it.
+    /// Writes an output array, if the attribute is present.
     pub(crate) fn output_bytes<const ID: u32>(
         &self,
         _: Attribute<OutBytes, ID>,
@@ -289,12 +293,13 @@ impl<'a, H: Handler> Call<'a, H> {
         self.copy_to::<ID>(bytes)
     }
 
-    /// Writes to the buffer that is the attribute `ID`.
+    /// Writes to the output buffer of the attribute `ID`.
     fn copy_to<const ID: u32>(&self, value: &(impl AsBytes + ?Sized)) -> Result {
         // SAFETY:
-        // * By the type invariant, the bundle is valid; the callers pass attributes that the method declares
-        //   as output.
-        // * `value` is valid for reads of its size, and all its bytes are initialised: it is `AsBytes`.
+        // * By the type invariant, the bundle is valid; the callers pass attributes that the method
+        //   declares as output.
+        // * `value` is valid for reads of its size, and all its bytes are initialised: it is
+        //   `AsBytes`.
         to_result(unsafe {
             bindings::uverbs_copy_to(
                 self.bundle,
@@ -305,7 +310,8 @@ impl<'a, H: Handler> Call<'a, H> {
         })
     }
 
-    /// Answers with as much of a structure as the caller knows; if it knows more, the rest is zero.
+    /// Writes an output structure, if the attribute is present: as much as fits into the buffer,
+    /// and zeroes to the rest of a longer buffer.
     pub(crate) fn output_struct<T: AsBytes, const ID: u32>(
         &self,
         _: Attribute<OutStruct<T>, ID>,
@@ -316,9 +322,10 @@ impl<'a, H: Handler> Call<'a, H> {
         }
 
         // SAFETY:
-        // * By the type invariant, the bundle is valid; the method declares the attribute as output, which
-        //   `has` has checked.
-        // * `value` is valid for reads of its size, and all its bytes are initialised: it is `AsBytes`.
+        // * By the type invariant, the bundle is valid; the method declares the attribute as
+        //   output, which `has` has checked.
+        // * `value` is valid for reads of its size, and all its bytes are initialised: it is
+        //   `AsBytes`.
         to_result(unsafe {
             bindings::uverbs_copy_to_struct_or_zero(
                 self.bundle,
@@ -329,7 +336,7 @@ impl<'a, H: Handler> Call<'a, H> {
         })
     }
 
-    /// The handle that the method creates.
+    /// Returns the handle that the method creates.
     pub(crate) fn new_handle<T: Handle, const ID: u32>(
         &self,
         _: Attribute<attribute::NewHandle<T>, ID>,
@@ -338,24 +345,24 @@ impl<'a, H: Handler> Call<'a, H> {
             .object::<attribute::NewHandle<T>, ID>()?
             .ok_or(EINVAL)?;
 
-        // SAFETY: The object is that of an attribute. uverbs holds it for the length of the call, which is
-        // longer than `self` is borrowed.
+        // SAFETY: The object is that of an attribute. uverbs holds it for the length of the call,
+        // which is longer than `self` is borrowed.
         unsafe { NewHandle::new(uobject) }
     }
 
-    /// The file that the method creates.
+    /// Returns the file that the method creates.
     pub(crate) fn new_file<F: EventFile, const ID: u32>(
         &self,
         _: Attribute<attribute::NewFile<F>, ID>,
     ) -> Result<NewFile<'_, F>> {
         let uobject = self.object::<attribute::NewFile<F>, ID>()?.ok_or(EINVAL)?;
 
-        // SAFETY: The object is that of an attribute. uverbs holds it for the length of the call, which is
-        // longer than `self` is borrowed.
+        // SAFETY: The object is that of an attribute. uverbs holds it for the length of the call,
+        // which is longer than `self` is borrowed.
         unsafe { NewFile::new(uobject) }
     }
 
-    /// The data of the file that an attribute names, or `None` if the attribute is not there.
+    /// Returns the data of an event file, or `None` if the attribute is not present.
     pub(crate) fn event_file<F: EventFile, const ID: u32>(
         &self,
         _: Attribute<attribute::File<F>, ID>,
@@ -364,8 +371,8 @@ impl<'a, H: Handler> Call<'a, H> {
             return Ok(None);
         };
 
-        // SAFETY: The object is that of an attribute. uverbs holds it for the length of the call, which is
-        // longer than `self` is borrowed.
+        // SAFETY: The object is that of an attribute. uverbs holds it for the length of the call,
+        // which is longer than `self` is borrowed.
         unsafe { event_file::data::<F>(uobject) }.map(Some)
     }
 }

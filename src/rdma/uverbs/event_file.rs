@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Objects that processes know by a file descriptor, and from which they read events.
+//! Objects with file descriptors, from which processes read events.
 //!
-//! uverbs *destroys* the object behind such a file when the file descriptor is closed, but also when
-//! the uverbs file is closed or the device removed; and it *releases* the file when the descriptor is
-//! closed. The two can happen at the same time, so the object and the file have a reference to the
-//! data each.
+//! uverbs *destroys* the object of such a file when the file descriptor or the uverbs file is
+//! closed, or when the device is removed. It *releases* the file when the descriptor is closed. The
+//! two may run at the same time, so the object and the file hold a reference to the data each.
 //!
-//! The VFS keeps the module that owns the file operations loaded, which is ours. But releasing the file
-//! can also release the last reference to the device's character device, and that runs code of
-//! ib_uverbs, which nothing else holds once the uverbs file is closed. So the object holds it.
+//! The VFS holds a reference to the owner of the file operations, this module. But the release of
+//! the file may drop the last reference to the character device of the uverbs device, which runs
+//! code of ib_uverbs, and once the uverbs file is closed nothing else holds a reference to
+//! ib_uverbs. So the object does.
 
 use super::rdma_remove_reason;
 use crate::{
@@ -43,37 +43,37 @@ use kernel::{
     uaccess::UserPtr, //
 };
 
-/// What is behind the file descriptor.
+/// An object with file descriptors.
 pub(crate) trait EventFile: Send + Sync + Sized + 'static {
-    /// Its number in the uverbs interface.
+    /// The number of the object.
     const OBJECT: u32;
 
-    /// Its type.
+    /// The type of the object.
     const TYPE: &'static FileType<Self>;
 
-    /// `read(2)`: writes whole records to the `length` bytes at `buffer`, and returns how many bytes
-    /// they take.
+    /// Implements `read(2)`: writes whole records to the `length` bytes at `buffer`, and returns
+    /// their size.
     fn read(&self, buffer: UserPtr, length: usize, nonblocking: bool) -> Result<usize>;
 
-    /// Where to wait for a change of what [`Self::poll`] returns.
+    /// Returns the queue whose tasks are woken when the result of [`Self::poll`] changes.
     fn wait_queue(&self) -> &WaitQueue;
 
-    /// `poll(2)`: a mask of `EPOLL…` bits.
+    /// Implements `poll(2)`: returns a mask of `EPOLL…` bits.
     fn poll(&self) -> u32;
 
-    /// The descriptor or the uverbs file is closed, or the device removed. No method gets the file
-    /// any more.
+    /// Called when the descriptor or the uverbs file is closed, or the device removed. No method
+    /// looks up the file after this.
     fn closed(data: Arc<Self>);
 }
 
-/// The object as uverbs allocates it.
+/// An object as uverbs allocates it.
 ///
 /// # Invariants
 ///
-/// `data` is null until [`NewFile::set`] and constant from then on. It stands for two references of
-/// an [`Arc`]: the object's until it is destroyed, and the file's until it is released.
+/// `data` is null until [`NewFile::set`] and constant from then on. It owns two references of an
+/// [`Arc`]: that of the object until it is destroyed, and that of the file until it is released.
 ///
-/// `uverbs` is `None` until [`NewFile::set`] and touched only by that and by the release.
+/// `uverbs` is `None` until [`NewFile::set`], and accessed only by that and by the release.
 #[repr(C)]
 struct FileObject<F> {
     uobject: bindings::ib_uobject,
@@ -81,7 +81,7 @@ struct FileObject<F> {
     uverbs: Option<ModuleReference>,
 }
 
-/// The file operations, to be put in a `static`.
+/// The file operations, for a `static`.
 #[repr(transparent)]
 pub(crate) struct FileOperations<F>(file_operations, PhantomData<fn() -> F>);
 
@@ -90,14 +90,14 @@ pub(crate) struct FileOperations<F>(file_operations, PhantomData<fn() -> F>);
 unsafe impl<F> Sync for FileOperations<F> {}
 
 impl<F: EventFile> FileOperations<F> {
-    /// Describes the file; an open one keeps `owner` loaded.
+    /// Creates the operations. An open file holds a reference to `owner`.
     pub(crate) const fn new(owner: &'static ThisModule) -> Self {
         Self(
             file_operations {
                 owner: owner.as_ptr(),
                 read: Some(Self::read_callback),
                 poll: Some(Self::poll_callback),
-                // What uverbs requires of every file of its own.
+                // uverbs requires this of every file.
                 release: Some(bindings::uverbs_uobject_fd_release),
                 ..pin_init::zeroed()
             },
@@ -110,10 +110,11 @@ impl<F: EventFile> FileOperations<F> {
     /// `file` must be a file with these operations, and stay open for `'a`.
     unsafe fn data<'a>(file: *mut kernel::bindings::file) -> Result<ArcBorrow<'a, F>> {
         // SAFETY:
-        // * A file with these operations is made by uverbs, for an object of the `FileType` that names
-        //   them, which is a `FileObject<F>`. uverbs stores the object in the private data before it
-        //   installs the file, and nothing changes that.
-        // * The file has a reference to the object until it is released, which it is not for `'a`.
+        // * uverbs creates files with these operations for objects of the `FileType` that refers to
+        //   them, which are `FileObject<F>`s. It stores the object in the private data before it
+        //   installs the file, and nothing changes the private data later.
+        // * The file holds a reference to the object until it is released, which does not happen
+        //   during `'a`.
         unsafe { borrow((*file).private_data.cast()) }
     }
 
@@ -127,12 +128,13 @@ impl<F: EventFile> FileOperations<F> {
         _offset: *mut loff_t,
     ) -> isize {
         from_result(|| {
-            // SAFETY: By the requirements of this function, the file has these operations, and the VFS holds
-            // it for the length of the call.
+            // SAFETY: By the requirements of this function, the file has these operations, and the
+            // VFS holds it for the length of the call.
             let data = unsafe { Self::data(file) }?;
             // SAFETY:
-            // * The VFS holds the file for the length of the call, and the reference is not kept.
-            // * No `fdget_pos` is active that this could get in the way of: the position is not used.
+            // * The VFS holds the file for the length of the call, and the reference ends before
+            //   it.
+            // * The file position is not accessed, so an active `fdget_pos` does not matter.
             let flags = unsafe { File::from_raw_file(file) }.flags();
             let buffer = UserPtr::from_ptr(buffer.cast());
             let written = data.read(buffer, length, flags & O_NONBLOCK != 0)?;
@@ -148,39 +150,39 @@ impl<F: EventFile> FileOperations<F> {
         file: *mut kernel::bindings::file,
         table: *mut poll_table,
     ) -> u32 {
-        // SAFETY: By the requirements of this function, the file has these operations, and the VFS holds it
-        // for the length of the call.
+        // SAFETY: By the requirements of this function, the file has these operations, and the VFS
+        // holds it for the length of the call.
         let Ok(data) = (unsafe { Self::data(file) }) else {
             return kernel::bindings::POLLERR;
         };
 
         // SAFETY:
         // * The VFS passes a table that is null or valid for the length of the call.
-        // * The queue is valid until the file is released: `F::wait_queue` borrows it from `data`, and would
-        //   do so for as long as the file has its reference to that.
-        // * Nothing waits on it for longer: a process that polls a file holds it, and the VFS takes a file
-        //   out of every epoll before it releases it.
+        // * The queue is valid until the file is released: `F::wait_queue` borrows it from `data`,
+        //   to which the file holds a reference.
+        // * No task waits in it after that: a process that polls a file holds it, and the VFS
+        //   removes a file from every epoll before it releases it.
         unsafe { kernel::bindings::poll_wait(file, data.wait_queue().as_ptr(), table) };
         data.poll()
     }
 }
 
-/// `destroy_object` of a file, as bindgen has it.
+/// `destroy_object` as bindgen declares it.
 type DestroyObject = unsafe extern "C" fn(*mut bindings::ib_uobject, bindings::rdma_remove_reason);
 
-/// The same with the type that C gives it.
+/// `destroy_object` with the type that C encodes for kCFI, see [`rdma_remove_reason`].
 type DestroyObjectByName = unsafe extern "C" fn(*mut bindings::ib_uobject, rdma_remove_reason);
 
-/// The type of the object, to be put in a `static`.
+/// The type of an object with file descriptors, for a `static`.
 #[repr(transparent)]
 pub(crate) struct FileType<F>(bindings::uverbs_obj_fd_type, PhantomData<fn() -> F>);
 
-// SAFETY: Nothing writes to the structure. Its pointers are to what is constant as well, to file
-// operations that are `Sync`, and to functions.
+// SAFETY: Nothing writes to the structure. Its pointers are to constants, to file operations that
+// are `Sync`, and to functions.
 unsafe impl<F> Sync for FileType<F> {}
 
 impl<F: EventFile> FileType<F> {
-    /// Describes the object; `name` is what `/proc/PID/fd` shows.
+    /// Creates the type. `/proc/PID/fd` shows `name`.
     pub(crate) const fn new(name: &'static CStr, operations: &'static FileOperations<F>) -> Self {
         Self(
             bindings::uverbs_obj_fd_type {
@@ -189,9 +191,9 @@ impl<F: EventFile> FileType<F> {
                     obj_size: size_of::<FileObject<F>>(),
                 },
                 // SAFETY:
-                // * The types differ in that the second argument is an integer in one and a structure of
-                //   that integer in the other, which are passed alike.
-                // * Only C calls it, by the prototype that the callback has.
+                // * The types differ in the second argument: an integer, or a structure of this
+                //   integer, which is passed in the same way.
+                // * Only C calls the function, with the prototype of the callback.
                 destroy_object: Some(unsafe {
                     transmute::<DestroyObjectByName, DestroyObject>(Self::destroy_callback)
                 }),
@@ -208,7 +210,7 @@ impl<F: EventFile> FileType<F> {
         &self.0.type_
     }
 
-    /// Called at most once for an object, also while its file is being released.
+    /// Called at most once for an object, possibly while its file is being released.
     ///
     /// # Safety
     ///
@@ -217,40 +219,41 @@ impl<F: EventFile> FileType<F> {
         uobject: *mut bindings::ib_uobject,
         _why: rdma_remove_reason,
     ) {
-        // SAFETY: By the requirements of this function, the object is valid and of this type, for which
-        // uverbs allocated a `FileObject<F>`: `obj_size` says so. `data` does not change any more, as the
-        // object was visible, or will not, as it never was.
+        // SAFETY: By the requirements of this function, the object is valid and of this type, for
+        // which uverbs allocated `obj_size` bytes, a `FileObject<F>`. `data` is constant: the
+        // method that creates the object has returned.
         let data = unsafe { (*uobject.cast::<FileObject<F>>()).data };
 
         if !data.is_null() {
-            // SAFETY: By the invariant of `FileObject`, one of the two references that `NewFile::set` took
-            // is the object's. uverbs destroys an object once, so nothing else takes this one back.
+            // SAFETY: By the invariant of `FileObject`, one of the two references is that of the
+            // object. uverbs destroys an object once, so nothing else takes this reference back.
             F::closed(unsafe { Arc::from_raw(data) });
         }
     }
 
-    /// Called once, when the file is released; the object may be being destroyed.
+    /// Called once, when the file is released, possibly while the object is being destroyed.
     ///
     /// # Safety
     ///
     /// Called by uverbs only, for an object of this type.
     unsafe extern "C" fn release_callback(uobject: *mut bindings::ib_uobject) {
-        // SAFETY: By the requirements of this function, the object is valid and of this type, for which
-        // uverbs allocated a `FileObject<F>`. `data` does not change any more: the file that is released was
-        // visible, so the method that created it has returned.
+        // SAFETY: By the requirements of this function, the object is valid and of this type, for
+        // which uverbs allocated a `FileObject<F>`. `data` is constant: the method that creates the
+        // object has returned.
         let data = unsafe { (*uobject.cast::<FileObject<F>>()).data };
 
         if !data.is_null() {
-            // SAFETY: By the invariant of `FileObject`, the other of the two references is the file's. A file
-            // is released once, so nothing else takes this one back.
+            // SAFETY: By the invariant of `FileObject`, the other reference is that of the file. A
+            // file is released once, so nothing else takes this reference back.
             drop(unsafe { Arc::from_raw(data) });
         }
 
-        // uverbs gave its reference to the uverbs file up before this, so all that there was to run
-        // of ib_uverbs for this file has run. What follows is in ib_uverbs_support, of which this
-        // module has symbols.
-        // SAFETY: By the requirements of this function, the object is valid, and a `FileObject<F>`. By the invariant of `FileObject`, only `NewFile::set`
-        // touches the member besides, which returned before the file could be released.
+        // uverbs has dropped its reference to the uverbs file before this call, so no more code of
+        // ib_uverbs runs for this file. The caller is in ib_uverbs_support, of which this module
+        // uses symbols.
+        // SAFETY: By the requirements of this function, the object is valid, and a `FileObject<F>`.
+        // By the invariant of `FileObject`, only `NewFile::set` accesses the member besides, which
+        // has returned.
         drop(unsafe { (*uobject.cast::<FileObject<F>>()).uverbs.take() });
     }
 }
@@ -259,8 +262,9 @@ impl<F: EventFile> FileType<F> {
 ///
 /// `object` must be valid, and its file stay open for `'a`.
 unsafe fn borrow<'a, F: EventFile>(object: *mut FileObject<F>) -> Result<ArcBorrow<'a, F>> {
-    // SAFETY: The object is valid by the requirements of this function. `data` does not change meanwhile:
-    // it is set by the method that creates the file, and no other gets the file before that returns.
+    // SAFETY: The object is valid by the requirements of this function. `data` is constant: the
+    // method that creates the file sets it, and the file cannot be looked up before that has
+    // returned.
     let data = unsafe { (*object).data };
 
     if data.is_null() {
@@ -268,18 +272,19 @@ unsafe fn borrow<'a, F: EventFile>(object: *mut FileObject<F>) -> Result<ArcBorr
     }
     // SAFETY:
     // * By the invariant of `FileObject`, the pointer comes from `Arc::into_raw`.
-    // * The file has a reference until it is released, which it is not for `'a`.
+    // * The file holds a reference until it is released, which does not happen during `'a`.
     Ok(unsafe { ArcBorrow::from_raw(data) })
 }
 
-/// Checks that an attribute is an object of type `F`.
+/// Checks that the object of an attribute is of type `F`.
 ///
 /// # Safety
 ///
 /// `uobject` must be that of an attribute.
 unsafe fn object<F: EventFile>(uobject: *mut bindings::ib_uobject) -> Result<*mut FileObject<F>> {
-    // SAFETY: The object is valid by the requirements of this function. uverbs sets `uapi_object` when it
-    // allocates an object, to an entry of the device's interface, which stays as long as the file.
+    // SAFETY: The object is valid by the requirements of this function. uverbs sets `uapi_object`
+    // when it allocates an object, to an entry of the device's interface, which stays as long as
+    // the file.
     let type_attrs = unsafe { (*(*uobject).uapi_object).type_attrs };
 
     if !core::ptr::eq(type_attrs, F::TYPE.as_ptr()) {
@@ -303,8 +308,8 @@ impl<'a, F: EventFile> NewFile<'a, F> {
         // SAFETY: `uobject` is that of an attribute, by the requirements of this function.
         let object = unsafe { object::<F>(uobject) }?;
 
-        // SAFETY: The object is valid, and a `FileObject<F>`, as was just checked. If it is being created,
-        // no other method can see it; if it was created before, its data do not change any more.
+        // SAFETY: The object is valid, and a `FileObject<F>`, as was just checked. If the running
+        // method creates it, no other method can look it up; otherwise its data is constant.
         if !unsafe { (*object).data }.is_null() {
             return Err(EINVAL);
         }
@@ -312,18 +317,18 @@ impl<'a, F: EventFile> NewFile<'a, F> {
         Ok(Self(object, PhantomData))
     }
 
-    /// Gives the file its data. The method must succeed after that: uverbs does not release what
-    /// was never visible.
+    /// Sets the data of the file. The method must succeed after this: uverbs does not release a
+    /// file that never became visible.
     pub(crate) fn set(self, data: Arc<F>) {
         let of_file = data.clone().into_raw();
         let _of_object = data.into_raw();
 
-        // INVARIANT: `data` was null; these are two references.
+        // INVARIANT: `data` was null; it owns two references from now on.
         // SAFETY:
-        // * By the type invariant, the object is valid. The running method creates it, so nothing else
-        //   uses it.
-        // * Assigning to `uverbs` drops what it was: uverbs allocates the object with zeroes, which are
-        //   `None` of a `ModuleReference`, a transparent wrapper of a `NonNull`.
+        // * By the type invariant, the object is valid. The running method creates it, so nothing
+        //   else uses it.
+        // * Assigning to `uverbs` drops its previous value: uverbs allocates a zeroed object, which
+        //   is a `None` of `ModuleReference`, a transparent wrapper of a `NonNull`.
         unsafe {
             (*self.0).data = of_file;
             (*self.0).uverbs = ModuleReference::uverbs();
@@ -331,15 +336,15 @@ impl<'a, F: EventFile> NewFile<'a, F> {
     }
 }
 
-/// The data of a file that an attribute names.
+/// Returns the data of an event file.
 ///
 /// # Safety
 ///
-/// `uobject` must be that of an attribute, and stay so for `'a`.
+/// `uobject` must be that of an attribute, and held by uverbs for `'a`.
 pub(super) unsafe fn data<'a, F: EventFile>(
     uobject: *mut bindings::ib_uobject,
 ) -> Result<ArcBorrow<'a, F>> {
-    // SAFETY: `uobject` is that of an attribute for `'a`, by the requirements of this function, and an
-    // attribute holds its object and its file.
+    // SAFETY: By the requirements of this function, `uobject` is that of an attribute. uverbs holds
+    // the object of an attribute, and its file, for `'a`.
     unsafe { borrow(object::<F>(uobject)?) }
 }

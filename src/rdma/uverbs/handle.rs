@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Objects that processes know by a handle.
+//! Objects with handles.
 //!
-//! uverbs destroys a handle when it is told to, when its file is closed, or when the device is
-//! removed.
+//! uverbs destroys an object when a method destroys the handle, when the uverbs file is closed, or
+//! when the device is removed.
 
 use super::{
     rdma_remove_reason,
@@ -19,45 +19,45 @@ use kernel::{
     types::ForeignOwnable, //
 };
 
-/// What is behind a handle.
+/// An object with handles.
 pub(crate) trait Handle: Sized + 'static {
-    /// Its number in the uverbs interface.
+    /// The number of the object.
     const OBJECT: u32;
 
-    /// Its type.
+    /// The type of the object.
     const TYPE: &'static HandleType<Self>;
 
-    /// Owned by the handle.
+    /// The data that a handle owns.
     type Data: ForeignOwnable + Send;
 
-    /// The handle goes.
+    /// Called when the handle is destroyed.
     fn destroy(data: Self::Data, why: RemoveReason);
 }
 
-/// `destroy_object` of a handle, as bindgen has it.
+/// `destroy_object` as bindgen declares it.
 type DestroyObject = unsafe extern "C" fn(
     *mut bindings::ib_uobject,
     bindings::rdma_remove_reason,
     *mut bindings::uverbs_attr_bundle,
 ) -> c_int;
 
-/// The same with the type that C gives it.
+/// `destroy_object` with the type that C encodes for kCFI, see [`rdma_remove_reason`].
 type DestroyObjectByName = unsafe extern "C" fn(
     *mut bindings::ib_uobject,
     rdma_remove_reason,
     *mut bindings::uverbs_attr_bundle,
 ) -> c_int;
 
-/// The type of a handle, to be put in a `static`.
+/// The type of an object with handles, for a `static`.
 #[repr(transparent)]
 pub(crate) struct HandleType<H>(bindings::uverbs_obj_idr_type, PhantomData<fn() -> H>);
 
-// SAFETY: Nothing writes to the structure. Its pointers are to a constant of ib_uverbs's support module, and
-// to a function.
+// SAFETY: Nothing writes to the structure. Its pointers are to a constant of ib_uverbs's support
+// module, and to a function.
 unsafe impl<H> Sync for HandleType<H> {}
 
 impl<H: Handle> HandleType<H> {
-    /// Describes a handle.
+    /// Creates the type.
     pub(crate) const fn new() -> Self {
         Self(
             bindings::uverbs_obj_idr_type {
@@ -66,9 +66,9 @@ impl<H: Handle> HandleType<H> {
                     obj_size: size_of::<bindings::ib_uobject>(),
                 },
                 // SAFETY:
-                // * The types differ in that the second argument is an integer in one and a structure of
-                //   that integer in the other, which are passed alike.
-                // * Only C calls it, by the prototype that the callback has.
+                // * The types differ in the second argument: an integer, or a structure of this
+                //   integer, which is passed in the same way.
+                // * Only C calls the function, with the prototype of the callback.
                 destroy_object: Some(unsafe {
                     transmute::<DestroyObjectByName, DestroyObject>(Self::destroy_callback)
                 }),
@@ -90,8 +90,9 @@ impl<H: Handle> HandleType<H> {
         _bundle: *mut bindings::uverbs_attr_bundle,
     ) -> c_int {
         // SAFETY:
-        // * By the requirements of this function, the object is valid and of this type, and `object` is set.
-        //   Only `NewHandle::set` sets it, to a pointer from `into_foreign` of an `H::Data`.
+        // * By the requirements of this function, the object is valid and of this type, and
+        //   `object` is set. Only `NewHandle::set` sets it, to a pointer from `into_foreign` of an
+        //   `H::Data`.
         // * This is the one call for the object, so nothing else takes the pointer back.
         let data = unsafe { H::Data::from_foreign((*uobject).object) };
 
@@ -102,7 +103,7 @@ impl<H: Handle> HandleType<H> {
 
 /// A handle that the running method creates.
 ///
-/// It becomes visible to its process if the method succeeds, and vanishes if it does not.
+/// It becomes visible if the method succeeds; otherwise uverbs frees it.
 ///
 /// # Invariants
 ///
@@ -117,28 +118,30 @@ impl<'a, H: Handle> NewHandle<'a, H> {
     ///
     /// `uobject` must be that of an attribute, and valid for `'a`.
     pub(super) unsafe fn new(uobject: *mut bindings::ib_uobject) -> Result<Self> {
-        // SAFETY: The object is valid by the requirements of this function. uverbs sets `uapi_object` when it
-        // allocates an object, to an entry of the device's interface, which stays as long as the file.
+        // SAFETY: The object is valid by the requirements of this function. uverbs sets
+        // `uapi_object` when it allocates an object, to an entry of the device's interface, which
+        // stays as long as the file.
         let type_attrs = unsafe { (*(*uobject).uapi_object).type_attrs };
 
-        // SAFETY: The object is valid by the requirements of this function. Without an `object` it is the one
-        // that the running method creates, which no other method can see.
+        // SAFETY: The object is valid by the requirements of this function. If `object` is null,
+        // the running method creates it, and no other method can look it up.
         if !core::ptr::eq(type_attrs, H::TYPE.as_ptr()) || !unsafe { (*uobject).object }.is_null() {
             return Err(EINVAL);
         }
-        // INVARIANT: The type was just checked; the object is valid for `'a` by the requirements of this
-        // function.
+        // INVARIANT: The type was just checked; the object is valid for `'a` by the requirements of
+        // this function.
         Ok(Self {
             uobject,
             _handle: PhantomData,
         })
     }
 
-    /// Gives the handle its data. The method must succeed after that: uverbs does not destroy what
-    /// was never visible.
+    /// Sets the data of the handle. The method must succeed after this: uverbs does not call
+    /// [`Handle::destroy`] for a handle that never became visible.
     pub(crate) fn set(self, data: H::Data) {
-        // SAFETY: By the type invariant, the object is valid. The running method creates it, so nothing else
-        // uses it, and it has the type whose `destroy_callback` takes the pointer back.
+        // SAFETY: By the type invariant, the object is valid. The running method creates it, so
+        // nothing else uses it, and it has the type whose `destroy_callback` takes the pointer
+        // back.
         unsafe { (*self.uobject).object = data.into_foreign() };
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Tables that declare objects, their methods and the methods' attributes.
+//! Tables that declare objects, their methods, and the attributes of methods.
 //!
-//! They are written as constants, the way the C tables are, and read the same:
+//! As in C, they are constants:
 //!
 //! ```ignore
 //! static THING: Object<Device> = Object::handle::<Thing>(&[&Method::new::<Query>()]);
@@ -20,8 +20,8 @@
 //! }
 //! ```
 //!
-//! ib_uverbs copies the attributes' specifications when a device is added; it keeps pointers to the
-//! objects' types and to handlers.
+//! When ib_uverbs is added to a device, it copies the specifications of attributes. It keeps
+//! pointers to the types of objects and to handlers.
 
 use super::{
     attribute::{
@@ -67,12 +67,12 @@ impl<D: DeviceData> Method<D> {
         Self(definition, PhantomData)
     }
 
-    /// A method that `H` implements.
+    /// Declares a method that `H` implements.
     pub(crate) const fn new<H: Handler<Data = D>>() -> Self {
         Self::define(H::METHOD, H::ATTRIBUTES, call::run::<H>)
     }
 
-    /// A method that does no more than to destroy a handle.
+    /// Declares a method that only destroys a handle.
     pub(crate) const fn destroy(id: u32, handle: &'static [&'static Declaration; 1]) -> Self {
         Self::define(id, handle, bindings::uverbs_destroy_def_handler)
     }
@@ -82,9 +82,9 @@ impl<D: DeviceData> Method<D> {
 #[repr(transparent)]
 pub(crate) struct Object<D>(bindings::uverbs_object_def, PhantomData<fn() -> D>);
 
-// SAFETY: Nothing writes to the structure, nor to what its pointers lead to: `type_attrs`, a static
-// that is `Sync`, and `methods`, a constant slice of references to constant methods, of whose
-// attributes the same is true.
+// SAFETY: Nothing writes to the structure, nor to the objects of its pointers: `type_attrs` is a
+// static that is `Sync`, and `methods` a constant slice of references to constant methods, which
+// refer to constant attributes.
 unsafe impl<D> Sync for Object<D> {}
 
 impl<D: DeviceData> Object<D> {
@@ -93,7 +93,7 @@ impl<D: DeviceData> Object<D> {
         type_attrs: *const bindings::uverbs_obj_type,
         methods: &'static [&'static Method<D>],
     ) -> Self {
-        // `Method` is transparent, so this is an array of pointers to its one member, as C expects it.
+        // `Method` is a transparent wrapper, so this is the array of pointers that C expects.
         let definition = bindings::uverbs_object_def {
             id: id as u16,
             type_attrs,
@@ -104,22 +104,22 @@ impl<D: DeviceData> Object<D> {
         Self(definition, PhantomData)
     }
 
-    /// An object that processes know by a handle.
+    /// Declares an object with handles.
     pub(crate) const fn handle<H: Handle>(methods: &'static [&'static Method<D>]) -> Self {
         Self::define(H::OBJECT, H::TYPE.as_ptr(), methods)
     }
 
-    /// An object that processes know by a file descriptor.
+    /// Declares an object with file descriptors.
     pub(crate) const fn file<F: EventFile>(methods: &'static [&'static Method<D>]) -> Self {
         Self::define(F::OBJECT, F::TYPE.as_ptr(), methods)
     }
 
-    /// Its number in the uverbs interface.
+    /// Returns the number of the object.
     pub(in crate::rdma) const fn id(&self) -> u16 {
         self.0.id
     }
 
-    /// The entry of a device's definitions that brings the object in.
+    /// Returns the definition that adds the object to a device.
     pub(in crate::rdma) const fn definition(&'static self) -> bindings::uapi_definition {
         bindings::uapi_definition {
             kind: bindings::uapi_definition_kind_UAPI_DEF_CHAIN_OBJ_TREE as u8,

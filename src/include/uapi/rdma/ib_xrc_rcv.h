@@ -5,12 +5,11 @@
  * Methods are called with ioctl(uverbs_fd, RDMA_VERBS_IOCTL, struct ib_uverbs_ioctl_hdr *);
  * hdr.driver_id is that of the device, as for every driver-namespace method.
  *
- * Every struct grows only at its end, and padding in input must be zero. The
- * kernel learns from the length of an attribute which version of a struct the
- * caller knows: it accepts a longer input whose tail is zero, and fills as much
- * of a shorter or longer output as both sides know, zeroing the rest. The
- * elements of an array and the records of an event channel have no length of
- * their own; the caller passes their size, see &enum xrc_rcv_record_sizes.
+ * Structs grow only at their end, and padding in input must be zero. The length of
+ * an attribute is the size of a struct in the version that the caller was built with.
+ * The kernel accepts a longer input whose additional bytes are zero, and zeroes the
+ * additional bytes of a longer output. The caller passes the size of elements of an
+ * array, and of records of an event channel, see &enum xrc_rcv_record_sizes.
  */
 
 #ifndef IB_XRC_RCV_H
@@ -29,13 +28,13 @@
 /**
  * enum xrc_rcv_record_sizes - sizes of &struct xrc_rcv_qp_info and &struct xrc_rcv_event
  *
- * A size that the caller passes is that of the struct as it knows it: a multiple
- * of 8 from the size in version 1 up to %XRC_RCV_RECORD_SIZE_MAX; EINVAL for any
- * other. The kernel fills as much of each record as both know and zeroes the rest.
+ * The caller passes the size of the struct in the version that it was built with: a
+ * multiple of 8 from the size in version 1 up to %XRC_RCV_RECORD_SIZE_MAX, otherwise
+ * EINVAL. If this is longer than the struct of the kernel, the rest is zeroed.
  *
  * @XRC_RCV_QP_INFO_SIZE_VER1: &struct xrc_rcv_qp_info in version 1
  * @XRC_RCV_EVENT_SIZE_VER1: &struct xrc_rcv_event in version 1
- * @XRC_RCV_RECORD_SIZE_MAX: no record will ever be longer
+ * @XRC_RCV_RECORD_SIZE_MAX: the maximum for all versions
  */
 enum xrc_rcv_record_sizes {
 	XRC_RCV_QP_INFO_SIZE_VER1 = 16,
@@ -67,7 +66,7 @@ enum xrc_rcv_objects {
  * @XRC_RCV_METHOD_QP_QUERY: query a receive QP
  * @XRC_RCV_METHOD_QP_DESTROY: destroy a receive QP of %XRC_RCV_LIFETIME_DOMAIN
  * @XRC_RCV_METHOD_QUERY_DOMAIN: list the receive QPs of a domain
- * @XRC_RCV_METHOD_QUERY_CAPS: what this kernel and device offer
+ * @XRC_RCV_METHOD_QUERY_CAPS: query the capabilities of kernel and device
  */
 enum xrc_rcv_qp_methods {
 	XRC_RCV_METHOD_QP_ALLOC = (1U << UVERBS_ID_NS_SHIFT),
@@ -90,12 +89,12 @@ enum xrc_rcv_event_channel_methods {
 };
 
 /**
- * enum xrc_rcv_lifetime - what keeps a receive QP alive
+ * enum xrc_rcv_lifetime - lifetime of a receive QP
  *
  * @XRC_RCV_LIFETIME_REGISTRATIONS: destroyed with its last registration, or
  *	with the last close of its domain, whichever comes first
  * @XRC_RCV_LIFETIME_DOMAIN: destroyed with the last close of its domain, or by
- *	XRC_RCV_METHOD_QP_DESTROY; registrations come and go
+ *	XRC_RCV_METHOD_QP_DESTROY, regardless of registrations
  */
 enum xrc_rcv_lifetime {
 	XRC_RCV_LIFETIME_REGISTRATIONS,
@@ -122,17 +121,17 @@ enum xrc_rcv_alloc_flags {
  *	Optional, 0 if absent. EINVAL for an unknown flag. EACCES for
  *	%XRC_RCV_ALLOC_LIFETIME_DOMAIN if the caller neither owns the domain's
  *	file nor may write to it.
- * @XRC_RCV_ATTR_QP_ALLOC_ATTR: in, &struct ib_uverbs_qp_attr whose
- *	qp_attr_mask (&enum ib_uverbs_qp_attr_mask bits of the verbs API) says
- *	what is given. Optional. Absent: the QP stays in RESET. With what INIT
- *	needs (PKEY_INDEX, PORT, ACCESS_FLAGS): INIT. With what RTR needs as well
- *	(AV, PATH_MTU, DEST_QPN, RQ_PSN): RTR. STATE may be given and then names
- *	the state to end in. MAX_DEST_RD_ATOMIC and MIN_RNR_TIMER count as 0 if
- *	missing; ALT_PATH and PATH_MIG_STATE are optional; QKEY, TIMEOUT,
- *	RETRY_CNT and RNR_RETRY are accepted and ignored. EACCES if a security
- *	module denies the caller a partition that is named.
- * @XRC_RCV_ATTR_QP_ALLOC_CHANNEL: in, fd of an event channel that was made
- *	through the same uverbs file; EBADF for any other. Optional.
+ * @XRC_RCV_ATTR_QP_ALLOC_ATTR: in, &struct ib_uverbs_qp_attr, with the bits of
+ *	&enum ib_uverbs_qp_attr_mask of the verbs API in its qp_attr_mask. Optional.
+ *	If absent, the QP stays in RESET. With the attributes that INIT requires
+ *	(PKEY_INDEX, PORT, ACCESS_FLAGS), the QP is modified to INIT; with those that
+ *	RTR requires as well (AV, PATH_MTU, DEST_QPN, RQ_PSN), to RTR. STATE is
+ *	optional and must be that state. MAX_DEST_RD_ATOMIC and MIN_RNR_TIMER are 0
+ *	if absent; ALT_PATH and PATH_MIG_STATE are optional; QKEY, TIMEOUT, RETRY_CNT
+ *	and RNR_RETRY are accepted and ignored. EACCES if a security module denies
+ *	the caller a partition.
+ * @XRC_RCV_ATTR_QP_ALLOC_CHANNEL: in, fd of an event channel that was created
+ *	through the same uverbs file, otherwise EBADF. Optional.
  * @XRC_RCV_ATTR_QP_ALLOC_COOKIE: in, u64 returned in each event of this
  *	registration. Optional, 0 if absent.
  * @XRC_RCV_ATTR_QP_ALLOC_RESP_QPN: out, u32 QP number. Mandatory.
@@ -156,7 +155,7 @@ enum xrc_rcv_qp_alloc_attrs {
  * @XRC_RCV_ATTR_QP_REG_QPN: in, u32 QP number. Mandatory. EINVAL if no receive
  *	QP of the domain has it; EEXIST if this file is registered already;
  *	EACCES if a security module denies the caller a partition of the QP;
- *	EDQUOT if the QP has as many registrations as it may.
+ *	EDQUOT if the QP has the maximum number of registrations.
  * @XRC_RCV_ATTR_QP_REG_CHANNEL: in, fd of an event channel, as for ALLOC. Optional.
  * @XRC_RCV_ATTR_QP_REG_COOKIE: in, u64, as for ALLOC. Optional.
  */
@@ -171,8 +170,8 @@ enum xrc_rcv_qp_reg_attrs {
 /**
  * enum xrc_rcv_qp_unreg_attrs - attributes of XRC_RCV_METHOD_QP_UNREG
  *
- * @XRC_RCV_ATTR_QP_UNREG_HANDLE: in, XRC_RCV_OBJECT_REGISTRATION handle, gone afterwards
- *	together with its unread events. Mandatory.
+ * @XRC_RCV_ATTR_QP_UNREG_HANDLE: in, XRC_RCV_OBJECT_REGISTRATION handle, which is
+ *	destroyed together with the unread events of the registration. Mandatory.
  */
 enum xrc_rcv_qp_unreg_attrs {
 	XRC_RCV_ATTR_QP_UNREG_HANDLE = (1U << UVERBS_ID_NS_SHIFT),
@@ -182,12 +181,12 @@ enum xrc_rcv_qp_unreg_attrs {
  * enum xrc_rcv_qp_modify_attrs - attributes of XRC_RCV_METHOD_QP_MODIFY
  *
  * @XRC_RCV_ATTR_QP_MODIFY_XRCD_HANDLE: in, UVERBS_OBJECT_XRCD handle. Mandatory.
- *	Holding the domain is enough; registration is not needed.
+ *	The caller need not be registered.
  * @XRC_RCV_ATTR_QP_MODIFY_QPN: in, u32 QP number. Mandatory.
  * @XRC_RCV_ATTR_QP_MODIFY_ATTR: in, &struct ib_uverbs_qp_attr with its
- *	qp_attr_mask. Mandatory. EINVAL for a transition that an XRC target QP
- *	does not have; QUERY then shows the state it is in. EACCES if a security
- *	module denies the caller, or the QP's creator, a partition.
+ *	qp_attr_mask. Mandatory. EINVAL if an XRC target QP has no such transition;
+ *	QUERY returns the state. EACCES if a security module denies the caller, or
+ *	the creator of the QP, a partition.
  */
 enum xrc_rcv_qp_modify_attrs {
 	XRC_RCV_ATTR_QP_MODIFY_XRCD_HANDLE = (1U << UVERBS_ID_NS_SHIFT),
@@ -196,7 +195,7 @@ enum xrc_rcv_qp_modify_attrs {
 };
 
 /**
- * struct xrc_rcv_qp_info - one receive QP
+ * struct xrc_rcv_qp_info - information on a receive QP
  *
  * @qp_num: QP number, 24 bits
  * @state: &enum ib_qp_state of the verbs API (0 RESET … 6 ERR)
@@ -215,9 +214,8 @@ struct xrc_rcv_qp_info {
  *
  * @XRC_RCV_ATTR_QP_QUERY_XRCD_HANDLE: in, UVERBS_OBJECT_XRCD handle. Mandatory.
  * @XRC_RCV_ATTR_QP_QUERY_QPN: in, u32 QP number. Mandatory.
- * @XRC_RCV_ATTR_QP_QUERY_RESP_ATTR: out, &struct ib_uverbs_qp_attr. Every
- *	attribute is filled, whatever the caller is after; capabilities are 0.
- *	Optional.
+ * @XRC_RCV_ATTR_QP_QUERY_RESP_ATTR: out, &struct ib_uverbs_qp_attr, of which all
+ *	attributes are filled; capabilities are 0. Optional.
  * @XRC_RCV_ATTR_QP_QUERY_RESP_INFO: out, &struct xrc_rcv_qp_info. Optional.
  */
 enum xrc_rcv_qp_query_attrs {
@@ -232,9 +230,9 @@ enum xrc_rcv_qp_query_attrs {
  *
  * @XRC_RCV_ATTR_QP_DESTROY_XRCD_HANDLE: in, UVERBS_OBJECT_XRCD handle. Mandatory.
  * @XRC_RCV_ATTR_QP_DESTROY_QPN: in, u32 QP number. Mandatory. EINVAL if it is
- *	unknown in the domain or not of XRC_RCV_LIFETIME_DOMAIN; EBUSY if anybody
- *	but the calling file is registered with it. The caller's own registration
- *	handle stays and is unregistered as ever.
+ *	unknown in the domain or not of XRC_RCV_LIFETIME_DOMAIN; EBUSY if it has
+ *	registrations other than that of the calling file. The handle of the caller's
+ *	registration remains, and must be destroyed as usual.
  */
 enum xrc_rcv_qp_destroy_attrs {
 	XRC_RCV_ATTR_QP_DESTROY_XRCD_HANDLE = (1U << UVERBS_ID_NS_SHIFT),
@@ -246,17 +244,17 @@ enum xrc_rcv_qp_destroy_attrs {
  *
  * @XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE: in, UVERBS_OBJECT_XRCD handle. Mandatory.
  * @XRC_RCV_ATTR_QUERY_DOMAIN_AFTER_QPN: in, u32. Only QPs with a greater number
- *	are listed, in ascending order: the last number of one page asks for the
- *	next. Optional, absent: from the start.
+ *	are listed, in ascending order: pass the last number of a page to get the
+ *	next one. Optional; if absent, the list starts at its beginning.
  * @XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO: out, array of &struct xrc_rcv_qp_info;
- *	its length in bytes says how many of INFO_SIZE fit. Optional.
+ *	its length in bytes limits the number of elements of INFO_SIZE. Optional.
  * @XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT: out, u32, the number of elements
  *	written to RESP_INFO; 0 ends the list. Mandatory.
  * @XRC_RCV_ATTR_QUERY_DOMAIN_RESP_TOTAL: out, u32, the number of receive QPs in
- *	the domain, whatever the page. Optional.
+ *	the domain. Optional.
  * @XRC_RCV_ATTR_QUERY_DOMAIN_INFO_SIZE: in, u32, the size of an element of
- *	RESP_INFO (&enum xrc_rcv_record_sizes). Optional, absent:
- *	%XRC_RCV_QP_INFO_SIZE_VER1.
+ *	RESP_INFO (&enum xrc_rcv_record_sizes). Optional,
+ *	%XRC_RCV_QP_INFO_SIZE_VER1 if absent.
  */
 enum xrc_rcv_query_domain_attrs {
 	XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE = (1U << UVERBS_ID_NS_SHIFT),
@@ -268,17 +266,17 @@ enum xrc_rcv_query_domain_attrs {
 };
 
 /**
- * struct xrc_rcv_caps - what this kernel and device offer
+ * struct xrc_rcv_caps - capabilities of kernel and device
  *
  * @version: XRC_RCV_VERSION of the kernel
- * @alloc_flags: the &enum xrc_rcv_alloc_flags that are known
- * @event_types: bit n is set if an event of type n can be reported
- * @max_qps_per_domain: receive QPs a domain can hold; 0 = unlimited
- * @max_qps_per_user: receive QPs that one user can have created and that still
- *	exist, on all devices; 0 = unlimited. CAP_SYS_RESOURCE is exempt.
- * @event_size: size of &struct xrc_rcv_event as the kernel knows it
- * @max_registrations_per_qp: registrations that a receive QP can have; 0 = unlimited.
- *	CAP_SYS_RESOURCE is exempt.
+ * @alloc_flags: mask of the supported &enum xrc_rcv_alloc_flags
+ * @event_types: bit n is set if events of type n can be reported
+ * @max_qps_per_domain: limit on the receive QPs of a domain; 0 = unlimited
+ * @max_qps_per_user: limit on the receive QPs that a user created, on all devices;
+ *	0 = unlimited. CAP_SYS_RESOURCE is exempt.
+ * @event_size: size of &struct xrc_rcv_event in the version of the kernel
+ * @max_registrations_per_qp: limit on the registrations of a receive QP; 0 =
+ *	unlimited. CAP_SYS_RESOURCE is exempt.
  */
 struct xrc_rcv_caps {
 	__u32 version;
@@ -305,8 +303,8 @@ enum xrc_rcv_query_caps_attrs {
  * @XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD: out, new file descriptor, close-on-exec,
  *	blocking (fcntl(2) sets O_NONBLOCK). Mandatory.
  * @XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE: in, u32, the size of the records
- *	that read() gives (&enum xrc_rcv_record_sizes). Optional, absent:
- *	%XRC_RCV_EVENT_SIZE_VER1.
+ *	that read() returns (&enum xrc_rcv_record_sizes). Optional,
+ *	%XRC_RCV_EVENT_SIZE_VER1 if absent.
  */
 enum xrc_rcv_event_channel_alloc_attrs {
 	XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD = (1U << UVERBS_ID_NS_SHIFT),
@@ -314,28 +312,29 @@ enum xrc_rcv_event_channel_alloc_attrs {
 };
 
 /**
- * XRC_RCV_EVENT_QP_GONE - the receive QP was destroyed under its registration
+ * XRC_RCV_EVENT_QP_GONE - the receive QP was destroyed while it had a registration
  *
- * Beside the values of enum ib_event_type. Reported when the domain was closed
- * for the last time, the device was removed, or XRC_RCV_METHOD_QP_DESTROY was
- * called. The registration stays until it is given up; its QP number is dead.
+ * Not a value of enum ib_event_type. Reported when the domain is closed for the last
+ * time, the device is removed, or XRC_RCV_METHOD_QP_DESTROY is called. The handle of
+ * the registration remains until it is destroyed; the QP number is no longer valid.
  */
 #define XRC_RCV_EVENT_QP_GONE 63
 
 /**
  * struct xrc_rcv_event - a record read from an event channel
  *
- * @cookie: as given when the registration was made
+ * @cookie: the cookie of the registration
  * @first_ns: CLOCK_MONOTONIC time of the first occurrence, in nanoseconds
  * @qp_num: QP number
  * @type: &enum ib_event_type of the verbs API, or XRC_RCV_EVENT_QP_GONE
- * @count: how often the event happened since the last record of this type for
- *	this registration was read; stays at 0xffffffff once there
+ * @count: number of occurrences since the last record of this type was read for
+ *	this registration; saturates at 0xffffffff
  * @reserved: 0
  *
- * read() returns as many whole records as fit and are there, up to 256; EINVAL if not one
- * fits; blocks, or gives EAGAIN with O_NONBLOCK, if none is there; EIO once the
- * device is gone or the uverbs file closed, and all records are read.
+ * read() returns whole records, as many as are unread and fit, up to 256. It fails
+ * with EINVAL if the buffer is shorter than a record. If there is no record, it
+ * blocks, or fails with EAGAIN with O_NONBLOCK. After the device was removed or the
+ * uverbs file closed, it fails with EIO once all records are read.
  */
 struct xrc_rcv_event {
 	__aligned_u64 cookie;
