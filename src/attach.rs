@@ -21,20 +21,9 @@ use kernel::prelude::*;
 
 declare_client!(AttachedDevice, crate::NAME);
 
-/// The registered client of ib_core, through which the module attaches to devices. Unregisters on
-/// drop.
-pub(crate) struct Attached(#[expect(dead_code)] Registration<AttachedDevice>);
-
-/// Attaches to the present devices, and to each device that is registered later.
-///
-/// # Safety
-///
-/// The return value must not be dropped before the exit of the module.
-pub(crate) unsafe fn attach_all() -> Result<Attached> {
-    // SAFETY: The registration is dropped with the return value, which by the requirements of this
-    // function does not happen before the exit of the module.
-    Ok(Attached(unsafe { Registration::new() }?))
-}
+/// The registered client of ib_core, through which the module attaches to the present devices, and
+/// to each device that is registered later.
+pub(crate) type Client = Registration<AttachedDevice>;
 
 impl ClientOperations for AttachedDevice {
     const OBJECTS: &'static [&'static Object<Self>] = &commands::OBJECTS;

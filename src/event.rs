@@ -84,17 +84,17 @@ impl EventType {
     }
 
     /// Returns the kind of an `enum ib_event_type`, or `None` if that is not an event of a QP.
-    pub(crate) fn from_ib_event(number: u32) -> Option<Self> {
+    pub(crate) fn from_ib_event(event: u32) -> Option<Self> {
         let index = KINDS
             .iter()
-            .position(|kind| kind.origin == Origin::Provider && kind.raw == number)?;
+            .position(|kind| kind.origin == Origin::Provider && kind.raw == event)?;
 
         Some(Self(index as u8))
     }
 
     /// Whether a QP is in state ERR after an event of an `enum ib_event_type`.
-    pub(crate) fn ends_in_error(number: u32) -> bool {
-        Self::from_ib_event(number).is_some_and(|kind| KINDS[kind.index()].is_error)
+    pub(crate) fn ends_in_error(event: u32) -> bool {
+        Self::from_ib_event(event).is_some_and(|kind| KINDS[kind.index()].is_error)
     }
 
     /// Returns the kind with an [`index`](Self::index).

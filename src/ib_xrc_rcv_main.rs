@@ -66,7 +66,7 @@ module! {
 /// The state of the module. Fields are dropped in this order: all devices are detached before the
 /// debugfs directory is removed.
 struct XrcReceive {
-    _client: attach::Attached,
+    _client: attach::Client,
     _debugfs: debugfs::Root,
 }
 
@@ -81,7 +81,7 @@ impl kernel::Module for XrcReceive {
         Ok(Self {
             // SAFETY: No step after this can fail, so the result is stored in the module, which
             // drops it at its exit.
-            _client: unsafe { attach::attach_all() }?,
+            _client: unsafe { attach::Client::new() }?,
             _debugfs: debugfs,
         })
     }

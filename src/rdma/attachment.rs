@@ -48,7 +48,7 @@ use kernel::prelude::*;
 /// [`Self::client`] returns the same client whenever it is called.
 pub(crate) unsafe trait HasClient: Sized + 'static {
     /// Returns the client.
-    fn client() -> &'static Client<Attached<Self>>;
+    fn client() -> &'static Client<Attachment<Self>>;
 }
 
 /// Declares the client of a type that implements [`ClientOperations`].
@@ -57,10 +57,10 @@ macro_rules! declare_client {
         // SAFETY: The function returns a reference to its one static.
         unsafe impl $crate::rdma::attachment::HasClient for $operations {
             fn client(
-            ) -> &'static $crate::rdma::client::Client<$crate::rdma::attachment::Attached<Self>>
+            ) -> &'static $crate::rdma::client::Client<$crate::rdma::attachment::Attachment<Self>>
             {
                 static CLIENT: $crate::rdma::client::Client<
-                    $crate::rdma::attachment::Attached<$operations>,
+                    $crate::rdma::attachment::Attachment<$operations>,
                 > = $crate::rdma::client::Client::new($name);
 
                 &CLIENT
@@ -83,7 +83,7 @@ pub(crate) enum Declined {
 
 /// The data of a client for a device, and the callbacks of the client.
 ///
-/// The [`Attached`] device owns the data, from [`Self::add`] until after [`Self::remove`]. The
+/// The [`Attachment`] owns the data, from [`Self::add`] until after [`Self::remove`]. The
 /// device has XRC domains, and ib_uverbs is added to it later.
 pub(crate) trait ClientOperations: HasClient + Send + Sync {
     /// The objects to add to the uverbs interface.
@@ -107,12 +107,12 @@ pub(crate) trait ClientOperations: HasClient + Send + Sync {
 
     /// Returns the data for the device of a domain, or `None` if the device is not attached.
     fn of_xrcd(xrcd: &Xrcd) -> Option<Pin<&Self>> {
-        attached::<Self>(xrcd).map(Attached::data)
+        attached::<Self>(xrcd).map(Attachment::data)
     }
 }
 
 /// The registered client of a type that implements [`ClientOperations`].
-pub(crate) type Registration<T> = client::Registration<Attached<T>>;
+pub(crate) type Registration<T> = client::Registration<Attachment<T>>;
 
 type DeallocXrcd =
     unsafe extern "C" fn(xrcd: *mut bindings::ib_xrcd, udata: *mut bindings::ib_udata) -> c_int;
@@ -132,7 +132,7 @@ type DeallocXrcd =
 ///   it is dropped while that client is being removed.
 /// * `driver_definitions` and `driver_dealloc_xrcd` are the members of the device when it was
 ///   created.
-pub(crate) struct Attached<T> {
+pub(crate) struct Attachment<T> {
     device: Registered,
     definitions: KVec<bindings::uapi_definition>,
     driver_definitions: *const bindings::uapi_definition,
@@ -143,13 +143,13 @@ pub(crate) struct Attached<T> {
 
 // SAFETY: The pointers, also those in `definitions`, are to tables that belong to no thread. The
 // other fields are `Send` if `T` is.
-unsafe impl<T: Send> Send for Attached<T> {}
+unsafe impl<T: Send> Send for Attachment<T> {}
 
 // SAFETY: Nothing writes to the definitions, nor to the tables that the pointers are to. The other
 // fields are `Sync` if `T` is.
-unsafe impl<T: Sync> Sync for Attached<T> {}
+unsafe impl<T: Sync> Sync for Attachment<T> {}
 
-impl<T: ClientOperations> Attached<T> {
+impl<T: ClientOperations> Attachment<T> {
     /// Prepares to attach the client's objects.
     ///
     /// * `EOPNOTSUPP` if the device has no XRC domains.
@@ -219,7 +219,7 @@ impl<T: ClientOperations> Attached<T> {
     }
 }
 
-impl<T> Attached<T> {
+impl<T> Attachment<T> {
     /// Returns the data of the client.
     fn data(&self) -> Pin<&T> {
         self.data.as_ref()
@@ -228,7 +228,7 @@ impl<T> Attached<T> {
 
 // SAFETY: `T::client` returns the same client whenever it is called, by the requirements of
 // `HasClient`.
-unsafe impl<T: ClientOperations> ClientData for Attached<T> {
+unsafe impl<T: ClientOperations> ClientData for Attachment<T> {
     fn client() -> &'static Client<Self> {
         T::client()
     }
@@ -255,12 +255,12 @@ impl<T: ClientOperations> DeviceData for T {
     unsafe fn of_device(device: &Device) -> Option<Pin<&Self>> {
         // SAFETY: The client is added to a device before ib_uverbs is, so it is removed after it.
         // By the requirements of this function, the reference has ended by then.
-        unsafe { T::client().data(device) }.map(Attached::data)
+        unsafe { T::client().data(device) }.map(Attachment::data)
     }
 }
 
 /// Returns the attached device of a domain, or `None` if the device is not attached.
-fn attached<T: ClientOperations>(xrcd: &Xrcd) -> Option<&Attached<T>> {
+fn attached<T: ClientOperations>(xrcd: &Xrcd) -> Option<&Attachment<T>> {
     // SAFETY:
     // * The domain is open as long as the reference to it exists, on behalf of ib_uverbs or of
     //   another client that was added later.
@@ -269,7 +269,7 @@ fn attached<T: ClientOperations>(xrcd: &Xrcd) -> Option<&Attached<T>> {
     unsafe { T::client().data(xrcd.device()) }
 }
 
-impl<T> Drop for Attached<T> {
+impl<T> Drop for Attachment<T> {
     fn drop(&mut self) {
         let device = self.device.as_ptr();
 
@@ -304,8 +304,8 @@ unsafe extern "C" fn dealloc_xrcd<T: ClientOperations>(
     };
 
     attached.data().domain_closed(domain);
-    // SAFETY: `driver_dealloc_xrcd` is the operation of the driver, by the invariant of `Attached`.
-    // ib_core would have called it with these arguments.
+    // SAFETY: `driver_dealloc_xrcd` is the operation of the driver, by the invariant of
+    // `Attachment`. ib_core would have called it with these arguments.
     unsafe { (attached.driver_dealloc_xrcd)(xrcd, udata) }
 }
 

@@ -200,7 +200,7 @@ impl<H: EventHandler> TargetQp<H> {
         //   through the pointer.
         let shared = unsafe { !(*(*self.qp.as_ptr()).xrcd).inode.is_null() };
 
-        shared && attributes.goes_to_init() && self.device().gives_kernel_reserved_key()
+        shared && attributes.enters_init() && self.device().gives_kernel_reserved_key()
     }
 
     /// Checks whether a process may use the partitions of the queue pair. `EACCES` if not.

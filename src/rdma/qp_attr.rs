@@ -180,7 +180,8 @@ impl UserQpAttr {
     pub(crate) fn resolve(&self, device: &Device, mask: QpAttrMask) -> Result<QpAttr> {
         let user = &self.0;
 
-        if user.reserved != [0; 5] || has_padding(&user.ah_attr) || has_padding(&user.alt_ah_attr) {
+        if user.reserved != [0; 5] || has_reserved(&user.ah_attr) || has_reserved(&user.alt_ah_attr)
+        {
             return Err(EINVAL);
         }
 
@@ -305,7 +306,7 @@ impl UserQpAttr {
 }
 
 /// Whether a reserved member is not 0.
-fn has_padding(ah: &bindings::ib_uverbs_ah_attr) -> bool {
+fn has_reserved(ah: &bindings::ib_uverbs_ah_attr) -> bool {
     ah.reserved != 0 || ah.grh.reserved != 0
 }
 
@@ -419,7 +420,7 @@ impl QpAttr {
     }
 
     /// Whether the new state is INIT.
-    pub(super) fn goes_to_init(&self) -> bool {
+    pub(super) fn enters_init(&self) -> bool {
         self.mask.has(QpAttrMask::STATE) && self.attr.qp_state == QpState::Init as u32
     }
 
