@@ -15,7 +15,6 @@ use crate::{
         Registration, //
     },
     event::EventType,
-    event_channel::EventChannel,
     kernel_ext::process::{
         is_killed,
         Process, //
@@ -62,8 +61,8 @@ use crate::{
         ReceiveQp, //
     },
     subscriber::{
+        EventChannel,
         Holder,
-        Sink,
         Subscriber, //
     },
     uapi::*, //
@@ -102,9 +101,9 @@ impl Handle for RegistrationHandle {
     const OBJECT: u32 = XRC_RCV_OBJECT_REGISTRATION;
     const TYPE: &'static HandleType<Self> = &REGISTRATION_HANDLE;
 
-    type Data = KBox<Registration>;
+    type Data = Registration;
 
-    fn destroy(registration: KBox<Registration>, why: RemoveReason) {
+    fn destroy(registration: Registration, why: RemoveReason) {
         registration.leave(why);
     }
 }
@@ -139,12 +138,13 @@ fn subscriber<H: Command, const CHANNEL: u32, const COOKIE: u32>(
     cookie: Attribute<In<u64>, COOKIE>,
 ) -> Result<Arc<Subscriber>> {
     let cookie = call.input(cookie)?.unwrap_or(0);
-    let sink = match call.event_file(channel)? {
-        Some(channel) => Sink::Channel(channel.subscribe(cookie)?),
-        None => Sink::Nowhere,
-    };
+    let channel = call.event_file(channel)?.map(Arc::from);
 
-    Subscriber::new(Holder::File(call.file(), Process::current()), sink)
+    Subscriber::new(
+        Holder::File(call.file(), Process::current()),
+        channel,
+        cookie,
+    )
 }
 
 /// `XRC_RCV_METHOD_QP_ALLOC`
@@ -343,8 +343,8 @@ impl Handler for Destroy {
         let domain = domain(call, Self::XRCD)?;
         let file = call.file();
 
-        domain.destroy(call.mandatory(Self::QPN)?, |subscriber| {
-            subscriber.is_of(file)
+        domain.destroy(call.mandatory(Self::QPN)?, |subscribers| {
+            subscribers.has(file)
         })
     }
 }

@@ -24,8 +24,11 @@ use crate::{
         this_module, //
     },
     rdma::device::Device,
-    receive_qp::ReceiveQp,
-    subscriber::Holder, //
+    receive_qp::ReceiveQp, //
+    subscriber::{
+        Holder,
+        Subscriber, //
+    },
 };
 use kernel::{
     prelude::*,
@@ -162,27 +165,35 @@ fn print_qps(shown: &Shown, text: &mut Text) -> Result {
 
 fn print_registrations(shown: &Shown, text: &mut Text) -> Result {
     for_each_qp(shown, |qp| {
-        for subscriber in qp.subscribers().snapshot()? {
-            let (kind, pid) = match subscriber.holder() {
-                Holder::File(_, process) => ("file", process.pid()),
-                Holder::Kernel => ("kernel", 0),
-            };
+        let mut next = qp.subscribers().after(None);
 
-            text.print(fmt!(
-                "kind={} channel={} events={} pending={} domain={} qpn={:#x} pid={} comm=",
-                kind,
-                u8::from(subscriber.has_channel()),
-                subscriber.delivered(),
-                subscriber.unread(),
-                qp.subscribers().domain(),
-                qp.qpn(),
-                pid,
-            ))?;
-            match subscriber.holder() {
-                Holder::File(_, process) => text.print(fmt!("{}\n", process.name()))?,
-                Holder::Kernel => text.print(fmt!("\n"))?,
-            }
+        while let Some(subscriber) = next {
+            print_registration(qp, &subscriber, text)?;
+            next = qp.subscribers().after(Some(&subscriber));
         }
         Ok(())
     })
+}
+
+fn print_registration(qp: &ReceiveQp, subscriber: &Subscriber, text: &mut Text) -> Result {
+    let (kind, pid) = match subscriber.holder() {
+        Holder::File(_, process) => ("file", process.pid()),
+        Holder::Kernel(_) => ("kernel", 0),
+    };
+
+    text.print(fmt!(
+        "kind={} channel={} events={} pending={} domain={} qpn={:#x} pid={} comm=",
+        kind,
+        u8::from(subscriber.has_channel()),
+        subscriber.delivered(),
+        subscriber.unread(),
+        qp.subscribers().domain(),
+        qp.qpn(),
+        pid,
+    ))?;
+    match subscriber.holder() {
+        Holder::File(_, process) => text.print(fmt!("{}\n", process.name()))?,
+        Holder::Kernel(_) => text.print(fmt!("\n"))?,
+    }
+    Ok(())
 }

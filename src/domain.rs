@@ -13,7 +13,10 @@
 
 use crate::{
     attributes::InitialState,
-    kernel_ext::workqueue::UnboundQueue,
+    kernel_ext::{
+        process::is_killed,
+        workqueue::UnboundQueue, //
+    },
     limits::{
         self,
         DrainCounter,
@@ -44,10 +47,7 @@ use crate::{
     subscribers::Subscribers,
     ufile::UFileRef, //
 };
-use core::mem::{
-    replace,
-    MaybeUninit, //
-};
+use core::mem::replace;
 use kernel::{
     new_mutex,
     prelude::*,
@@ -63,7 +63,8 @@ use kernel::{
         },
         Arc,
         Mutex, //
-    }, //
+    },
+    types::ScopeGuard, //
 };
 
 /// See the [module's documentation](self).
@@ -74,6 +75,8 @@ pub(crate) struct Domain {
     /// Destroys QPs beside the thread that closes the domain: destroying one takes one or more
     /// commands of the device, and a domain can have thousands.
     queue: Arc<UnboundQueue>,
+    /// Delivers events to many subscribers.
+    delivery: Arc<UnboundQueue>,
     #[pin]
     qps: Mutex<Qps>,
 }
@@ -120,7 +123,7 @@ pub(crate) struct Registration {
 
 /// A QP that is not in its domain yet. Destroyed on drop, unless it is published.
 pub(crate) struct NewQp {
-    registration: KBox<Registration>,
+    registration: ScopeGuard<Registration, fn(Registration)>,
     node: RBTreeNodeReservation<u32, Arc<ReceiveQp>>,
 }
 
@@ -134,7 +137,7 @@ pub(crate) struct QpInitAttr<'a> {
 }
 
 impl Domain {
-    fn new(id: u32, queue: Arc<UnboundQueue>) -> Result<Arc<Self>> {
+    fn new(id: u32, queue: Arc<UnboundQueue>, delivery: Arc<UnboundQueue>) -> Result<Arc<Self>> {
         let qp_count = DrainCounter::new()?;
 
         Arc::pin_init(
@@ -142,6 +145,7 @@ impl Domain {
                 id,
                 qp_count,
                 queue,
+                delivery,
                 qps <- new_mutex!(Qps::new(), "Domain::qps"),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -166,7 +170,8 @@ impl Domain {
         let counted = self.qp_count.add(limits::per_domain())?;
         let user = UserQuota::take()?;
         let charge = Charge::hca_object(device)?;
-        let subscribers = Subscribers::new(device.into(), self.id)?;
+        let subscribers = Subscribers::new(device.into(), self.id, self.delivery.clone())?;
+        let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let qp = ReceiveQp::new(
             QpResources {
                 // SAFETY: `qp_count` counts the QP from above until after it is destroyed, and
@@ -181,26 +186,26 @@ impl Domain {
             subscribers,
         )?;
 
-        // Events are reported as soon as the QP can receive.
-        qp.subscribers().reserve()?.take(subscriber.clone())?;
-        qp.set_up(
+        // The first event can come as soon as the QP can receive; not before.
+        if !qp.subscribers().add(&subscriber)? {
+            return Err(EAGAIN);
+        }
+
+        let registration = Registration {
+            domain: self.clone(),
+            qp,
+            subscriber,
+            ufile,
+        };
+        let undo: fn(Registration) = |registration| registration.subscriber.cancel();
+        let registration = ScopeGuard::new_with_data(registration, undo);
+
+        registration.qp.set_up(
             init_attr.initial_state,
             &mut init_attr.attributes,
             init_attr.udata.as_ref(),
         )?;
-
-        Ok(NewQp {
-            registration: KBox::new(
-                Registration {
-                    domain: self.clone(),
-                    qp,
-                    subscriber,
-                    ufile,
-                },
-                GFP_KERNEL_ACCOUNT,
-            )?,
-            node: RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?,
-        })
+        Ok(NewQp { registration, node })
     }
 
     /// Looks up a QP by its number.
@@ -214,45 +219,51 @@ impl Domain {
         qp: &Arc<ReceiveQp>,
         subscriber: Arc<Subscriber>,
         ufile: Option<UFileRef>,
-    ) -> Result<KBox<Registration>> {
-        let room: KBox<MaybeUninit<Registration>> = KBox::new_uninit(GFP_KERNEL_ACCOUNT)?;
-        let place = qp.subscribers().reserve()?;
-        let qps = self.qps.lock();
-        let qp = qps
-            .get(qp.qpn())
-            .filter(|found| Arc::ptr_eq(found, qp))
-            .cloned()
-            .ok_or(EINVAL)?;
+    ) -> Result<Registration> {
+        loop {
+            let qps = self.qps.lock();
 
-        if let Holder::File(file, _) = subscriber.holder() {
-            if qp.subscribers().has(*file) {
-                return Err(EEXIST);
+            if !qps
+                .get(qp.qpn())
+                .is_some_and(|found| Arc::ptr_eq(found, qp))
+            {
+                return Err(EINVAL);
+            }
+            if let Holder::File(file, _) = subscriber.holder() {
+                if qp.subscribers().has(*file) {
+                    return Err(EEXIST);
+                }
+            }
+            if qp.subscribers().add(&subscriber)? {
+                notify::registered(qp.report(), subscriber.pid());
+                break;
+            }
+            drop(qps);
+            // There are events that are for those who were there before.
+            qp.subscribers().deliver_pending();
+            if is_killed() {
+                return Err(EINTR);
             }
         }
-        place.take(subscriber.clone())?;
-        notify::registered(qp.report(), subscriber.pid());
-        drop(qps);
 
-        Ok(KBox::write(
-            room,
-            Registration {
-                domain: self.clone(),
-                qp,
-                subscriber,
-                ufile,
-            },
-        ))
+        Ok(Registration {
+            domain: self.clone(),
+            qp: qp.clone(),
+            subscriber,
+            ufile,
+        })
     }
 
-    /// Destroys a QP of lifetime [`Lifetime::Domain`]. `EBUSY` if it has registrations but `own`.
-    pub(crate) fn destroy(&self, qpn: u32, own: impl Fn(&Subscriber) -> bool) -> Result {
+    /// Destroys a QP of lifetime [`Lifetime::Domain`]. `EBUSY` if it has registrations but the
+    /// caller's, of which `has_own` returns whether there is one.
+    pub(crate) fn destroy(&self, qpn: u32, has_own: impl Fn(&Subscribers) -> bool) -> Result {
         let mut qps = self.qps.lock();
         let qp = qps.get(qpn).cloned().ok_or(EINVAL)?;
 
         if qp.lifetime() != Lifetime::Domain {
             return Err(EINVAL);
         }
-        if qp.subscribers().any(|subscriber| !own(subscriber)) {
+        if qp.subscribers().len() > usize::from(has_own(qp.subscribers())) {
             return Err(EBUSY);
         }
         qps.remove(qpn);
@@ -335,21 +346,17 @@ impl NewQp {
     }
 
     /// Adds the QP to its domain. Cannot fail.
-    pub(crate) fn publish(self) -> KBox<Registration> {
-        let Registration {
-            domain,
-            qp,
-            subscriber,
-            ..
-        } = &*self.registration;
+    pub(crate) fn publish(self) -> Registration {
+        let registration = self.registration.dismiss();
+        let qp = &registration.qp;
         let node = self.node.into_node(qp.qpn(), qp.clone());
-        let mut qps = domain.qps.lock();
+        let mut qps = registration.domain.qps.lock();
 
         qps.insert(node);
         notify::allocated(qp.report());
-        notify::registered(qp.report(), subscriber.pid());
+        notify::registered(qp.report(), registration.subscriber.pid());
         drop(qps);
-        self.registration
+        registration
     }
 }
 
@@ -373,19 +380,19 @@ impl Registration {
     /// * If the uverbs file is closed or its device removed, uverbs removes one handle after the
     ///   other. The QPs are collected in the file, and the removal of its last registration
     ///   destroys them, see [`UFileRef::release`].
-    pub(crate) fn leave(self: KBox<Self>, why: RemoveReason) {
+    pub(crate) fn leave(self, why: RemoveReason) {
         let Self {
             domain,
             qp,
             subscriber,
             ufile,
-        } = KBox::into_inner(self);
+        } = self;
         let qpn = qp.qpn();
         let last = {
             let mut qps = domain.qps.lock();
             let subscribers = qp.subscribers();
 
-            subscribers.remove(&subscriber);
+            subscribers.remove(&subscriber, why);
             notify::unregistered(qp.report(), subscriber.pid());
 
             let in_domain = qps.get(qpn).is_some_and(|found| Arc::ptr_eq(found, &qp));
@@ -416,6 +423,7 @@ impl Registration {
 #[pin_data]
 pub(crate) struct Domains {
     queue: Arc<UnboundQueue>,
+    delivery: Arc<UnboundQueue>,
     last_id: Atomic<u32>,
     #[pin]
     table: Mutex<RBTree<XrcdId, Arc<Domain>>>,
@@ -425,10 +433,12 @@ impl Domains {
     /// Creates an empty table.
     pub(crate) fn new() -> Result<Arc<Self>> {
         let queue = Arc::new(UnboundQueue::new(crate::NAME)?, GFP_KERNEL)?;
+        let delivery = Arc::new(UnboundQueue::new(c"ib_xrc_rcv_delivery")?, GFP_KERNEL)?;
 
         Arc::pin_init(
             pin_init!(Self {
                 queue,
+                delivery,
                 last_id: Atomic::new(0),
                 table <- new_mutex!(RBTree::new(), "Domains::table"),
             }),
@@ -451,7 +461,7 @@ impl Domains {
         // skipped.
         let room = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let id = self.last_id.fetch_add(1, Relaxed).wrapping_add(1);
-        let domain = Domain::new(id, self.queue.clone())?;
+        let domain = Domain::new(id, self.queue.clone(), self.delivery.clone())?;
         let mut table = self.table.lock();
 
         if let Some(domain) = table.get(&xrcd.id()) {
@@ -502,6 +512,8 @@ impl Domains {
 
             domain.close();
         }
+        // Its items have references to those who have references to it. The last must not go with one.
+        self.delivery.drain();
     }
 
     /// Destroys the QPs of an XRCD that is closed for the last time.

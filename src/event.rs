@@ -62,7 +62,7 @@ const KINDS: &[Kind] = &[
 ];
 
 /// A kind of event that can be reported to holders of a registration.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct EventType(u8);
 
 impl EventType {
@@ -134,7 +134,9 @@ impl EventType {
 pub(crate) struct Event {
     pub(crate) qpn: u32,
     pub(crate) kind: EventType,
-    /// `CLOCK_MONOTONIC`, in nanoseconds.
+    /// How often; more than once if it could not be delivered at once.
+    pub(crate) count: u32,
+    /// When it was, or the first of them: `CLOCK_MONOTONIC`, in nanoseconds.
     pub(crate) time: u64,
 }
 
@@ -144,6 +146,7 @@ impl Event {
         Self {
             qpn,
             kind,
+            count: 1,
             time: monotonic_ns(),
         }
     }

@@ -13,17 +13,13 @@
 //! copies, others cannot know yet whether there is more for them: it may fail, and put records back.
 
 use crate::{
-    event::Event,
     event_queue::{
         EventQueue,
-        Record,
-        Slots,
-        SlotsId,
-        Table, //
+        Queued,
+        Record, //
     },
     kernel_ext::{
         new_spinlock_irq,
-        this_module,
         wait_queue::{
             new_wait_queue,
             WaitQueue, //
@@ -32,7 +28,6 @@ use crate::{
     },
     rdma::uverbs::event_file::{
         EventFile,
-        FileOperations,
         FileType, //
     },
     uapi::{
@@ -44,14 +39,7 @@ use crate::{
 use kernel::{
     bindings,
     prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
-        Arc,
-        ArcBorrow, //
-    },
+    sync::Arc,
     uaccess::{
         UserPtr,
         UserSlice, //
@@ -63,101 +51,58 @@ const BATCH: usize = 256;
 
 /// See the [module's documentation](self).
 #[pin_data]
-pub(crate) struct EventChannel {
+pub(crate) struct EventChannel<Q: Queued> {
     record_size: RecordSize<xrc_rcv_event>,
     #[pin]
-    state: SpinLockIrq<State>,
+    queue: SpinLockIrq<EventQueue<Q>>,
     #[pin]
     readable: WaitQueue,
 }
 
-struct State {
-    queue: EventQueue,
-    /// The descriptor is closed or the device is gone: nothing is added any more.
-    ended: bool,
-    /// How many readers have taken records that are not settled yet.
-    reading: usize,
-}
-
-impl State {
-    /// Whether there will be nothing to read any more, unless there is now.
-    fn at_end(&self) -> bool {
-        self.ended && self.reading == 0
-    }
-}
-
-/// The place of one registration on a channel. Dropping it discards what is unread.
-pub(crate) struct Subscription {
-    channel: Arc<EventChannel>,
-    slots: SlotsId,
-    /// What is unread outlives the registration.
-    abandoned: Atomic<bool>,
-}
-
-impl EventChannel {
+impl<Q: Queued + Send + Sync> EventChannel<Q> {
     /// A channel without registrations, which gives records of that size.
     pub(crate) fn new(record_size: RecordSize<xrc_rcv_event>) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 record_size,
-                state <- new_spinlock_irq!(
-                    State {
-                        queue: EventQueue::new(),
-                        ended: false,
-                        reading: 0,
-                    },
-                    "EventChannel::state"
-                ),
+                queue <- new_spinlock_irq!(EventQueue::new(), "EventChannel::queue"),
                 readable <- new_wait_queue!("EventChannel::readable"),
             }),
             GFP_KERNEL_ACCOUNT,
         )
     }
 
-    /// Makes place for one registration.
-    pub(crate) fn subscribe(self: ArcBorrow<'_, Self>, cookie: u64) -> Result<Subscription> {
-        let mut slots = Slots::new(cookie)?;
+    /// The unread events. Taken in any context.
+    pub(crate) fn queue(&self) -> &SpinLockIrq<EventQueue<Q>> {
+        &self.queue
+    }
 
-        loop {
-            let capacity = {
-                let mut state = self.state.lock();
-
-                if state.ended {
-                    return Err(EIO);
-                }
-                match state.queue.insert(slots) {
-                    Ok(slots) => {
-                        return Ok(Subscription {
-                            channel: self.into(),
-                            slots,
-                            abandoned: Atomic::new(false),
-                        })
-                    }
-                    Err(returned) => slots = returned,
-                }
-                state.queue.capacity()
-            };
-            let bigger = capacity.checked_mul(2).ok_or(ENOMEM)?.max(8);
-            let table = Table::with_capacity(bigger, GFP_KERNEL_ACCOUNT)?;
-            let old = self.state.lock().queue.grow(table);
-
-            drop(old);
+    /// `EIO` if it is at its end.
+    pub(crate) fn check(&self) -> Result {
+        if self.queue.lock().ended {
+            return Err(EIO);
         }
+        Ok(())
+    }
+
+    /// Wakes those who wait for something to read. Any context.
+    pub(crate) fn wake(&self) {
+        self.readable.notify_all();
     }
 
     /// Takes up to `max` records to read, at least one. They have to be [copied](Self::copy).
-    fn take(&self, batch: &mut KVVec<Record>, max: usize, nonblocking: bool) -> Result {
+    fn take(&self, batch: &mut KVVec<Record<Q>>, max: usize, nonblocking: bool) -> Result {
         self.readable.wait_interruptible(|| loop {
-            let mut state = self.state.lock();
+            let mut queue = self.queue.lock();
 
-            state.queue.take(batch, max);
+            queue.take(batch, max);
             if !batch.is_empty() {
-                state.reading += 1;
+                queue.reading += 1;
                 break Some(Ok(()));
             }
             // Otherwise the oldest were withheld. There can be many: not all under one lock.
-            if state.queue.is_empty() {
-                break if state.at_end() {
+            if queue.is_empty() {
+                break if queue.at_end() {
                     Some(Err(EIO))
                 } else {
                     nonblocking.then_some(Err(EAGAIN))
@@ -168,13 +113,13 @@ impl EventChannel {
 
     /// Copies records that were taken, and leaves in `batch` those that the reader gets. Those that
     /// cannot be copied are put back.
-    fn copy(&self, batch: &mut KVVec<Record>, buffer: UserPtr, length: usize) -> Result {
+    fn copy(&self, batch: &mut KVVec<Record<Q>>, buffer: UserPtr, length: usize) -> Result {
         loop {
             let mut writer = UserSlice::new(buffer, length).writer();
             let mut copied = 0;
             let result = batch.iter().try_for_each(|record| {
                 let event = xrc_rcv_event {
-                    cookie: record.cookie,
+                    cookie: record.cookie(),
                     first_ns: record.first,
                     qp_num: record.qpn,
                     type_: record.kind.as_raw(),
@@ -188,22 +133,21 @@ impl EventChannel {
                 copied += 1;
                 Ok(())
             });
-            let mut state = self.state.lock();
-            let mut wake = state.queue.restore(&batch[copied..]);
-
-            batch.truncate(copied);
-
+            let mut queue = self.queue.lock();
+            let mut wake = queue.restore(&batch[copied..]);
+            let kept = queue.drop_closed(&mut batch[..copied]);
             // Others have to move up to where a record is that must not be seen any more.
-            let again = state.queue.drop_gone(batch) && !batch.is_empty();
+            let again = kept != copied && kept != 0;
 
             if !again {
-                wake |= state.queue.finish(batch);
-                state.reading -= 1;
-                wake |= state.at_end();
+                wake |= queue.finish(&batch[..kept]);
+                queue.reading -= 1;
+                wake |= queue.at_end();
             }
-            drop(state);
+            drop(queue);
+            batch.truncate(kept);
             if wake {
-                self.readable.notify_all();
+                self.wake();
             }
             if !again {
                 return result;
@@ -212,56 +156,15 @@ impl EventChannel {
     }
 }
 
-impl Subscription {
-    /// Adds an event, unless nobody can read it any more. Returns whether it did. Any context.
-    pub(crate) fn post(&self, event: &Event) -> bool {
-        let new = {
-            let mut state = self.channel.state.lock();
-
-            if state.ended {
-                return false;
-            }
-            state.queue.post(self.slots, event)
-        };
-
-        if new {
-            self.channel.readable.notify_all();
-        }
-        true
-    }
-
-    /// How many records are unread.
-    pub(crate) fn unread(&self) -> usize {
-        self.channel.state.lock().queue.unread(self.slots)
-    }
-
-    /// Discards what is unread; nothing is added any more.
-    pub(crate) fn cancel(&self) {
-        let slots = self.channel.state.lock().queue.remove(self.slots);
-
-        drop(slots);
-    }
-
-    /// Leaves what is unread to the reader when this is dropped.
-    pub(crate) fn abandon(&self) {
-        self.abandoned.store(true, Relaxed);
-    }
+/// Registrations that have channels.
+pub(crate) trait HasChannel: Queued + Send + Sync + 'static {
+    /// The type of their channels.
+    const CHANNEL_TYPE: &'static FileType<EventChannel<Self>>;
 }
 
-impl Drop for Subscription {
-    fn drop(&mut self) {
-        if !self.abandoned.load(Relaxed) {
-            self.cancel();
-        }
-    }
-}
-
-static OPERATIONS: FileOperations<EventChannel> = FileOperations::new(this_module());
-static TYPE: FileType<EventChannel> = FileType::new(c"[xrc_rcv_event]", &OPERATIONS);
-
-impl EventFile for EventChannel {
+impl<Q: HasChannel> EventFile for EventChannel<Q> {
     const OBJECT: u32 = XRC_RCV_OBJECT_EVENT_CHANNEL;
-    const TYPE: &'static FileType<Self> = &TYPE;
+    const TYPE: &'static FileType<Self> = Q::CHANNEL_TYPE;
 
     fn read(&self, buffer: UserPtr, length: usize, nonblocking: bool) -> Result<usize> {
         let size = self.record_size.bytes();
@@ -291,20 +194,31 @@ impl EventFile for EventChannel {
     }
 
     fn poll(&self) -> u32 {
-        let state = self.state.lock();
+        let queue = self.queue.lock();
         let mut mask = 0;
 
-        if !state.queue.is_empty() {
+        if !queue.is_empty() {
             mask |= bindings::POLLIN | bindings::POLLRDNORM;
         }
-        if state.at_end() {
+        if queue.at_end() {
             mask |= bindings::POLLHUP;
         }
         mask
     }
 
     fn closed(channel: Arc<Self>) {
-        channel.state.lock().ended = true;
-        channel.readable.notify_all();
+        channel.queue.lock().ended = true;
+        channel.wake();
+    }
+
+    fn released(&self) {
+        let unread = {
+            let mut queue = self.queue.lock();
+
+            queue.ended = true;
+            queue.take_all()
+        };
+
+        drop(unread);
     }
 }

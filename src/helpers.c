@@ -60,6 +60,11 @@ bool ib_xrc_rcv_is_killed(void)
 	return fatal_signal_pending(current);
 }
 
+void ib_xrc_rcv_cond_resched(void)
+{
+	cond_resched();
+}
+
 /*
  * Devices execute a limited number of commands at a time (mlx4 10 to 16, mlx5 32).
  * More workers would only wait.

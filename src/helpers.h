@@ -26,6 +26,7 @@ bool ib_xrc_rcv_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags);
 #endif
 int ib_xrc_rcv_mutex_lock_killable(struct mutex *mutex);
 bool ib_xrc_rcv_is_killed(void);
+void ib_xrc_rcv_cond_resched(void);
 
 struct workqueue_struct *ib_xrc_rcv_alloc_workqueue(const char *name);
 

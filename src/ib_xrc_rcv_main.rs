@@ -33,6 +33,7 @@ mod subscribers;
 mod subscriber;
 
 mod event_channel;
+
 mod event_queue;
 
 // Used by all of the above.

@@ -36,7 +36,6 @@ use crate::{
     subscriber::{
         Callback,
         Holder,
-        Sink,
         Subscriber, //
     },
     uapi::{
@@ -76,7 +75,7 @@ impl Callback for CHandler {
             first_ns: event.time,
             qp_num: event.qpn,
             type_: event.kind.as_raw(),
-            count: 1,
+            count: event.count,
             reserved: 0,
         };
 
@@ -97,13 +96,13 @@ unsafe fn subscriber(
     handler: bindings::ib_xrc_rcv_handler,
     context: *mut c_void,
 ) -> Result<Arc<Subscriber>> {
-    let sink = match handler {
+    let callback: Option<KBox<dyn Callback>> = match handler {
         // INVARIANT: By the requirements of this function.
-        Some(handler) => Sink::Callback(KBox::new(CHandler { handler, context }, GFP_KERNEL)?),
-        None => Sink::Nowhere,
+        Some(handler) => Some(KBox::new(CHandler { handler, context }, GFP_KERNEL)?),
+        None => None,
     };
 
-    Subscriber::new(Holder::Kernel, sink)
+    Subscriber::new(Holder::Kernel(callback), None, 0)
 }
 
 fn device(xrcd: &Xrcd) -> Result<Pin<&AttachedDevice>> {
@@ -151,12 +150,11 @@ unsafe fn create(xrcd: &Xrcd, init: &bindings::ib_xrc_rcv_init_attr) -> Result<K
     // SAFETY: By the requirements of this function, the handler may be called until the
     // registration is given up, which drops the subscriber.
     let subscriber = unsafe { subscriber(init.handler, init.context) }?;
+    let room = KBox::new_uninit(GFP_KERNEL)?;
+    let domain = device.domains().get_or_new(xrcd)?;
+    let qp = domain.create(xrcd, device.pd(), init_attr, subscriber, None)?;
 
-    Ok(device
-        .domains()
-        .get_or_new(xrcd)?
-        .create(xrcd, device.pd(), init_attr, subscriber, None)?
-        .publish())
+    Ok(KBox::write(room, qp.publish()))
 }
 
 /// Passes ownership of a registration to the caller, until `ib_xrc_rcv_unreg_qp`.
@@ -228,7 +226,10 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_reg_qp(
         // registration is given up, which drops the subscriber.
         let subscriber = unsafe { subscriber(handler, context) }?;
 
-        domain.register(&domain.find(qpn)?, subscriber, None)
+        let room = KBox::new_uninit(GFP_KERNEL)?;
+        let registration = domain.register(&domain.find(qpn)?, subscriber, None)?;
+
+        Ok(KBox::write(room, registration))
     };
 
     into_pointer(register())
@@ -243,7 +244,9 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_unreg_qp(
 ) {
     // SAFETY: By the requirements of this function, the pointer is that of `into_pointer`, which
     // gave up a box of a `Registration`, and nothing uses it after this.
-    unsafe { KBox::from_raw(registration.cast::<Registration>()) }.leave(RemoveReason::Destroyed);
+    let registration = unsafe { KBox::from_raw(registration.cast::<Registration>()) };
+
+    KBox::into_inner(registration).leave(RemoveReason::Destroyed);
 }
 
 /// # Safety
@@ -320,8 +323,8 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_destroy_qp(
         // SAFETY: As in `ib_xrc_rcv_qpn`, unless `own` is `NULL`.
         let own = unsafe { own.cast::<Registration>().as_ref() };
 
-        domain(xrcd)?.destroy(qpn, |subscriber| {
-            own.is_some_and(|own| core::ptr::eq(&**own.subscriber(), subscriber))
+        domain(xrcd)?.destroy(qpn, |subscribers| {
+            own.is_some_and(|own| subscribers.contains(own.subscriber()))
         })?;
         Ok(0)
     })

@@ -7,6 +7,7 @@
 pub(crate) mod debugfs;
 pub(crate) mod killable_mutex;
 pub(crate) mod process;
+pub(crate) mod tree;
 pub(crate) mod wait_queue;
 pub(crate) mod workqueue;
 
@@ -42,6 +43,12 @@ pub(crate) fn not_supported() -> Error {
 /// Returns `EDQUOT`, for which the kernel crate has no constant.
 pub(crate) fn over_limit() -> Error {
     Error::from_errno(-(kernel::bindings::EDQUOT as i32))
+}
+
+/// Reschedules if another task waits for the CPU. The caller may sleep.
+pub(crate) fn cond_resched() {
+    // SAFETY: The caller may sleep, by what is documented.
+    unsafe { bindings::ib_xrc_rcv_cond_resched() }
 }
 
 /// Returns the time of `CLOCK_MONOTONIC` in nanoseconds. May be called in any context.

@@ -52,7 +52,7 @@ void ib_xrc_rcv_notify(enum ib_xrc_rcv_action action, struct ib_device *ibdev, u
 }
 
 void ib_xrc_rcv_notify_event(struct ib_device *ibdev, u32 domain, u32 qpn, u32 type,
-			     u32 delivered)
+			     u32 count, u32 delivered)
 {
-	trace_ib_xrc_rcv_event(ibdev, domain, qpn, type, delivered);
+	trace_ib_xrc_rcv_event(ibdev, domain, qpn, type, count, delivered);
 }

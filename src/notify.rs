@@ -55,12 +55,19 @@ pub(crate) fn destroyed(qp: Qp<'_>) {
     notify(bindings::ib_xrc_rcv_action_IB_XRC_RCV_DESTROY, qp, 0);
 }
 
-/// Reports an event of a QP that was delivered to `delivered` of its registrations. May be called
-/// in any context.
-pub(crate) fn event(device: &Device, domain: u32, qpn: u32, event: u32, delivered: usize) {
+/// Reports an event of a QP, or `count` of the same kind, that were delivered to `delivered` of its
+/// registrations. May be called in any context.
+pub(crate) fn event(
+    device: &Device,
+    domain: u32,
+    qpn: u32,
+    event: u32,
+    count: u32,
+    delivered: u32,
+) {
     // SAFETY: The device is valid as long as it is borrowed, which is longer than the call. The
     // function may be called in any context: it is a tracepoint.
     unsafe {
-        bindings::ib_xrc_rcv_notify_event(device.as_ptr(), domain, qpn, event, delivered as u32)
+        bindings::ib_xrc_rcv_notify_event(device.as_ptr(), domain, qpn, event, count, delivered)
     }
 }

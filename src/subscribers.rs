@@ -4,10 +4,14 @@
 //!
 //! Owned by the QP and, as the context of its events, by the verbs object. An event comes in any
 //! context, with interrupts disabled and locks of the provider held. So the list has a lock that
-//! may be taken there; inside it, only that of one event channel at a time is taken. Who adds a
-//! registration reserves a place before taking any lock: nothing is allocated or freed with this one
-//! held, nor with the domain's. The list is ordered, so that it is searched and not
-//! walked; only an event is for all, whose number [`limits`] bounds.
+//! may be taken there; inside it, only that of one event channel at a time is taken. Nothing is allocated
+//! or freed with it held, and it is held for [`AT_ONCE`] deliveries at most, however many subscribers
+//! there are. A QP with more than that has its events delivered later, by whoever comes first: the
+//! workqueue, REG, or who destroys the QP. What has not been delivered to all counts up in one slot per
+//! kind of event; that is a [`Round`], which goes once through the list in its order.
+//!
+//! An event is for those who are registered when it happens. So nobody is added while a round is due.
+//! Who is removed gets what the rounds would bring, if the registration ends with the device.
 //!
 //! What the QP was last seen to be is kept here as well, for those who must not ask the device.
 
@@ -17,7 +21,13 @@ use crate::{
         EventType, //
     },
     kernel_ext::{
+        cond_resched,
         new_spinlock_irq,
+        tree::{
+            Tree,
+            TreeItem, //
+        },
+        workqueue::UnboundQueue,
         SpinLockIrq, //
     },
     limits,
@@ -30,11 +40,19 @@ use crate::{
             QpAttrMask,
             QpState, //
         },
-        uverbs::FileId, //
+        uverbs::{
+            FileId,
+            RemoveReason, //
+        }, //
+    }, //
+    subscriber::{
+        Key,
+        Subscriber,
+        Wakeup,
+        BY_HOLDER, //
     },
-    subscriber::Subscriber, //
 };
-use core::mem::swap;
+use core::mem::take;
 use kernel::{
     prelude::*,
     sync::{
@@ -43,9 +61,19 @@ use kernel::{
             Atomic,
             Relaxed, //
         },
-        Arc, //
+        Arc,
+        ArcBorrow, //
+    },
+    workqueue::{
+        impl_has_work,
+        new_work,
+        Work,
+        WorkItem, //
     }, //
 };
+
+/// To how many subscribers events are delivered with interrupts off.
+const AT_ONCE: usize = 2;
 
 /// See the [module's documentation](self).
 #[pin_data]
@@ -55,28 +83,154 @@ pub(crate) struct Subscribers {
     events: Atomic<i64>,
     state: Atomic<u32>,
     destination: Atomic<u32>,
+    queue: Arc<UnboundQueue>,
     #[pin]
-    entries: SpinLockIrq<Entries>,
+    delivery: Work<Self>,
+    #[pin]
+    list: SpinLockIrq<List>,
 }
 
-/// There is room for the list and what is reserved.
-struct Entries {
-    /// In the order of [`key`].
-    list: KVVec<Arc<Subscriber>>,
-    reserved: usize,
+impl_has_work! {
+    impl HasWork<Self> for Subscribers { self.delivery }
 }
 
-/// Room for a registration more.
-pub(crate) struct Place<'a>(&'a Subscribers);
+struct List {
+    tree: Tree<Subscriber, BY_HOLDER>,
+    /// Events that happened since the round began.
+    pending: Events,
+    round: Option<Round>,
+}
 
-/// Orders registrations: by their files, those of the kernel first.
-fn key(subscriber: &Arc<Subscriber>) -> (Option<FileId>, *const Subscriber) {
-    (subscriber.file(), Arc::as_ptr(subscriber))
+/// Events that are being delivered to all subscribers.
+struct Round {
+    events: Events,
+    /// Who was the last to get them.
+    last: Option<Key>,
+}
+
+/// One event of each kind at most, in the order of the first of each kind.
+#[derive(Default)]
+struct Events {
+    len: usize,
+    kinds: [EventType; EventType::COUNT],
+    times: [u64; EventType::COUNT],
+    counts: [u32; EventType::COUNT],
+    /// To how many subscribers each was delivered.
+    delivered: [u32; EventType::COUNT],
+    qpn: u32,
+}
+
+impl Events {
+    fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    fn add(&mut self, event: &Event) {
+        let found = self.kinds[..self.len]
+            .iter()
+            .position(|kind| *kind == event.kind);
+        let index = found.unwrap_or(self.len);
+
+        if found.is_none() {
+            self.kinds[index] = event.kind;
+            self.times[index] = event.time;
+            self.len += 1;
+        }
+        self.qpn = event.qpn;
+        self.counts[index] = self.counts[index].saturating_add(event.count);
+    }
+
+    fn get(&self, index: usize) -> Event {
+        Event {
+            qpn: self.qpn,
+            kind: self.kinds[index],
+            count: self.counts[index],
+            time: self.times[index],
+        }
+    }
+
+    /// Delivers them to a subscriber. Returns whose readers are to be woken.
+    fn deliver(&mut self, subscriber: &Arc<Subscriber>) -> Option<Wakeup> {
+        let mut wakeup = None;
+
+        for index in 0..self.len {
+            let (delivered, readers) = subscriber.deliver(&self.get(index));
+
+            self.delivered[index] += u32::from(delivered);
+            wakeup = readers.or(wakeup);
+        }
+        wakeup
+    }
+}
+
+/// What a [step](List::step) did.
+enum Step {
+    /// There is nothing to deliver.
+    Idle,
+    /// There are more subscribers.
+    More,
+    /// All have these.
+    Delivered(Events),
+}
+
+impl List {
+    /// Whether all events were delivered to all.
+    fn is_idle(&self) -> bool {
+        self.round.is_none() && self.pending.is_empty()
+    }
+
+    /// Delivers what is pending to [`AT_ONCE`] subscribers more. Fills in whose readers are to be woken.
+    fn step(&mut self, wakeups: &mut Wakeups) -> Step {
+        if self.round.is_none() && !self.pending.is_empty() {
+            self.round = Some(Round {
+                events: take(&mut self.pending),
+                last: None,
+            });
+        }
+
+        let Some(round) = &mut self.round else {
+            return Step::Idle;
+        };
+
+        for wakeup in wakeups {
+            let Some(subscriber) = self.tree.after(round.last.as_ref()) else {
+                break;
+            };
+
+            round.last = Some(key(&subscriber));
+            *wakeup = round.events.deliver(&subscriber.into());
+        }
+        if self.tree.after(round.last.as_ref()).is_some() {
+            return Step::More;
+        }
+        match self.round.take() {
+            Some(round) => Step::Delivered(round.events),
+            None => Step::Idle,
+        }
+    }
+}
+
+fn key(subscriber: &Subscriber) -> Key {
+    TreeItem::<BY_HOLDER>::key(subscriber)
+}
+
+/// Whose readers are to be woken, once the lock is not held any more.
+type Wakeups = [Option<Wakeup>; AT_ONCE];
+
+fn wake(wakeups: Wakeups) {
+    for wakeup in wakeups.into_iter().flatten() {
+        wakeup.wake();
+    }
 }
 
 impl Subscribers {
-    /// Creates the list of a QP in the domain with the id `domain`.
-    pub(crate) fn new(device: ARef<Device>, domain: u32) -> Result<Arc<Self>> {
+    /// Creates the list of a QP in the domain with the id `domain`. Events for many are delivered by
+    /// `queue`.
+    pub(crate) fn new(
+        device: ARef<Device>,
+        domain: u32,
+        queue: Arc<UnboundQueue>,
+    ) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 device,
@@ -84,12 +238,15 @@ impl Subscribers {
                 events: Atomic::new(0),
                 state: Atomic::new(QpState::Reset as u32),
                 destination: Atomic::new(0),
-                entries <- new_spinlock_irq!(
-                    Entries {
-                        list: KVVec::new(),
-                        reserved: 0,
+                queue,
+                delivery <- new_work!("Subscribers::delivery"),
+                list <- new_spinlock_irq!(
+                    List {
+                        tree: Tree::new(),
+                        pending: Events::default(),
+                        round: None,
                     },
-                    "Subscribers::entries"
+                    "Subscribers::list"
                 ),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -98,7 +255,7 @@ impl Subscribers {
 
     /// How many registrations there are.
     pub(crate) fn len(&self) -> usize {
-        self.entries.lock().list.len()
+        self.list.lock().tree.len()
     }
 
     /// Whether nobody is registered.
@@ -141,136 +298,149 @@ impl Subscribers {
         self.domain
     }
 
-    /// Makes room for a registration more.
-    pub(crate) fn reserve(&self) -> Result<Place<'_>> {
-        let mut bigger = KVVec::new();
+    /// Adds a registration, if the limit allows it. Returns whether it did: not while there are events
+    /// which happened before, and others have to get first. [`Self::deliver_pending`], and try again.
+    /// The caller sees to it that only one is added at a time.
+    pub(crate) fn add(&self, subscriber: &Arc<Subscriber>) -> Result<bool> {
+        limits::another_registration(self.len())?;
 
-        loop {
-            let mut entries = self.entries.lock();
-            let wanted = entries.list.len() + entries.reserved + 1;
+        let mut list = self.list.lock();
 
-            if wanted > entries.list.capacity() && wanted <= bigger.capacity() {
-                for subscriber in entries.list.drain_all() {
-                    bigger.push_within_capacity(subscriber)?;
-                }
-                swap(&mut entries.list, &mut bigger);
-            }
-            if wanted <= entries.list.capacity() {
-                entries.reserved += 1;
-                drop(entries);
-                return Ok(Place(self));
-            }
-            drop(entries);
-            bigger = KVVec::with_capacity(wanted.next_power_of_two().max(4), GFP_KERNEL_ACCOUNT)?;
+        if !list.is_idle() {
+            return Ok(false);
         }
+        list.tree.insert(subscriber.clone()).map_err(|_| EEXIST)?;
+        Ok(true)
     }
 
     /// Removes a registration. It gets no event after this returns.
-    pub(crate) fn remove(&self, subscriber: &Arc<Subscriber>) {
-        let mut entries = self.entries.lock();
-        let removed = entries
-            .list
-            .binary_search_by_key(&key(subscriber), key)
-            .map(|index| entries.list.remove(index));
+    pub(crate) fn remove(&self, subscriber: &Arc<Subscriber>, why: RemoveReason) {
+        let mut list = self.list.lock();
+        let List {
+            tree,
+            pending,
+            round,
+        } = &mut *list;
+        let removed = tree.remove(subscriber);
+        let mut wakeup = None;
 
-        drop(entries);
+        if why == RemoveReason::DeviceRemoved && removed.is_some() {
+            if let Some(round) = round {
+                if round.last.is_none_or(|last| last < key(subscriber)) {
+                    wakeup = round.events.deliver(subscriber);
+                }
+            }
+            wakeup = pending.deliver(subscriber).or(wakeup);
+        }
+        drop(list);
         drop(removed);
+        if let Some(wakeup) = wakeup {
+            wakeup.wake();
+        }
     }
 
-    /// Whether `predicate` holds for any registration.
-    pub(crate) fn any(&self, predicate: impl FnMut(&Subscriber) -> bool) -> bool {
-        let mut predicate = predicate;
+    /// Whether a registration is one of these.
+    pub(crate) fn contains(&self, subscriber: &Subscriber) -> bool {
+        let list = self.list.lock();
+        let found = list.tree.lower_bound(&key(subscriber));
 
-        self.entries
-            .lock()
-            .list
-            .iter()
-            .any(|subscriber| predicate(subscriber))
+        found.is_some_and(|found| core::ptr::eq(&*found, subscriber))
     }
 
     /// Whether a uverbs file is registered.
     pub(crate) fn has(&self, file: FileId) -> bool {
-        let entries = &self.entries.lock().list;
-        let index = entries.partition_point(|other| other.file() < Some(file));
+        let list = self.list.lock();
+        let found = list.tree.lower_bound(&(Some(file), 0));
 
-        entries
-            .get(index)
-            .is_some_and(|subscriber| subscriber.is_of(file))
+        found.is_some_and(|found| found.file() == Some(file))
     }
 
-    /// The registrations there are now.
-    pub(crate) fn snapshot(&self) -> Result<KVVec<Arc<Subscriber>>> {
-        loop {
-            let mut snapshot = KVVec::with_capacity(self.len(), GFP_KERNEL)?;
-            let entries = self.entries.lock();
+    /// The registration that follows `previous`, or the first.
+    pub(crate) fn after(&self, previous: Option<&Subscriber>) -> Option<Arc<Subscriber>> {
+        let key = previous.map(key);
 
-            if entries.list.len() <= snapshot.capacity() {
-                for subscriber in entries.list.iter() {
-                    snapshot.push_within_capacity(subscriber.clone())?;
-                }
-                drop(entries);
-                return Ok(snapshot);
+        self.list.lock().tree.after(key.as_ref()).map(Arc::from)
+    }
+
+    /// The QP is gone: delivers that to all, after all else. No event may come after this.
+    pub(crate) fn gone(&self, qpn: u32) {
+        let gone = Event::now(qpn, EventType::QP_GONE);
+
+        self.list.lock().pending.add(&gone);
+        self.deliver_pending();
+    }
+
+    /// Delivers all that is pending. Must be able to sleep.
+    pub(crate) fn deliver_pending(&self) {
+        loop {
+            let mut wakeups = Wakeups::default();
+            let step = self.list.lock().step(&mut wakeups);
+
+            wake(wakeups);
+            match step {
+                Step::Idle => return,
+                Step::More => (),
+                Step::Delivered(events) => self.report(&events),
+            }
+            cond_resched();
+        }
+    }
+
+    fn report(&self, events: &Events) {
+        for index in 0..events.len {
+            let (event, delivered) = (events.get(index), events.delivered[index]);
+
+            if event.kind != EventType::QP_GONE {
+                self.report_one(event.qpn, event.kind.as_raw(), event.count, delivered);
             }
         }
     }
 
-    /// Tells everybody that the QP is gone. No event may come after this.
-    pub(crate) fn gone(&self, qpn: u32) {
-        self.deliver(&Event::now(qpn, EventType::QP_GONE));
-    }
-
-    /// Tells everybody of an event, and returns how many wanted to know.
-    fn deliver(&self, event: &Event) -> usize {
-        self.entries
-            .lock()
-            .list
-            .iter()
-            .filter(|subscriber| subscriber.deliver(event))
-            .count()
-    }
-}
-
-impl Place<'_> {
-    /// Adds a registration, if the limit allows it. The caller sees to it that only one is added at
-    /// a time.
-    pub(crate) fn take(self, subscriber: Arc<Subscriber>) -> Result {
-        limits::another_registration(self.0.len())?;
-
-        let mut entries = self.0.entries.lock();
-        let key_of_new = key(&subscriber);
-        let index = entries
-            .list
-            .partition_point(|other| key(other) < key_of_new);
-
-        // There is room: it was reserved.
-        entries
-            .list
-            .insert_within_capacity(index, subscriber)
-            .map_err(|_| ENOMEM)
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.0.entries.lock().reserved -= 1;
+    fn report_one(&self, qpn: u32, ib_event: u32, count: u32, delivered: u32) {
+        notify::event(&self.device, self.domain, qpn, ib_event, count, delivered);
+        if delivered == 0 {
+            self.device.log_qp_event(qpn, ib_event);
+        }
     }
 }
 
 impl EventHandler for Subscribers {
-    fn event(&self, qpn: u32, ib_event: u32) {
+    fn event(self: ArcBorrow<'_, Self>, qpn: u32, ib_event: u32) {
         self.events.add(1, Relaxed);
         if EventType::ends_in_error(ib_event) {
             self.state.store(QpState::Error as u32, Relaxed);
         }
 
-        let delivered = match EventType::from_ib_event(ib_event) {
-            Some(kind) => self.deliver(&Event::now(qpn, kind)),
-            None => 0,
+        let Some(kind) = EventType::from_ib_event(ib_event) else {
+            return self.report_one(qpn, ib_event, 1, 0);
+        };
+        let event = Event::now(qpn, kind);
+        let mut wakeups = Wakeups::default();
+        let step = {
+            let mut list = self.list.lock();
+            let at_once = list.is_idle() && list.tree.len() <= AT_ONCE;
+
+            list.pending.add(&event);
+            if at_once {
+                list.step(&mut wakeups)
+            } else {
+                Step::More
+            }
         };
 
-        notify::event(&self.device, self.domain, qpn, ib_event, delivered);
-        if delivered == 0 {
-            self.device.log_qp_event(qpn, ib_event);
+        wake(wakeups);
+        match step {
+            Step::Delivered(events) => self.report(&events),
+            // If it is queued already, it has not begun.
+            Step::More | Step::Idle => drop(self.queue.enqueue(Arc::from(self))),
         }
+    }
+}
+
+impl WorkItem for Subscribers {
+    type Pointer = Arc<Self>;
+
+    fn run(subscribers: Arc<Self>) {
+        subscribers.deliver_pending();
     }
 }

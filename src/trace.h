@@ -86,14 +86,16 @@ DEFINE_EVENT(ib_xrc_rcv_registration, ib_xrc_rcv_unreg,
 );
 
 TRACE_EVENT(ib_xrc_rcv_event,
-	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u32 type, u32 delivered),
-	TP_ARGS(ibdev, domain, qpn, type, delivered),
+	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u32 type,
+		 u32 count, u32 delivered),
+	TP_ARGS(ibdev, domain, qpn, type, count, delivered),
 	TP_STRUCT__entry(
 		__field(u32, index)
 		__string(device, ibdev->name)
 		__field(u32, domain)
 		__field(u32, qpn)
 		__field(u32, type)
+		__field(u32, count)
 		__field(u32, delivered)
 	),
 	TP_fast_assign(
@@ -102,12 +104,13 @@ TRACE_EVENT(ib_xrc_rcv_event,
 		__entry->domain = domain;
 		__entry->qpn = qpn;
 		__entry->type = type;
+		__entry->count = count;
 		__entry->delivered = delivered;
 	),
-	TP_printk("index=%u device=%s domain=%u qpn=0x%x type=%s delivered=%u",
+	TP_printk("index=%u device=%s domain=%u qpn=0x%x type=%s count=%u delivered=%u",
 		  __entry->index, __get_str(device), __entry->domain,
 		  __entry->qpn, rdma_show_ib_event(__entry->type),
-		  __entry->delivered)
+		  __entry->count, __entry->delivered)
 );
 
 #endif /* _IB_XRC_RCV_TRACE_H */

@@ -66,24 +66,38 @@ impl UFiles {
 
     /// Adds a registration of a file.
     pub(crate) fn get(self: &Arc<Self>, file: FileId) -> Result<UFileRef> {
-        let room = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
-        let mut table = self.table.lock();
+        if !self.get_known(file) {
+            let room = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
+            let mut table = self.table.lock();
 
-        if let Some(entry) = table.get_mut(&file) {
-            entry.registrations += 1;
-        } else {
-            let new = UFile {
-                registrations: 1,
-                pending_destroys: List::new(),
-            };
+            // Another thread of the process may have come first.
+            if let Some(entry) = table.get_mut(&file) {
+                entry.registrations += 1;
+            } else {
+                let new = UFile {
+                    registrations: 1,
+                    pending_destroys: List::new(),
+                };
 
-            table.insert(room.into_node(file, new));
+                table.insert(room.into_node(file, new));
+            }
         }
-        drop(table);
         Ok(UFileRef {
             ufiles: self.clone(),
             file,
         })
+    }
+
+    /// Adds a registration of a file that has one. Returns whether it does.
+    fn get_known(&self, file: FileId) -> bool {
+        let mut table = self.table.lock();
+        let entry = table.get_mut(&file);
+
+        if let Some(entry) = entry {
+            entry.registrations += 1;
+            return true;
+        }
+        false
     }
 }
 

@@ -27,16 +27,19 @@ use kernel::{
         to_result, //
     },
     prelude::*,
-    sync::Arc, //
+    sync::{
+        Arc,
+        ArcBorrow, //
+    }, //
 };
 
 /// A handler of asynchronous events of a queue pair.
 ///
 /// It is `'static` because events of a queue pair that is leaked are reported to it for ever.
-pub(crate) trait EventHandler: Send + Sync + 'static {
+pub(crate) trait EventHandler: Send + Sync + Sized + 'static {
     /// Handles an event. Called in any context, with interrupts disabled and locks of the provider
     /// held: it must not sleep, allocate memory or call verbs.
-    fn event(&self, qpn: u32, event: u32);
+    fn event(self: ArcBorrow<'_, Self>, qpn: u32, event: u32);
 }
 
 /// A queue pair of type `XRC_TGT` that the kernel owns. No process has a handle to it.
@@ -243,7 +246,7 @@ impl<H: EventHandler> TargetQp<H> {
         //   that change meanwhile.
         let (handler, qpn, event) = unsafe {
             (
-                &*handler.cast_const().cast::<H>(),
+                ArcBorrow::from_raw(handler.cast_const().cast::<H>()),
                 (**(*event).element.qp).qp_num,
                 (*event).event,
             )

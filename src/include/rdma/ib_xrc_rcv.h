@@ -23,7 +23,8 @@ struct ib_xrc_rcv_registration;
 
 /**
  * typedef ib_xrc_rcv_handler - handler of events of a receive QP
- * @event: the event; @event->cookie is 0, @event->count is 1
+ * @event: the event; @event->cookie is 0; @event->count is more than 1 if it happened
+ *	again before it was delivered, which only occurs with many registrations
  * @context: the context that was passed with the handler
  *
  * Called in any context, with interrupts disabled and locks of the provider and of

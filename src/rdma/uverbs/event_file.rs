@@ -64,6 +64,9 @@ pub(crate) trait EventFile: Send + Sync + Sized + 'static {
     /// Called when the descriptor or the uverbs file is closed, or the device removed. No method
     /// looks up the file after this.
     fn closed(data: Arc<Self>);
+
+    /// The descriptor is closed: nothing reads the file any more.
+    fn released(&self);
 }
 
 /// An object as uverbs allocates it.
@@ -245,7 +248,7 @@ impl<F: EventFile> FileType<F> {
         if !data.is_null() {
             // SAFETY: By the invariant of `FileObject`, the other reference is that of the file. A
             // file is released once, so nothing else takes this reference back.
-            drop(unsafe { Arc::from_raw(data) });
+            unsafe { Arc::from_raw(data) }.released();
         }
 
         // uverbs has dropped its reference to the uverbs file before this call, so no more code of

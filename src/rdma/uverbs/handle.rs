@@ -12,12 +12,12 @@ use super::{
 use crate::bindings;
 use core::{
     marker::PhantomData,
-    mem::transmute, //
+    mem::{
+        transmute,
+        MaybeUninit, //
+    }, //
 };
-use kernel::{
-    prelude::*,
-    types::ForeignOwnable, //
-};
+use kernel::prelude::*;
 
 /// An object with handles.
 pub(crate) trait Handle: Sized + 'static {
@@ -27,11 +27,22 @@ pub(crate) trait Handle: Sized + 'static {
     /// The type of the object.
     const TYPE: &'static HandleType<Self>;
 
-    /// The data that a handle owns.
-    type Data: ForeignOwnable + Send;
+    /// The data that a handle owns, in the same allocation.
+    type Data: Send + 'static;
 
     /// Called when the handle is destroyed.
     fn destroy(data: Self::Data, why: RemoveReason);
+}
+
+/// An object as uverbs allocates it.
+///
+/// # Invariants
+///
+/// `data` is initialised if and only if `object` of `uobject` is not null.
+#[repr(C)]
+struct HandleObject<D> {
+    uobject: bindings::ib_uobject,
+    data: MaybeUninit<D>,
 }
 
 /// `destroy_object` as bindgen declares it.
@@ -63,7 +74,7 @@ impl<H: Handle> HandleType<H> {
             bindings::uverbs_obj_idr_type {
                 type_: bindings::uverbs_obj_type {
                     type_class: &raw const bindings::uverbs_idr_class,
-                    obj_size: size_of::<bindings::ib_uobject>(),
+                    obj_size: size_of::<HandleObject<H::Data>>(),
                 },
                 // SAFETY:
                 // * The types differ in the second argument: an integer, or a structure of this
@@ -90,11 +101,15 @@ impl<H: Handle> HandleType<H> {
         _bundle: *mut bindings::uverbs_attr_bundle,
     ) -> c_int {
         // SAFETY:
-        // * By the requirements of this function, the object is valid and of this type, and
-        //   `object` is set. Only `NewHandle::set` sets it, to a pointer from `into_foreign` of an
-        //   `H::Data`.
-        // * This is the one call for the object, so nothing else takes the pointer back.
-        let data = unsafe { H::Data::from_foreign((*uobject).object) };
+        // * By the requirements of this function, the object is valid and of this type, for which
+        //   uverbs allocated a `HandleObject<H::Data>`: `obj_size` says so.
+        // * `object` is set, so that by the invariant of `HandleObject` the data are initialised.
+        // * This is the one call for the object, so nothing else reads the data after this.
+        let data = unsafe {
+            (*uobject.cast::<HandleObject<H::Data>>())
+                .data
+                .assume_init_read()
+        };
 
         H::destroy(data, why.into());
         0
@@ -139,9 +154,14 @@ impl<'a, H: Handle> NewHandle<'a, H> {
     /// Sets the data of the handle. The method must succeed after this: uverbs does not call
     /// [`Handle::destroy`] for a handle that never became visible.
     pub(crate) fn set(self, data: H::Data) {
-        // SAFETY: By the type invariant, the object is valid. The running method creates it, so
-        // nothing else uses it, and it has the type whose `destroy_callback` takes the pointer
-        // back.
-        unsafe { (*self.uobject).object = data.into_foreign() };
+        let object = self.uobject.cast::<HandleObject<H::Data>>();
+
+        // INVARIANT: `object` is set to what was just initialised.
+        // SAFETY: By the type invariant, the object is valid and of the type of `H`, for which uverbs
+        // allocated a `HandleObject<H::Data>`: `obj_size` says so. The running method creates it, so
+        // nothing else uses it.
+        unsafe {
+            (*self.uobject).object = core::ptr::from_mut((*object).data.write(data)).cast();
+        }
     }
 }

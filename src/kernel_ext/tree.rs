@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! An ordered tree of reference-counted objects, linked by members of the objects.
+//!
+//! Adding an object allocates nothing and cannot fail for lack of memory, which is why this is not
+//! `kernel::rbtree`: a node of that is an allocation of its own. `kernel::list` links objects by their
+//! members, too, but finds none without a walk.
+//!
+//! C header: [`include/linux/rbtree.h`](srctree/include/linux/rbtree.h)
+
+use core::{
+    cmp::Ordering,
+    marker::PhantomData,
+    ptr::NonNull, //
+};
+use kernel::{
+    bindings,
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Release, //
+        },
+        Arc,
+        ArcBorrow, //
+    },
+    types::Opaque, //
+};
+
+/// The place of an object in a [`Tree`].
+#[repr(transparent)]
+pub(crate) struct Links(Opaque<bindings::rb_node>);
+
+// SAFETY: Nothing in it belongs to a thread.
+unsafe impl Send for Links {}
+
+// SAFETY: Only the tree that the object is in touches it, see `Tree`.
+unsafe impl Sync for Links {}
+
+impl Links {
+    /// Those of an object that is in no tree.
+    pub(crate) const fn new() -> Self {
+        Self(Opaque::uninit())
+    }
+}
+
+/// Whether an object is in a [`Tree`].
+pub(crate) struct Linked(Atomic<bool>);
+
+impl Linked {
+    /// It is not.
+    pub(crate) const fn new() -> Self {
+        Self(Atomic::new(false))
+    }
+
+    /// Whether it is in one now.
+    pub(crate) fn get(&self) -> bool {
+        self.0.load(Acquire)
+    }
+}
+
+/// An object that can be in a [`Tree`]; with several `ID`s, in as many. See [`impl_tree_item`].
+///
+/// # Safety
+///
+/// * `OFFSET` must be that of a member of type [`Links`].
+/// * `linked` must return a member, the same one each time.
+/// * No other `ID` may have either member.
+pub(crate) unsafe trait TreeItem<const ID: u64>: Sized {
+    /// By what the tree is ordered.
+    type Key: Ord;
+
+    /// Where in the object the links are.
+    const OFFSET: usize;
+
+    /// Goes with the links.
+    fn linked(&self) -> &Linked;
+
+    /// Does not change while the object is in the tree, and no other object there has the same.
+    fn key(&self) -> Self::Key;
+}
+
+/// Implements [`TreeItem`]: `impl TreeItem<ID> for Type { links: member, linked: member, key: |self| … }`.
+macro_rules! impl_tree_item {
+    (
+        impl TreeItem<$id:tt> for $type:ty {
+            links: $links:ident,
+            linked: $linked:ident,
+            key: |$item:ident| -> $key:ty { $($body:tt)* }
+        }
+    ) => {
+        const _: fn(&$type) -> &$crate::kernel_ext::tree::Links = |item| &item.$links;
+
+        // SAFETY: The offset is that of a member whose type was just checked; `linked` returns a
+        // member. The names of both are those of no other implementation, see their use.
+        unsafe impl $crate::kernel_ext::tree::TreeItem<$id> for $type {
+            type Key = $key;
+
+            const OFFSET: usize = ::core::mem::offset_of!($type, $links);
+
+            fn linked(&self) -> &$crate::kernel_ext::tree::Linked {
+                &self.$linked
+            }
+
+            fn key(&self) -> $key {
+                let $item = self;
+
+                $($body)*
+            }
+        }
+    };
+}
+pub(crate) use impl_tree_item;
+
+/// See the [module's documentation](self).
+///
+/// # Invariants
+///
+/// Each node of the tree is the [`Links`] of a `T`, by `OFFSET`, of which the tree owns a reference.
+/// The `linked` of that `T` is set, and its links are in no other tree.
+pub(crate) struct Tree<T: TreeItem<ID>, const ID: u64> {
+    root: bindings::rb_root,
+    len: usize,
+    _items: PhantomData<Arc<T>>,
+}
+
+// SAFETY: By the type invariant, it is a collection of references, whose nodes are reached through it
+// only.
+unsafe impl<T: TreeItem<ID> + Send + Sync, const ID: u64> Send for Tree<T, ID> {}
+
+// SAFETY: As above; a shared reference to the tree gives shared references to what is in it.
+unsafe impl<T: TreeItem<ID> + Send + Sync, const ID: u64> Sync for Tree<T, ID> {}
+
+type Node = bindings::rb_node;
+
+impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
+    /// An empty tree.
+    pub(crate) const fn new() -> Self {
+        // INVARIANT: There is no node.
+        Self {
+            root: bindings::rb_root {
+                rb_node: core::ptr::null_mut(),
+            },
+            len: 0,
+            _items: PhantomData,
+        }
+    }
+
+    /// How many objects are in it.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    fn node_of(item: &T) -> *mut Node {
+        let links = core::ptr::from_ref(item)
+            .wrapping_byte_add(T::OFFSET)
+            .cast::<Links>();
+
+        // SAFETY: By the requirements of `TreeItem`, this is a member of `item`.
+        Opaque::cast_into(unsafe { &raw const (*links).0 })
+    }
+
+    /// The other way round.
+    fn object_of(node: *const Node) -> *const T {
+        node.wrapping_byte_sub(T::OFFSET).cast()
+    }
+
+    /// # Safety
+    ///
+    /// `node` must be in the tree, which must not change for `'a`.
+    unsafe fn item_of<'a>(node: *mut Node) -> ArcBorrow<'a, T> {
+        // SAFETY: By the type invariant, the node is the links of an object that was in an `Arc`, and the
+        // tree owns a reference to it: as the tree does not change, for `'a`.
+        unsafe { ArcBorrow::from_raw(Self::object_of(node)) }
+    }
+
+    /// Adds an object, or gives it back if it is in a tree already.
+    pub(crate) fn insert(&mut self, item: Arc<T>) -> Result<(), Arc<T>> {
+        if item.linked().0.xchg(true, Acquire) {
+            return Err(item);
+        }
+
+        let key = item.key();
+        let mut parent = core::ptr::null_mut();
+        let mut link = &raw mut self.root.rb_node;
+
+        // SAFETY: `link` is where the tree has a pointer to a node: first its root, then a child of a
+        // node of it.
+        while let Some(node) = NonNull::new(unsafe { *link }) {
+            parent = node.as_ptr();
+            // SAFETY: The node is in the tree, which does not change before the next line.
+            let there = unsafe { Self::item_of(parent) }.key();
+
+            // SAFETY: The node is in the tree, and so valid.
+            link = unsafe {
+                match key.cmp(&there) {
+                    Ordering::Less => &raw mut (*parent).rb_left,
+                    Ordering::Equal | Ordering::Greater => &raw mut (*parent).rb_right,
+                }
+            };
+        }
+
+        let node = Self::node_of(&item);
+        let _ = Arc::into_raw(item);
+
+        // INVARIANT: The tree owns the reference that was given to it. `linked` was not set before, so
+        // no tree has the object.
+        // SAFETY:
+        // * The node is part of a valid object, which stays where it is: it is in an `Arc`. Nothing else
+        //   uses it, as no other tree has the object.
+        // * `link` is the place of a leaf below `parent`, or the root of an empty tree.
+        unsafe {
+            bindings::rb_link_node(node, parent, link);
+            bindings::rb_insert_color(node, &mut self.root);
+        }
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Takes an object out, if it is in this tree.
+    pub(crate) fn remove(&mut self, item: &T) -> Option<Arc<T>> {
+        let node = self.lower_bound(&item.key())?;
+
+        core::ptr::eq(&*node, item).then(|| {
+            // SAFETY: The object was just found in the tree.
+            unsafe { self.erase(Self::node_of(item)) }
+        })
+    }
+
+    /// Takes the first object out.
+    pub(crate) fn pop_first(&mut self) -> Option<Arc<T>> {
+        // SAFETY: The root is that of a valid tree.
+        let node = NonNull::new(unsafe { bindings::rb_first(&self.root) })?;
+
+        // SAFETY: The node was just found in the tree.
+        Some(unsafe { self.erase(node.as_ptr()) })
+    }
+
+    /// # Safety
+    ///
+    /// `node` must be in the tree.
+    unsafe fn erase(&mut self, node: *mut Node) -> Arc<T> {
+        // SAFETY: The node is in this tree by the requirements of this function.
+        unsafe { bindings::rb_erase(node, &mut self.root) };
+        self.len -= 1;
+
+        // SAFETY: By the type invariant, the tree owned a reference, which `insert` made a pointer of. It
+        // is given up here: the node is not in the tree any more.
+        let item = unsafe { Arc::from_raw(Self::object_of(node)) };
+
+        item.linked().0.store(false, Release);
+        item
+    }
+
+    /// The first object whose key is not less than `key`.
+    pub(crate) fn lower_bound(&self, key: &T::Key) -> Option<ArcBorrow<'_, T>> {
+        self.first_for(|there| there >= key)
+    }
+
+    /// The first object whose key is greater than `key`; the first of all if there is no `key`.
+    pub(crate) fn after(&self, key: Option<&T::Key>) -> Option<ArcBorrow<'_, T>> {
+        self.first_for(|there| key.is_none_or(|key| there > key))
+    }
+
+    /// The first object for whose key `predicate` holds; it holds for the keys after that, too.
+    fn first_for(&self, predicate: impl Fn(&T::Key) -> bool) -> Option<ArcBorrow<'_, T>> {
+        let mut node = self.root.rb_node;
+        let mut found = None;
+
+        while !node.is_null() {
+            // SAFETY: The node is in the tree, which does not change as long as `self` is borrowed.
+            let item = unsafe { Self::item_of::<'_>(node) };
+
+            let holds = predicate(&item.key());
+
+            if holds {
+                found = Some(item);
+            }
+            // SAFETY: The node is in the tree, and so valid.
+            node = unsafe {
+                if holds {
+                    (*node).rb_left
+                } else {
+                    (*node).rb_right
+                }
+            };
+        }
+        found
+    }
+}
+
+impl<T: TreeItem<ID>, const ID: u64> Drop for Tree<T, ID> {
+    fn drop(&mut self) {
+        while let Some(item) = self.pop_first() {
+            drop(item);
+        }
+    }
+}
+
+#[kunit_tests(ib_xrc_rcv_tree)]
+mod tests {
+    use super::*;
+
+    struct Item {
+        key: u32,
+        links: Links,
+        linked: Linked,
+    }
+
+    impl_tree_item! {
+        impl TreeItem<0> for Item {
+            links: links,
+            linked: linked,
+            key: |item| -> u32 { item.key }
+        }
+    }
+
+    fn item(key: u32) -> Result<Arc<Item>> {
+        Ok(Arc::new(
+            Item {
+                key,
+                links: Links::new(),
+                linked: Linked::new(),
+            },
+            GFP_KERNEL,
+        )?)
+    }
+
+    /// A tree with the keys 2, 4 … 2 * `n`, added in another order, and the objects.
+    fn tree(n: u32) -> Result<(Tree<Item, 0>, KVVec<Arc<Item>>)> {
+        let mut tree = Tree::new();
+        let mut items = KVVec::new();
+
+        for index in 0..n {
+            // 7 and n have no common divisor.
+            let item = item(2 * (index * 7 % n) + 2)?;
+
+            items.push(item.clone(), GFP_KERNEL)?;
+            assert!(tree.insert(item).is_ok());
+        }
+        Ok((tree, items))
+    }
+
+    fn keys(tree: &Tree<Item, 0>) -> Result<KVVec<u32>> {
+        let mut keys: KVVec<u32> = KVVec::new();
+
+        while let Some(item) = tree.after(keys.last()) {
+            keys.push(item.key, GFP_KERNEL)?;
+        }
+        Ok(keys)
+    }
+
+    #[test]
+    fn objects_are_in_order() -> Result {
+        let (mut tree, items) = tree(100)?;
+        let keys = keys(&tree)?;
+
+        assert_eq!((tree.len(), keys.len()), (100, 100));
+        assert!(keys.iter().zip(1..).all(|(key, index)| *key == 2 * index));
+        for index in 1..=100 {
+            assert_eq!(tree.pop_first().map(|item| item.key), Some(2 * index));
+        }
+        assert!(tree.is_empty() && tree.pop_first().is_none());
+        assert!(items.iter().all(|item| !item.linked.get()));
+        Ok(())
+    }
+
+    #[test]
+    fn bounds_are_found() -> Result {
+        let (tree, _items) = tree(100)?;
+        let key = |found: Option<ArcBorrow<'_, Item>>| found.map(|item| item.key);
+
+        assert_eq!(key(tree.lower_bound(&0)), Some(2));
+        assert_eq!(key(tree.lower_bound(&50)), Some(50));
+        assert_eq!(key(tree.lower_bound(&51)), Some(52));
+        assert_eq!(key(tree.lower_bound(&201)), None);
+        assert_eq!(key(tree.after(Some(&50))), Some(52));
+        assert_eq!(key(tree.after(Some(&200))), None);
+        Ok(())
+    }
+
+    #[test]
+    fn removal_takes_only_what_is_there() -> Result {
+        let (mut tree, items) = tree(100)?;
+
+        for item in items.iter().filter(|item| item.key % 4 == 0) {
+            assert!(tree
+                .remove(item)
+                .is_some_and(|removed| Arc::ptr_eq(&removed, item)));
+            assert!(tree.remove(item).is_none());
+        }
+        assert_eq!(tree.len(), 50);
+        assert!(keys(&tree)?.iter().all(|key| key % 4 == 2));
+        // One that is not there, though another with its key is.
+        assert!(tree.remove(&*item(2)?).is_none());
+        assert_eq!(tree.len(), 50);
+        Ok(())
+    }
+
+    #[test]
+    fn an_object_is_in_one_tree_only() -> Result {
+        let (mut first, items) = tree(1)?;
+        let mut second: Tree<Item, 0> = Tree::new();
+
+        assert!(second.insert(items[0].clone()).is_err());
+        assert!(second.remove(&items[0]).is_none());
+        assert!(first.remove(&items[0]).is_some());
+        assert!(second.insert(items[0].clone()).is_ok());
+        drop(second);
+        assert!(first.insert(items[0].clone()).is_ok());
+        Ok(())
+    }
+}
