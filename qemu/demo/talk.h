@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "../tests/rxe/node.h"
+#include "node.h"
 
 /* Tells that WHAT happened; FORMAT adds members, each with a comma before it. */
 __attribute__((format(printf, 2, 3)))

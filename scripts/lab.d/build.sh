@@ -11,7 +11,7 @@ build_main() {
 	kernel_option "$@"
 	root_setup
 	kernel_setup
-	[ ${#kernel_rest[@]} -gt 0 ] || kernel_rest=(module test-modules rxe rdma-core user tests vmlx4)
+	[ ${#kernel_rest[@]} -gt 0 ] || kernel_rest=(module test-modules rdma-core user tests demo $(device_names))
 	build "${kernel_rest[@]}"
 }
 
@@ -22,8 +22,12 @@ build_parts() {
 	local part
 	for part; do
 		case $part in
-		module | test-modules | rxe | rdma-core | user | tests | vmlx4) "build_${part//-/_}" ;;
-		*) die "nothing called '$part' is built here" ;;
+		module | test-modules | rdma-core | user | tests | demo) "build_${part//-/_}" ;;
+		*)
+			[ -e "$tree/qemu/devices/$part.sh" ] || die "no part or device is called '$part'"
+			device_source "$part"
+			device_build
+			;;
 		esac
 	done
 }
@@ -106,19 +110,14 @@ make_module() {
 	quiet module make --no-print-directory -C "$tree" KDIR="$kdir" KSRC="$ksrc" MO="$(build_dir)/module" modules
 }
 
-# Modules of the tests: a user of the in-kernel API, what stands for a driver with methods, what makes
-# allocations slow, and a user of XRC.
 build_test_modules() {
-	local source
 	build_module
-	for source in qemu/consumer qemu/tests/module/{driver,slow_memory} qemu/tests/rxe/xrc_user; do
-		mkdir -p "$(build_dir)/${source##*/}"
-		quiet "${source##*/}" bash -ec 'cd "$3"
-			toolchain=$(scripts/kernel-toolchain "$1")
-			make --no-print-directory -C "$1" M="$PWD/$4" MO="$2/${4##*/}" \
-				KBUILD_EXTRA_SYMBOLS="$2/module/Module.symvers" $toolchain modules' \
-			test-modules "$kdir" "$(build_dir)" "$tree" "$source"
-	done
+	mkdir -p "$(build_dir)/test-modules"
+	quiet test-modules bash -ec 'cd "$3"
+		toolchain=$(scripts/kernel-toolchain "$1")
+		make --no-print-directory -C "$1" M="$PWD/qemu/tests/modules" MO="$2/test-modules" \
+			KBUILD_EXTRA_SYMBOLS="$2/module/Module.symvers" $toolchain modules' \
+		test-modules "$kdir" "$(build_dir)" "$tree"
 }
 
 # shared LINK KEY WHAT COMMAND… - run COMMAND DIRECTORY as a step, once for all checkouts that have
@@ -145,13 +144,6 @@ shared_make() {
 kernel_made() {
 	printf %s "$kernel_key"
 	case $kernel in /*) printf '-%s' "$(key_of "$kdir/.config" "$kdir/Module.symvers")" ;; esac
-}
-
-build_rxe() {
-	local key
-	key=$(key_of_tree "$tree/qemu/patches/rxe" "$tree/scripts/build-rxe")-$(kernel_made)
-	KSRC=$ksrc shared "$(build_dir)/rxe" "$key" "building rxe with XRC for $kver" \
-		"$tree/scripts/build-rxe" "$kdir"
 }
 
 build_rdma_core() {
@@ -190,24 +182,25 @@ make_user() {
 		make --no-print-directory -C "$tree/user" O="$build_root/user" all tests
 }
 
-build_vmlx4() {
-	made_from vmlx4 "$(key_of_tree "$tree/qemu/vmlx4" "$tree/rust-toolchain.toml")-$root_key" make_vmlx4
-}
-
-make_vmlx4() {
-	borrow_crates "$build_root/vmlx4"
-	quiet vmlx4 env CARGO_TARGET_DIR="$build_root/vmlx4" CARGO_HOME="$cache/cargo" \
-		cargo build --locked --release --manifest-path "$tree/qemu/vmlx4/Cargo.toml"
-}
-
 build_tests() {
 	build_user
 	made_from tests "$(key_of_tree "$tree/qemu/tests")-$(user_key)" make_tests
-	quiet qperf "$tree/qemu/tests/user/build-qperf" "$build_root/user/qperf" "$build_root/user/stage/usr"
+	quiet qperf "$tree/scripts/build-qperf" "$build_root/qperf" "$build_root/user/stage/usr"
 }
 
 make_tests() {
 	made_with "$build_root/tests"
 	quiet tests make --no-print-directory -C "$tree/qemu/tests" \
 		OUT="$build_root/tests" RDMA_CORE="$build_root/rdma-core"
+}
+
+build_demo() {
+	build_user
+	made_from demo "$(key_of_tree "$tree/qemu/demo" "$tree/qemu/tests/lib")-$(user_key)" make_demo
+}
+
+make_demo() {
+	made_with "$build_root/demo"
+	quiet demo make --no-print-directory -C "$tree/qemu/demo" \
+		OUT="$build_root/demo" STAGE="$build_root/user/stage/usr"
 }

@@ -4,7 +4,8 @@
 # Guests: QEMU on the lab root over 9p, a command, its status, and the kernel's log read for
 # anything that a checker said.
 
-device=rxe
+device=
+device_argument=
 with_module=y
 leak_check=y
 keep_log=
@@ -14,12 +15,26 @@ default_cpus=2
 timeout=1800
 boot_timeout=${LAB_BOOT_TIMEOUT:-240}
 
+device_names() {
+	local file
+	for file in "$tree"/qemu/devices/*.sh; do basename "$file" .sh; done
+}
+
+# device_source NAME - its hooks, see qemu/devices/lib/hooks.sh
+device_source() {
+	[ -e "$tree/qemu/devices/$1.sh" ] ||
+		die "no device is called '$1'; there are $(device_names | paste -sd ' ')"
+	# shellcheck source=/dev/null
+	. "$tree/qemu/devices/$1.sh"
+}
+
 guest_options() {
+	local wanted=rxe
 	kernel_option "$@"
 	set -- "${kernel_rest[@]}"
 	while [ $# -gt 0 ]; do
 		case $1 in
-		--device) device=${2-} && shift 2 ;;
+		--device) wanted=${2-} && shift 2 ;;
 		--no-module) with_module= && shift ;;
 		--no-leak-check) leak_check= && shift ;;
 		--icount) icount=y default_cpus=4 LAB_ACCEL=tcg && shift ;;
@@ -32,11 +47,10 @@ guest_options() {
 		esac
 	done
 	guest_command=("$@")
-	case $device in
-	rxe | vmlx4 | none) ;;
-	vfio=*) "$tree/qemu/passthrough/bind" "${device#vfio=}" ;;
-	*) die "--device wants rxe, vmlx4, vfio=BDF or none, not '$device'" ;;
-	esac
+	device=${wanted%%=*}
+	[ "$device" = "$wanted" ] || device_argument=${wanted#*=}
+	device_source "$device"
+	device_claim
 }
 
 # KVM only where it really works: some hosts offer /dev/kvm in a guest without vmx or svm.
@@ -52,10 +66,7 @@ guest_accel() {
 
 guest_build() {
 	[ -z "$with_module" ] || build module user
-	case $device in
-	rxe) build rxe rdma-core ;;
-	vmlx4) build vmlx4 ;;
-	esac
+	build "$device"
 }
 
 guest_prepare() {
@@ -67,9 +78,8 @@ guest_prepare() {
 	{
 		printf 'LAB_TREE=%q\nLAB_CACHE=%q\nLAB_CWD=%q\n' "$tree" "$cache" "$PWD"
 		printf 'LAB_BUILD=%q\nLAB_BUILD_ROOT=%q\nLAB_MODULES=%q\n' "$(build_dir)" "$build_root" "$kmodules"
-		printf 'LAB_KERNEL=%q\nLAB_DEVICE=%q\n' "$kernel" "${device%%=*}"
+		printf 'LAB_KERNEL=%q\nLAB_DEVICE=%q\n' "$kernel" "$device"
 		printf 'LAB_MODULE=%q\n' "${with_module:+$(build_dir)/module/ib_xrc_rcv.ko}"
-		printf 'LAB_RXE=%q\n' "$([ "$device" != rxe ] || echo "$(build_dir)/rxe/rdma_rxe.ko")"
 		printf 'LAB_LEAK_CHECK=%q\nLAB_SHELL=%q\nLAB_ICOUNT=%q\n' "$leak_check" "${shell-}" "$icount"
 		printf 'LAB_LONG=%q\nVERBOSE=%q\n' "${LAB_LONG-}" "${VERBOSE-}"
 		printf 'KSRC=%q\n' "$ksrc"
@@ -82,7 +92,7 @@ guest_cleanup() {
 	[ -z "${keep_log-}" ] || cp "$run/kernel.log" "$keep_log" 2>/dev/null || :
 	rm -rf "${run:?}"
 	[ -z "${shell-}" ] || [ ! -t 0 ] || stty sane
-	if [ "${device%%=*}" = vfio ]; then "$tree/qemu/passthrough/restore" "${device#vfio=}"; fi
+	device_release
 }
 
 # The guest's console is our standard output; the kernel's log goes to a file.
@@ -103,13 +113,12 @@ guest_qemu() {
 	case $accel in
 	kvm) qemu+=(-accel kvm -cpu host -append "$append ${LAB_APPEND-}") ;;
 	# Under emulation timers are late: what the kernel would measure with them it is told, first of all
-	# how fast its clock runs (launch fills that in). And it spares itself what takes seconds: old
-	# terminals, and ACPI's view of PCI where no card comes.
+	# how fast its clock runs (launch fills that in). And it spares itself what takes seconds, as old
+	# terminals do.
 	*)
 		append+=" no_timer_check lpj=4000000 tsc=reliable pty.legacy_count=0"
 		append+=" tsc_early_khz=$([ -n "$icount" ] && echo 1000000 || echo HOST)"
-		case $device in rxe | none) append+=" pci=noacpi" ;; esac
-		append+=" ${LAB_APPEND-}"
+		append+=" $device_append ${LAB_APPEND-}"
 		[ -z "$icount" ] || qemu+=(-icount "shift=1,sleep=on")
 		# CPUs that take turns never wait for one that the host does not run, and need no atomic
 		# instructions: half the work.
@@ -125,8 +134,8 @@ guest_qemu() {
 	share run "$run"
 	share tree "$tree"
 	share cache "$cache"
-	guest_device
-	root_exec "$tree/qemu/guest/launch" "$run" "$device" "$build_root" -- \
+	device_qemu_args "$run"
+	root_exec "$tree/qemu/host/launch" "$run" "$device" "$build_root" -- \
 		timeout --foreground --kill-after=5 "$timeout" "${qemu[@]}"
 }
 
@@ -134,18 +143,6 @@ guest_qemu() {
 share() {
 	qemu+=(-fsdev "local,id=$1,path=$2,security_model=none,multidevs=remap${3-}"
 		-device "virtio-9p-pci,fsdev=$1,mount_tag=$1")
-}
-
-guest_device() {
-	case $device in
-	vmlx4)
-		# shellcheck source=qemu/vmlx4/qemu-args
-		. "$tree/qemu/vmlx4/qemu-args"
-		vmlx4_qemu_args "$run"
-		qemu+=("${vmlx4_args[@]}")
-		;;
-	vfio=*) qemu+=(-device "vfio-pci,host=${device#vfio=},rombar=0") ;;
-	esac
 }
 
 # Starts QEMU and waits until the command runs in the guest. One that stands still is killed.

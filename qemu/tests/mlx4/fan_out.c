@@ -11,9 +11,9 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "../ktap.h"
-#include "../module/member.h"
-#include "../module/observe.h"
+#include "ktap.h"
+#include "member.h"
+#include "observe.h"
 #include "model.h"
 
 #define DOMAIN_FILE "/tmp/fan_out"

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../ktap.h"
+#include "ktap.h"
 #include "member.h"
 #include "observe.h"
 

@@ -26,7 +26,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../ktap.h"
+#include "ktap.h"
 #include "member.h"
 #include "observe.h"
 

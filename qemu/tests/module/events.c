@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../ktap.h"
+#include "ktap.h"
 #include "member.h"
 #include "observe.h"
 
@@ -349,7 +349,7 @@ int main(void)
 	 * The checkers of the debug kernel make each many times dearer; with the modelled
 	 * ConnectX-3 each is three commands of its firmware.
 	 */
-	unsigned int repetitions = memory_is_checked() || !nodes_are_rxe() ? 2000 : 100000;
+	unsigned int repetitions = memory_is_checked() || device_is_model() ? 2000 : 100000;
 	struct counts before;
 	bool ready = true;
 	char text[96];

@@ -21,7 +21,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "../ktap.h"
+#include "ktap.h"
 #include "member.h"
 #include "observe.h"
 
@@ -504,6 +504,7 @@ int main(void)
 	struct remote *remote;
 	unsigned int *index, i;
 	struct counts before;
+	char text[96];
 
 	ktap_start("every allocation fails once", OPERATIONS + 3);
 	write_file("/sys/kernel/debug/failslab/ignore-gfp-wait", "N");
@@ -534,7 +535,9 @@ int main(void)
 		if (failed >= 0)
 			ktap_note("%s: %u allocations, %d of them needed", operations[i].name,
 				  *index, failed);
-		ktap_result(failed >= 0, operations[i].name);
+		snprintf(text, sizeof(text), "%s fails with each allocation and leaves nothing",
+			 operations[i].name);
+		ktap_result(failed >= 0, text);
 	}
 	ktap_result(limits_count_none(&a, PARAMETERS "/max_qps_per_domain") &
 		    limits_count_none(&a, PARAMETERS "/max_qps_per_user"),

@@ -22,7 +22,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "../ktap.h"
+#include "ktap.h"
 #include "member.h"
 #include "observe.h"
 
@@ -883,7 +883,7 @@ int main(int argc, char **argv)
 
 		*index = i;
 		right = DO(actor, one_thing_wrong, index);
-		snprintf(text, sizeof(text), "%s with one thing wrong", methods[i].name);
+		snprintf(text, sizeof(text), "%s with one thing wrong is refused", methods[i].name);
 		ktap_note("%u calls", *index);
 		ktap_result(right, text);
 	}
@@ -899,7 +899,7 @@ int main(int argc, char **argv)
 	}
 	actor_exit(&actor);
 	ktap_note("%u calls, %u of them succeeded", campaign->calls, campaign->succeeded);
-	snprintf(text, sizeof(text), "%u calls with anything wrong answer what is documented", calls);
+	snprintf(text, sizeof(text), "%u calls with anything wrong return a documented errno", calls);
 	ktap_result(campaign->calls >= calls && !campaign->unexpected && campaign->succeeded, text);
 	ktap_result(counts_return_to(&before, 10), "nothing is left");
 	unlink(DOMAIN_FILE);

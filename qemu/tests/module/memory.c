@@ -20,7 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../ktap.h"
+#include "ktap.h"
 #include "member.h"
 
 #define DOMAIN_FILE "/tmp/memory"
@@ -173,11 +173,12 @@ static int call_on(void *argument)
 int main(void)
 {
 	const char *build = getenv("LAB_BUILD");
-	char command[256];
+	char command[512];
 	bool right;
 
 	ktap_start("memory", 2);
-	snprintf(command, sizeof(command), "insmod %s/slow_memory/slow_memory.ko delay_ms=%u",
+	snprintf(command, sizeof(command),
+		 "insmod %s/test-modules/slow_memory/slow_memory.ko delay_ms=%u",
 		 build ? build : "", DELAY_MS);
 	if (system(command))
 		errx(1, "%s", command);

@@ -25,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../ktap.h"
+#include "ktap.h"
 #include "member.h"
 #include "observe.h"
 
@@ -104,8 +104,7 @@ static void open_device(void)
 	node_enter("right");
 	list = ibv_get_device_list(NULL);
 	for (device = list; list && *device; device++)
-		if (!strcmp(ibv_get_device_name(*device),
-			    nodes_are_rxe() ? "rxe_right" : "mlx4_0"))
+		if (!strcmp(ibv_get_device_name(*device), node_device("right")))
 			worker.context = ibv_open_device(*device);
 	if (!worker.context) {
 		/* Between removal and return: try again, as another process. */
@@ -171,7 +170,7 @@ static void do_something(void)
 	struct registration *slot = &worker.domains[index].held[dice(HELD)];
 	struct xrc_rcv_qp_info info;
 	struct ib_uverbs_qp_attr attr;
-	struct node node = { .port = nodes_are_rxe() ? 1 : 2 };
+	struct node node = { .port = node_port("right") };
 	int channel = dice(4) ? worker.channel : NO_CHANNEL;
 
 	if (!worker.domains[index].xrcd) {

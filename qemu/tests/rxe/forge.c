@@ -28,7 +28,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../ktap.h"
+#include "ktap.h"
 #include "node.h"
 
 enum transport { RC, UC, UD, XRC, TRANSPORTS };

@@ -24,7 +24,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../ktap.h"
+#include "ktap.h"
 #include "node.h"
 #include "packet.h"
 
@@ -1221,8 +1221,8 @@ static const struct {
 	{ "SRQ of another domain: NAK, access error", foreign_srq_ },
 	{ "RDMA WRITE naming an SRQ of another domain: NAK, nothing written", foreign_srq_write },
 	{ "SRQ changed within a message: NAK, access error", srq_changes },
-	{ "SRQ destroyed within a message: at once, then NAK", srq_goes },
-	{ "SRQs destroyed while their packets arrive: at once", srqs_under_fire },
+	{ "SRQ destroyed within a message: no wait, then NAK", srq_goes },
+	{ "SRQs destroyed while their packets arrive: no wait", srqs_under_fire },
 	{ "repeated message to a destroyed SRQ: acknowledged again", repeated_after_srq_is_gone },
 	{ "requests to an initiator are ignored", request_to_initiator },
 	{ "a message acknowledged twice while it is being sent: the next one is sent", acknowledged_twice },
@@ -1238,13 +1238,13 @@ static const struct {
 	{ "first shorter than the MTU: NAK", short_middle },
 	{ "wrong rkey: NAK, access error", bad_rkey },
 	{ "WRITE to memory of another PD than the SRQ's: NAK", other_pd_write },
-	{ "WRITE to it through an SRQ of its PD: done", own_pd_write },
+	{ "WRITE to it through an SRQ of its PD: served", own_pd_write },
 	{ "READ from memory of another PD than the SRQ's: NAK", other_pd_read },
 	{ "atomic on memory of another PD than the SRQ's: NAK", other_pd_atomic },
 	{ "memory windows: one of type 1 works, one of another QP does not", memory_windows },
-	{ "SEND with Invalidate of what cannot be invalidated: acknowledged, no more", bad_invalidate },
+	{ "SEND with Invalidate of an invalid key: acknowledged, nothing invalidated", bad_invalidate },
 	{ "nothing posted on the SRQ: RNR NAK, no harm", nothing_posted },
-	{ "last-WQE-reached comes once however many packets follow", last_wqe_once },
+	{ "LAST_WQE_REACHED is reported once however many packets follow", last_wqe_once },
 	{ "SRQ limit: one event, of that SRQ", srq_limit },
 	{ "overflow of the SRQ's CQ: fatal to the QP", cq_overflow },
 };
@@ -1276,7 +1276,7 @@ int main(int argc, char **argv)
 		ktap_result(scenarios[i].run(), scenarios[i].description);
 	}
 	refresh();
-	snprintf(text, sizeof(text), "%u mutated packets, then a good message", count);
+	snprintf(text, sizeof(text), "a good message arrives after %u mutated packets", count);
 	ktap_result(mutations(count), text);
 	ktap_result(destroyed_at_once(), "everything is destroyed at once, a message half way");
 	return ktap_end();

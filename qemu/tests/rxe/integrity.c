@@ -30,7 +30,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../ktap.h"
+#include "ktap.h"
 #include "node.h"
 
 enum {

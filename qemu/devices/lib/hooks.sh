@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# What a device of the lab may define, and what it does where it defines nothing. --device NAME=ARGUMENT
+# is the file NAME.sh in the directory above, which sources this one first; its line "# --device" is its
+# line in `scripts/lab help`. The hooks run in three places:
+#
+# in scripts/lab, on the host:
+#	device_claim			checks $device_argument; takes what the guest will own
+#	device_build			builds what the device consists of (scripts/lab.d/build.sh)
+#	device_qemu_args RUN		adds to the array qemu
+#	device_release			gives back what device_claim took
+# in qemu/host/launch, in the lab's root, beside QEMU:
+#	device_start RUN BUILD-ROOT	starts what QEMU connects to, in the directory RUN
+# in the guest:
+#	device_environment		exports the variables below
+#	device_up			makes the RDMA devices, when the stack and the module are loaded
+#	device_unplug KIND [NODE]	removes the device of node right, or of NODE, by KIND:
+#		unplug		as hot-unplug does
+#		driver		by unloading its driver
+#		move		into the network namespace "elsewhere"
+#		surprise	without a notice to its driver
+#		catastrophe	by an error after which its driver resets it
+#	device_replug KIND		brings it back
+#
+# Tests know a device by these variables:
+#	LAB_LEFT, LAB_RIGHT	the devices and ports of the two nodes, as rdma(8) writes them: NAME/PORT
+#	LAB_NETNS		y: the nodes are the network namespaces left and right
+#	LAB_DRIVER_ID		its enum rdma_driver_id
+#	LAB_RDMA_CORE		the rdma-core that programs are run with; empty: Debian's
+
+# More of an emulated kernel's command line.
+device_append=
+
+device_claim() { [ -z "$device_argument" ] || die "--device $device takes no argument"; }
+device_build() { :; }
+device_qemu_args() { :; }
+device_release() { :; }
+
+device_start() { :; }
+
+device_environment() { export LAB_LEFT='' LAB_RIGHT='' LAB_NETNS='' LAB_DRIVER_ID='' LAB_RDMA_CORE=''; }
+device_up() { :; }
+device_unplug() {
+	echo "device $LAB_DEVICE: there is no way to $1 it" >&2
+	return 1
+}
+device_replug() { device_unplug "$@"; }

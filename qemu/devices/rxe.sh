@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# --device rxe                rxe with XRC: network namespaces left and right with one device each [default]
+
+# The nodes: left (10.0.0.1) with rxe_left and right (10.0.0.2) with rxe_right, joined by a veth pair.
+
+. "${BASH_SOURCE[0]%/*}/lib/hooks.sh"
+
+# No card is plugged in: ACPI's view of PCI is not needed.
+device_append=pci=noacpi
+
+device_build() {
+	local key
+	build_rdma_core
+	key=$(key_of_tree "$tree/qemu/patches/rxe" "$tree/scripts/build-rxe")-$(kernel_made)
+	KSRC=$ksrc shared "$(build_dir)/rxe" "$key" "building rxe with XRC for $kver" \
+		"$tree/scripts/build-rxe" "$kdir"
+}
+
+device_environment() {
+	export LAB_LEFT=rxe_left/1 LAB_RIGHT=rxe_right/1 LAB_NETNS=y
+	export LAB_DRIVER_ID=14 # RDMA_DRIVER_RXE
+	# Debian's has no XRC for rxe.
+	export LAB_RDMA_CORE=$LAB_BUILD_ROOT/rdma-core
+	export LAB_RXE=$LAB_BUILD/rxe/rdma_rxe.ko
+}
+
+device_up() {
+	busybox modprobe -a veth udp_tunnel ip6_udp_tunnel
+	busybox insmod "$LAB_RXE"
+	ip -batch - <<-'EOF'
+		netns add left
+		netns add right
+		link add eth0 netns left mtu 4200 type veth peer name eth0 netns right mtu 4200
+	EOF
+	rxe_node left 10.0.0.1 fd00::1
+	rxe_node right 10.0.0.2 fd00::2
+}
+
+rxe_node() {
+	local name=$1 ipv4=$2 ipv6=$3
+	ip -n "$name" -batch - <<-EOF
+		link set lo up
+		link set eth0 up
+		addr add $ipv4/24 dev eth0
+		addr add $ipv6/64 dev eth0 nodad
+	EOF
+	ip netns exec "$name" rdma link add "rxe_$name" type rxe netdev eth0
+}
+
+device_unplug() {
+	local node=${2-right}
+	case $1 in
+	unplug | driver) ip netns exec "$node" rdma link delete "rxe_$node" ;;
+	move) ip netns exec "$node" rdma dev set "rxe_$node" netns elsewhere ;;
+	*) return 1 ;;
+	esac
+}
+
+device_replug() {
+	case $1 in
+	unplug | driver)
+		ip netns exec right rdma link add rxe_right type rxe netdev eth0 || return
+		# With exclusive namespaces a new device is in the first one.
+		ip netns exec right rdma link show rxe_right/1 >/dev/null 2>&1 ||
+			rdma dev set rxe_right netns right
+		;;
+	move) ip netns exec elsewhere rdma dev set rxe_right netns right ;;
+	*) return 1 ;;
+	esac
+}

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# --device vmlx4              the modelled ConnectX-3 of qemu/vmlx4: mlx4_0, both ports active
+
+. "${BASH_SOURCE[0]%/*}/lib/hooks.sh"
+. "${BASH_SOURCE[0]%/*}/lib/mlx4.sh"
+# shellcheck source=qemu/vmlx4/qemu-args
+. "${BASH_SOURCE[0]%/*}/../vmlx4/qemu-args"
+
+device_build() {
+	made_from vmlx4 "$(key_of_tree "$tree/qemu/vmlx4" "$tree/rust-toolchain.toml")-$root_key" vmlx4_make
+}
+
+vmlx4_make() {
+	borrow_crates "$build_root/vmlx4"
+	quiet vmlx4 env CARGO_TARGET_DIR="$build_root/vmlx4" CARGO_HOME="$cache/cargo" \
+		cargo build --locked --release --manifest-path "$tree/qemu/vmlx4/Cargo.toml"
+}
+
+device_qemu_args() {
+	vmlx4_qemu_args "$1"
+	qemu+=("${vmlx4_args[@]}")
+}
+
+device_start() { vmlx4_start "$1" "$2/vmlx4/release/vmlx4"; }
+
+vmlx4_ctl() { "$LAB_BUILD_ROOT/vmlx4/release/vmlx4ctl" "$@" >/dev/null; }
+
+# Makes the device fail, and waits until the driver has tried to restart it.
+vmlx4_fail() {
+	local mark=unplug-$RANDOM$RANDOM
+	echo $mark >/dev/kmsg
+	vmlx4_ctl "$@"
+	within 60 vmlx4_restarted $mark
+}
+vmlx4_restarted() { dmesg | sed "1,/$1/d" | grep -q 'mlx4_restart_one was ended'; }
+
+device_unplug() {
+	case $1 in
+	surprise) vmlx4_fail remove && mlx4_pci_remove && within 10 mlx4_absent ;;
+	catastrophe) vmlx4_fail catastrophe ;;
+	*) mlx4_unplug "$@" ;;
+	esac
+}
+
+device_replug() {
+	case $1 in
+	surprise) vmlx4_ctl restore && mlx4_pci_add && within 10 mlx4_present ;;
+	# The driver has reset it.
+	catastrophe) within 10 mlx4_present ;;
+	*) mlx4_replug "$@" ;;
+	esac
+}

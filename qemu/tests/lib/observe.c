@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: GPL-2.0
+
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <err.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ktap.h"
+#include "node.h"
+#include "observe.h"
+
+/* The whole output of rdma(8) in right, which may have devices of its own; to be freed. */
+static char *output_of(const char *words)
+{
+	const char *in_right = nodes_are_namespaces() ? "nsenter --net=/run/netns/right" : "";
+	char command[128];
+	char *text = NULL;
+	size_t size = 0;
+	FILE *pipe;
+
+	snprintf(command, sizeof(command), "%s rdma -j %s", in_right, words);
+	pipe = popen(command, "re");
+	if (!pipe || getdelim(&text, &size, '\0', pipe) < 0 || pclose(pipe))
+		errx(1, "%s failed", command);
+	return text;
+}
+
+bool qp_is_shown(uint32_t qp_num)
+{
+	char *text = output_of("resource show qp"), *object;
+	char device[64], number[32];
+	bool shown = false;
+
+	snprintf(device, sizeof(device), "\"ifname\":\"%s\"", node_device("right"));
+	snprintf(number, sizeof(number), "\"lqpn\":%u,", qp_num);
+	for (object = strtok(text, "}"); object && !shown; object = strtok(NULL, "}"))
+		shown = strstr(object, device) && strstr(object, number);
+	free(text);
+	return shown;
+}
+
+static unsigned int count_of(const char *text, const char *name)
+{
+	char wanted[32];
+	const char *found;
+
+	snprintf(wanted, sizeof(wanted), "\"%s\":", name);
+	found = strstr(text, wanted);
+	return found ? strtoul(found + strlen(wanted), NULL, 10) : 0;
+}
+
+/* The module's directory in debugfs. It is found before a namespace has another /sys. */
+static int listed(void)
+{
+	static int directory = -1;
+
+	if (directory < 0)
+		directory = open("/sys/kernel/debug/ib_xrc_rcv", O_PATH | O_CLOEXEC);
+	if (directory < 0)
+		err(1, "debugfs");
+	return directory;
+}
+
+static FILE *open_listed(const char *index, const char *what)
+{
+	char path[300];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", index, what);
+	fd = openat(listed(), path, O_RDONLY | O_CLOEXEC);
+	return fd < 0 ? NULL : fdopen(fd, "r");
+}
+
+/* That of right's device, whose name no other has here. While the device is away there is none. */
+static FILE *open_listed_right(const char *what)
+{
+	DIR *devices = fdopendir(openat(listed(), ".", O_RDONLY | O_CLOEXEC));
+	struct dirent *entry;
+	FILE *file = NULL;
+
+	if (!devices)
+		err(1, "debugfs");
+	while (!file && (entry = readdir(devices))) {
+		FILE *device = open_listed(entry->d_name, "device");
+		char name[64] = "";
+
+		if (!device)
+			continue;
+		if (fscanf(device, "index=%*u name=%63s", name) == 1 && !strcmp(name, node_device("right")))
+			file = open_listed(entry->d_name, what);
+		fclose(device);
+	}
+	closedir(devices);
+	return file;
+}
+
+unsigned int count_listed(const char *what)
+{
+	FILE *file = open_listed_right(what);
+	unsigned int count = 0;
+	int c;
+
+	if (!file)
+		return 0;
+	while ((c = getc(file)) != EOF)
+		count += c == '\n';
+	if (ferror(file))
+		err(1, "%s", what);
+	fclose(file);
+	return count;
+}
+
+struct counts count_objects(void)
+{
+	char command[64], *text;
+	struct counts counts;
+
+	snprintf(command, sizeof(command), "resource show %s", node_device("right"));
+	text = output_of(command);
+	counts = (struct counts) {
+		.pd = count_of(text, "pd"),
+		.cq = count_of(text, "cq"),
+		.qp = count_of(text, "qp"),
+		.cm_id = count_of(text, "cm_id"),
+		.mr = count_of(text, "mr"),
+		.ctx = count_of(text, "ctx"),
+		.srq = count_of(text, "srq"),
+		.domains = count_listed("domains"),
+		.receive_qps = count_listed("qps"),
+		.registrations = count_listed("registrations"),
+	};
+
+	free(text);
+	return counts;
+}
+
+bool same_counts(const struct counts *before, const struct counts *after)
+{
+	return !memcmp(before, after, sizeof(*before));
+}
+
+bool counts_return_to(const struct counts *before, unsigned int seconds)
+{
+	uint64_t end = now_ns() + seconds * 1000000000ull;
+	struct counts now;
+
+	do {
+		now = count_objects();
+		if (same_counts(before, &now))
+			return true;
+		usleep(100000);
+	} while (now_ns() < end);
+	ktap_note("pd %u→%u cq %u→%u qp %u→%u mr %u→%u ctx %u→%u srq %u→%u",
+		  before->pd, now.pd, before->cq, now.cq, before->qp, now.qp,
+		  before->mr, now.mr, before->ctx, now.ctx, before->srq, now.srq);
+	ktap_note("domains %u→%u receive QPs %u→%u registrations %u→%u",
+		  before->domains, now.domains, before->receive_qps, now.receive_qps,
+		  before->registrations, now.registrations);
+	return false;
+}
+
+static long memory(const char *name)
+{
+	char line[128];
+	long value = -1;
+	FILE *file = fopen("/proc/meminfo", "re");
+
+	if (!file)
+		err(1, "/proc/meminfo");
+	while (value < 0 && fgets(line, sizeof(line), file))
+		if (!strncmp(line, name, strlen(name)) && line[strlen(name)] == ':')
+			value = strtol(line + strlen(name) + 1, NULL, 10);
+	fclose(file);
+	return value;
+}
+
+static void write_setting(const char *path, const char *value)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	/* Not every kernel has every setting. */
+	if (fd < 0)
+		return;
+	if (write(fd, value, strlen(value)) < 0)
+		warn("%s", path);
+	close(fd);
+}
+
+/* Kibibytes of free pages that processors keep at hand: they do not count as available. */
+static long memory_at_hand(void)
+{
+	long pages = 0, count;
+	char line[128];
+	FILE *file = fopen("/proc/zoneinfo", "re");
+
+	if (!file)
+		err(1, "/proc/zoneinfo");
+	while (fgets(line, sizeof(line), file))
+		if (sscanf(line, " count: %ld", &count) == 1)
+			pages += count;
+	fclose(file);
+	return pages * (sysconf(_SC_PAGESIZE) >> 10);
+}
+
+long memory_available(void)
+{
+	write_setting("/proc/sys/vm/drop_caches", "3");
+	write_setting("/proc/sys/vm/compact_memory", "1");
+	return memory("MemAvailable") + memory_at_hand();
+}
+
+long slab_unreclaimable(void)
+{
+	return memory("SUnreclaim");
+}
+
+bool memory_is_checked(void)
+{
+	return !access("/sys/kernel/debug/kmemleak", F_OK);
+}
+
+long slab_noise(void)
+{
+	return memory_is_checked() ? 64 << 10 : 2 << 10;
+}
+
+bool device_is_model(void)
+{
+	const char *device = getenv("LAB_DEVICE");
+
+	return device && !strcmp(device, "vmlx4");
+}
+
+bool is_long_run(void)
+{
+	const char *long_run = getenv("LAB_LONG");
+
+	return long_run && *long_run && strcmp(long_run, "0");
+}
+
+int log_open(void)
+{
+	int log = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+
+	if (log < 0 || lseek(log, 0, SEEK_END) < 0)
+		err(1, "/dev/kmsg");
+	return log;
+}
+
+unsigned int log_count(int log, const char *text)
+{
+	unsigned int count = 0;
+	char record[8192];
+	ssize_t size;
+
+	for (;;) {
+		size = read(log, record, sizeof(record) - 1);
+		if (size < 0 && errno == EPIPE)
+			continue;	/* overwritten; the next one is there */
+		if (size <= 0)
+			return count;
+		record[size] = '\0';
+		if (strstr(record, text))
+			count++;
+	}
+}
+
+static void device(const char *what)
+{
+	char program[512], command[600];
+	const char *tree = getenv("LAB_TREE");
+
+	if (!tree)
+		errx(1, "LAB_TREE is not set");
+	snprintf(program, sizeof(program), "%s/qemu/tests/lib/replug", tree);
+	snprintf(command, sizeof(command), "%s %s", program, what);
+	if (system(command))
+		errx(1, "%s failed", command);
+}
+
+void device_remove(void)
+{
+	device("remove");
+}
+
+void device_add(void)
+{
+	device("add");
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the rest of the system sees of receive QPs: other tools, counts, memory,
+ * the kernel's log.
+ */
+#ifndef OBSERVE_H
+#define OBSERVE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Whether `rdma resource show qp` shows the number on right's device. */
+bool qp_is_shown(uint32_t qp_num);
+
+/* The objects of right's device, as `rdma resource show` counts them, and as the module lists them. */
+struct counts {
+	unsigned int pd, cq, qp, cm_id, mr, ctx, srq;
+	unsigned int domains, receive_qps, registrations;
+};
+
+struct counts count_objects(void);
+/* Only what the module lists: "domains", "qps" or "registrations". Also for an actor in right, if its
+ * director counted before it was started.
+ */
+unsigned int count_listed(const char *what);
+bool same_counts(const struct counts *before, const struct counts *after);
+/* Waits for counts to be what they were; says what is not. */
+bool counts_return_to(const struct counts *before, unsigned int seconds);
+
+/* Kibibytes that are available, after caches that can be were emptied. */
+long memory_available(void);
+/* Kibibytes in slabs that nothing but their owners can free. */
+long slab_unreclaimable(void);
+/*
+ * Whether the kernel's checkers keep freed memory back, so that only kmemleak can tell what was
+ * lost. The lab asks it when the guest ends, and fails the run, but for --no-leak-check.
+ */
+bool memory_is_checked(void);
+/* What slabs may differ by in the end though nothing was left there. */
+long slab_noise(void);
+/* Whether the device is the modelled ConnectX-3, whose firmware is a program. */
+bool device_is_model(void);
+/* Whether LAB_LONG is set: do as much as there is to do, however long it takes. */
+bool is_long_run(void);
+
+/* The kernel's log from here on. */
+int log_open(void);
+/* How many lines since log_open(), or the last call, have the text. */
+unsigned int log_count(int log, const char *text);
+
+/* Takes right's device away, or brings it back. */
+void device_remove(void);
+void device_add(void);
+
+#endif

@@ -1,0 +1,443 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What a process can do to others, and take of the device, when all that it has is
+ * a domain's file that it may read: nobody waits for it, and there are limits
+ * though nobody set any.
+ */
+
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ktap.h"
+#include "member.h"
+#include "observe.h"
+
+#define DOMAIN_FILE "/tmp/strangers"
+#define OWN_FILE DOMAIN_FILE ".own"
+#define PARAMETERS "/sys/module/ib_xrc_rcv/parameters/"
+
+enum {
+	THREADS = 20,		/* each of their calls takes a second */
+	REMOVALS = 3,		/* of an idle device take longer than one beside them */
+	AT_ONCE_S = 5,		/* is what does not wait for them, on a slow machine */
+	STRANGER = 1777,	/* a user */
+	SUBORDINATE = 100000,
+	NAMESPACES_IDS = 10,
+	LIMIT = 3,
+};
+
+static struct actor owner, stranger;
+static struct membership *owned, *joined;
+static struct counts before;
+
+static void set(const char *parameter, unsigned int value)
+{
+	char path[128];
+	FILE *file;
+
+	snprintf(path, sizeof(path), PARAMETERS "%s", parameter);
+	file = fopen(path, "w");
+	if (!file || fprintf(file, "%u", value) < 0 || fclose(file))
+		err(1, "%s", path);
+}
+
+static unsigned int get(const char *parameter)
+{
+	unsigned int value;
+	char path[128];
+	FILE *file;
+
+	snprintf(path, sizeof(path), PARAMETERS "%s", parameter);
+	file = fopen(path, "r");
+	if (!file || fscanf(file, "%u", &value) != 1)
+		err(1, "%s", path);
+	fclose(file);
+	return value;
+}
+
+static double seconds_since(uint64_t start)
+{
+	return (now_ns() - start) / 1e9;
+}
+
+static bool at_once(const char *what, uint64_t start)
+{
+	double took = seconds_since(start);
+
+	ktap_note("%s took %.2f s", what, took);
+	return took < AT_ONCE_S;
+}
+
+/* ---- acts ---- */
+
+static int make_qp(void *argument)
+{
+	struct ib_uverbs_qp_attr init;
+
+	(void)argument;
+	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &member.registration));
+	init = attr_to_init(&member.node);
+	owned->qp_num = member.registration.qp_num;
+	CHECK(!rcv_modify(member.domain, owned->qp_num, &init));
+	return 0;
+}
+
+static int query(void *argument)
+{
+	(void)argument;
+	return rcv_query(member.domain, owned->qp_num, NULL, NULL);
+}
+
+static int list(void *argument)
+{
+	struct xrc_rcv_qp_info info;
+	uint32_t count = 1;
+
+	(void)argument;
+	CHECK(!rcv_list(member.domain, 0, &info, &count, NULL) && count == 1);
+	return 0;
+}
+
+static atomic_uint asking;
+
+/* An address of the network that nobody has. */
+static void *ask_for_nobody(void *argument)
+{
+	struct path path = { .gid = member.node.gid, .qp_num = 0x40 };
+	struct ib_uverbs_qp_attr attr;
+	int result;
+
+	path.gid.raw[15] = 100 + (uintptr_t)argument;
+	attr = attr_to_rtr(&member.node, &path);
+	do {
+		asking++;
+		result = rcv_modify(member.domain, owned->qp_num, &attr);
+	} while (result == -ETIMEDOUT || result == -EHOSTUNREACH || result == -ENETUNREACH);
+	/* Until the QP or the device is gone. */
+	return NULL;
+}
+
+static int become(void *argument)
+{
+	uid_t *user = argument;
+
+	CHECK(!setresgid(*user, *user, *user));
+	CHECK(!setresuid(*user, *user, *user));
+	return 0;
+}
+
+static int attack(void *argument)
+{
+	uintptr_t i;
+
+	(void)argument;
+	for (i = 0; i < THREADS; i++) {
+		pthread_t thread;
+
+		CHECK(!pthread_create(&thread, NULL, ask_for_nobody, (void *)i));
+	}
+	while (asking < THREADS)
+		usleep(1000);
+	usleep(100000);
+	return 0;
+}
+
+/* As many files as the limit, and one more: the owner's is one of them. */
+static int register_beyond(void *argument)
+{
+	struct registration registrations[LIMIT];
+	struct file files[LIMIT];
+	unsigned int i;
+
+	for (i = 0; i < LIMIT; i++)
+		file_open(&files[i], DOMAIN_FILE);
+	CHECK(!become(argument));
+	for (i = 0; i < LIMIT - 1; i++)
+		CHECK(!rcv_reg(files[i].domain, owned->qp_num, NO_CHANNEL, 0, &registrations[i]));
+	CHECK(rcv_reg(files[i].domain, owned->qp_num, NO_CHANNEL, 0, &registrations[i]) ==
+	      -EDQUOT);
+	CHECK(!rcv_unreg(&registrations[0]));
+	CHECK(!rcv_reg(files[i].domain, owned->qp_num, NO_CHANNEL, 0, &registrations[i]));
+	return 0;
+}
+
+static struct ibv_xrcd *open_domain(int fd)
+{
+	struct ibv_xrcd_init_attr attr = {
+		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
+		.oflags = O_CREAT,
+		.fd = fd,
+	};
+	struct ibv_xrcd *xrcd = ibv_open_xrcd(member.node.context, &attr);
+
+	if (!xrcd)
+		err(1, "domain");
+	return xrcd;
+}
+
+/* What ALLOC says in the domain of an open file. */
+static int alloc_by(int fd, uint32_t flags)
+{
+	struct ibv_xrcd *xrcd = open_domain(fd);
+	struct domain domain = domain_of(xrcd);
+	struct registration registration;
+	int result = rcv_alloc(domain, flags, NULL, NO_CHANNEL, 0, &registration);
+
+	if (!result) {
+		CHECK(!rcv_unreg(&registration));
+		if (flags)
+			CHECK(!rcv_destroy(domain, registration.qp_num));
+	}
+	CHECK(!ibv_close_xrcd(xrcd));
+	return result;
+}
+
+static int alloc_in(const char *path, int mode, uint32_t flags)
+{
+	int fd = open(path, mode | O_CLOEXEC, 0600), result;
+
+	CHECK(fd >= 0);
+	result = alloc_by(fd, flags);
+	close(fd);
+	return result;
+}
+
+static int common_inodes(void *argument)
+{
+	static const char *const common[] = {
+		"/", "/tmp", "/dev/null", "/proc/version", "/proc/self/ns/net",
+		"/sys/kernel/uevent_seqnum",
+	};
+	int epoll = epoll_create1(EPOLL_CLOEXEC), memory = memfd_create("domain", MFD_CLOEXEC);
+	unsigned int i;
+
+	(void)argument;
+	for (i = 0; i < ARRAY_SIZE(common); i++)
+		CHECK(alloc_in(common[i], O_RDONLY, 0) == -EPERM);
+	CHECK(epoll >= 0 && memory >= 0);
+	CHECK(alloc_by(epoll, 0) == -EPERM);
+	CHECK(!alloc_by(memory, 0));
+	CHECK(!alloc_by(-1, 0));
+	CHECK(!alloc_in(DOMAIN_FILE, O_RDONLY, 0));
+	return 0;
+}
+
+static int leaves_nothing_behind(void *argument)
+{
+	CHECK(!become(argument));
+	CHECK(!alloc_in(DOMAIN_FILE, O_RDONLY, 0));
+	CHECK(alloc_in(DOMAIN_FILE, O_RDONLY, XRC_RCV_ALLOC_LIFETIME_DOMAIN) == -EACCES);
+	CHECK(!alloc_in(OWN_FILE, O_RDONLY | O_CREAT, XRC_RCV_ALLOC_LIFETIME_DOMAIN));
+	CHECK(!alloc_by(-1, XRC_RCV_ALLOC_LIFETIME_DOMAIN));
+	return 0;
+}
+
+static int writers_may(void *argument)
+{
+	CHECK(!become(argument));
+	CHECK(!alloc_in(DOMAIN_FILE, O_RDONLY, XRC_RCV_ALLOC_LIFETIME_DOMAIN));
+	return 0;
+}
+
+/* Each id of a user namespace takes what it can get: how many QPs those were. */
+static int take_in_namespace(void *argument)
+{
+	struct registration registration;
+	int made[2], mapped[2];
+	unsigned int id, taken = 0;
+	char path[64], byte;
+	int status, map;
+	pid_t child;
+
+	CHECK(!pipe2(made, O_CLOEXEC) && !pipe2(mapped, O_CLOEXEC));
+	child = fork();
+	if (!child) {
+		if (become(argument) || prctl(PR_SET_DUMPABLE, 1) || unshare(CLONE_NEWUSER) ||
+		    write(made[1], "m", 1) != 1 || read(mapped[0], &byte, 1) != 1)
+			_exit(255);
+		for (id = 1; id < NAMESPACES_IDS; id++) {
+			if (setresuid(id, id, 0))
+				_exit(254);
+			while (!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &registration))
+				taken++;
+			if (setresuid(0, 0, 0))
+				_exit(253);
+		}
+		_exit(taken);
+	}
+	CHECK(read(made[0], &byte, 1) == 1);
+	snprintf(path, sizeof(path), "/proc/%d/uid_map", child);
+	map = open(path, O_WRONLY | O_CLOEXEC);
+	CHECK(map >= 0 && dprintf(map, "0 %d %d\n", SUBORDINATE, NAMESPACES_IDS) > 0);
+	CHECK(write(mapped[1], "x", 1) == 1);
+	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+/* ---- scenarios ---- */
+
+static bool owner_starts(void)
+{
+	actor_start(&owner);
+	return DO(owner, member_join, owned) && DO(owner, make_qp, NULL);
+}
+
+static bool stranger_starts(void)
+{
+	actor_start(&stranger);
+	return DO(stranger, member_join, joined);
+}
+
+static bool nobody_waits(void)
+{
+	static const uid_t user = STRANGER;
+	uint64_t start;
+	bool right;
+
+	right = owner_starts() && stranger_starts() && DO(stranger, become, (void *)&user) &&
+		DO(stranger, attack, NULL);
+	start = now_ns();
+	right = right && DO(owner, query, NULL) && DO(owner, list, NULL);
+	right = at_once("QUERY and QUERY_DOMAIN", start) && right;
+	start = now_ns();
+	right = count_listed("qps") == 1 && right;
+	right = at_once("reading debugfs", start) && right;
+	/* The stranger is not registered: the QP's end is the owner's. */
+	start = now_ns();
+	actor_kill(&owner);
+	right = at_once("the owner's end after SIGKILL", start) && right;
+	right = count_listed("qps") == 0 && right;
+	start = now_ns();
+	actor_kill(&stranger);
+	return at_once("the stranger's end after SIGKILL", start) && right;
+}
+
+static double removal_takes(void)
+{
+	uint64_t start = now_ns();
+	double took;
+
+	device_remove();
+	took = seconds_since(start);
+	actor_kill(&owner);
+	actor_kill(&stranger);
+	device_add();
+	return took;
+}
+
+/* Compared with what it takes beside the same processes while they are idle. */
+static bool device_goes(void)
+{
+	static const uid_t user = STRANGER;
+	double idle, attacked;
+	bool right;
+
+	right = owner_starts() && stranger_starts() && DO(stranger, become, (void *)&user);
+	idle = removal_takes();
+	right = owner_starts() && stranger_starts() && DO(stranger, become, (void *)&user) &&
+		DO(stranger, attack, NULL) && right;
+	attacked = removal_takes();
+	ktap_note("removal: %.2f s, and %.2f s beside %u calls that wait", idle, attacked, THREADS);
+	return right && attacked < REMOVALS * idle + AT_ONCE_S;
+}
+
+static bool by_default(void)
+{
+	unsigned int domain = get("max_qps_per_domain"), user = get("max_qps_per_user"),
+		     registrations = get("max_registrations_per_qp");
+
+	ktap_note("%u QPs in a domain, %u of a user, %u registrations", domain, user,
+		  registrations);
+	return domain && user && registrations;
+}
+
+static bool registrations(void)
+{
+	unsigned int was = get("max_registrations_per_qp");
+	uid_t user = STRANGER, *shared = share(sizeof(*shared));
+	bool right;
+
+	*shared = user;
+	set("max_registrations_per_qp", LIMIT);
+	right = owner_starts() && stranger_starts() &&
+		DO(stranger, register_beyond, shared);
+	actor_exit(&stranger);
+	actor_exit(&owner);
+	set("max_registrations_per_qp", was);
+	return right;
+}
+
+/* One act of a stranger of its own, as another user. */
+static int as_stranger(act *act, bool *started)
+{
+	uid_t *user = share(sizeof(*user));
+	int result;
+
+	*user = STRANGER;
+	*started = stranger_starts();
+	result = actor_do(&stranger, act, user);
+	actor_exit(&stranger);
+	return result;
+}
+
+static bool succeeds_as_stranger(act *act)
+{
+	bool started;
+
+	return as_stranger(act, &started) == 0 && started;
+}
+
+static bool subordinate_ids(void)
+{
+	unsigned int was = get("max_qps_per_user");
+	bool started;
+	int taken;
+
+	set("max_qps_per_user", LIMIT);
+	taken = as_stranger(take_in_namespace, &started);
+	set("max_qps_per_user", was);
+	if (taken != LIMIT)
+		ktap_note("%d QPs with a limit of %d", taken, LIMIT);
+	return started && taken == LIMIT;
+}
+
+int main(void)
+{
+	bool right;
+
+	ktap_start("strangers", 9);
+	before = count_objects();
+	owned = membership_new(DOMAIN_FILE, 0, 0);
+	joined = membership_new(DOMAIN_FILE, 0, 0);
+	close(open(DOMAIN_FILE, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+	if (chmod(DOMAIN_FILE, 0644))
+		err(1, DOMAIN_FILE);
+
+	ktap_result(nobody_waits(), "nobody waits for an address that a stranger asks for");
+	ktap_result(device_goes(), "nor does the device that is removed");
+	ktap_result(by_default(), "there are limits by default");
+	ktap_result(registrations(), "so many registrations with a QP");
+	ktap_result(succeeds_as_stranger(common_inodes), "no QPs where everybody has the inode");
+	ktap_result(succeeds_as_stranger(leaves_nothing_behind),
+		    "who can only read the file leaves no QP behind");
+	right = !chmod(DOMAIN_FILE, 0666);
+	ktap_result(succeeds_as_stranger(writers_may) && right, "who can write to it may");
+	ktap_result(subordinate_ids(), "subordinate ids count for their user");
+	ktap_result(counts_return_to(&before, 10), "nothing is left");
+	unlink(DOMAIN_FILE);
+	unlink(OWN_FILE);
+	return ktap_end();
+}

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# What the tests of user space share: the node they run on, and what was
+# installed for them.
+
+here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
+# shellcheck source=qemu/tests/lib/ktap.sh
+. "$here/../lib/ktap.sh"
+# shellcheck source=qemu/tests/lib/nodes.sh
+. "$here/../lib/nodes.sh"
+
+stage=$LAB_USER/stage/usr
+programs=$LAB_USER/tests
+export PATH=$stage/bin:$PATH
+
+# One node is enough: it can send to itself. A network namespace comes with a sysfs of its own, without
+# what is mounted below.
+device=$left_device node=(env)
+[ -z "$LAB_NETNS" ] || node=("${in_left[@]}" sh -c 'mount -t debugfs debugfs /sys/kernel/debug
+	mount -t tracefs tracefs /sys/kernel/tracing
+	exec "$@"' sh)
+# Without rdma-core of its own a device is used as users do.
+[ -n "$LAB_RDMA_CORE" ] || ldd "$programs/library" | grep -q 'libibverbs.so.1 => /lib/' || {
+	echo "Bail out! this is not Debian's libibverbs"
+	exit 1
+}
+on_node() { "${node[@]}" "$@"; }
+
+scratch=$(mktemp -d)
+trap 'jobs -p | xargs -r kill 2>/dev/null; rm -rf "$scratch"' EXIT
+cd "$scratch" || exit 1
