@@ -13,6 +13,7 @@ use std::mem::offset_of;
 use xrc_rcv::EventType;
 use xrc_rcv::ffi::*;
 use xrc_rcv::uapi::*;
+use xrc_rcv::verbs_sys::*;
 
 use c::{Facts, constants, structs};
 

@@ -6,7 +6,8 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use xrc_rcv::borrowed::{Domain, Result};
-use xrc_rcv::ffi::{self, ibv_context, ibv_pd, ibv_xrcd_init_attr, verbs_context_xrc_ops};
+use xrc_rcv::ffi::ibv_context;
+use xrc_rcv::verbs_sys::{self, ibv_pd, ibv_xrcd_init_attr, verbs_context_xrc_ops};
 
 use crate::context::Device;
 use crate::ffi::*;
@@ -42,7 +43,7 @@ pub unsafe extern "C" fn ibv_open_xrc_domain(
     oflag: c_int,
 ) -> *mut ibv_xrc_domain {
     let mut init_attr = ibv_xrcd_init_attr {
-        comp_mask: ffi::IBV_XRCD_INIT_ATTR_FD | ffi::IBV_XRCD_INIT_ATTR_OFLAGS,
+        comp_mask: verbs_sys::IBV_XRCD_INIT_ATTR_FD | verbs_sys::IBV_XRCD_INIT_ATTR_OFLAGS,
         fd,
         oflags: oflag,
     };
@@ -60,7 +61,7 @@ pub unsafe extern "C" fn ibv_open_xrc_domain(
         return ptr::null_mut();
     }
     // SAFETY: Providers allocate a `verbs_xrcd`. The handle is for the program's eyes only.
-    let handle = unsafe { (*xrcd.cast::<ffi::verbs_xrcd>()).handle };
+    let handle = unsafe { (*xrcd.cast::<verbs_sys::verbs_xrcd>()).handle };
     Box::into_raw(Box::new(ibv_xrc_domain {
         context,
         handle,

@@ -6,8 +6,9 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use xrc_rcv::ffi::{ibv_context, ibv_pd, ibv_qp, ibv_qp_cap, ibv_xrcd};
-pub use xrc_rcv::ffi::{ibv_cq, ibv_srq_attr, ibv_srq_init_attr_ex};
+use xrc_rcv::ffi::{ibv_context, ibv_qp_cap, ibv_xrcd};
+pub use xrc_rcv::verbs_sys::{ibv_cq, ibv_srq_attr, ibv_srq_init_attr_ex};
+use xrc_rcv::verbs_sys::{ibv_pd, ibv_qp};
 
 pub const IBV_QPT_XRC: c_uint = 5;
 pub const IBV_QPT_XRC_SEND: c_uint = 9;

@@ -14,7 +14,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use xrc_rcv::QpAttrMask;
-use xrc_rcv::ffi::{ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr_ex};
+use xrc_rcv::ffi::{ibv_qp_attr, ibv_qp_cap};
+use xrc_rcv::verbs_sys::{ibv_pd, ibv_qp, ibv_qp_init_attr_ex};
 
 use crate::domain::ops;
 use crate::ffi::*;

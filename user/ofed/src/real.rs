@@ -6,7 +6,8 @@ use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use xrc_rcv::ffi::{ibv_context, ibv_device, ibv_pd, ibv_qp, ibv_qp_attr};
+use xrc_rcv::ffi::{ibv_context, ibv_device, ibv_qp_attr};
+use xrc_rcv::verbs_sys::{ibv_pd, ibv_qp};
 
 use crate::ffi::{ibv_async_event, ibv_qp_init_attr};
 

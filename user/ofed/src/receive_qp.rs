@@ -7,7 +7,8 @@
 use std::ffi::c_int;
 
 use xrc_rcv::borrowed::{Domain, Result};
-use xrc_rcv::ffi::{ibv_pd, ibv_qp_attr};
+use xrc_rcv::ffi::ibv_qp_attr;
+use xrc_rcv::verbs_sys::ibv_pd;
 use xrc_rcv::{AllocOptions, Cause, Lifetime, QpAttr, RegisterOptions};
 
 use crate::code;

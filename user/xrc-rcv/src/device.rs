@@ -16,7 +16,8 @@ use crate::caps::Caps;
 use crate::channel::EventChannel;
 use crate::domain::Domain;
 use crate::error::{Cause, Error, Result};
-use crate::ffi::{self, ibv_context};
+use crate::ffi::ibv_context;
+use crate::verbs_sys::verbs_context_xrc_ops;
 
 /// An open device; clones are the same one, and it stays open as long as one of them, or anything
 /// that was made through it, exists.
@@ -78,9 +79,9 @@ impl Device {
     }
 
     /// The provider's XRC functions, if libibverbs is new enough to have them.
-    pub(crate) fn xrc_ops(&self) -> Option<&ffi::verbs_context_xrc_ops> {
+    pub(crate) fn xrc_ops(&self) -> Option<&verbs_context_xrc_ops> {
         // SAFETY: The context is open as long as `self` is, and came from libibverbs.
-        unsafe { ffi::verbs_context_xrc_ops::of(self.as_ibv()) }
+        unsafe { verbs_context_xrc_ops::of(self.as_ibv()) }
     }
 
     fn borrowed(&self) -> borrowed::Result<Context<'_>> {

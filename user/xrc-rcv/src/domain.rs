@@ -14,10 +14,11 @@ use crate::attr::QpAttr;
 use crate::borrowed;
 use crate::device::Device;
 use crate::error::{Cause, Result};
-use crate::ffi::{self, ibv_xrcd};
+use crate::ffi::ibv_xrcd;
 use crate::receive_qp::{AllocOptions, QpInfo, RegisterOptions};
 use crate::registration::Registration;
 use crate::uapi::xrc_rcv_qp_info;
+use crate::verbs_sys;
 
 /// An XRC domain held open; clones are the same one, and it is closed with the last of them and of
 /// what was made through it.
@@ -99,8 +100,8 @@ impl Domain {
         file: Option<BorrowedFd<'_>>,
         oflags: i32,
     ) -> borrowed::Result<Domain> {
-        let mut init_attr = ffi::ibv_xrcd_init_attr {
-            comp_mask: ffi::IBV_XRCD_INIT_ATTR_FD | ffi::IBV_XRCD_INIT_ATTR_OFLAGS,
+        let mut init_attr = verbs_sys::ibv_xrcd_init_attr {
+            comp_mask: verbs_sys::IBV_XRCD_INIT_ATTR_FD | verbs_sys::IBV_XRCD_INIT_ATTR_OFLAGS,
             fd: file.map_or(-1, |file| file.as_raw_fd()),
             oflags,
         };

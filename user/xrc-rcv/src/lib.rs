@@ -86,6 +86,8 @@ mod uverbs;
 #[cfg(feature = "verbs")]
 #[cfg_attr(docsrs, doc(cfg(feature = "verbs")))]
 pub mod verbs;
+#[doc(hidden)]
+pub mod verbs_sys;
 
 pub use attr::{Access, Mtu, Path, QpAttr, QpAttrMask, QpState};
 pub use caps::Caps;

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use xrc_rcv::ffi::{ibv_context, ibv_device, ibv_xrcd, verbs_xrcd};
+use xrc_rcv::ffi::{ibv_context, ibv_device, ibv_xrcd};
+use xrc_rcv::verbs_sys::verbs_xrcd;
 use xrc_rcv::*;
 
 fn owned<T: Send + Sync + 'static>() {}

@@ -9,15 +9,16 @@ use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 
 use anyhow::{Context, Result};
-use xrc_rcv::ffi::{self, ibv_context, ibv_qp, ibv_qp_attr};
+use xrc_rcv::ffi::{ibv_context, ibv_qp_attr};
+use xrc_rcv::verbs_sys::{self, ibv_qp};
 use xrc_rcv::{Cause, Device, Domain, EventType, QpAttr};
 
 #[link(name = "ibverbs")]
 unsafe extern "C" {
     fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: i32) -> i32;
     fn ibv_destroy_qp(qp: *mut ibv_qp) -> i32;
-    fn ibv_get_async_event(context: *mut ibv_context, event: *mut ffi::ibv_async_event) -> i32;
-    fn ibv_ack_async_event(event: *mut ffi::ibv_async_event);
+    fn ibv_get_async_event(context: *mut ibv_context, event: *mut verbs_sys::ibv_async_event) -> i32;
+    fn ibv_ack_async_event(event: *mut verbs_sys::ibv_async_event);
 }
 
 /// A target QP that was created or opened, destroyed or closed when dropped.
@@ -28,31 +29,31 @@ pub(crate) struct TargetQp<'domain> {
 
 impl<'domain> TargetQp<'domain> {
     pub(crate) fn create(domain: &'domain Domain) -> Result<Self> {
-        let mut attr = ffi::ibv_qp_init_attr_ex::xrc_target(domain.as_ibv(), ptr::null_mut());
+        let mut attr = verbs_sys::ibv_qp_init_attr_ex::xrc_target(domain.as_ibv(), ptr::null_mut());
         // SAFETY: The domain is open, and its context with it; the attribute has what its mask
         // names.
         let qp = unsafe {
             let context = (*domain.as_ibv()).context;
-            let create = ffi::verbs_context_xrc_ops::of(context).and_then(|ops| ops.create_qp_ex);
+            let create = verbs_sys::verbs_context_xrc_ops::of(context).and_then(|ops| ops.create_qp_ex);
             create.map(|create| create(context, &mut attr))
         };
         Self::made(qp).context("ibv_create_qp_ex")
     }
 
     pub(crate) fn open(domain: &'domain Domain, qp_num: u32) -> Result<Self> {
-        let mut attr = ffi::ibv_qp_open_attr {
-            comp_mask: ffi::IBV_QP_OPEN_ATTR_NUM
-                | ffi::IBV_QP_OPEN_ATTR_XRCD
-                | ffi::IBV_QP_OPEN_ATTR_TYPE,
+        let mut attr = verbs_sys::ibv_qp_open_attr {
+            comp_mask: verbs_sys::IBV_QP_OPEN_ATTR_NUM
+                | verbs_sys::IBV_QP_OPEN_ATTR_XRCD
+                | verbs_sys::IBV_QP_OPEN_ATTR_TYPE,
             qp_num,
             xrcd: domain.as_ibv(),
             qp_context: ptr::null_mut(),
-            qp_type: ffi::IBV_QPT_XRC_RECV,
+            qp_type: verbs_sys::IBV_QPT_XRC_RECV,
         };
         // SAFETY: As in `create()`.
         let qp = unsafe {
             let context = (*domain.as_ibv()).context;
-            let open = ffi::verbs_context_xrc_ops::of(context).and_then(|ops| ops.open_qp);
+            let open = verbs_sys::verbs_context_xrc_ops::of(context).and_then(|ops| ops.open_qp);
             open.map(|open| open(context, &mut attr))
         };
         Self::made(qp).context("ibv_open_qp")
@@ -109,7 +110,7 @@ pub(crate) fn async_fd(device: &Device) -> BorrowedFd<'_> {
 
 /// Takes the next asynchronous event, and waits for it.
 pub(crate) fn take_event(device: &Device) -> Result<EventType> {
-    let mut event = ffi::ibv_async_event {
+    let mut event = verbs_sys::ibv_async_event {
         element: ptr::null_mut(),
         event_type: 0,
     };

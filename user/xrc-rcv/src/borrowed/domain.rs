@@ -11,6 +11,7 @@ use crate::ffi;
 use crate::receive_qp::{AllocOptions, QpInfo, RegisterOptions};
 use crate::uapi::*;
 use crate::uverbs::{Command, as_bytes};
+use crate::verbs_sys::verbs_xrcd;
 
 /// An XRC domain that the caller holds.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +34,7 @@ impl<'file> Domain<'file> {
         // SAFETY: `xrcd` is a live `ibv_xrcd` by the caller's word, which every version of rdma-core
         // with XRC allocates as a `verbs_xrcd`.
         let (context, handle) = unsafe {
-            let verbs_xrcd = xrcd.cast::<ffi::verbs_xrcd>();
+            let verbs_xrcd = xrcd.cast::<verbs_xrcd>();
             (Context::from_ibv((*xrcd).context)?, (*verbs_xrcd).handle)
         };
         Ok(Domain { context, handle })

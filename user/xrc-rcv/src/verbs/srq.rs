@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use crate::channel::poll_until;
 use crate::domain::Domain;
 use crate::error::{Cause, Result};
-use crate::ffi::*;
+use crate::ffi::ibv_context;
+use crate::verbs_sys::*;
 
 #[link(name = "ibverbs")]
 unsafe extern "C" {
