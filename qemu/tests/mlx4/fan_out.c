@@ -203,15 +203,15 @@ int main(void)
 	ktap_start("every event of a receive QP", KINDS + 5);
 	before = count_objects();
 	ktap_result(prepared(), "two processes are registered with a QP");
-	ktap_result(DO(creator, knows_these_events_only, NULL), "there are no other events");
+	ktap_result(DO(creator, knows_these_events_only, NULL), "the device reports no other events");
 	for (i = 0; i < KINDS; i++) {
-		snprintf(text, sizeof(text), "%s: each reads it once, nobody else does",
+		snprintf(text, sizeof(text), "%s is delivered once to each registration and to no other",
 			 kinds[i].name);
 		ktap_result(fanned_out(&kinds[i]), text);
 	}
-	ktap_result(all_counted(), "hundreds of each: all are counted");
-	ktap_result(of_the_other_qp(), "an event of another QP is for who registered with that");
-	ktap_result(leaves_nothing(&before), "unread events go with their registrations");
+	ktap_result(all_counted(), "hundreds of each event are counted exactly");
+	ktap_result(of_the_other_qp(), "an event of another QP is delivered to its registrations only");
+	ktap_result(leaves_nothing(&before), "unread events are dropped with their registrations");
 	unlink(DOMAIN_FILE);
 	return ktap_end();
 }

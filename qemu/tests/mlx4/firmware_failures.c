@@ -382,7 +382,7 @@ static const struct fatality {
 	const char *name;
 	act *act;
 } fatalities[] = {
-	{ "a QP that its last holder gives up", last_one_out },
+	{ "a QP whose last registration is dropped", last_one_out },
 	{ "a QP that could not be connected", undoing },
 	{ "a QP of a domain that is closed", one_of_a_crowd },
 };
@@ -481,12 +481,12 @@ int main(void)
 		ktap_result(DO(a, sweep_all, index), text);
 	}
 	ktap_result(DO(a, has_no_reserved_key, NULL), "no QP may use the reserved L_Key");
-	ktap_result(DO(a, debugfs_asks_nothing, NULL), "debugfs asks the device nothing");
+	ktap_result(DO(a, debugfs_asks_nothing, NULL), "reading debugfs gives the device no command");
 	actor_exit(&a);
 	ktap_result(counts_return_to(&before, 10) && model_qps() == qps,
-		    "nothing is left");
+		    "no object is left in the module and the device");
 	for (i = 0; i < FATALITIES; i++) {
-		snprintf(text, sizeof(text), "%s is gone though the device keeps it",
+		snprintf(text, sizeof(text), "%s is destroyed though the device keeps it",
 			 fatalities[i].name);
 		ktap_result(reset_by(&fatalities[i], &before, qps), text);
 	}

@@ -217,18 +217,18 @@ int main(void)
 	unsigned int i;
 
 	model_or_skip("the time of commands");
-	ktap_start("a thousand receive QPs go", 6);
+	ktap_start("a thousand receive QPs are destroyed", 6);
 	measured = share(sizeof(*measured));
 	before = count_objects();
 	for (i = 0; i < ROUNDS * ARRAY_SIZE(accounts); i++)
 		come_and_go(&accounts[i % ARRAY_SIZE(accounts)], &before);
 	ktap_result(!serial->failed && serial->in_flight == 1,
 		    "a process destroys its target QPs one after the other");
-	ktap_result(!last_close->failed, "the domain's last close leaves none");
+	ktap_result(!last_close->failed, "the domain's last close destroys all of them");
 	ktap_result(overlaps(last_close), "with commands in flight, and no slower than the loop");
-	ktap_result(!killed->failed, "the end of their last process leaves none");
+	ktap_result(!killed->failed, "the exit of their last process destroys all of them");
 	ktap_result(overlaps(killed), "with commands in flight, and no slower than the loop");
-	ktap_result(others_do_not_wait(&before), "what others close meanwhile does not wait for them");
+	ktap_result(others_do_not_wait(&before), "close() by others meanwhile does not wait for them");
 	unlink(DOMAIN_FILE);
 	return ktap_end();
 }

@@ -400,34 +400,34 @@ int main(void)
 	ktap_result(DO(a, attributes_of_alloc, ma),
 		    "ALLOC ends in the state its attributes allow");
 	ktap_result(DO(a, missing_attributes, ma),
-		    "ALLOC refuses what is wrong and leaves nothing");
+		    "ALLOC refuses wrong attributes and leaves nothing");
 	ktap_result(DO(a, everything_is_queried, ma), "QUERY fills every attribute");
-	ktap_result(DO(a, transitions, ma), "MODIFY goes where a target QP can go");
+	ktap_result(DO(a, transitions, ma), "MODIFY makes every transition of a target QP");
 
-	ktap_result(one_call(0), "one ALLOC, then messages flow");
-	ktap_result(DO(stranger, unknown_to_other_domain, ms), "another domain does not know it");
+	ktap_result(one_call(0), "messages flow after one ALLOC");
+	ktap_result(DO(stranger, unknown_to_other_domain, ms), "another domain does not find the QP");
 	ktap_result(DO(a, member_unreg, NULL) && !qp_is_shown(ma->qp_num) && silent(),
-		    "it goes with its only registration");
+		    "the QP is destroyed with its only registration");
 
 	ktap_result(one_call(XRC_RCV_ALLOC_LIFETIME_DOMAIN),
-		    "one ALLOC for the domain's lifetime, then messages flow");
+		    "messages flow after one ALLOC for the domain's lifetime");
 	ktap_result(DO(a, member_unreg, NULL) && DO(b, no_registrations, NULL) &&
 		    qp_is_shown(ma->qp_num) && messages_flow(),
-		    "it outlives its registrations");
+		    "the QP outlives its registrations");
 	actor_kill(&a);
 	ktap_result(DO(b, no_registrations, NULL) && messages_flow(),
-		    "it outlives its creator");
+		    "the QP outlives its creator");
 	ktap_result(DO(stranger, unknown_to_other_domain, ms),
-		    "another domain does not know it either");
+		    "another domain does not find that QP either");
 	ktap_result(qp_is_shown(ma->qp_num) && DO(b, close_domain, NULL) &&
 		    !qp_is_shown(ma->qp_num) && silent(),
-		    "it dies with the domain's last close");
+		    "the QP is destroyed by the domain's last close");
 	ktap_result(DO(b, open_domain, NULL) && actor_do(&b, member_state, mb) == -EINVAL,
-		    "a domain that is opened anew does not know it");
+		    "a domain that is opened anew does not find the QP");
 	actor_exit(&b);
 	actor_exit(&stranger);
 	actor_exit(&remote_actor);
-	ktap_result(counts_return_to(&before, 5), "nothing is left");
+	ktap_result(counts_return_to(&before, 5), "no object is left");
 	unlink(DOMAIN_FILE);
 	unlink(OTHER_FILE);
 	return ktap_end();

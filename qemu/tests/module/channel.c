@@ -619,24 +619,24 @@ int main(void)
 	actor_start(&a);
 	if (!DO(a, member_join, ma))
 		errx(1, "the actor is not ready");
-	ktap_result(DO(a, empty, NULL), "an empty channel");
+	ktap_result(DO(a, empty, NULL), "an empty channel has nothing to read");
 	ktap_result(DO(a, signalled, NULL), "poll, select and epoll show an event");
-	ktap_result(DO(a, buffers, NULL), "whole records, as many as fit, in order");
-	ktap_result(DO(a, one_by_one, ma), "in order also one by one, QP_GONE last");
-	ktap_result(DO(a, sizes, NULL), "records of the size that the caller knows");
-	ktap_result(DO(a, two_channels, ma), "one QP, two channels, the domain's last close");
-	ktap_result(DO(a, unregistered, NULL), "unread events go with their registration");
+	ktap_result(DO(a, buffers, NULL), "read() returns whole records in order, as many as fit");
+	ktap_result(DO(a, one_by_one, ma), "single reads return records in order, QP_GONE last");
+	ktap_result(DO(a, sizes, NULL), "records have the size that the caller gave");
+	ktap_result(DO(a, two_channels, ma), "the domain's last close reaches both channels of a QP");
+	ktap_result(DO(a, unregistered, NULL), "unread events are dropped with their registration");
 	ktap_result(DO(a, closed, NULL), "a registration outlives its channel");
 	ktap_result(DO(a, orphaned, ma), "a channel ends with its file");
 	ktap_result(DO(a, closed_with_file, ma), "a channel and its file can be closed at once");
 	ktap_result(DO(a, blocking, NULL), "an event ends a read and a poll that wait for it");
-	ktap_result(DO(a, reader_stalls, NULL), "a reader that stalls holds nobody up");
-	ktap_result(DO(a, stalled_reader_faults, NULL), "what it could not be given is not lost");
-	ktap_result(DO(a, ends_during_a_read, ma), "it is at its end when the last reader is");
+	ktap_result(DO(a, reader_stalls, NULL), "a stalled reader does not delay others");
+	ktap_result(DO(a, stalled_reader_faults, NULL), "a record that could not be copied is not lost");
+	ktap_result(DO(a, ends_during_a_read, ma), "a channel is released after its last reader");
 	ktap_result(DO(a, many_are_closed, NULL), "closing a channel waits for nothing");
-	ktap_result(DO(a, interrupted, NULL), "a signal ends a read, too");
-	ktap_result(killed_while_blocked(), "so does a kill");
-	ktap_result(counts_return_to(&before, 5), "nothing is left");
+	ktap_result(DO(a, interrupted, NULL), "a signal ends a blocked read");
+	ktap_result(killed_while_blocked(), "a kill ends a blocked read");
+	ktap_result(counts_return_to(&before, 5), "no object is left");
 	unlink(DOMAIN_FILE);
 	return ktap_end();
 }

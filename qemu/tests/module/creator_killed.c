@@ -258,15 +258,15 @@ int main(void)
 			 "A killed %s: B and C receive every message", names[stage]);
 		entered = ktap_result(entered && killed_at(stage), text);
 		snprintf(text, sizeof(text),
-			 "A killed %s: the QP goes with the last registration", names[stage]);
+			 "A killed %s: the QP is destroyed with the last registration", names[stage]);
 		ktap_result(entered && ends_with_the_last(), text);
 		leave();
 	}
 	for (stage = RESET; stage <= RTR; stage++) {
-		snprintf(text, sizeof(text), "A killed %s, nobody else: the QP goes", names[stage]);
+		snprintf(text, sizeof(text), "A killed %s without others: the QP is destroyed", names[stage]);
 		ktap_result(enter(SIZE) && alone(stage), text);
 		leave();
 	}
-	ktap_result(counts_return_to(&before, 5), "nothing is left");
+	ktap_result(counts_return_to(&before, 5), "no object is left");
 	return ktap_end();
 }

@@ -130,14 +130,14 @@ int main(int argc, char **argv)
 	ktap_note("%u ms", (unsigned int)((now_ns() - begin) / 1000000));
 	snprintf(text, sizeof(text), "%u cycles succeed", per_round * ROUNDS);
 	ktap_result(done, text);
-	ktap_result(done && same, "as many objects as before");
+	ktap_result(done && same, "objects are as many as before");
 	if (!checked) {
 		double in_slabs = median_per_cycle(slab, per_round),
 		       in_pages = median_per_cycle(pages, per_round);
 
 		ktap_note("median: %.1f bytes per cycle in slabs, %.1f in all", in_slabs, in_pages);
 		ktap_result(done && in_slabs < SLAB_BYTES && in_pages < PAGE_BYTES,
-			    "as much memory as before");
+			    "memory is as much as before");
 	}
 	unlink(DOMAIN_FILE);
 	return ktap_end();

@@ -385,12 +385,12 @@ int main(void)
 
 	for (i = 0; i < ARRAY_SIZE(counts); i++) {
 		snprintf(text, sizeof(text),
-			 "one access error, %u registered: each reads it once", counts[i]);
+			 "an access error is delivered once to each of %u registrations", counts[i]);
 		ktap_result(heard_by(counts[i]), text);
 	}
-	snprintf(text, sizeof(text), "%u errors while nobody reads are one record", repetitions);
+	snprintf(text, sizeof(text), "%u unread errors are one record", repetitions);
 	ktap_result(bounded(repetitions), text);
-	ktap_result(mainline(), "mainline: the creator reads of it, who opened the QP does not");
+	ktap_result(mainline(), "in mainline only the creator gets the event, not those who opened the QP");
 
 	for (i = 0; i < MANY; i++)
 		actor_exit(&members[i]);
@@ -398,7 +398,7 @@ int main(void)
 	actor_exit(&idler);
 	actor_exit(&opener);
 	actor_exit(&remote_actor);
-	ktap_result(counts_return_to(&before, 10), "nothing is left");
+	ktap_result(counts_return_to(&before, 10), "no object is left");
 	unlink(DOMAIN_FILE);
 	return ktap_end();
 }

@@ -541,10 +541,10 @@ int main(void)
 	}
 	ktap_result(limits_count_none(&a, PARAMETERS "/max_qps_per_domain") &
 		    limits_count_none(&a, PARAMETERS "/max_qps_per_user"),
-		    "nothing is left that limits count");
+		    "limits count no QP any more");
 	actor_exit(&a);
 	actor_exit(&remote_actor);
-	ktap_result(counts_return_to(&before, 5), "nothing is left");
+	ktap_result(counts_return_to(&before, 5), "no object is left");
 	ktap_result(!charged(), "nothing is charged to the cgroup");
 	write_file(CGROUP "/cgroup.procs", "0");
 	rmdir(GROUP);

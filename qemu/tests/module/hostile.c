@@ -873,7 +873,7 @@ int main(int argc, char **argv)
 		else
 			return 2;
 	}
-	ktap_start("calls nobody should make", METHODS + 2);
+	ktap_start("hostile calls", METHODS + 2);
 	before = count_objects();
 	membership = membership_new(DOMAIN_FILE, 0, 0);
 	index = share(sizeof(*index));
@@ -901,7 +901,7 @@ int main(int argc, char **argv)
 	ktap_note("%u calls, %u of them succeeded", campaign->calls, campaign->succeeded);
 	snprintf(text, sizeof(text), "%u calls with anything wrong return a documented errno", calls);
 	ktap_result(campaign->calls >= calls && !campaign->unexpected && campaign->succeeded, text);
-	ktap_result(counts_return_to(&before, 10), "nothing is left");
+	ktap_result(counts_return_to(&before, 10), "no object is left");
 	unlink(DOMAIN_FILE);
 	unlink(OTHER_FILE);
 	return ktap_end();

@@ -418,7 +418,7 @@ int main(void)
 {
 	bool right;
 
-	ktap_start("strangers", 9);
+	ktap_start("isolation of processes that share a domain", 9);
 	before = count_objects();
 	owned = membership_new(DOMAIN_FILE, 0, 0);
 	joined = membership_new(DOMAIN_FILE, 0, 0);
@@ -426,17 +426,17 @@ int main(void)
 	if (chmod(DOMAIN_FILE, 0644))
 		err(1, DOMAIN_FILE);
 
-	ktap_result(nobody_waits(), "nobody waits for an address that a stranger asks for");
-	ktap_result(device_goes(), "nor does the device that is removed");
-	ktap_result(by_default(), "there are limits by default");
-	ktap_result(registrations(), "so many registrations with a QP");
-	ktap_result(succeeds_as_stranger(common_inodes), "no QPs where everybody has the inode");
+	ktap_result(nobody_waits(), "no process waits for an address that another resolves");
+	ktap_result(device_goes(), "removal of the device does not wait for an address");
+	ktap_result(by_default(), "limits apply by default");
+	ktap_result(registrations(), "registrations of a QP are limited");
+	ktap_result(succeeds_as_stranger(common_inodes), "ALLOC is refused on an inode that every process has");
 	ktap_result(succeeds_as_stranger(leaves_nothing_behind),
-		    "who can only read the file leaves no QP behind");
+		    "a reader of the file cannot create a QP of the domain's lifetime");
 	right = !chmod(DOMAIN_FILE, 0666);
-	ktap_result(succeeds_as_stranger(writers_may) && right, "who can write to it may");
-	ktap_result(subordinate_ids(), "subordinate ids count for their user");
-	ktap_result(counts_return_to(&before, 10), "nothing is left");
+	ktap_result(succeeds_as_stranger(writers_may) && right, "a writer of the file can create a QP of the domain's lifetime");
+	ktap_result(subordinate_ids(), "QPs of subordinate ids are charged to their user");
+	ktap_result(counts_return_to(&before, 10), "no object is left");
 	unlink(DOMAIN_FILE);
 	unlink(OWN_FILE);
 	return ktap_end();

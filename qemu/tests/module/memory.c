@@ -176,7 +176,7 @@ int main(void)
 	char command[512];
 	bool right;
 
-	ktap_start("memory", 2);
+	ktap_start("slow memory of another process", 2);
 	snprintf(command, sizeof(command),
 		 "insmod %s/test-modules/slow_memory/slow_memory.ko delay_ms=%u",
 		 build ? build : "", DELAY_MS);
@@ -204,11 +204,11 @@ int main(void)
 		right = succeeded("slow: calls", actor_wait(&slow)) && right;
 	}
 	ktap_note("%u allocations took %u ms", parameter("delays"), DELAY_MS);
-	ktap_result(right && parameter("delays") >= DELAYS, "memory comes slowly");
+	ktap_result(right && parameter("delays") >= DELAYS, "allocations of a process are delayed");
 	ktap_note("the longest of %u calls beside it: %.1f ms, %s", progress->calls,
 		  progress->longest_ns / 1e6, progress->longest ?: "none");
 	ktap_result(right && progress->calls && progress->longest_ns < DELAY_MS / 2 * 1000000ULL,
-		    "others in the domain do not wait for it");
+		    "others in the domain do not wait for them");
 	actor_exit(&slow);
 	actor_exit(&owner);
 	unlink(DOMAIN_FILE);

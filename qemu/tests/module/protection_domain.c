@@ -112,15 +112,15 @@ int main(void)
 
 	ktap_start("the protection domain is the boundary", 6);
 	before = count_objects();
-	ktap_result(prepared(), "two processes with an SRQ and memory each, one connection");
+	ktap_result(prepared(), "two processes share a connection, each with its SRQ and memory");
 	ktap_result(allowed(mb, mb->rkey), "a key of the protection domain of the SRQ works");
-	ktap_result(refused(mc, mb->rkey), "the same key by another process's SRQ does not");
-	ktap_result(refused(mb, *stranger), "nor does a key of another one of the process");
-	ktap_result(allowed(mb, mb->rkey), "connected again, the first works again");
+	ktap_result(refused(mc, mb->rkey), "a key is refused by another process's SRQ");
+	ktap_result(refused(mb, *stranger), "a key of another protection domain of the process is refused");
+	ktap_result(allowed(mb, mb->rkey), "a key works again after the QP is connected again");
 	actor_exit(&b);
 	actor_exit(&c);
 	actor_exit(&remote_actor);
-	ktap_result(counts_return_to(&before, 5), "nothing is left");
+	ktap_result(counts_return_to(&before, 5), "no object is left");
 	unlink(DOMAIN_FILE);
 	return ktap_end();
 }

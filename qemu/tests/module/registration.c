@@ -315,7 +315,7 @@ int main(void)
 {
 	struct counts before;
 
-	ktap_start("registrations, and who may do what", nodes_share_device() ? 10 : 11);
+	ktap_start("registrations and permissions", nodes_share_device() ? 10 : 11);
 	before = count_objects();
 	ma = membership_new(DOMAIN_FILE, 0, 0);
 	mb = membership_new(DOMAIN_FILE, 0, 0);
@@ -331,19 +331,19 @@ int main(void)
 
 	ktap_result(DO(a, member_alloc, ma), "A creates a QP");
 	mb->qp_num = ms->qp_num = ma->qp_num;
-	ktap_result(DO(b, holder, mb), "who holds the domain need not register to modify");
-	ktap_result(DO(stranger, outsider, ms), "who holds another domain may nothing");
+	ktap_result(DO(b, holder, mb), "a holder of the domain modifies without registering");
+	ktap_result(DO(stranger, outsider, ms), "a holder of another domain is refused every call");
 	if (!nodes_share_device())
-		ktap_result(other_device(), "nor may who holds the same file's domain elsewhere");
+		ktap_result(other_device(), "a holder of the same file's domain on another device is refused every call");
 	DO(a, member_unreg, NULL);
 
 	ktap_result(DO(a, two_files, ma), "two files of a process are two registrations");
 	ktap_result(DO(a, pages, NULL), "a domain lists its receive QPs, page by page");
-	ktap_result(destroys(), "DESTROY ends a QP that nobody else is registered with");
+	ktap_result(destroys(), "DESTROY destroys a QP that no other file is registered with");
 	ktap_result(shared_with_child(), "a forked child shares the file and keeps the QP");
 	actor_exit(&b);
 	actor_exit(&stranger);
-	ktap_result(counts_return_to(&before, 5), "nothing is left");
+	ktap_result(counts_return_to(&before, 5), "no object is left");
 	unlink(DOMAIN_FILE);
 	unlink(OTHER_FILE);
 	return ktap_end();

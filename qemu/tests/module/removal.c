@@ -175,7 +175,7 @@ int main(void)
 	/* One QP that both are registered with and that messages come through. */
 	ktap_result(DO(reader, member_alloc_connected, mr) &&
 		    (mp->qp_num = mh->qp_num = mr->qp_num) && DO(poller, member_reg, mp) &&
-		    DO(holder, many_qps, NULL), "QPs, registrations and channels");
+		    DO(holder, many_qps, NULL), "processes hold QPs, registrations and channels");
 	remote_aim(remote, mr, mr->qp_num);
 	DO(remote_actor, sender_connect, remote);
 	actor_begin(&reader, read_until_the_end, mr);
@@ -186,15 +186,15 @@ int main(void)
 	device_remove();
 	end = now_ns();
 	ktap_note("gone after %lu ms", (end - begin) / 1000000);
-	ktap_result(end - begin < limit_ms * 1000000, "the device goes without waiting for them");
-	ktap_result(succeeded("reader", actor_wait(&reader)), "a read gets a record, then EIO");
-	ktap_result(succeeded("poller", actor_wait(&poller)), "a poll gets a record, then a hang-up");
-	ktap_result(DO(holder, read_all_records, NULL), "the records of many QPs wait to be read");
-	ktap_result(DO(holder, every_call_fails, mh), "calls answer EIO");
-	ktap_result(DO(holder, gives_up, NULL), "a registration can be given up");
+	ktap_result(end - begin < limit_ms * 1000000, "removal of the device does not wait for them");
+	ktap_result(succeeded("reader", actor_wait(&reader)), "read() returns a record, then EIO");
+	ktap_result(succeeded("poller", actor_wait(&poller)), "poll() reports a record, then a hang-up");
+	ktap_result(DO(holder, read_all_records, NULL), "the records of many QPs can be read afterwards");
+	ktap_result(DO(holder, every_call_fails, mh), "every call returns EIO");
+	ktap_result(DO(holder, gives_up, NULL), "a registration can be dropped");
 	/* Where it is the sender's device, too, there is no sender left. */
 	if (!nodes_share_device())
-		ktap_result(silent(), "the sender has nobody to talk to");
+		ktap_result(silent(), "the sender gets no answer");
 
 	/* Those who have it open keep nothing from coming back, or from working. */
 	device_add();
@@ -203,13 +203,13 @@ int main(void)
 	start(&poller, &mp, 0);
 	ktap_result(DO(poller, member_alloc, mp) && qp_is_shown(mp->qp_num) &&
 		    DO(poller, member_unreg, NULL) && !qp_is_shown(mp->qp_num),
-		    "the device that comes back has receive QPs again");
-	ktap_result(gone, "what was open before stays dead");
+		    "a device that comes back has receive QPs again");
+	ktap_result(gone, "files that were open before stay dead");
 	actor_kill(&holder);
 	actor_exit(&reader);
 	actor_exit(&poller);
 	actor_exit(&remote_actor);
-	ktap_result(counts_return_to(&before, 5), "nothing is left");
+	ktap_result(counts_return_to(&before, 5), "no object is left");
 	unlink(DOMAIN_FILE);
 	return ktap_end();
 }

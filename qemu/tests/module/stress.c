@@ -329,10 +329,10 @@ int main(int argc, char **argv)
 		  tally->gone);
 	if (tally->unexpected)
 		ktap_note("stress.c:%u: %s", tally->where, strerror(-tally->unexpected));
-	ktap_result(!tally->unexpected, "every answer is a documented one");
+	ktap_result(!tally->unexpected, "every call returned a documented errno");
 	ktap_result(tally->calls > seconds * 10 && tally->events && tally->exits && kills &&
-		    removals && tally->gone, "there was something of everything");
-	ktap_result(counts_return_to(&before, 20), "counts return to the start");
+		    removals && tally->gone, "calls, events, exits, kills and removals all happened");
+	ktap_result(counts_return_to(&before, 20), "no object is left");
 	for (i = 0; i < DOMAINS; i++) {
 		char path[32];
 

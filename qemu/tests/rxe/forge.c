@@ -864,7 +864,7 @@ int main(int argc, char **argv)
 		    "the response of a READ stays within the WQE");
 	ktap_result(in_child(RC, unbound_window, true) & in_child(XRC, unbound_window, true),
 		    "a memory window that is not bound is not invalidated");
-	ktap_result(in_child(RC, bound_window, true), "a QP that a memory window is bound on is destroyed");
+	ktap_result(in_child(RC, bound_window, true), "a QP with a bound memory window can be destroyed");
 	each(indices, true, "an index beyond the queue is one within");
 	each(random_wqes, true, "random WQEs do no harm");
 	each(changing_wqes, false, "WQEs that change do no harm");

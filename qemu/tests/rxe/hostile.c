@@ -1278,6 +1278,6 @@ int main(int argc, char **argv)
 	refresh();
 	snprintf(text, sizeof(text), "a good message arrives after %u mutated packets", count);
 	ktap_result(mutations(count), text);
-	ktap_result(destroyed_at_once(), "everything is destroyed at once, a message half way");
+	ktap_result(destroyed_at_once(), "all objects are destroyed in the middle of a message");
 	return ktap_end();
 }

@@ -103,14 +103,14 @@ int main(void)
 	send_packet(SEND_FIRST, 1, NULL, MTU);
 	send_packet(SEND_LAST_INVALIDATE, 2, &own, 33);
 	ktap_result(acknowledged(2) && completes("success", own),
-		    "so it is by the last of several packets");
+		    "a region is invalidated by the last of several packets");
 
 	send_packet(SEND_ONLY_INVALIDATE, 3, &other, 33);
 	ktap_result(acknowledged(3) && completes("remote invalid request error", 0),
-		    "a region of another protection domain is not");
+		    "a region of another protection domain is not invalidated");
 
 	send_packet(SEND_ONLY, 4, NULL, 33);
 	ktap_result(!acknowledged(4) && nothing_completes(),
-		    "and the attempt ends the target QP");
+		    "an attempt to do so breaks the target QP");
 	return ktap_end();
 }

@@ -219,9 +219,9 @@ int main(int argc, char **argv)
 	if (!channel)
 		err(1, "%s", argv[1]);
 	ktap_start("structs of another version", 4);
-	ktap_result(capabilities(), "query_caps");
-	ktap_result(create(), "alloc_qp");
-	ktap_result(query(), "query_qp, query_domain");
-	ktap_result(events(), "read_events, get_event");
+	ktap_result(capabilities(), "query_caps fills the struct of that version");
+	ktap_result(create(), "alloc_qp reads the struct of that version");
+	ktap_result(query(), "query_qp and query_domain fill the structs of that version");
+	ktap_result(events(), "read_events and get_event fill the structs of that version");
 	return ktap_end();
 }

@@ -69,31 +69,31 @@ int main(int argc, char **argv)
 		err(1, "receive QPs");
 	qpn = qp->qp_num;
 
-	ktap_start("libxrc_rcv when the device goes", 6);
-	ktap_result(!system(argv[2]), "it goes while it is in use");
+	ktap_start("libxrc_rcv when the device is removed", 6);
+	ktap_result(!system(argv[2]), "the device is removed while it is in use");
 	pthread_join(thread, NULL);
 	ktap_result(!first_ret && last.type == XRC_RCV_EVENT_QP_GONE &&
 		    last.qp_num == qpn && last.cookie == 42 && last.count == 1,
-		    "who waits is told that the QP is gone");
+		    "a waiting reader gets QP_GONE");
 	fd.fd = init.channel->fd;
 	ktap_result(second_ret == EIO && poll(&fd, 1, 0) == 1 &&
 		    fd.revents & POLLHUP &&
 		    xrc_rcv_read_events(init.channel, &record, sizeof(record), 1) == -1 &&
 		    errno == EIO,
-		    "and then that nothing more comes: EIO, POLLHUP");
+		    "a reader then gets EIO and POLLHUP");
 	ktap_result(xrc_rcv_query_caps(context, &caps, sizeof(caps)) == EIO &&
 		    xrc_rcv_query_qp(xrcd, qpn, NULL, &info, sizeof(info)) == EIO &&
 		    xrc_rcv_query_domain(xrcd, 0, &info, sizeof(info), &count, NULL) == EIO &&
 		    xrc_rcv_modify_qp(xrcd, qpn, &attr, IBV_QP_STATE) == EIO &&
 		    xrc_rcv_destroy_qp(xrcd, qpn) == EIO,
-		    "calls that answer with an errno: EIO");
+		    "calls that return an errno return EIO");
 	ktap_result(!xrc_rcv_create_event_channel(context) && errno == EIO &&
 		    !xrc_rcv_alloc_qp(xrcd, NULL, NULL, 0) && errno == EIO &&
 		    !xrc_rcv_reg_qp(xrcd, qpn, NULL, 0) && errno == EIO,
-		    "calls that answer with a pointer: EIO");
+		    "calls that return a pointer set EIO");
 	ktap_result(!xrc_rcv_unreg_qp(qp) && !xrc_rcv_unreg_qp(other) &&
 		    !xrc_rcv_destroy_event_channel(init.channel) &&
 		    !ibv_close_device(context),
-		    "unreg_qp and destroy_event_channel succeed all the same");
+		    "unreg_qp and destroy_event_channel succeed");
 	return ktap_end();
 }

@@ -37,20 +37,20 @@ int main(int argc, char **argv)
 
 	ktap_start("without ib_xrc_rcv", 4);
 	ktap_result(xrc_rcv_query_caps(context, &caps, sizeof(caps)) == EOPNOTSUPP,
-		    "xrc_rcv_query_caps is EOPNOTSUPP");
+		    "xrc_rcv_query_caps fails with EOPNOTSUPP");
 	ktap_result(!xrc_rcv_create_event_channel(context) && errno == EOPNOTSUPP,
-		    "xrc_rcv_create_event_channel is EOPNOTSUPP");
+		    "xrc_rcv_create_event_channel fails with EOPNOTSUPP");
 	domain = ibv_open_xrc_domain(context, -1, O_CREAT);
 	init_attr.xrc_domain = domain;
 	if (domain) {
 		ktap_result(ibv_create_xrc_rcv_qp(&init_attr, &qpn) == ENOSYS,
-			    "ibv_create_xrc_rcv_qp is ENOSYS");
+			    "ibv_create_xrc_rcv_qp fails with ENOSYS");
 		ktap_result(!ibv_close_xrc_domain(domain),
-			    "ibv_open_xrc_domain works all the same");
+			    "ibv_open_xrc_domain succeeds");
 	} else {
 		ktap_result(errno == ENOSYS,
-			    "ibv_open_xrc_domain is ENOSYS without XRC");
-		ktap_result(true, "there is no domain to close");
+			    "ibv_open_xrc_domain fails with ENOSYS without XRC");
+		ktap_result(true, "a domain that was not opened need not be closed");
 	}
 	return ktap_end();
 }

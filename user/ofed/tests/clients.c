@@ -739,17 +739,17 @@ static const struct scenario {
 } scenarios[] = {
 	{ "opening a domain fails as in OFED", .alone = open_errors },
 	{ "QPs of type IBV_QPT_XRC send and receive", .alone = both_ways },
-	{ "GASNet: a race to create, all modify, one is killed",
+	{ "GASNet: processes race to create, all modify, one is killed",
 	  .receiver = gasnet, .sender = gasnet_sender },
-	{ "Open MPI: poll, ppoll, select, pselect, epoll and read of async_fd; EBUSY",
+	{ "Open MPI: poll, ppoll, select, pselect, epoll and read wait on async_fd; a close is EBUSY",
 	  .receiver = openmpi, .sender = openmpi_sender },
-	{ "MVAPICH2: dlsym, a cancelled event thread",
+	{ "MVAPICH2: dlsym finds the calls, an event thread is cancelled",
 	  .receiver = mvapich2, .sender = openmpi_sender },
-	{ "rdma_bw, librdmacm, Open MPI: RTS, SQD, ERR, a second path", .alone = all_states },
-	{ "registering beside the last one who leaves",
+	{ "rdma_bw, librdmacm, Open MPI: a QP passes RTS, SQD and ERR and takes a second path", .alone = all_states },
+	{ "a process registers while the last other unregisters",
 	  .receiver = latecomer, .sender = race_watcher },
 	{ "forked children share a registration", .alone = forked },
-	{ "ibv_alloc_xrc_rcv_qp: a QP as long-lived as its domain", .alone = first_proposal },
+	{ "ibv_alloc_xrc_rcv_qp creates a QP of its domain's lifetime", .alone = first_proposal },
 };
 
 enum { SCENARIOS = sizeof(scenarios) / sizeof(scenarios[0]) };

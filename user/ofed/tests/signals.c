@@ -182,11 +182,11 @@ int main(int argc, char **argv)
 	sigaction(SIGUSR1, &action, NULL);
 
 	ktap_start("OFED layer: signals and forks", 3);
-	ktap_result(many_descriptors(), "poll() of many descriptors");
+	ktap_result(many_descriptors(), "poll() takes many descriptors");
 	if (pthread_create(&thread, NULL, open_and_close, NULL))
 		err(1, "thread");
-	ktap_result(signals(thread), "poll() and select() in a signal handler");
-	ktap_result(forks(), "a child, while another thread is in the layer");
+	ktap_result(signals(thread), "poll() and select() work in a signal handler");
+	ktap_result(forks(), "a child is forked while another thread is in the layer");
 	stop = true;
 	pthread_join(thread, NULL);
 	return ktap_end();

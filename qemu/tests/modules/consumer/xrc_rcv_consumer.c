@@ -128,7 +128,7 @@ static void use_registrations(struct ib_device *device, struct ib_xrcd *xrcd,
 	check(device, !ib_xrc_rcv_modify_qp(xrcd, qpn, &init, init_mask | IB_QP_STATE) &&
 		      state(xrcd, qpn) == IB_QPS_INIT, "modify to INIT");
 	check(device, ib_xrc_rcv_destroy_qp(xrcd, qpn, first) == -EINVAL,
-	      "destroy is for the other lifetime");
+	      "destroy is refused for the lifetime of registrations");
 
 	ib_xrc_rcv_unreg_qp(first);
 	check(device, state(xrcd, qpn) == IB_QPS_INIT, "QP outlives its creator");
@@ -291,7 +291,7 @@ static int consumer_add(struct ib_device *device)
 	if (!IS_ERR(registration))
 		ib_xrc_rcv_unreg_qp(registration);
 	check(device, notices.count[IB_XRC_RCV_REG] == notices.count[IB_XRC_RCV_UNREG],
-	      "all registrations are given up");
+	      "all registrations are dropped");
 	ib_xrc_rcv_unregister_notifier(&notices.nb);
 	pr_info("%s: %u failed\n", dev_name(&device->dev), failed);
 	return -ENODEV;	/* Nothing to remember of the device. */
