@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
  * One receiving process: it opens the domain, creates the receive QP or
- * registers with it, and leaves when the connection is broken.
+ * registers with it, and unregisters when the connection breaks.
  *
  * "receiver DEVICE FILE INDEX GID QPN" creates the QP for the sender's QP at
  * GID, by entry INDEX of the GIDs of port 1; "receiver DEVICE FILE QPN"
@@ -74,6 +74,7 @@ int main(int argc, char **argv)
 		.path_mtu = IBV_MTU_1024,
 		.ah_attr = { .port_num = 1, .is_global = 1, .grh = { .hop_limit = 64 } },
 	};
+	struct xrc_rcv_init_attr init = {};
 	struct ibv_context *context;
 	struct xrc_rcv_event event;
 	struct ibv_xrcd *xrcd;
@@ -82,6 +83,8 @@ int main(int argc, char **argv)
 
 	if (argc == 4) {
 		qp_num = number("QPN", argv[3], 0xffffff);
+		if (!qp_num)
+			errx(2, "QPN 0: not a receive QP");
 	} else if (argc == 6) {
 		attr.ah_attr.grh.sgid_index = number("INDEX", argv[3], 255);
 		if (inet_pton(AF_INET6, argv[4], &attr.ah_attr.grh.dgid) != 1)
@@ -95,17 +98,16 @@ int main(int argc, char **argv)
 	setlinebuf(stdout);
 
 	/* This is what the README shows. */
-	struct xrc_rcv_init_attr init = { .channel = xrc_rcv_create_event_channel(context) };
-
+	init.channel = xrc_rcv_create_event_channel(context);
 	if (!init.channel)
 		err(1, "event channel");
-	if (argc == 4)
+	if (qp_num)
 		qp = xrc_rcv_reg_qp(xrcd, qp_num, init.channel, 0);
 	else
 		qp = xrc_rcv_alloc_qp(xrcd, &init, &attr, mask);	/* ready to receive */
 	if (!qp)
 		err(1, "receive QP");
-	printf("%u\n", qp->qp_num);	/* for the sender and the others */
+	printf("%u\n", qp->qp_num);	/* for the sender and the other receivers */
 
 	do {
 		errno = xrc_rcv_get_event(init.channel, &event, sizeof(event));
@@ -114,9 +116,9 @@ int main(int argc, char **argv)
 		printf("%s\n", xrc_rcv_event_type_str(event.type));
 	} while (event.type == IBV_EVENT_COMM_EST);
 
-	errno = xrc_rcv_unreg_qp(qp);	/* the last one destroys the QP */
+	errno = xrc_rcv_unreg_qp(qp);	/* the last registration destroys the QP */
 	if (errno)
-		err(1, "leaving the receive QP");
+		err(1, "unregistering from receive QP");
 	errno = xrc_rcv_destroy_event_channel(init.channel);
 	if (errno)
 		err(1, "closing the event channel");

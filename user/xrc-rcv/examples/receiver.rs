@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
 //! One receiving process: it opens the domain, creates the receive QP or registers with it, prints
-//! the messages to its SRQ, and leaves when the connection is broken.
+//! the messages to its SRQ, and unregisters when the connection breaks.
 //!
 //! `receiver DEVICE FILE INDEX GID QPN` creates the QP for the sender's QP at GID, by entry INDEX of
 //! the GIDs of port 1; `receiver DEVICE FILE QPN` registers. The numbers of the QP and of the SRQ are
@@ -13,7 +13,9 @@ use std::process::ExitCode;
 use std::{env, thread};
 
 use xrc_rcv::verbs::Srq;
-use xrc_rcv::{Access, AllocOptions, Device, Event, EventType, Mtu, Path, QpAttr, RegisterOptions};
+use xrc_rcv::{
+    Access, AllocOptions, Device, EventChannel, EventType, Mtu, Path, QpAttr, RegisterOptions,
+};
 
 /// The number of the QP to register with, or the attributes of the one to create.
 enum Qp {
@@ -53,17 +55,24 @@ fn receive(device: &str, file: &str, qp: Qp) -> xrc_rcv::Result<()> {
     let mut srq = Srq::new(&domain, 16, 4096)?;
     let channel = device.create_event_channel()?;
     let qp = match qp {
-        Qp::Existing(number) => domain.register(number, &RegisterOptions::new().channel(&channel)),
-        Qp::New(attr) => domain.alloc(&AllocOptions::new().channel(&channel).attr(attr)),
-    }?;
-    println!("{}\n{}", qp.qp_num(), srq.srq_num()); // for the sender and the others
+        Qp::Existing(qp_num) => domain.register(qp_num, &RegisterOptions::new().channel(&channel))?,
+        Qp::New(attr) => domain.alloc(&AllocOptions::new().channel(&channel).attr(attr))?,
+    };
+    println!("{}\n{}", qp.qp_num(), srq.srq_num()); // for the sender and the other receivers
     thread::spawn(move || print_messages(&mut srq));
-    while channel.wait(None)?.all(established) {} // until the connection is broken
-    qp.unregister() // the last one destroys the QP
+    wait_until_broken(&channel)?;
+    qp.unregister() // the last registration destroys the QP
 }
 
-fn established(event: Event) -> bool {
-    event.event_type() == EventType::COMM_EST
+/// Returns after the first event that is not about the connection's establishment.
+fn wait_until_broken(channel: &EventChannel) -> xrc_rcv::Result<()> {
+    loop {
+        for event in channel.wait(None)? {
+            if event.event_type() != EventType::COMM_EST {
+                return Ok(());
+            }
+        }
+    }
 }
 
 fn print_messages(srq: &mut Srq) {
