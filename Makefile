@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 #
-# make help lists what there is. The module itself is described to Kbuild by Kbuild and src/Kbuild.
+# make help lists the targets. Kbuild and src/Kbuild describe the module.
 
 # A kernel of one's own: its build tree, and its source where that is another directory.
 # Without KDIR the module is built for the lab's stock kernel, with the lab's compilers.
@@ -118,8 +118,8 @@ clean:
 	$(lab) clean
 
 help:
-	@echo 'For everybody:'
-	@echo '  make demo            boot a guest and watch a receive QP outlive its creator (half a minute; 5 minutes the first time)'
+	@echo 'Run it:'
+	@echo '  make demo            boot a guest and see a receive QP outlive its creator (half a minute; 5 minutes the first time)'
 	@echo '  make test            build and test everything in guests; ends with "N passed, N failed"'
 	@echo '  make bench           measure against mainline in the same run'
 	@echo '  scripts/lab shell    a prompt in a guest with the module loaded (scripts/lab help)'
@@ -128,7 +128,7 @@ help:
 	@echo "  make                 build/ib_xrc_rcv.ko for the lab's stock kernel"
 	@echo '  make KDIR=DIR        for a kernel of your own (7.2 or later, with its Rust metadata)'
 	@echo '  make KDIR=DIR install   install it, its modprobe.d file and xrc-rcv-module(8) (DESTDIR=)'
-	@echo '  make uninstall       remove what that installed, from every kernel'
+	@echo '  make uninstall       remove the installed files, for every kernel'
 	@echo '  make deb             Debian packages of module (DKMS), libraries and tool in build/deb'
 	@echo '  xrc-rcv-module load  load it beside an ib_uverbs that is in use (Documentation/loading.rst)'
 	@echo
@@ -139,7 +139,7 @@ help:
 	@echo '  make doc             rustdoc of the module in build/doc'
 	@echo '  make rust-analyzer   rust-project.json for editors'
 	@echo
-	@echo 'For those who change it:'
-	@echo '  make lint            rustfmt, clippy, checkpatch, shellcheck; make format mends what can be'
+	@echo 'Change it:'
+	@echo '  make lint            rustfmt, clippy, checkpatch, shellcheck; make format mends formatting'
 	@echo '  make test-long       the tests that take longer (an hour)'
-	@echo "  make clean           forget what was built from this tree ('scripts/lab clean all': the cache too)"
+	@echo "  make clean           remove the builds of this tree ('scripts/lab clean all': the cache too)"

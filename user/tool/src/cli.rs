@@ -25,13 +25,13 @@ pub(crate) enum Command {
     /// Root sees everything, through the module's directory in debugfs. Any user sees which devices
     /// have receive QPs, and with --file the QPs of a domain whose file they may open.
     Show(Show),
-    /// Show what happens to receive QPs, as it happens
+    /// Report changes of receive QPs as they happen
     ///
     /// Follows the tracepoints of the module in a trace instance of its own. It is no registration:
     /// it neither keeps a QP alive nor takes an event from a process. Needs root, or access to
     /// tracefs.
     Watch(Watch),
-    /// Measure what receive QPs cost beside mainline's target QPs, on a device of this machine
+    /// Measure receive QPs beside mainline's target QPs, on a device of this machine
     ///
     /// Does the same with both, in turns: creates QPs, joins and leaves them, waits for an error
     /// with up to 1024 readers, destroys 10,000 QPs. No message is sent, but the device is busy: name
@@ -78,7 +78,7 @@ pub(crate) struct Filter {
     /// Show only the QP with this number, decimal or 0x…
     #[arg(short, long, value_name = "QPN", value_parser = number)]
     pub(crate) qpn: Option<u32>,
-    /// Show only what concerns the registrations of this process
+    /// Show only the registrations of this process
     #[arg(short, long, value_name = "PID")]
     pub(crate) pid: Option<u32>,
 }
