@@ -24,7 +24,7 @@ $(foreach path,CURDIR KDIR KSRC MO DESTDIR INSTALL_MOD_PATH MODPROBEDIR SBINDIR 
 lab := scripts/lab
 
 .PHONY: modules clippy doc rust-analyzer install modules_install uninstall
-.PHONY: lint format test test-long demo bench deb clean help
+.PHONY: htmldocs lint format test test-long demo bench deb clean help
 modules:
 
 ifneq ($(KDIR),)
@@ -90,6 +90,9 @@ uninstall:
 	rm -f $(DESTDIR)$(MODPROBEDIR)/ib_xrc_rcv.conf $(DESTDIR)$(SBINDIR)/xrc-rcv-module \
 		$(DESTDIR)$(MANDIR)/man8/xrc-rcv-module.8
 
+htmldocs:
+	@scripts/htmldocs $(abspath $(MO))/html
+
 lint:
 	@scripts/lint
 
@@ -137,6 +140,7 @@ help:
 	@echo '  make -C user install install them (PREFIX=/usr/local, DESTDIR=); make -C user uninstall'
 	@echo '  make -C user doc     the reference of the crate in user/target/doc'
 	@echo '  make doc             rustdoc of the module in build/doc'
+	@echo '  make htmldocs        Documentation as HTML in build/html'
 	@echo '  make rust-analyzer   rust-project.json for editors'
 	@echo
 	@echo 'Change it:'

@@ -55,9 +55,9 @@ fn receive(device: &str, file: &str, qp: Qp) -> xrc_rcv::Result<()> {
     let mut srq = Srq::new(&domain, 16, 4096)?;
     let channel = device.create_event_channel()?;
     let qp = match qp {
-        Qp::Existing(qp_num) => domain.register(qp_num, &RegisterOptions::new().channel(&channel))?,
-        Qp::New(attr) => domain.alloc(&AllocOptions::new().channel(&channel).attr(attr))?,
-    };
+        Qp::Existing(qp_num) => domain.register(qp_num, &RegisterOptions::new().channel(&channel)),
+        Qp::New(attr) => domain.alloc(&AllocOptions::new().channel(&channel).attr(attr)),
+    }?;
     println!("{}\n{}", qp.qp_num(), srq.srq_num()); // for the sender and the other receivers
     thread::spawn(move || print_messages(&mut srq));
     wait_until_broken(&channel)?;

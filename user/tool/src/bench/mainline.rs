@@ -10,15 +10,15 @@ use std::ptr::{self, NonNull};
 
 use anyhow::{Context, Result};
 use xrc_rcv::ffi::{ibv_context, ibv_qp_attr};
-use xrc_rcv::verbs_sys::{self, ibv_qp};
+use xrc_rcv::verbs_sys::{self, ibv_async_event, ibv_qp, verbs_context_xrc_ops};
 use xrc_rcv::{Cause, Device, Domain, EventType, QpAttr};
 
 #[link(name = "ibverbs")]
 unsafe extern "C" {
     fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: i32) -> i32;
     fn ibv_destroy_qp(qp: *mut ibv_qp) -> i32;
-    fn ibv_get_async_event(context: *mut ibv_context, event: *mut verbs_sys::ibv_async_event) -> i32;
-    fn ibv_ack_async_event(event: *mut verbs_sys::ibv_async_event);
+    fn ibv_get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> i32;
+    fn ibv_ack_async_event(event: *mut ibv_async_event);
 }
 
 /// A target QP that was created or opened, destroyed or closed when dropped.
@@ -34,7 +34,7 @@ impl<'domain> TargetQp<'domain> {
         // names.
         let qp = unsafe {
             let context = (*domain.as_ibv()).context;
-            let create = verbs_sys::verbs_context_xrc_ops::of(context).and_then(|ops| ops.create_qp_ex);
+            let create = verbs_context_xrc_ops::of(context).and_then(|ops| ops.create_qp_ex);
             create.map(|create| create(context, &mut attr))
         };
         Self::made(qp).context("ibv_create_qp_ex")
@@ -53,7 +53,7 @@ impl<'domain> TargetQp<'domain> {
         // SAFETY: As in `create()`.
         let qp = unsafe {
             let context = (*domain.as_ibv()).context;
-            let open = verbs_sys::verbs_context_xrc_ops::of(context).and_then(|ops| ops.open_qp);
+            let open = verbs_context_xrc_ops::of(context).and_then(|ops| ops.open_qp);
             open.map(|open| open(context, &mut attr))
         };
         Self::made(qp).context("ibv_open_qp")
@@ -110,7 +110,7 @@ pub(crate) fn async_fd(device: &Device) -> BorrowedFd<'_> {
 
 /// Takes the next asynchronous event, and waits for it.
 pub(crate) fn take_event(device: &Device) -> Result<EventType> {
-    let mut event = verbs_sys::ibv_async_event {
+    let mut event = ibv_async_event {
         element: ptr::null_mut(),
         event_type: 0,
     };
