@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The picture of a run: who was alive, what went where, and when, as SVG.
+"""The picture of a run as SVG: processes, messages and events over time.
 
 One panel per story, the same steps above each other. Time runs to the right;
 where little happens it is compressed, so within a step only the order counts.
-Where the stories differ, the step is coloured and says so.
+Steps in which the stories differ are coloured and labelled.
 """
 
 import math
@@ -23,8 +23,8 @@ TITLES = {
     "ib_xrc_rcv": "ib_xrc_rcv: the kernel owns the receive QP",
     "mainline": "mainline: ibv_create_qp() and ibv_open_qp()",
 }
-# What of a story's outcome the steps show in which the stories differ.
-TOLD, JOIN = "an event says that it is broken, to", "others can join after a lone creator has died"
+# The outcomes in which the stories differ.
+NOTIFIED, JOIN = "the event that it is broken is delivered to", "others can join after a lone creator has died"
 LANES = ["sender", "QP", "A", "B", "C"]
 INK, PALE, RED, BLUE, GREEN = "#30343b", "#9aa1ab", "#c8352b", "#3b6fb6", "#2c7d2c"
 COLOURS = {"sender": INK, "A": "#d07a1f", "B": "#13896f", "C": "#7a4fa8"}
@@ -190,9 +190,9 @@ class Panel:
                 begin = None
 
     def broken(self):
-        """When the error happened: as its events say, or at the latest when the sender was told."""
-        told = next(r["t"] for r in self.records if r["what"] == "sent" and r["status"] != "success")
-        return min([told, *(r["happened"] for r in self.records if r["what"] == "event" and r["type"] == ACCESS)])
+        """When the error happened: the time of its events, or at the latest that of the sender's completion."""
+        completed = next(r["t"] for r in self.records if r["what"] == "sent" and r["status"] != "success")
+        return min([completed, *(r["happened"] for r in self.records if r["what"] == "event" and r["type"] == ACCESS)])
 
     # ---- marks, by what happened ----
 
@@ -237,22 +237,23 @@ class Panel:
 
 
 def differences(story):
-    """The steps in which the stories differ: whether it is well there, and what is to be seen."""
-    told, join = story.outcome[TOLD], story.outcome[JOIN] == "yes"
+    """The steps in which the stories differ: whether the outcome is good, and its label."""
+    notified, join = story.outcome[NOTIFIED], story.outcome[JOIN] == "yes"
     return {
-        6: (told != "none of them", f"{told} are told" if " and " in told else f"{told} is told"),
+        6: (notified != "none of them", f"{notified} {'are' if ' and ' in notified else 'is'} notified"),
         8: (join, "B joins" if join else "B is refused"),
     }
 
 
 def verdict(story):
-    told, join = story.outcome[TOLD], story.outcome[JOIN] == "yes"
-    return (f"When the connection breaks, an event says so to {told}. After a lone creator has died, "
-            + ("others can join the QP." if join else "the QP is gone and nobody can join."))
+    notified, join = story.outcome[NOTIFIED], story.outcome[JOIN] == "yes"
+    return (f"When the connection breaks, {notified} {'get' if ' and ' in notified else 'gets'} an event. "
+            "After a lone creator has died, "
+            + ("others can join the QP." if join else "the QP is destroyed and cannot be joined."))
 
 
 def heading(drawing, axis):
-    drawing.text(16, 26, "One connection, three processes, and the one that made it dies", font_size=19, font_weight="bold")
+    drawing.text(16, 26, "One connection, three processes, and its creator dies", font_size=19, font_weight="bold")
     for number, x in axis.begins.items():
         middle = x + axis.known[number] / 2
         drawing.add("circle", cx=middle, cy=50, r=9, fill=INK)
@@ -282,7 +283,7 @@ def legend(drawing, y, width):
         mark(x)
         drawing.text(x + 14, y + 4, words, font_size=12)
     y -= 28
-    drawing.text(16, y + 68, "Drawn from what the processes of this run recorded. Time runs to the right, compressed where "
+    drawing.text(16, y + 68, "Drawn from the records of this run. Time runs to the right, compressed where "
                  "little happens. Coloured: the steps in which the two differ.", PALE, font_size=12)
 
 

@@ -23,7 +23,7 @@
 
 #include <infiniband/xrc_rcv.h>
 
-#include "talk.h"
+#include "protocol.h"
 
 enum { BUFFERS = 8, BUFFER_SIZE = 64 };
 
@@ -192,7 +192,7 @@ static void take_messages(void)
 		if (wc.status)
 			errx(1, "a receive failed: %s", ibv_wc_status_str(wc.status));
 		make_plain(buffers[wc.wr_id], BUFFER_SIZE);
-		tell("message", ", \"text\": \"%s\", \"qpn\": %" PRIu32 ", \"srq\": %" PRIu32,
+		report("message", ", \"text\": \"%s\", \"qpn\": %" PRIu32 ", \"srq\": %" PRIu32,
 		     buffers[wc.wr_id], wc.qp_num, srq_number(srq));
 		post(wc.wr_id);
 	}
@@ -206,7 +206,7 @@ static void take_records(void)
 	if (n < 0)
 		err(1, "event record");
 	for (i = 0; i < n; i++)
-		tell("event", ", \"type\": \"%s\", \"qpn\": %" PRIu32 ", \"count\": %" PRIu32
+		report("event", ", \"type\": \"%s\", \"qpn\": %" PRIu32 ", \"count\": %" PRIu32
 		     ", \"happened\": %" PRIu64,
 		     xrc_rcv_event_type_str(records[i].type), records[i].qp_num,
 		     records[i].count, (uint64_t)records[i].first_ns);
@@ -228,7 +228,7 @@ static void take_async_event(void)
 	case IBV_EVENT_PATH_MIG:
 	case IBV_EVENT_PATH_MIG_ERR:
 	case IBV_EVENT_QP_LAST_WQE_REACHED:
-		tell("event", ", \"type\": \"%s\", \"qpn\": %" PRIu32 ", \"count\": 1",
+		report("event", ", \"type\": \"%s\", \"qpn\": %" PRIu32 ", \"count\": 1",
 		     ibv_event_type_str(event.event_type), event.element.qp->qp_num);
 		break;
 	default:
@@ -241,10 +241,10 @@ static void take_async_event(void)
 
 static void create(const char *words, bool keep)
 {
-	struct path sender = hear_path(words);
+	struct path sender = parse_path(words);
 	uint32_t qp_num = kind->create(&sender, keep);
 
-	tell("created", ", \"qpn\": %" PRIu32 ", \"state\": %d", qp_num, kind->state());
+	report("created", ", \"qpn\": %" PRIu32 ", \"state\": %d", qp_num, kind->state());
 }
 
 static void obey(const char *order)
@@ -257,14 +257,14 @@ static void obey(const char *order)
 		create(order + 5, true);
 	} else if (sscanf(order, "join %" SCNu32, &qp_num) == 1) {
 		if (kind->join(qp_num))
-			tell("joined", ", \"qpn\": %" PRIu32, qp_num);
+			report("joined", ", \"qpn\": %" PRIu32, qp_num);
 		else
-			tell("refused", ", \"error\": \"%s\"", strerror(errno));
+			report("refused", ", \"error\": \"%s\"", strerror(errno));
 	} else if (!strcmp(order, "state")) {
-		tell("state", ", \"state\": %d", kind->state());
+		report("state", ", \"state\": %d", kind->state());
 	} else if (!strcmp(order, "leave")) {
 		kind->leave();
-		tell("left", ", \"srq\": %" PRIu32, srq_number(srq));
+		report("left", ", \"srq\": %" PRIu32, srq_number(srq));
 	} else {
 		errx(1, "no such order: %s", order);
 	}
@@ -288,7 +288,7 @@ int main(int argc, char **argv)
 	open_queue();
 	if (kind == kinds)
 		open_channel();
-	tell_ready(&node, 0, 0, srq_number(srq));
+	report_ready(&node, 0, 0, srq_number(srq));
 
 	fds[0].fd = 0;
 	fds[1].fd = completions->fd;
@@ -302,7 +302,7 @@ int main(int argc, char **argv)
 		if (fds[3].revents)
 			take_records();
 		if (fds[0].revents) {
-			if (!hear(order, sizeof(order)))
+			if (!next_order(order, sizeof(order)))
 				return 0;
 			obey(order);
 		}

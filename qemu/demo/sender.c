@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-#include "talk.h"
+#include "protocol.h"
 
 enum { PSN = 0x100, NO_SUCH_RKEY = 0xbad };
 
@@ -24,8 +24,8 @@ static struct ibv_qp *qp;
 static struct ibv_mr *mr;
 static char buffer[64];
 
-/* Sends, waits for what becomes of it and tells. */
-static void send_and_tell(struct ibv_send_wr *wr, uint32_t srq_num)
+/* Sends, waits for the completion and reports it. */
+static void send_and_report(struct ibv_send_wr *wr, uint32_t srq_num)
 {
 	struct ibv_sge sge = {
 		.addr = (uintptr_t)buffer,
@@ -39,13 +39,13 @@ static void send_and_tell(struct ibv_send_wr *wr, uint32_t srq_num)
 	wr->num_sge = 1;
 	wr->send_flags = IBV_SEND_SIGNALED;
 	wr->qp_type.xrc.remote_srqn = srq_num;
-	tell("sending", ", \"srq\": %" PRIu32, srq_num);
+	report("sending", ", \"srq\": %" PRIu32, srq_num);
 	errno = ibv_post_send(qp, wr, &bad);
 	if (errno)
 		err(1, "post");
 	while (!ibv_poll_cq(cq, 1, &wc))
 		;
-	tell("sent", ", \"srq\": %" PRIu32 ", \"status\": \"%s\"", srq_num,
+	report("sent", ", \"srq\": %" PRIu32 ", \"status\": \"%s\"", srq_num,
 	     ibv_wc_status_str(wc.status));
 }
 
@@ -56,21 +56,21 @@ static void obey(const char *order)
 	int text;
 
 	if (!strncmp(order, "connect ", 8)) {
-		struct path path = hear_path(order + 8);
+		struct path path = parse_path(order + 8);
 
 		path.send_psn = PSN;
 		qp_connect(&node, qp, &path);
-		tell("connected", ", \"qpn\": %" PRIu32, path.qp_num);
+		report("connected", ", \"qpn\": %" PRIu32, path.qp_num);
 	} else if (sscanf(order, "send %" SCNu32 " %n", &srq_num, &text) == 1) {
 		snprintf(buffer, sizeof(buffer), "%s", order + text);
 		wr.opcode = IBV_WR_SEND;
-		send_and_tell(&wr, srq_num);
+		send_and_report(&wr, srq_num);
 	} else if (sscanf(order, "write %" SCNu32, &srq_num) == 1) {
 		/* Where nobody has given it leave to. */
 		wr.opcode = IBV_WR_RDMA_WRITE;
 		wr.wr.rdma.remote_addr = 0x1000;
 		wr.wr.rdma.rkey = NO_SUCH_RKEY;
-		send_and_tell(&wr, srq_num);
+		send_and_report(&wr, srq_num);
 	} else {
 		errx(1, "no such order: %s", order);
 	}
@@ -88,8 +88,8 @@ int main(void)
 	if (!cq || !mr)
 		err(1, "CQ and memory");
 	qp = node_create_initiator(&node, cq, 1);
-	tell_ready(&node, qp->qp_num, PSN, 0);
-	while (hear(order, sizeof(order)))
+	report_ready(&node, qp->qp_num, PSN, 0);
+	while (next_order(order, sizeof(order)))
 		obey(order);
 	return 0;
 }

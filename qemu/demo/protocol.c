@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "talk.h"
+#include "protocol.h"
 
-void tell(const char *what, const char *format, ...)
+void report(const char *what, const char *format, ...)
 {
 	char line[512];
 	va_list arguments;
@@ -24,7 +24,7 @@ void tell(const char *what, const char *format, ...)
 		err(1, "director");
 }
 
-bool hear(char *order, size_t size)
+bool next_order(char *order, size_t size)
 {
 	ssize_t n = read(STDIN_FILENO, order, size - 1);
 
@@ -35,7 +35,7 @@ bool hear(char *order, size_t size)
 	return true;
 }
 
-struct path hear_path(const char *words)
+struct path parse_path(const char *words)
 {
 	struct path path = { .timeout = 14 };
 	char gid[33];
@@ -50,14 +50,14 @@ struct path hear_path(const char *words)
 	return path;
 }
 
-void tell_ready(const struct node *node, uint32_t qp_num, uint32_t psn, uint32_t srq_num)
+void report_ready(const struct node *node, uint32_t qp_num, uint32_t psn, uint32_t srq_num)
 {
 	char gid[33];
 	unsigned int i;
 
 	for (i = 0; i < sizeof(node->gid.raw); i++)
 		snprintf(gid + 2 * i, 3, "%02x", node->gid.raw[i]);
-	tell("ready", ", \"gid\": \"%s\", \"qpn\": %u, \"psn\": %u, \"srq\": %u",
+	report("ready", ", \"gid\": \"%s\", \"qpn\": %u, \"psn\": %u, \"srq\": %u",
 	     gid, qp_num, psn, srq_num);
 }
 
