@@ -390,7 +390,7 @@ int main(void)
 	}
 	snprintf(text, sizeof(text), "%u unread errors are one record", repetitions);
 	ktap_result(bounded(repetitions), text);
-	ktap_result(mainline(), "in mainline only the creator gets the event, not those who opened the QP");
+	ktap_result(mainline(), "in mainline only the creator gets the event, openers of the QP do not");
 
 	for (i = 0; i < MANY; i++)
 		actor_exit(&members[i]);

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use clap::builder::RangedU64ValueParser;
 use clap::{ArgGroup, Args, Parser, Subcommand};
 
-/// Show XRC receive queue pairs that the kernel owns, and who holds them
+/// Show XRC receive queue pairs that the kernel owns, and their holders
 ///
 /// A receive QP is the receiving end of an XRC connection. It belongs to no process: processes
-/// register with it, and it goes away when nobody needs it. See xrc_rcv(7).
+/// register with it, and it is destroyed with its last registration or its domain. See xrc_rcv(7).
 #[derive(Parser)]
 #[command(name = "xrc-rcv", version, arg_required_else_help = true)]
 pub(crate) struct Cli {
