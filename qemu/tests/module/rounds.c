@@ -211,13 +211,14 @@ int main(void)
 			errx(1, "registration %u", i);
 
 	ktap_result(each_gets_what_happens_meanwhile(),
-		    "each registration gets what happens while there is one, once");
-	ktap_result(gone_is_last(), "QP_GONE is the last of each, right after an error");
+		    "each registration gets the events of its time once");
+	ktap_result(gone_is_last(),
+		    "QP_GONE is the last event of each registration, right after an error");
 	for (i = 0; i < count; i++) {
 		rcv_unreg(&steady[i].registration);
 		close(steady[i].channel);
 		close(steady[i].file.domain.uverbs_fd);
 	}
-	ktap_result(!qp_is_shown(qp_num), "nothing is left");
+	ktap_result(!qp_is_shown(qp_num), "the QP is destroyed");
 	return ktap_end();
 }
