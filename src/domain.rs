@@ -254,8 +254,8 @@ impl Domain {
         })
     }
 
-    /// Destroys a QP of lifetime [`Lifetime::Domain`]. `EBUSY` if it has registrations but the
-    /// caller's, of which `has_own` returns whether there is one.
+    /// Destroys a QP of lifetime [`Lifetime::Domain`]. `EBUSY` if it has registrations other than
+    /// that of the caller; `has_own` returns whether there is one.
     pub(crate) fn destroy(&self, qpn: u32, has_own: impl Fn(&Subscribers) -> bool) -> Result {
         let mut qps = self.qps.lock();
         let qp = qps.get(qpn).cloned().ok_or(EINVAL)?;

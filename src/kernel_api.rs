@@ -62,10 +62,11 @@ struct CHandler {
     context: *mut c_void,
 }
 
-// SAFETY: By the type invariant.
+// SAFETY: By the type invariant, any thread may call the handler with the context. Nothing else is
+// done with the pointers.
 unsafe impl Send for CHandler {}
 
-// SAFETY: By the type invariant.
+// SAFETY: By the type invariant, several threads may call the handler at the same time.
 unsafe impl Sync for CHandler {}
 
 impl Callback for CHandler {

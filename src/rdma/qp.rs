@@ -175,8 +175,8 @@ impl<H: EventHandler> TargetQp<H> {
 
         // SAFETY:
         // * By the type invariant, the queue pair is valid, and its device registered.
-        // * `attributes` are initialised, and where they point to a GID entry, they own a reference
-        //   to it.
+        // * `attributes` are initialised. If they point to a GID table entry, they own a reference
+        //   to it, or a kernel user keeps it valid by the requirements of `to_attributes`.
         // * `passed_on` is null, or valid for the call that `udata` is borrowed from, which is on a
         //   file of the same device, as was checked.
         // * Nothing else calls a verb on the queue pair: the caller has `&mut self`.

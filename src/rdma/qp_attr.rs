@@ -461,7 +461,7 @@ impl QpAttr {
     ///
     /// `attr` must be valid for writes.
     pub(crate) unsafe fn write_to(self, attr: *mut bindings::ib_qp_attr) {
-        // SAFETY: By the requirements of this function.
+        // SAFETY: By the requirements of this function, `attr` is valid for writes.
         unsafe { attr.write(self.attr) }
     }
 

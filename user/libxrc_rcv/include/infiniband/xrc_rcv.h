@@ -2,23 +2,25 @@
 /*
  * XRC receive QPs that the kernel owns.
  *
- * Any process of an XRC domain creates the receiving end of a connection,
- * others register with it, each of them gets its events, and it is destroyed
- * with its last registration. Takes the ordinary objects of libibverbs.
+ * A process of an XRC domain creates a receive QP, the receiving end of a
+ * connection, and others register with it. Its events are delivered to all
+ * registrations, and it is destroyed with the last one. The functions take the
+ * objects of libibverbs.
  *
- * As in libibverbs, functions return 0 or a positive errno, or a pointer that
- * is NULL after errno was set. EOPNOTSUPP means that the device has no receive
- * QPs: ib_xrc_rcv is not loaded, was loaded after ib_uverbs had exposed the
- * device, or the device has no XRC.
+ * As in libibverbs, functions return 0 or a positive errno, or a pointer, which
+ * is NULL with errno set on failure. EOPNOTSUPP means that the device has no
+ * receive QPs: ib_xrc_rcv is not loaded, was loaded after ib_uverbs had exposed
+ * the device, or the device has no XRC.
  *
  * A struct that a function fills is passed with its size, as in efadv and
  * mlx5dv: "xrc_rcv_query_caps(context, &caps, sizeof(caps))". Structs grow at
- * their end. Library and kernel fill as much as they and the caller know, and
- * clear the rest, so programs and libraries of different age work together.
+ * their end. If the struct of the caller is longer than that of the library or
+ * the kernel, the rest is cleared; so programs and libraries of different
+ * versions work together.
  *
- * All functions may be called from any thread, with the same objects as well,
- * and in a forked child; but nothing may be in use that another thread
- * destroys: an open device, a domain, a channel or a registration.
+ * All functions may be called from any thread, also with the same objects, and
+ * in a forked child. An object (an open device, a domain, a channel or a
+ * registration) must not be destroyed while another thread uses it.
  */
 
 #ifndef INFINIBAND_XRC_RCV_H
@@ -35,14 +37,13 @@ extern "C" {
 #endif
 
 /**
- * struct xrc_rcv_event_channel - where the events of registrations are read
+ * struct xrc_rcv_event_channel - a channel for events of registrations
  *
- * @context: the device it was created on
- * @fd: to be polled for input, or made non-blocking with fcntl(2)
+ * @context: the device of the channel
+ * @fd: file descriptor, to poll for input or make non-blocking with fcntl(2)
  *
  * Created by xrc_rcv_create_event_channel(), and destroyed by
- * xrc_rcv_destroy_event_channel(). One channel serves any number of
- * registrations.
+ * xrc_rcv_destroy_event_channel(). Any number of registrations can use a channel.
  */
 struct xrc_rcv_event_channel {
 	struct ibv_context *context;
@@ -54,12 +55,12 @@ struct xrc_rcv_event_channel {
  *
  * @context: the device
  * @xrcd: the domain
- * @qp_num: the number senders connect to
- * @handle: the registration's uverbs handle
+ * @qp_num: the QP number, which senders connect to
+ * @handle: the uverbs handle of the registration
  *
  * Returned by xrc_rcv_alloc_qp() and xrc_rcv_reg_qp(), and freed by
- * xrc_rcv_unreg_qp(), which gives the registration up. So does closing the
- * device, which does not free this.
+ * xrc_rcv_unreg_qp(), which gives the registration up. Closing the device gives
+ * the registration up as well, but does not free the struct.
  */
 struct xrc_rcv_qp {
 	struct ibv_context *context;
@@ -69,12 +70,12 @@ struct xrc_rcv_qp {
 };
 
 /**
- * struct xrc_rcv_init_attr - how to create a receive QP
+ * struct xrc_rcv_init_attr - parameters of a new receive QP
  *
- * @comp_mask: 0; has a bit for each member that was added later and is there.
- *	EINVAL for a bit that the library does not know.
+ * @comp_mask: 0, or a mask of valid members that were added in later versions.
+ *	EINVAL if the library does not know a bit.
  * @flags: &enum xrc_rcv_alloc_flags
- * @channel: where to report events, or NULL
+ * @channel: channel for the events of the registration, or NULL
  * @cookie: returned in each event of the registration
  */
 struct xrc_rcv_init_attr {
@@ -85,7 +86,7 @@ struct xrc_rcv_init_attr {
 };
 
 /**
- * xrc_rcv_query_caps - ask what the kernel and a device offer
+ * xrc_rcv_query_caps - query the capabilities of the kernel and a device
  *
  * @size: sizeof(*@caps)
  */
@@ -101,18 +102,18 @@ xrc_rcv_create_event_channel(struct ibv_context *context);
 /**
  * xrc_rcv_destroy_event_channel - close a channel
  *
- * Registrations that report to it stay, without a channel.
+ * Registrations with this channel remain, without a channel.
  */
 int xrc_rcv_destroy_event_channel(struct xrc_rcv_event_channel *channel);
 
 /**
- * xrc_rcv_read_events - read as many events as there are and fit
+ * xrc_rcv_read_events - read the unread events, as many as fit
  *
  * @size: sizeof(*@events)
  *
- * Waits for the first, unless the channel is non-blocking. Returns the number
- * of events read, or -1 after errno was set: EAGAIN, EINTR, EINVAL (@count is
- * 0), EIO (the device is gone and all events are read).
+ * Waits for the first event, unless the channel is non-blocking. Returns the
+ * number of events, or -1 with errno set: EAGAIN, EINTR, EINVAL (@count is 0), EIO
+ * (the device was removed, and all events are read).
  */
 ssize_t xrc_rcv_read_events(struct xrc_rcv_event_channel *channel,
 			    struct xrc_rcv_event *events, size_t size,
@@ -123,7 +124,7 @@ ssize_t xrc_rcv_read_events(struct xrc_rcv_event_channel *channel,
  *
  * @size: sizeof(*@event)
  *
- * As xrc_rcv_read_events(), but waits on after signals.
+ * As xrc_rcv_read_events(), but not interrupted by signals.
  */
 int xrc_rcv_get_event(struct xrc_rcv_event_channel *channel,
 		      struct xrc_rcv_event *event, size_t size);
@@ -131,9 +132,9 @@ int xrc_rcv_get_event(struct xrc_rcv_event_channel *channel,
 /**
  * xrc_rcv_alloc_qp - create a receive QP and register with it
  *
- * @init_attr: may be NULL: lifetime by registrations, no channel
- * @attr: may be NULL: the QP stays in RESET. With what INIT needs, or INIT and
- *	RTR, the QP is taken there in the same call.
+ * @init_attr: parameters; NULL for the lifetime of registrations without a channel
+ * @attr: attributes; NULL to leave the QP in RESET. With the attributes that INIT
+ *	requires, or INIT and RTR, the QP is modified to that state.
  * @attr_mask: &enum ibv_qp_attr_mask; EINVAL if not 0 without @attr
  */
 struct xrc_rcv_qp *xrc_rcv_alloc_qp(struct ibv_xrcd *xrcd,
@@ -144,7 +145,7 @@ struct xrc_rcv_qp *xrc_rcv_alloc_qp(struct ibv_xrcd *xrcd,
 /**
  * xrc_rcv_reg_qp - register with an existing receive QP
  *
- * @channel: where to report events, or NULL
+ * @channel: channel for the events of the registration, or NULL
  *
  * EEXIST if this open device is registered already.
  */
@@ -153,32 +154,36 @@ struct xrc_rcv_qp *xrc_rcv_reg_qp(struct ibv_xrcd *xrcd, uint32_t qp_num,
 				  uint64_t cookie);
 
 /**
- * xrc_rcv_unreg_qp - give a registration up, its unread events with it
+ * xrc_rcv_unreg_qp - give up a registration, and discard its unread events
  *
- * The last one destroys the QP, unless its lifetime is the domain's. Frees @qp,
- * also if the registration was given up with the device before.
+ * Giving up the last registration destroys the QP, unless it has the lifetime of
+ * the domain. Frees @qp, also if the device was closed before.
  */
 int xrc_rcv_unreg_qp(struct xrc_rcv_qp *qp);
 
 /**
- * xrc_rcv_modify_qp - modify a receive QP of the domain, registered or not
+ * xrc_rcv_modify_qp - modify a receive QP of the domain
+ *
+ * The caller need not be registered.
  */
 int xrc_rcv_modify_qp(struct ibv_xrcd *xrcd, uint32_t qp_num,
 		      const struct ibv_qp_attr *attr, int attr_mask);
 
 /**
- * xrc_rcv_query_qp - query a receive QP of the domain, registered or not
+ * xrc_rcv_query_qp - query a receive QP of the domain
  *
- * @attr: every attribute is filled but rate_limit; may be NULL
+ * @attr: filled with all attributes but rate_limit; may be NULL
  * @info: may be NULL
  * @size: sizeof(*@info)
+ *
+ * The caller need not be registered.
  */
 int xrc_rcv_query_qp(struct ibv_xrcd *xrcd, uint32_t qp_num,
 		     struct ibv_qp_attr *attr, struct xrc_rcv_qp_info *info,
 		     size_t size);
 
 /**
- * xrc_rcv_destroy_qp - destroy a receive QP whose lifetime is the domain's
+ * xrc_rcv_destroy_qp - destroy a receive QP with the lifetime of the domain
  *
  * EBUSY if another open device is registered with it.
  */
@@ -187,18 +192,19 @@ int xrc_rcv_destroy_qp(struct ibv_xrcd *xrcd, uint32_t qp_num);
 /**
  * xrc_rcv_query_domain - list the receive QPs of a domain
  *
- * @after: 0, then the last number of the page before
+ * @after: 0 for the first page, then the last QP number of the previous page
  * @infos: filled in ascending order of QP numbers; may be NULL if *@count is 0
  * @size: sizeof(*@infos)
- * @count: in, how many fit; out, how many were filled. 0 ends the list.
- * @total: how many the domain has; may be NULL
+ * @count: in, the number of elements of @infos; out, the number that were filled,
+ *	which is 0 at the end of the list
+ * @total: the number of receive QPs of the domain; may be NULL
  */
 int xrc_rcv_query_domain(struct ibv_xrcd *xrcd, uint32_t after,
 			 struct xrc_rcv_qp_info *infos, size_t size,
 			 size_t *count, uint32_t *total);
 
 /**
- * xrc_rcv_event_type_str - the name of an event type
+ * xrc_rcv_event_type_str - describe an event type
  */
 const char *xrc_rcv_event_type_str(uint32_t type);
 

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * <infiniband/verbs.h> as programs for OFED 1.5 know it.
+ * <infiniband/verbs.h> for programs of OFED 1.5.
  *
- * OFED's header had more than today's: the XRC calls, and members in four
- * structs. Those structs and the functions that take them are set aside under
- * another name while today's header is read, and declared anew with what OFED
- * adds. Layouts stay rdma-core's: objects pass to it and come from it as they
- * are. Old sources find this through the infiniband/verbs.h that pkg-config
- * ofa_xrc puts before rdma-core's.
+ * In addition to the declarations of rdma-core, OFED's header had the XRC calls,
+ * and more members in four structs. These structs, and the functions that take
+ * them, get another name while rdma-core's header is read, and are then declared
+ * with OFED's members. The layouts are compatible with rdma-core's, so objects are
+ * passed without conversion. OFED's programs include this header through the
+ * infiniband/verbs.h that pkg-config ofa_xrc puts before rdma-core's.
  *
- * All XRC calls return 0 or a positive errno. ENOSYS means no XRC, or for the
- * receive QPs no ib_xrc_rcv.
+ * All XRC calls return 0 or a positive errno. ENOSYS means that the device has no
+ * XRC or, from the calls for receive QPs, that ib_xrc_rcv is not loaded.
  */
 
 #ifndef INFINIBAND_OFA_XRC_H
 #define INFINIBAND_OFA_XRC_H
 
 #ifdef INFINIBAND_VERBS_H
-#error "<infiniband/ofa_xrc.h> has to come before rdma-core's <infiniband/verbs.h>"
+#error "<infiniband/ofa_xrc.h> must be included before rdma-core's <infiniband/verbs.h>"
 #endif
 
 #if !defined(__LP64__)
@@ -32,8 +32,8 @@ extern "C" {
 #endif
 
 /*
- * What OFED has differently, under its name in rdma-core's header. The
- * functions keep their symbols, whichever name calls them.
+ * The names for rdma-core's declarations that differ from OFED's. The functions
+ * keep their symbols.
  */
 struct ibv_context;
 struct ibv_pd;
@@ -110,11 +110,11 @@ extern "C" {
 /* The type of a QP that sends to XRC SRQs and receives for them. */
 #define IBV_QPT_XRC ((enum ibv_qp_type)5)
 
-/* The SRQ that a send is for; rdma-core has the same member elsewhere. */
+/* The remote SRQ of a send; rdma-core has the same member elsewhere. */
 #define xrc_remote_srq_num qp_type.xrc.remote_srqn
 
 /**
- * enum ibv_event_flags - set in the type of an event of a receive QP
+ * enum ibv_event_flags - flag in the type of an event of a receive QP
  */
 __extension__ enum ibv_event_flags {
 	IBV_XRC_QP_EVENT_FLAG = 0x80000000,
@@ -125,8 +125,7 @@ struct ibv_srq;
 /**
  * struct ibv_async_event - an asynchronous event
  *
- * element.xrc_qp_num is the one that counts if event_type has
- * %IBV_XRC_QP_EVENT_FLAG.
+ * element.xrc_qp_num is valid if event_type has %IBV_XRC_QP_EVENT_FLAG.
  */
 struct ibv_async_event {
 	union {
@@ -141,7 +140,7 @@ struct ibv_async_event {
 };
 
 /**
- * struct ibv_xrc_domain - an XRC domain that is held open
+ * struct ibv_xrc_domain - an open XRC domain
  */
 struct ibv_xrc_domain {
 	struct ibv_context *context;
@@ -151,8 +150,8 @@ struct ibv_xrc_domain {
 /**
  * struct ibv_srq - a shared receive queue
  *
- * @xrc_srq_num: for the sender, in ibv_send_wr.xrc_remote_srq_num. It takes
- *	what is padding in rdma-core's struct.
+ * @xrc_srq_num: for the sender, in ibv_send_wr.xrc_remote_srq_num. It occupies
+ *	padding of rdma-core's struct.
  */
 struct ibv_srq {
 	struct ibv_context *context;
@@ -167,7 +166,7 @@ struct ibv_srq {
 };
 
 /**
- * struct ibv_qp_init_attr - how to create a QP
+ * struct ibv_qp_init_attr - parameters of a new QP
  *
  * @xrc_domain: for %IBV_QPT_XRC and for ibv_create_xrc_rcv_qp()
  */
@@ -247,8 +246,8 @@ static inline int ibv_post_srq_ops(struct ibv_srq *srq, struct ibv_ops_wr *op,
 /**
  * ibv_open_xrc_domain - open the XRC domain of a file
  *
- * @fd: any open mode will do, and it may be closed or unlinked afterwards; -1
- *	for a domain of one's own
+ * @fd: open in any mode; it may be closed, and the file unlinked, after the call.
+ *	-1 for a domain without a file
  * @oflag: O_CREAT, O_EXCL
  *
  * NULL with errno EBADF (bad descriptor), EAGAIN (no such domain and no
@@ -260,8 +259,8 @@ struct ibv_xrc_domain *ibv_open_xrc_domain(struct ibv_context *context, int fd,
 /**
  * ibv_close_xrc_domain - close an XRC domain
  *
- * EBUSY while this process has a QP, an SRQ or a registration in it. The last
- * process to close it destroys what receive QPs there still are.
+ * EBUSY if this process has a QP, an SRQ or a registration in the domain. Its last
+ * close destroys the remaining receive QPs.
  */
 int ibv_close_xrc_domain(struct ibv_xrc_domain *d);
 
@@ -277,24 +276,26 @@ struct ibv_srq *ibv_create_xrc_srq(struct ibv_pd *pd,
  * ibv_create_xrc_rcv_qp - create a receive QP and register with it
  *
  * @init_attr: only xrc_domain is read
- * @xrc_qp_num: for the sender to connect to, and for the calls below
+ * @xrc_qp_num: the QP number, for the sender and for the calls below
  */
 int ibv_create_xrc_rcv_qp(struct ibv_qp_init_attr *init_attr,
 			  uint32_t *xrc_qp_num);
 
 /**
- * ibv_modify_xrc_rcv_qp - modify a receive QP, registered or not
+ * ibv_modify_xrc_rcv_qp - modify a receive QP
  *
- * EINVAL: unknown in this domain, or not possible in its state.
+ * The process need not be registered. EINVAL if the QP is not in this domain, or
+ * the transition is invalid.
  */
 int ibv_modify_xrc_rcv_qp(struct ibv_xrc_domain *xrc_domain,
 			  uint32_t xrc_qp_num, struct ibv_qp_attr *attr,
 			  int attr_mask);
 
 /**
- * ibv_query_xrc_rcv_qp - query a receive QP, registered or not
+ * ibv_query_xrc_rcv_qp - query a receive QP
  *
- * Fills everything, whatever @attr_mask is.
+ * The process need not be registered. Fills all attributes, regardless of
+ * @attr_mask.
  */
 int ibv_query_xrc_rcv_qp(struct ibv_xrc_domain *xrc_domain, uint32_t xrc_qp_num,
 			 struct ibv_qp_attr *attr, int attr_mask,
@@ -303,26 +304,27 @@ int ibv_query_xrc_rcv_qp(struct ibv_xrc_domain *xrc_domain, uint32_t xrc_qp_num,
 /**
  * ibv_reg_xrc_rcv_qp - register with a receive QP
  *
- * Any number of times is as good as once.
+ * Does nothing if the process is registered already.
  */
 int ibv_reg_xrc_rcv_qp(struct ibv_xrc_domain *xrc_domain, uint32_t xrc_qp_num);
 
 /**
- * ibv_unreg_xrc_rcv_qp - undo any number of registrations
+ * ibv_unreg_xrc_rcv_qp - give up the registration with a receive QP
  *
- * The last process to do so destroys the QP.
+ * One call is enough, however often the process registered. Giving up the last
+ * registration destroys the QP.
  */
 int ibv_unreg_xrc_rcv_qp(struct ibv_xrc_domain *xrc_domain,
 			 uint32_t xrc_qp_num);
 
 /**
- * ibv_alloc_xrc_rcv_qp - create a receive QP and take it to RTR
+ * ibv_alloc_xrc_rcv_qp - create a receive QP and modify it to RTR
  *
- * @pd: not used, the QP has a PD of the kernel's
- * @attr_mask: what INIT and RTR need
+ * @pd: not used, the QP has a PD of the kernel
+ * @attr_mask: the attributes that INIT and RTR require
  *
- * As first proposed, before there were registrations: the QP lives until the
- * domain is closed for the last time.
+ * The call of the first proposal, which had no registrations: the QP lives until
+ * the domain is closed for the last time.
  */
 int ibv_alloc_xrc_rcv_qp(struct ibv_pd *pd, struct ibv_xrc_domain *xrc_domain,
 			 struct ibv_qp_attr *attr,
