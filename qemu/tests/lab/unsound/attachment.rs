@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-// E0603
+// E0624
 //! A device that is attached twice, and left in the wrong order.
 
 use crate::{
     device::AttachedDevice,
     rdma::{
-        attachment::Attached,
+        attachment::Attachment,
         device::Device, //
     },
 };
@@ -15,8 +15,8 @@ pub(crate) fn twice(device: &Device) -> Result {
     // SAFETY: None.
     let (first, second) = unsafe {
         (
-            Attached::<AttachedDevice>::new(device)?,
-            Attached::<AttachedDevice>::new(device)?,
+            Attachment::<AttachedDevice>::new(device)?,
+            Attachment::<AttachedDevice>::new(device)?,
         )
     };
 

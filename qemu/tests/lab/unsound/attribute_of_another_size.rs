@@ -4,7 +4,6 @@
 
 use crate::{
     device::AttachedDevice,
-    event_channel::EventChannel,
     rdma::uverbs::{
         attribute::{
             Attribute,
@@ -20,6 +19,7 @@ use crate::{
             Object, //
         }, //
     },
+    subscriber::EventChannel, //
 };
 use kernel::prelude::*;
 
@@ -31,7 +31,7 @@ impl Wrong {
 }
 
 impl Handler for Wrong {
-    type Client = AttachedDevice;
+    type Data = AttachedDevice;
 
     const METHOD: u32 = 1;
     const ATTRIBUTES: Declarations = &[&Self::DECLARED.mandatory()];

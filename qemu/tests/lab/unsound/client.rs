@@ -3,12 +3,13 @@
 //! Another client for the same operations, which would set data that are not its own.
 
 use crate::rdma::{
-    client::{
-        Client,
+    attachment::{
+        Attachment,
         ClientOperations,
         Declined,
         HasClient, //
     },
+    client::Client,
     device::Device,
     uverbs::table::Object,
     xrcd::Xrcd, //
@@ -17,10 +18,10 @@ use kernel::prelude::*;
 
 struct Another;
 
-static FIRST: Client<Another> = Client::new(c"first");
+static FIRST: Client<Attachment<Another>> = Client::new(c"first");
 
 impl HasClient for Another {
-    fn client() -> &'static Client<Self> {
+    fn client() -> &'static Client<Attachment<Self>> {
         &FIRST
     }
 }

@@ -3,7 +3,7 @@
 //! What a client keeps, for longer than the callback.
 
 use crate::rdma::{
-    client::{
+    attachment::{
         declare_client,
         ClientOperations,
         Declined, //

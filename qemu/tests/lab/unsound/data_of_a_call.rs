@@ -16,6 +16,6 @@ use kernel::{
 
 static STALE: SetOnce<Pin<&'static AttachedDevice>> = SetOnce::new();
 
-pub(crate) fn keep<H: Handler<Client = AttachedDevice>>(call: &Call<'_, H>) {
+pub(crate) fn keep<H: Handler<Data = AttachedDevice>>(call: &Call<'_, H>) {
     STALE.populate(call.data());
 }

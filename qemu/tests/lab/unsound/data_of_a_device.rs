@@ -5,7 +5,7 @@
 use crate::{
     device::AttachedDevice,
     rdma::{
-        client::HasClient,
+        attachment::HasClient,
         device::Device, //
     },
 };
@@ -24,7 +24,7 @@ pub(crate) fn keep(device: &Device) -> Result {
         KBox::leak(KBox::new(ARef::<Device>::from(device), GFP_KERNEL)?);
 
     if let Some(attached) = AttachedDevice::client().data(kept) {
-        STALE.populate(attached.client());
+        STALE.populate(attached.data());
     }
     Ok(())
 }

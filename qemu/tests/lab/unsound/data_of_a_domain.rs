@@ -4,7 +4,10 @@
 
 use crate::{
     device::AttachedDevice,
-    rdma::xrcd::Xrcd, //
+    rdma::{
+        attachment::ClientOperations,
+        xrcd::Xrcd, //
+    },
 };
 use kernel::{
     prelude::*,
@@ -14,7 +17,7 @@ use kernel::{
 static STALE: SetOnce<Pin<&'static AttachedDevice>> = SetOnce::new();
 
 pub(crate) fn keep(xrcd: &Xrcd) {
-    if let Some(data) = xrcd.client_data::<AttachedDevice>() {
+    if let Some(data) = AttachedDevice::of_xrcd(xrcd) {
         STALE.populate(data);
     }
 }

@@ -5,6 +5,7 @@
 use crate::{
     device::AttachedDevice,
     rdma::{
+        attachment::ClientOperations,
         device::Device,
         pd::ProtectionDomain,
         qp::EventHandler,
@@ -13,19 +14,22 @@ use crate::{
 };
 use kernel::{
     prelude::*,
-    sync::Arc, //
+    sync::{
+        Arc,
+        ArcBorrow, //
+    },
 };
 
 struct Owned(u32);
 
 impl EventHandler for Owned {
-    fn event(&self, _qpn: u32, event: u32) {
+    fn event(self: ArcBorrow<'_, Self>, _qpn: u32, event: u32) {
         let _ = self.0 == event;
     }
 }
 
 pub(crate) fn data(xrcd: &Xrcd) -> Option<Pin<&AttachedDevice>> {
-    xrcd.client_data::<AttachedDevice>()
+    AttachedDevice::of_xrcd(xrcd)
 }
 
 pub(crate) fn pd(device: &Device) -> Result<Arc<ProtectionDomain>> {

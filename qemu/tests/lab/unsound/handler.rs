@@ -3,11 +3,12 @@
 //! An event handler that borrows what a forgotten queue pair would outlive.
 
 use crate::rdma::qp::EventHandler;
+use kernel::sync::ArcBorrow;
 
 pub(crate) struct Borrowing<'a>(&'a u32);
 
 impl<'a> EventHandler for Borrowing<'a> {
-    fn event(&self, _qpn: u32, event: u32) {
+    fn event(self: ArcBorrow<'_, Self>, _qpn: u32, event: u32) {
         let _ = *self.0 == event;
     }
 }

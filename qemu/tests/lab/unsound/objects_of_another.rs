@@ -3,7 +3,7 @@
 //! Objects for the devices of a client whose methods are those of another, which may not have them.
 
 use crate::rdma::{
-    client::{
+    attachment::{
         declare_client,
         ClientOperations,
         Declined, //

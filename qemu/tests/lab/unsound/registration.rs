@@ -4,7 +4,7 @@
 
 use crate::{
     device::AttachedDevice,
-    rdma::client::Registration, //
+    rdma::attachment::Registration, //
 };
 use kernel::prelude::*;
 
