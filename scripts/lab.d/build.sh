@@ -11,7 +11,8 @@ build_main() {
 	kernel_option "$@"
 	root_setup
 	kernel_setup
-	[ ${#kernel_rest[@]} -gt 0 ] || kernel_rest=(module test-modules rdma-core user tests demo $(device_names))
+	[ ${#kernel_rest[@]} -gt 0 ] ||
+		mapfile -t kernel_rest < <(printf '%s\n' module test-modules rdma-core user tests demo && device_names)
 	build "${kernel_rest[@]}"
 }
 
