@@ -229,7 +229,7 @@ mod tests {
         assert!(initial_state(INIT | RTR | QpAttrMask::STATE, Some(QpState::Rtr)).is_some());
         assert!(initial_state(INIT | RTR | QpAttrMask::STATE, Some(QpState::Init)).is_none());
         assert!(initial_state(INIT | RTR | QpAttrMask::STATE, Some(QpState::Rts)).is_none());
-        assert!(initial_state(QpAttrMask::STATE, Some(QpState::Error)).is_none());
+        assert!(initial_state(QpAttrMask::STATE, Some(QpState::Err)).is_none());
     }
 
     #[test]

@@ -239,7 +239,7 @@ impl Domain {
                 break;
             }
             drop(qps);
-            // There are events that are for those who were there before.
+            // Pending events are for the present registrations only.
             qp.subscribers().deliver_pending();
             if is_killed() {
                 return Err(EINTR);
@@ -512,7 +512,8 @@ impl Domains {
 
             domain.close();
         }
-        // Its items have references to those who have references to it. The last must not go with one.
+        // Work items hold references to QPs, which hold references to the queue: no item may drop
+        // the last one.
         self.delivery.drain();
     }
 

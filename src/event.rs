@@ -134,9 +134,9 @@ impl EventType {
 pub(crate) struct Event {
     pub(crate) qpn: u32,
     pub(crate) kind: EventType,
-    /// How often; more than once if it could not be delivered at once.
+    /// The number of occurrences: more than one if they could not be delivered separately.
     pub(crate) count: u32,
-    /// When it was, or the first of them: `CLOCK_MONOTONIC`, in nanoseconds.
+    /// The `CLOCK_MONOTONIC` time of the first occurrence, in nanoseconds.
     pub(crate) time: u64,
 }
 

@@ -45,9 +45,9 @@ pub(crate) fn over_limit() -> Error {
     Error::from_errno(-(kernel::bindings::EDQUOT as i32))
 }
 
-/// Reschedules if another task waits for the CPU. The caller may sleep.
+/// Reschedules if another task waits for the CPU. The caller must be able to sleep.
 pub(crate) fn cond_resched() {
-    // SAFETY: The caller may sleep, by what is documented.
+    // SAFETY: The caller may sleep, as the documentation of this function requires.
     unsafe { bindings::ib_xrc_rcv_cond_resched() }
 }
 

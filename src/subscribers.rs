@@ -408,7 +408,7 @@ impl EventHandler for Subscribers {
     fn event(self: ArcBorrow<'_, Self>, qpn: u32, ib_event: u32) {
         self.events.add(1, Relaxed);
         if EventType::ends_in_error(ib_event) {
-            self.state.store(QpState::Error as u32, Relaxed);
+            self.state.store(QpState::Err as u32, Relaxed);
         }
 
         let Some(kind) = EventType::from_ib_event(ib_event) else {

@@ -3,8 +3,8 @@
 //! An ordered tree of reference-counted objects, linked by members of the objects.
 //!
 //! Adding an object allocates nothing and cannot fail for lack of memory, which is why this is not
-//! `kernel::rbtree`: a node of that is an allocation of its own. `kernel::list` links objects by their
-//! members, too, but finds none without a walk.
+//! `kernel::rbtree`: a node of that is an allocation of its own. `kernel::list` links objects by
+//! their members, too, but finds none without a walk.
 //!
 //! C header: [`include/linux/rbtree.h`](srctree/include/linux/rbtree.h)
 
@@ -32,14 +32,14 @@ use kernel::{
 #[repr(transparent)]
 pub(crate) struct Links(Opaque<bindings::rb_node>);
 
-// SAFETY: Nothing in it belongs to a thread.
+// SAFETY: The links belong to no thread.
 unsafe impl Send for Links {}
 
-// SAFETY: Only the tree that the object is in touches it, see `Tree`.
+// SAFETY: Only the tree that the object is in accesses the links, see `Tree`.
 unsafe impl Sync for Links {}
 
 impl Links {
-    /// Those of an object that is in no tree.
+    /// Creates the links of an object that is in no tree.
     pub(crate) const fn new() -> Self {
         Self(Opaque::uninit())
     }
@@ -68,20 +68,21 @@ impl Linked {
 /// * `linked` must return a member, the same one each time.
 /// * No other `ID` may have either member.
 pub(crate) unsafe trait TreeItem<const ID: u64>: Sized {
-    /// By what the tree is ordered.
+    /// The type of the key that orders the tree.
     type Key: Ord;
 
-    /// Where in the object the links are.
+    /// The offset of the links in the object.
     const OFFSET: usize;
 
-    /// Goes with the links.
+    /// Returns the member that says whether the links are in use.
     fn linked(&self) -> &Linked;
 
-    /// Does not change while the object is in the tree, and no other object there has the same.
+    /// Returns the key, which is constant while the object is in the tree, and unique there.
     fn key(&self) -> Self::Key;
 }
 
-/// Implements [`TreeItem`]: `impl TreeItem<ID> for Type { links: member, linked: member, key: |self| … }`.
+/// Implements [`TreeItem`]: `impl TreeItem<ID> for Type { links: member, linked: member, key:
+/// |self| … }`.
 macro_rules! impl_tree_item {
     (
         impl TreeItem<$id:tt> for $type:ty {
@@ -117,19 +118,21 @@ pub(crate) use impl_tree_item;
 ///
 /// # Invariants
 ///
-/// Each node of the tree is the [`Links`] of a `T`, by `OFFSET`, of which the tree owns a reference.
-/// The `linked` of that `T` is set, and its links are in no other tree.
+/// Each node of the tree is the [`Links`] of a `T`, by `OFFSET`, of which the tree owns a
+/// reference. The `linked` of that `T` is set, and its links are in no other tree.
 pub(crate) struct Tree<T: TreeItem<ID>, const ID: u64> {
     root: bindings::rb_root,
     len: usize,
     _items: PhantomData<Arc<T>>,
 }
 
-// SAFETY: By the type invariant, it is a collection of references, whose nodes are reached through it
-// only.
+// SAFETY: By the type invariant, it is a collection of references, whose nodes are reached through
+// it only.
 unsafe impl<T: TreeItem<ID> + Send + Sync, const ID: u64> Send for Tree<T, ID> {}
 
-// SAFETY: As above; a shared reference to the tree gives shared references to what is in it.
+// SAFETY: By the type invariant, it is a collection of references, whose nodes are reached through
+// it only. A shared reference to the tree gives access to shared references to `T`, which is
+// `Sync`.
 unsafe impl<T: TreeItem<ID> + Send + Sync, const ID: u64> Sync for Tree<T, ID> {}
 
 type Node = bindings::rb_node;
@@ -175,8 +178,8 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
     ///
     /// `node` must be in the tree, which must not change for `'a`.
     unsafe fn item_of<'a>(node: *mut Node) -> ArcBorrow<'a, T> {
-        // SAFETY: By the type invariant, the node is the links of an object that was in an `Arc`, and the
-        // tree owns a reference to it: as the tree does not change, for `'a`.
+        // SAFETY: By the type invariant, the node is the links of an object that was in an `Arc`,
+        // and the tree owns a reference to it: as the tree does not change, for `'a`.
         unsafe { ArcBorrow::from_raw(Self::object_of(node)) }
     }
 
@@ -190,8 +193,8 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
         let mut parent = core::ptr::null_mut();
         let mut link = &raw mut self.root.rb_node;
 
-        // SAFETY: `link` is where the tree has a pointer to a node: first its root, then a child of a
-        // node of it.
+        // SAFETY: `link` is where the tree has a pointer to a node: first its root, then a child of
+        // a node of it.
         while let Some(node) = NonNull::new(unsafe { *link }) {
             parent = node.as_ptr();
             // SAFETY: The node is in the tree, which does not change before the next line.
@@ -209,11 +212,10 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
         let node = Self::node_of(&item);
         let _ = Arc::into_raw(item);
 
-        // INVARIANT: The tree owns the reference that was given to it. `linked` was not set before, so
-        // no tree has the object.
-        // SAFETY:
-        // * The node is part of a valid object, which stays where it is: it is in an `Arc`. Nothing else
-        //   uses it, as no other tree has the object.
+        // INVARIANT: The tree owns the reference that was given to it. `linked` was not set before,
+        // so no tree has the object. SAFETY:
+        // * The node is part of a valid object, which stays where it is: it is in an `Arc`. Nothing
+        //   else uses it, as no other tree has the object.
         // * `link` is the place of a leaf below `parent`, or the root of an empty tree.
         unsafe {
             bindings::rb_link_node(node, parent, link);
@@ -250,8 +252,8 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
         unsafe { bindings::rb_erase(node, &mut self.root) };
         self.len -= 1;
 
-        // SAFETY: By the type invariant, the tree owned a reference, which `insert` made a pointer of. It
-        // is given up here: the node is not in the tree any more.
+        // SAFETY: By the type invariant, the tree owned a reference, which `insert` made a pointer
+        // of. It is returned here, as the node was just removed from the tree.
         let item = unsafe { Arc::from_raw(Self::object_of(node)) };
 
         item.linked().0.store(false, Release);
@@ -397,7 +399,7 @@ mod tests {
         }
         assert_eq!(tree.len(), 50);
         assert!(keys(&tree)?.iter().all(|key| key % 4 == 2));
-        // One that is not there, though another with its key is.
+        // An object that is not in the tree, with the key of an object that is.
         assert!(tree.remove(&*item(2)?).is_none());
         assert_eq!(tree.len(), 50);
         Ok(())

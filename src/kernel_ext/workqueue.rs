@@ -43,7 +43,7 @@ impl UnboundQueue {
 }
 
 impl UnboundQueue {
-    /// Runs what is queued to its end. Nothing may be queued meanwhile, nor afterwards.
+    /// Waits until all queued work has run. No work may be queued meanwhile, nor afterwards.
     pub(crate) fn drain(&self) {
         // SAFETY: By the type invariant, the workqueue is valid. The caller may sleep.
         unsafe { bindings::drain_workqueue(self.0.as_ptr()) }

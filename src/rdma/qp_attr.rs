@@ -105,7 +105,7 @@ pub(crate) enum QpState {
     Rts = bindings::ib_qp_state_IB_QPS_RTS,
     Sqd = bindings::ib_qp_state_IB_QPS_SQD,
     Sqe = bindings::ib_qp_state_IB_QPS_SQE,
-    Error = bindings::ib_qp_state_IB_QPS_ERR,
+    Err = bindings::ib_qp_state_IB_QPS_ERR,
 }
 
 impl QpState {
@@ -118,7 +118,7 @@ impl QpState {
             Self::Rts => "RTS",
             Self::Sqd => "SQD",
             Self::Sqe => "SQE",
-            Self::Error => "ERR",
+            Self::Err => "ERR",
         }
     }
 }
@@ -134,7 +134,7 @@ impl TryFrom<u32> for QpState {
             bindings::ib_qp_state_IB_QPS_RTS => Self::Rts,
             bindings::ib_qp_state_IB_QPS_SQD => Self::Sqd,
             bindings::ib_qp_state_IB_QPS_SQE => Self::Sqe,
-            bindings::ib_qp_state_IB_QPS_ERR => Self::Error,
+            bindings::ib_qp_state_IB_QPS_ERR => Self::Err,
             _ => return Err(EINVAL),
         })
     }

@@ -65,7 +65,7 @@ pub(crate) trait EventFile: Send + Sync + Sized + 'static {
     /// looks up the file after this.
     fn closed(data: Arc<Self>);
 
-    /// The descriptor is closed: nothing reads the file any more.
+    /// Called when the file is released. No process reads it after this.
     fn released(&self);
 }
 

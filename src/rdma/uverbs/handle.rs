@@ -156,10 +156,10 @@ impl<'a, H: Handle> NewHandle<'a, H> {
     pub(crate) fn set(self, data: H::Data) {
         let object = self.uobject.cast::<HandleObject<H::Data>>();
 
-        // INVARIANT: `object` is set to what was just initialised.
-        // SAFETY: By the type invariant, the object is valid and of the type of `H`, for which uverbs
-        // allocated a `HandleObject<H::Data>`: `obj_size` says so. The running method creates it, so
-        // nothing else uses it.
+        // INVARIANT: `object` is set after `data` is initialised. SAFETY: By the type invariant,
+        // the object is valid and of the type of `H`, for which uverbs allocated a
+        // `HandleObject<H::Data>`: `obj_size` says so. The running method creates it, so nothing
+        // else uses it.
         unsafe {
             (*self.uobject).object = core::ptr::from_mut((*object).data.write(data)).cast();
         }
