@@ -13,13 +13,14 @@
 
 /*
  * Devices have 2^17 QPs or more, and a job needs one for each process that sends
- * to a node: the defaults suffice for most jobs, and no user can take all QPs.
+ * to a node: the defaults suffice for most jobs. No user can take all QPs of a
+ * device, nor of a domain whose file others can read.
  */
 static unsigned int max_qps_per_domain = 16384;
 module_param(max_qps_per_domain, uint, 0644);
 MODULE_PARM_DESC(max_qps_per_domain, "Receive QPs that a domain can hold (0 = no limit)");
 
-static unsigned int max_qps_per_user = 16384;
+static unsigned int max_qps_per_user = 8192;
 module_param(max_qps_per_user, uint, 0644);
 MODULE_PARM_DESC(max_qps_per_user, "Receive QPs that a user can have (0 = no limit)");
 
