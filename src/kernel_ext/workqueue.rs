@@ -8,13 +8,13 @@
 //! C header: [`include/linux/workqueue.h`](srctree/include/linux/workqueue.h)
 
 use crate::bindings;
-use core::{
-    ops::Deref,
-    ptr::NonNull, //
-};
+use core::ptr::NonNull;
 use kernel::{
     prelude::*,
-    workqueue::Queue, //
+    workqueue::{
+        Queue,
+        RawWorkItem, //
+    }, //
 };
 
 /// An unbound workqueue. Pending work items run before it is destroyed on drop.
@@ -40,25 +40,26 @@ impl UnboundQueue {
         // INVARIANT: Newly allocated, so `self` is the owner.
         NonNull::new(queue).map(Self).ok_or(ENOMEM)
     }
-}
 
-impl UnboundQueue {
     /// Waits until all queued work has run. No work may be queued meanwhile, nor afterwards.
     pub(crate) fn drain(&self) {
         // SAFETY: By the type invariant, the workqueue is valid. The caller may sleep.
         unsafe { bindings::drain_workqueue(self.0.as_ptr()) }
     }
-}
 
-impl Deref for UnboundQueue {
-    type Target = Queue;
-
-    fn deref(&self) -> &Queue {
+    /// Queues an item.
+    ///
+    /// The rest of [`Queue`] is not reachable: a delayed item is not queued before its time, so
+    /// dropping the queue would not wait for it.
+    pub(crate) fn enqueue<W, const ID: u64>(&self, item: W) -> W::EnqueueOutput
+    where
+        W: RawWorkItem<ID> + Send + 'static,
+    {
         // SAFETY:
-        // * By the type invariant, the workqueue is valid; only `drop` destroys it, so it is for as
-        //   long as `self` is borrowed, which is as long as the reference may be used.
-        // * `Queue` is a transparent wrapper of a `struct workqueue_struct`.
-        unsafe { Queue::from_raw(self.0.as_ptr()) }
+        // * By the type invariant, the workqueue is valid; only `drop` destroys it, so it is for as long
+        //   as `self` is borrowed, which the reference does not outlive.
+        // * `Queue` is a transparent wrapper of a `struct workqueue_struct`, which is what this is.
+        unsafe { Queue::from_raw(self.0.as_ptr()) }.enqueue(item)
     }
 }
 
