@@ -147,6 +147,7 @@ impl<H: EventHandler> TargetQp<H> {
     /// address vector, so that ib_core does not resolve the address again, unless the provider
     /// modifies for processes only; then ib_core finds the neighbour that was just resolved.
     ///
+    /// * `EINVAL` if `attributes` or `udata` is for another device.
     /// * `EOPNOTSUPP` for a kernel user if the provider modifies for processes only, or if the
     ///   provider would let a QP in a domain of processes use the reserved `L_Key`.
     /// * `EACCES` if a security module denies the creator of the QP, or the process of `udata`, a
@@ -155,6 +156,7 @@ impl<H: EventHandler> TargetQp<H> {
         if udata.is_some_and(|udata| !core::ptr::eq(udata.device(), self.device())) {
             return Err(EINVAL);
         }
+        attributes.check_are_for(self.device())?;
 
         let for_processes_only = self.device().modifies_for_processes_only();
         let passed_on = match udata {
@@ -275,7 +277,7 @@ impl<H> Drop for TargetQp<H> {
         // * By the type invariant, we own the queue pair, and its device is registered.
         // * By the requirements of `new`, its XRC domain, which providers look at, is open.
         // * Providers wait for events that are being reported, so none of them finds the handler
-        //   freed.
+        //   freed. qedr does not wait, and such an event finds the queue pair itself freed.
         let result = to_result(unsafe {
             bindings::ib_destroy_qp_user(self.qp.as_ptr(), core::ptr::null_mut())
         });

@@ -4,7 +4,10 @@
 
 use super::{
     bindings,
-    device::Device, //
+    device::{
+        Device,
+        Registered, //
+    }, //
 };
 use core::{
     ops::BitOr,
@@ -185,7 +188,10 @@ impl UserQpAttr {
             return Err(EINVAL);
         }
 
-        let mut attributes = QpAttr::new();
+        let mut attributes = QpAttr {
+            device: Some(Registered::new(device)?),
+            ..QpAttr::new()
+        };
         let attr = &mut attributes.attr;
         let within = |value: u32, range: core::ops::RangeInclusive<u32>| {
             if range.contains(&value) {
@@ -297,7 +303,8 @@ impl UserQpAttr {
                 bindings::ib_xrc_rcv_resolve_ah(device.as_ptr(), &mut attr.ah_attr)
             })?;
             // SAFETY: `sgid_attr` is null, or an entry to which `ib_xrc_rcv_resolve_ah` took the
-            // reference that is passed on here.
+            // reference that is passed on here. It is dropped before `attributes.device`, which keeps
+            // the device registered.
             attributes.source = unsafe { GidEntry::from_raw(attr.ah_attr.grh.sgid_attr) };
         }
         attributes.mask = mask;
@@ -354,11 +361,12 @@ impl KernelQpAttr {
             attr: unsafe { core::ptr::read(&self.0) },
             mask,
             source: None,
+            device: None,
         }
     }
 }
 
-/// A reference to an entry of the GID table of a device.
+/// A reference to an entry of the GID table of a registered device.
 ///
 /// # Invariants
 ///
@@ -370,7 +378,8 @@ impl GidEntry {
     ///
     /// # Safety
     ///
-    /// The caller must own a reference to `entry`, unless that is null, and give it up.
+    /// The caller must own a reference to `entry`, unless that is null, and give it up. The device
+    /// must stay registered until this is dropped.
     unsafe fn from_raw(entry: *const bindings::ib_gid_attr) -> Option<Self> {
         // INVARIANT: By the requirements of this function, the caller owns a reference and gives it
         // up.
@@ -380,7 +389,8 @@ impl GidEntry {
 
 impl Drop for GidEntry {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant, we own a reference to the entry, which this drops.
+        // SAFETY: By the type invariant, we own a reference to the entry, which this drops. By the
+        // requirements of `from_raw`, the device is still registered.
         unsafe { bindings::rdma_put_gid_attr(self.0.as_ptr()) }
     }
 }
@@ -390,8 +400,10 @@ pub(crate) struct QpAttr {
     pub(super) attr: bindings::ib_qp_attr,
     pub(super) mask: QpAttrMask,
     /// Keeps the GID table entry that `attr.ah_attr` was resolved for from being used for another
-    /// address. Must be dropped before the device is unregistered.
+    /// address.
     source: Option<GidEntry>,
+    /// The device that the attributes were resolved for. Dropped after the entry of its table.
+    device: Option<Registered>,
 }
 
 impl QpAttr {
@@ -403,6 +415,15 @@ impl QpAttr {
             attr: unsafe { core::mem::zeroed() },
             mask: QpAttrMask::NONE,
             source: None,
+            device: None,
+        }
+    }
+
+    /// Returns `EINVAL` if the attributes were resolved for another device.
+    pub(super) fn check_are_for(&self, device: &Device) -> Result {
+        match &self.device {
+            Some(resolved_for) if !core::ptr::eq(&**resolved_for, device) => Err(EINVAL),
+            _ => Ok(()),
         }
     }
 
@@ -504,5 +525,81 @@ impl QpAttr {
             bindings::ib_xrc_rcv_ah_to_user(&mut user.alt_ah_attr, &attr.alt_ah_attr);
         }
         UserQpAttr(user)
+    }
+}
+
+#[kunit_tests(ib_xrc_rcv_qp_attr)]
+mod tests {
+    use super::*;
+
+    /// A device that nobody else knows, and that counts as registered.
+    struct TestDevice(NonNull<bindings::ib_device>);
+
+    impl TestDevice {
+        fn new() -> Result<Self> {
+            // SAFETY: The size is that of the structure. The network namespace stays.
+            let device = NonNull::new(unsafe {
+                bindings::_ib_alloc_device(
+                    size_of::<bindings::ib_device>(),
+                    &raw mut bindings::init_net,
+                )
+            })
+            .ok_or(ENOMEM)?;
+
+            // SAFETY: Newly allocated, so nobody else uses it.
+            unsafe { (*device.as_ptr()).refcount.refs.counter = 1 };
+            Ok(Self(device))
+        }
+
+        fn device(&self) -> &Device {
+            // SAFETY: It is valid as long as `self` is.
+            unsafe { Device::from_ptr(self.0.as_ptr()) }
+        }
+
+        /// How many keep it registered.
+        fn users(&self) -> c_int {
+            // SAFETY: It is valid, and nobody else uses it.
+            unsafe { (*self.0.as_ptr()).refcount.refs.counter - 1 }
+        }
+    }
+
+    impl Drop for TestDevice {
+        fn drop(&mut self) {
+            // SAFETY: It was allocated in `new`, and never registered.
+            unsafe {
+                (*self.0.as_ptr()).refcount.refs.counter = 0;
+                bindings::ib_dealloc_device(self.0.as_ptr());
+            }
+        }
+    }
+
+    fn resolve(device: &TestDevice) -> Result<QpAttr> {
+        // SAFETY: Zeroes are valid for all members.
+        let user = UserQpAttr(unsafe { core::mem::zeroed() });
+
+        user.resolve(device.device(), QpAttrMask::STATE)
+    }
+
+    #[test]
+    fn what_is_resolved_keeps_the_device_registered() -> Result {
+        let device = TestDevice::new()?;
+        let attributes = resolve(&device)?;
+
+        assert_eq!(device.users(), 1);
+        drop(attributes);
+        assert_eq!(device.users(), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_resolved_is_for_that_device() -> Result {
+        let device = TestDevice::new()?;
+        let other = TestDevice::new()?;
+        let attributes = resolve(&device)?;
+
+        assert!(attributes.check_are_for(device.device()).is_ok());
+        assert_eq!(attributes.check_are_for(other.device()), Err(EINVAL));
+        assert!(QpAttr::new().check_are_for(other.device()).is_ok());
+        Ok(())
     }
 }
