@@ -116,7 +116,8 @@ enum xrc_rcv_alloc_flags {
  *
  * @XRC_RCV_ATTR_QP_ALLOC_HANDLE: out, new XRC_RCV_OBJECT_REGISTRATION handle. Mandatory.
  * @XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE: in, UVERBS_OBJECT_XRCD handle. Mandatory.
- *	EPERM if the domain has an inode that is not a regular file's.
+ *	EPERM if the domain has an inode that is not a regular file's, or one of a
+ *	file system such as procfs, sysfs or nsfs, which processes do not make.
  * @XRC_RCV_ATTR_QP_ALLOC_FLAGS: in, &enum xrc_rcv_alloc_flags, u32 or u64.
  *	Optional, 0 if absent. EINVAL for an unknown flag. EACCES for
  *	%XRC_RCV_ALLOC_LIFETIME_DOMAIN if the caller neither owns the domain's
