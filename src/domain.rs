@@ -47,7 +47,7 @@ use crate::{
     subscribers::Subscribers,
     ufile::UFileRef, //
 };
-use core::mem::replace;
+use core::mem::take;
 use kernel::{
     new_mutex,
     prelude::*,
@@ -85,6 +85,8 @@ pub(crate) struct Domain {
 struct Qps {
     tree: RBTree<u32, Arc<ReceiveQp>>,
     len: usize,
+    /// No QP is added any more. One may still be being created, by a part of the kernel.
+    is_closed: bool,
 }
 
 impl Qps {
@@ -92,6 +94,7 @@ impl Qps {
         Self {
             tree: RBTree::new(),
             len: 0,
+            is_closed: false,
         }
     }
 
@@ -318,10 +321,16 @@ impl Domain {
         }
     }
 
-    /// Destroys all QPs, together with the workqueue. The caller guarantees that no QP is being
-    /// created.
+    /// Destroys all QPs, together with the workqueue. Each of several callers returns when all are
+    /// destroyed.
     fn close(&self) {
-        let mut qps = replace(&mut *self.qps.lock(), Qps::new()).tree;
+        let mut qps = {
+            let mut qps = self.qps.lock();
+
+            qps.is_closed = true;
+            qps.len = 0;
+            take(&mut qps.tree)
+        };
 
         for qp in qps.values() {
             notify::destroyed(qp.report());
@@ -335,7 +344,7 @@ impl Domain {
         }
         // The last holder of a QP may be destroying it elsewhere. The XRCD must not be closed
         // before that has finished.
-        self.qp_count.wait_until_none();
+        self.qp_count.drain();
     }
 }
 
@@ -345,7 +354,7 @@ impl NewQp {
         self.registration.qp.qpn()
     }
 
-    /// Adds the QP to its domain. Cannot fail.
+    /// Adds the QP to its domain, or destroys it if that was closed with the device. Cannot fail.
     pub(crate) fn publish(self) -> Registration {
         let registration = self.registration.dismiss();
         let qp = &registration.qp;
@@ -355,7 +364,17 @@ impl NewQp {
         qps.insert(node);
         notify::allocated(qp.report());
         notify::registered(qp.report(), registration.subscriber.pid());
+
+        let is_closed = qps.is_closed;
+
+        if is_closed {
+            qps.remove(qp.qpn());
+            notify::destroyed(qp.report());
+        }
         drop(qps);
+        if is_closed {
+            qp.destroy();
+        }
         registration
     }
 }
@@ -426,7 +445,13 @@ pub(crate) struct Domains {
     delivery: Arc<UnboundQueue>,
     last_id: Atomic<u32>,
     #[pin]
-    table: Mutex<RBTree<XrcdId, Arc<Domain>>>,
+    table: Mutex<Table>,
+}
+
+struct Table {
+    domains: RBTree<XrcdId, Arc<Domain>>,
+    /// The device goes.
+    is_closed: bool,
 }
 
 impl Domains {
@@ -440,7 +465,13 @@ impl Domains {
                 queue,
                 delivery,
                 last_id: Atomic::new(0),
-                table <- new_mutex!(RBTree::new(), "Domains::table"),
+                table <- new_mutex!(
+                    Table {
+                        domains: RBTree::new(),
+                        is_closed: false,
+                    },
+                    "Domains::table"
+                ),
             }),
             GFP_KERNEL,
         )
@@ -448,10 +479,15 @@ impl Domains {
 
     /// Returns the domain of an open XRCD, if it has or had QPs.
     pub(crate) fn get(&self, xrcd: &Xrcd) -> Option<Arc<Domain>> {
-        self.table.lock().get(&xrcd.id()).cloned()
+        self.find(xrcd.id())
     }
 
-    /// Returns the domain of an open XRCD, which is created if need be.
+    fn find(&self, id: XrcdId) -> Option<Arc<Domain>> {
+        self.table.lock().domains.get(&id).cloned()
+    }
+
+    /// Returns the domain of an open XRCD, which is created if need be. `ENODEV` if the device is being
+    /// removed.
     pub(crate) fn get_or_new(&self, xrcd: &Xrcd) -> Result<Arc<Domain>> {
         if let Some(domain) = self.get(xrcd) {
             return Ok(domain);
@@ -464,10 +500,15 @@ impl Domains {
         let domain = Domain::new(id, self.queue.clone(), self.delivery.clone())?;
         let mut table = self.table.lock();
 
-        if let Some(domain) = table.get(&xrcd.id()) {
+        if table.is_closed {
+            return Err(ENODEV);
+        }
+        if let Some(domain) = table.domains.get(&xrcd.id()) {
             return Ok(domain.clone());
         }
-        table.insert(room.into_node(xrcd.id(), domain.clone()));
+        table
+            .domains
+            .insert(room.into_node(xrcd.id(), domain.clone()));
         drop(table);
         Ok(domain)
     }
@@ -479,11 +520,11 @@ impl Domains {
         loop {
             let wanted = {
                 let table = self.table.lock();
-                let wanted = table.iter().count();
+                let wanted = table.domains.iter().count();
 
                 // Other domains were added meanwhile, and the list is too short.
                 if wanted <= list.capacity() {
-                    for domain in table.values() {
+                    for domain in table.domains.values() {
                         list.push_within_capacity(domain.clone())?;
                     }
                     break;
@@ -502,15 +543,16 @@ impl Domains {
         Ok(sorted)
     }
 
-    /// Destroys all QPs of the device, which is being removed.
+    /// Destroys all QPs of the device, which is being removed. No domain is created any more.
     pub(crate) fn close_all(&self) {
-        let mut domains = replace(&mut *self.table.lock(), RBTree::new());
+        self.table.lock().is_closed = true;
+        loop {
+            let first = self.table.lock().domains.keys().next().copied();
+            let Some(id) = first else {
+                break;
+            };
 
-        while let Some(cursor) = domains.cursor_front_mut() {
-            let (_, node) = cursor.remove_current();
-            let (_, domain) = node.to_key_value();
-
-            domain.close();
+            self.close_one(id);
         }
         // Work items hold references to QPs, which hold references to the queue: no item may drop
         // the last one.
@@ -519,10 +561,17 @@ impl Domains {
 
     /// Destroys the QPs of an XRCD that is closed for the last time.
     pub(crate) fn close(&self, xrcd: &Xrcd) {
-        let domain = self.table.lock().remove(&xrcd.id());
+        self.close_one(xrcd.id());
+    }
 
-        if let Some(domain) = domain {
-            domain.close();
-        }
+    /// The domain stays in the table until its QPs are destroyed: a part of the kernel that closes the
+    /// XRCD while the device is removed waits for them, and the removal for those of the XRCD.
+    fn close_one(&self, id: XrcdId) {
+        let Some(domain) = self.find(id) else {
+            return;
+        };
+
+        domain.close();
+        self.table.lock().domains.remove(&id);
     }
 }

@@ -106,6 +106,17 @@ void *ib_xrc_rcv_client_data(struct ib_device *ibdev, struct ib_client *client)
 	return ib_get_client_data(ibdev, client);
 }
 
+/* The lock that ib_set_client_data() takes. */
+void ib_xrc_rcv_lock_client_data(struct ib_device *ibdev)
+{
+	xa_lock(&ibdev->client_data);
+}
+
+void ib_xrc_rcv_unlock_client_data(struct ib_device *ibdev)
+{
+	xa_unlock(&ibdev->client_data);
+}
+
 bool ib_xrc_rcv_port_is_valid(struct ib_device *ibdev, u32 port)
 {
 	return rdma_is_port_valid(ibdev, port);

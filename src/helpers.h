@@ -35,6 +35,8 @@ void ib_xrc_rcv_ibdev_get(struct ib_device *ibdev);
 void ib_xrc_rcv_ibdev_put(struct ib_device *ibdev);
 bool ib_xrc_rcv_ibdev_try_get(struct ib_device *ibdev);
 void *ib_xrc_rcv_client_data(struct ib_device *ibdev, struct ib_client *client);
+void ib_xrc_rcv_lock_client_data(struct ib_device *ibdev);
+void ib_xrc_rcv_unlock_client_data(struct ib_device *ibdev);
 bool ib_xrc_rcv_port_is_valid(struct ib_device *ibdev, u32 port);
 struct ib_qp *ib_xrc_rcv_create_qp(struct ib_pd *pd, struct ib_qp_init_attr *init_attr,
 				   const char *owner);

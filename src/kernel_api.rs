@@ -20,7 +20,10 @@ use crate::{
     event::Event,
     kernel_ext::not_supported,
     rdma::{
-        attachment::ClientOperations,
+        attachment::{
+            ClientOperations,
+            DataRef, //
+        },
         qp_attr::{
             KernelQpAttr,
             QpAttr,
@@ -106,7 +109,7 @@ unsafe fn subscriber(
     Subscriber::new(Holder::Kernel(callback), None, 0)
 }
 
-fn device(xrcd: &Xrcd) -> Result<Pin<&AttachedDevice>> {
+fn device(xrcd: &Xrcd) -> Result<DataRef<AttachedDevice>> {
     AttachedDevice::of_xrcd(xrcd).ok_or_else(not_supported)
 }
 

@@ -75,7 +75,7 @@ fn take_one(used: u32, limit: u32, may_exceed: impl FnOnce() -> bool) -> Result<
 #[pin_data]
 pub(crate) struct DrainCounter {
     #[pin]
-    count: Mutex<u32>,
+    count: Mutex<Count>,
     #[pin]
     none: CondVar,
 }
@@ -83,30 +83,45 @@ pub(crate) struct DrainCounter {
 /// Counts as one in a [`DrainCounter`] until it is dropped.
 pub(crate) struct DrainGuard(Arc<DrainCounter>);
 
+struct Count {
+    qps: u32,
+    is_closed: bool,
+}
+
 impl DrainCounter {
     pub(crate) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
-                count <- new_mutex!(0, "DrainCounter::count"),
+                count <- new_mutex!(
+                    Count {
+                        qps: 0,
+                        is_closed: false,
+                    },
+                    "DrainCounter::count"
+                ),
                 none <- new_condvar!("DrainCounter::none"),
             }),
             GFP_KERNEL_ACCOUNT,
         )
     }
 
-    /// Adds one to the count. `EDQUOT` if that exceeds `limit`.
+    /// Adds one to the count. `EDQUOT` if that exceeds `limit`, `ENODEV` after [`Self::drain`].
     pub(crate) fn add(self: &Arc<Self>, limit: u32) -> Result<DrainGuard> {
         let mut count = self.count.lock();
 
-        *count = take_one(*count, limit, may_exceed)?;
+        if count.is_closed {
+            return Err(ENODEV);
+        }
+        count.qps = take_one(count.qps, limit, may_exceed)?;
         Ok(DrainGuard(self.clone()))
     }
 
-    /// Waits until the count is zero.
-    pub(crate) fn wait_until_none(&self) {
+    /// Waits until the count is zero, and lets nothing be added any more.
+    pub(crate) fn drain(&self) {
         let mut count = self.count.lock();
 
-        while *count != 0 {
+        count.is_closed = true;
+        while count.qps != 0 {
             self.none.wait(&mut count);
         }
     }
@@ -116,8 +131,8 @@ impl Drop for DrainGuard {
     fn drop(&mut self) {
         let mut count = self.0.count.lock();
 
-        *count = count.saturating_sub(1);
-        if *count == 0 {
+        count.qps = count.qps.saturating_sub(1);
+        if count.qps == 0 {
             self.0.none.notify_all();
         }
     }
@@ -237,11 +252,12 @@ mod tests {
         let first = qp_count.add(0)?;
         let second = qp_count.add(0)?;
 
-        assert_eq!(*qp_count.count.lock(), 2);
+        assert_eq!(qp_count.count.lock().qps, 2);
         drop(first);
-        assert_eq!(*qp_count.count.lock(), 1);
+        assert_eq!(qp_count.count.lock().qps, 1);
         drop(second);
-        qp_count.wait_until_none();
+        qp_count.drain();
+        assert_eq!(qp_count.add(0).err(), Some(ENODEV));
         Ok(())
     }
 }

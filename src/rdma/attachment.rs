@@ -33,11 +33,17 @@ use crate::kernel_ext::{
     not_supported,
     this_module, //
 };
-use core::mem::{
-    ManuallyDrop,
-    MaybeUninit, //
+use core::{
+    mem::{
+        ManuallyDrop,
+        MaybeUninit, //
+    },
+    ops::Deref, //
 };
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
 
 /// A type whose client attaches its objects to devices.
 ///
@@ -83,8 +89,8 @@ pub(crate) enum Declined {
 
 /// The data of a client for a device, and the callbacks of the client.
 ///
-/// The [`Attachment`] owns the data, from [`Self::add`] until after [`Self::remove`]. The
-/// device has XRC domains, and ib_uverbs is added to it later.
+/// The [`Attachment`] owns the data, from [`Self::add`] until after [`Self::remove`], as long as there
+/// is a [`DataRef`]. The device has XRC domains, and ib_uverbs is added to it later.
 pub(crate) trait ClientOperations: HasClient + Send + Sync {
     /// The objects to add to the uverbs interface.
     const OBJECTS: &'static [&'static Object<Self>];
@@ -98,16 +104,29 @@ pub(crate) trait ClientOperations: HasClient + Send + Sync {
     /// Called when the device is attached, before later clients are added to it.
     fn added(self: Pin<&Self>);
 
-    /// Called when the device is removed, after later clients have released it.
+    /// Called when the device is removed, after ib_uverbs has released it. Other parts of the kernel
+    /// may still have domains. The QPs of all domains must be destroyed when this returns, and no
+    /// other must be created.
     fn remove(self: Pin<&Self>);
 
-    /// Called when a domain is closed for the last time. Its QPs must be destroyed when this
-    /// returns.
+    /// Called when a domain is closed for the last time, possibly while [`Self::remove`] runs. Its
+    /// QPs must be destroyed when this returns.
     fn domain_closed(self: Pin<&Self>, xrcd: &Xrcd);
 
     /// Returns the data for the device of a domain, or `None` if the device is not attached.
-    fn of_xrcd(xrcd: &Xrcd) -> Option<Pin<&Self>> {
-        attached::<Self>(xrcd).map(Attachment::data)
+    fn of_xrcd(xrcd: &Xrcd) -> Option<DataRef<Self>> {
+        attached(xrcd).map(DataRef)
+    }
+}
+
+/// A reference to the data of a client for a device, which stays registered as long as this exists.
+pub(crate) struct DataRef<T>(Arc<Attachment<T>>);
+
+impl<T> Deref for DataRef<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0.data().get_ref()
     }
 }
 
@@ -119,17 +138,17 @@ type DeallocXrcd =
 
 /// A device with the uverbs objects and the data of a client.
 ///
-/// ib_core owns it, as the data of the client, from the client's `add` to its `remove`. It takes
-/// effect in [`install`](Self::install), and dropping it restores the device.
+/// ib_core has a reference to it, as the data of the client, from the client's `add` to its `remove`,
+/// and so has each call of another part of the kernel. It takes effect in
+/// [`install`](Self::install), and [`uninstall`](Self::uninstall) restores the device.
 ///
 /// There is no lock: ib_uverbs reads the definitions after the `add` of this client and has
-/// released the device before its `remove`, and the device is not removed while an XRC domain is
-/// open.
+/// released the device before its `remove`. Other parts of the kernel may close a domain in the
+/// middle of [`uninstall`](Self::uninstall), and then call either `dealloc_xrcd`.
 ///
 /// # Invariants
 ///
-/// * It was created while the client of `T` was being added to the device, before ib_uverbs is, and
-///   it is dropped while that client is being removed.
+/// * It was created while the client of `T` was being added to the device, before ib_uverbs is.
 /// * `driver_definitions` and `driver_dealloc_xrcd` are the members of the device when it was
 ///   created.
 pub(crate) struct Attachment<T> {
@@ -158,8 +177,7 @@ impl<T: ClientOperations> Attachment<T> {
     ///
     /// # Safety
     ///
-    /// The client of `T` must be being added to the device. The return value must be dropped before
-    /// that ends, or while the client is being removed from the device.
+    /// The client of `T` must be being added to the device.
     unsafe fn new(device: &Device) -> Result<Self> {
         let declined = |why, error| {
             T::declined(device, why);
@@ -211,10 +229,29 @@ impl<T: ClientOperations> Attachment<T> {
         // * `device` keeps the device registered, so it is valid.
         // * By the type invariant, ib_uverbs does not read `driver_def` yet, and no domain is open,
         //   whose close would read `dealloc_xrcd`.
-        // * `definitions` is valid, and the client's data is stored, until `self` is dropped.
+        // * `definitions` is valid, and `self` is the client's data, until `uninstall` has returned.
         unsafe {
             (*device).driver_def = self.definitions.as_ptr();
             (*device).ops.dealloc_xrcd = Some(dealloc_xrcd::<T>);
+        }
+    }
+
+    /// Restores the device.
+    ///
+    /// Must be called before `self` is no longer the client's data, when no QP is left.
+    fn uninstall(&self) {
+        let device = self.device.as_ptr();
+
+        // SAFETY:
+        // * `device` keeps the device registered, so it is valid.
+        // * Other clients of this type that were added later have restored these members.
+        // * ib_uverbs reads `driver_def` only when it is added to the device, which it was later
+        //   and is not any more.
+        // * A part of the kernel that closes a domain at the same time reads either `dealloc_xrcd`,
+        //   as a whole. No QP is left, so it may call the driver's; the wrapper does that.
+        unsafe {
+            (*device).driver_def = self.driver_definitions;
+            (*device).ops.dealloc_xrcd = Some(self.driver_dealloc_xrcd);
         }
     }
 }
@@ -233,12 +270,10 @@ unsafe impl<T: ClientOperations> ClientData for Attachment<T> {
         T::client()
     }
 
-    unsafe fn add(device: &Device) -> Result<KBox<Self>> {
+    unsafe fn add(device: &Device) -> Result<Self> {
         // SAFETY: By the requirements of this function, the client of `T` is being added to the
-        // device. The value is dropped by `remove`, or here if there is no memory.
-        let attached = unsafe { Self::new(device) }?;
-
-        Ok(KBox::new(attached, GFP_KERNEL)?)
+        // device.
+        unsafe { Self::new(device) }
     }
 
     fn added(&self) {
@@ -246,8 +281,9 @@ unsafe impl<T: ClientOperations> ClientData for Attachment<T> {
         self.data().added();
     }
 
-    fn remove(self: KBox<Self>) {
+    fn remove(&self) {
         self.data().remove();
+        self.uninstall();
     }
 }
 
@@ -260,29 +296,8 @@ impl<T: ClientOperations> DeviceData for T {
 }
 
 /// Returns the attached device of a domain, or `None` if the device is not attached.
-fn attached<T: ClientOperations>(xrcd: &Xrcd) -> Option<&Attachment<T>> {
-    // SAFETY:
-    // * The domain is open as long as the reference to it exists, on behalf of ib_uverbs or of
-    //   another client that was added later.
-    // * That client closes it before its `remove` for the device returns, which is before the
-    //   `remove` of the client of `T` begins.
-    unsafe { T::client().data(xrcd.device()) }
-}
-
-impl<T> Drop for Attachment<T> {
-    fn drop(&mut self) {
-        let device = self.device.as_ptr();
-
-        // SAFETY:
-        // * `device` keeps the device registered, so it is valid.
-        // * By the type invariant, the client is being removed from the device: ib_uverbs and the
-        //   other later clients have released it, and have restored these members if they changed
-        //   them. Or the client is still being added, and no later client was.
-        unsafe {
-            (*device).driver_def = self.driver_definitions;
-            (*device).ops.dealloc_xrcd = Some(self.driver_dealloc_xrcd);
-        }
-    }
+fn attached<T: ClientOperations>(xrcd: &Xrcd) -> Option<Arc<Attachment<T>>> {
+    T::client().get(xrcd.device())
 }
 
 /// The wrapper of the driver's `dealloc_xrcd`.
@@ -294,19 +309,28 @@ unsafe extern "C" fn dealloc_xrcd<T: ClientOperations>(
     xrcd: *mut bindings::ib_xrcd,
     udata: *mut bindings::ib_udata,
 ) -> c_int {
-    // SAFETY: By the requirements of this function, ib_core passes a domain that is valid until the
-    // driver's `dealloc_xrcd` is called below. It was open on behalf of ib_uverbs or of another
-    // client that registered later, which has not returned from closing it.
+    // SAFETY: By the requirements of this function, ib_core passes a domain that is open until the
+    // driver's `dealloc_xrcd` is called below.
     let domain = unsafe { Xrcd::from_ptr(xrcd) };
-    let Some(attached) = attached::<T>(domain) else {
-        // Not reached: the wrapper is installed only as long as the data is stored.
+    let attached = attached::<T>(domain);
+    let driver_dealloc_xrcd = match &attached {
+        Some(attached) => {
+            attached.data().domain_closed(domain);
+            Some(attached.driver_dealloc_xrcd)
+        }
+        // SAFETY: The domain keeps the device registered. The client was removed from the device
+        // after ib_core has read the operation, and restored it before the data was not found any
+        // more; nothing else writes to it.
+        None => unsafe { (*domain.device().as_ptr()).ops.dealloc_xrcd },
+    };
+    let Some(driver_dealloc_xrcd) = driver_dealloc_xrcd else {
+        // Not reached: devices without the operation are not attached.
         return ENODEV.to_errno();
     };
 
-    attached.data().domain_closed(domain);
-    // SAFETY: `driver_dealloc_xrcd` is the operation of the driver, by the invariant of
-    // `Attachment`. ib_core would have called it with these arguments.
-    unsafe { (attached.driver_dealloc_xrcd)(xrcd, udata) }
+    // SAFETY: It is the operation of the driver, by the invariant of `Attachment` or as above.
+    // ib_core would have called it with these arguments.
+    unsafe { driver_dealloc_xrcd(xrcd, udata) }
 }
 
 /// Creates a table with the definitions of the driver and of the objects of a client.

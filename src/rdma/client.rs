@@ -5,7 +5,13 @@
 //! ib_core calls the `add` of each client for every RDMA device, in the order in which the clients
 //! registered, and their `remove` in the reverse order. A client that registers before ib_uverbs is
 //! added to a device before ib_uverbs is, and removed after it: its data for the device exists
-//! whenever a uverbs method runs, and as long as a process has an XRC domain open.
+//! whenever a uverbs method runs, and as long as a process has an XRC domain open, because the
+//! `remove` of ib_uverbs waits for the former and closes the latter.
+//!
+//! That does not hold for other clients, which the kernel has XRC domains for. If a client is being
+//! unregistered while a device is removed, its `remove` may run when ib_core calls that of the next
+//! client: `remove_client_context()` is not a fence. It keeps the device registered meanwhile, and
+//! needs a reference to what it uses of another client.
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
@@ -15,7 +21,8 @@ use super::{
 };
 use core::{
     marker::PhantomData,
-    mem::MaybeUninit, //
+    mem::MaybeUninit,
+    ptr::null_mut, //
 };
 use kernel::{
     error::{
@@ -24,10 +31,13 @@ use kernel::{
     },
     prelude::*,
     str::as_char_ptr_in_const_context,
-    sync::atomic::{
-        Atomic,
-        Full,
-        Release, //
+    sync::{
+        atomic::{
+            Atomic,
+            Full,
+            Release, //
+        },
+        Arc, //
     },
     types::{
         ForeignOwnable,
@@ -37,7 +47,8 @@ use kernel::{
 
 /// The data of a client for a device.
 ///
-/// ib_core's list of the device's clients owns it, from [`Self::add`] to [`Self::remove`].
+/// ib_core's list of the device's clients has a reference to it, from [`Self::add`] to
+/// [`Self::remove`], and so has each caller of [`Client::get`].
 ///
 /// # Safety
 ///
@@ -51,13 +62,15 @@ pub(crate) unsafe trait ClientData: Send + Sync + Sized + 'static {
     /// # Safety
     ///
     /// The device must be being added to the client.
-    unsafe fn add(device: &Device) -> Result<KBox<Self>>;
+    unsafe fn add(device: &Device) -> Result<Self>;
 
-    /// Called once [`Client::data`] finds the data, before the device is added to later clients.
+    /// Called once [`Client::data`] and [`Client::get`] find the data, before the device is added to
+    /// later clients.
     fn added(&self);
 
-    /// Called when the device is removed from the client. Later clients have released it.
-    fn remove(self: KBox<Self>);
+    /// Called when the device is removed from the client. ib_uverbs has released it. Afterwards the
+    /// data is not found any more.
+    fn remove(&self);
 }
 
 /// A `struct ib_client` whose data for a device is a `D`.
@@ -95,16 +108,43 @@ impl<D: ClientData> Client<D> {
     ///
     /// `'a` must end before the client's `remove` for the device begins.
     pub(super) unsafe fn data<'a>(&self, device: &'a Device) -> Option<&'a D> {
-        // SAFETY: `device` is valid as long as it is borrowed, and `raw` is initialised. The
-        // function returns null for a client that is not registered.
-        let data = unsafe { bindings::ib_xrc_rcv_client_data(device.as_ptr(), self.raw.get()) };
+        let data = self.pointer(device);
 
         // SAFETY:
-        // * Only `add_callback` sets the pointer, to that of an owned `D`.
+        // * Only `add_callback` sets the pointer, to that of an owned `Arc<D>`.
         // * `remove_callback` takes it back, which does not run before `'a` has ended by the
         //   requirements of this function.
         // * Any thread may use it: `D` is `Sync`.
-        (!data.is_null()).then(|| unsafe { KBox::<D>::borrow(data) })
+        (!data.is_null()).then(|| &**unsafe { KBox::<Arc<D>>::borrow(data) })
+    }
+
+    /// Returns a reference to the data for a device, or `None` if the client did not get the device,
+    /// or the device was removed from it.
+    pub(super) fn get(&self, device: &Device) -> Option<Arc<D>> {
+        // SAFETY: The device is valid as long as it is borrowed. The lock is released below, and
+        // nothing that is called until then sleeps or takes it.
+        unsafe { bindings::ib_xrc_rcv_lock_client_data(device.as_ptr()) };
+
+        let data = self.pointer(device);
+        let reference = if data.is_null() {
+            None
+        } else {
+            // SAFETY:
+            // * Only `add_callback` sets the pointer, to that of an owned `Arc<D>`.
+            // * `remove_callback` takes it back after it has set the pointer to null, for which
+            //   `ib_set_client_data` takes the lock. So it is valid until the lock is released.
+            Some(unsafe { KBox::<Arc<D>>::borrow(data) }.clone())
+        };
+
+        // SAFETY: The lock was taken above.
+        unsafe { bindings::ib_xrc_rcv_unlock_client_data(device.as_ptr()) };
+        reference
+    }
+
+    fn pointer(&self, device: &Device) -> *mut c_void {
+        // SAFETY: `device` is valid as long as it is borrowed, and `raw` is initialised. The
+        // function returns null for a client that is not registered.
+        unsafe { bindings::ib_xrc_rcv_client_data(device.as_ptr(), self.raw.get()) }
     }
 
     /// # Safety
@@ -117,7 +157,8 @@ impl<D: ClientData> Client<D> {
         from_result(|| {
             // SAFETY: By the requirements of this function, the device is being added to the client
             // of `D`.
-            let data = unsafe { D::add(device) }?.into_foreign();
+            let data = Arc::new(unsafe { D::add(device) }?, GFP_KERNEL)?;
+            let data = KBox::new(data, GFP_KERNEL)?.into_foreign();
 
             // SAFETY:
             // * By the requirements of this function, the client is being added to the device.
@@ -125,7 +166,7 @@ impl<D: ClientData> Client<D> {
             unsafe { bindings::ib_set_client_data(device.as_ptr(), D::client().raw.get(), data) };
             // SAFETY: `data` comes from `into_foreign`, and is taken back in `remove_callback`
             // only, which ib_core does not run before this callback has returned.
-            let data = unsafe { KBox::<D>::borrow(data) };
+            let data = unsafe { KBox::<Arc<D>>::borrow(data) };
 
             data.added();
             Ok(0)
@@ -136,11 +177,18 @@ impl<D: ClientData> Client<D> {
     ///
     /// Called by ib_core only, once for each `add_callback` that succeeded, with the data that it
     /// stored.
-    unsafe extern "C" fn remove_callback(_device: *mut bindings::ib_device, data: *mut c_void) {
+    unsafe extern "C" fn remove_callback(device: *mut bindings::ib_device, data: *mut c_void) {
+        // SAFETY: `add_callback` stored `data`, from `into_foreign`, and this is called once for it.
+        // It is taken back below.
+        unsafe { KBox::<Arc<D>>::borrow(data) }.remove();
+        // SAFETY: ib_core passes a device that the client has data of until this returns. The client
+        // is `D::client()`, the only one with these callbacks.
+        unsafe { bindings::ib_set_client_data(device, D::client().raw.get(), null_mut()) };
         // SAFETY:
-        // * `add_callback` stored `data`, from `into_foreign`, and this is called once for it.
-        // * By the requirements of `Client::data`, all other borrows of it have ended.
-        unsafe { KBox::<D>::from_foreign(data) }.remove();
+        // * As above, and nothing uses it after this.
+        // * By the requirements of `Client::data`, what that returned is not used any more.
+        //   `Client::get` finds null since the line above.
+        drop(unsafe { KBox::<Arc<D>>::from_foreign(data) });
     }
 }
 

@@ -16,8 +16,7 @@ use kernel::{
 
 /// A `struct ib_xrcd`.
 ///
-/// It is open as long as a reference exists, on behalf of a process or of a client of ib_core that
-/// registered after the client of this module.
+/// It is open as long as a reference exists.
 #[repr(transparent)]
 pub(crate) struct Xrcd(Opaque<bindings::ib_xrcd>);
 
@@ -28,8 +27,7 @@ pub(crate) struct XrcdId(usize);
 impl Xrcd {
     /// # Safety
     ///
-    /// `xrcd` must be open for `'a`, on behalf of a process or of a client of ib_core that
-    /// registered after the client of this module.
+    /// `xrcd` must be open for `'a`.
     pub(crate) unsafe fn from_ptr<'a>(xrcd: *mut bindings::ib_xrcd) -> &'a Self {
         // SAFETY: By the requirements of this function, `xrcd` is valid for `'a`. `Xrcd` is a
         // transparent wrapper of an `Opaque`, so the reference promises nothing about the members.

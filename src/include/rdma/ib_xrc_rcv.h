@@ -58,6 +58,10 @@ struct ib_xrc_rcv_init_attr {
  * All functions may sleep. A QP is charged to the current process: its user and its
  * cgroup. Functions that modify or query a QP return EINTR if the current thread is
  * killed while it waits for others that do so.
+ *
+ * If the device is removed while the client is being unregistered, its QPs may be
+ * destroyed, and the module not be attached to the device any more, when the remove()
+ * of the client runs. It must give up its registrations all the same.
  */
 
 /**

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-// E0624
+// E0133
 //! The client's data of a device to which there is but a reference, which outlives `remove`.
 
 use crate::{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-// E0521
-//! The client's data for longer than the domain is open.
+// E0597
+//! The client's data for longer than it is kept.
 
 use crate::{
     device::AttachedDevice,
@@ -9,15 +9,12 @@ use crate::{
         xrcd::Xrcd, //
     },
 };
-use kernel::{
-    prelude::*,
-    sync::SetOnce, //
-};
+use kernel::sync::SetOnce;
 
-static STALE: SetOnce<Pin<&'static AttachedDevice>> = SetOnce::new();
+static STALE: SetOnce<&'static AttachedDevice> = SetOnce::new();
 
 pub(crate) fn keep(xrcd: &Xrcd) {
     if let Some(data) = AttachedDevice::of_xrcd(xrcd) {
-        STALE.populate(data);
+        STALE.populate(&data);
     }
 }

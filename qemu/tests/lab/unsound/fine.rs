@@ -5,7 +5,10 @@
 use crate::{
     device::AttachedDevice,
     rdma::{
-        attachment::ClientOperations,
+        attachment::{
+            ClientOperations,
+            DataRef, //
+        },
         device::Device,
         pd::ProtectionDomain,
         qp::EventHandler,
@@ -28,7 +31,7 @@ impl EventHandler for Owned {
     }
 }
 
-pub(crate) fn data(xrcd: &Xrcd) -> Option<Pin<&AttachedDevice>> {
+pub(crate) fn data(xrcd: &Xrcd) -> Option<DataRef<AttachedDevice>> {
     AttachedDevice::of_xrcd(xrcd)
 }
 

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A part of the kernel that is unloaded while its device is removed: ib_core then
+ * does not wait for it before it removes the device from ib_xrc_rcv. It gives back
+ * what it has in the end of its module, and stops on the way until it may go on.
+ *
+ * Every line in the log is "ok - WHAT" or "not ok - WHAT", but for "waits" and
+ * "has left".
+ */
+
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/delay.h>
+#include <linux/module.h>
+#include <linux/slab.h>
+#include <rdma/ib_xrc_rcv.h>
+
+static char *name;
+module_param(name, charp, 0444);
+MODULE_PARM_DESC(name, "The device that it uses");
+
+static char *where = "closing";
+module_param(where, charp, 0444);
+MODULE_PARM_DESC(where, "closing: in the last close of the domain; creating: in the creation of a QP; after: before it does anything");
+
+static bool go;
+module_param(go, bool, 0644);
+MODULE_PARM_DESC(go, "It may go on");
+
+static const struct ib_xrc_rcv_init_attr of_domain = {
+	.flags = XRC_RCV_ALLOC_LIFETIME_DOMAIN,
+};
+
+/* What it has of the device. */
+static struct ib_device *ibdev;
+static struct ib_xrcd *xrcd;
+static struct ib_xrc_rcv_registration *held;
+static int (*dealloc_xrcd)(struct ib_xrcd *xrcd, struct ib_udata *udata);
+static int (*create_qp)(struct ib_qp *qp, struct ib_qp_init_attr *attr, struct ib_udata *udata);
+static unsigned int gone;
+
+static bool is(const char *place)
+{
+	return !strcmp(where, place);
+}
+
+static void check(bool ok, const char *what)
+{
+	pr_info("%s - %s\n", ok ? "ok" : "not ok", what);
+}
+
+static void wait(void)
+{
+	pr_info("waits\n");
+	while (!READ_ONCE(go))
+		msleep(20);
+}
+
+static void handler(const struct xrc_rcv_event *event, void *context)
+{
+	gone += event->type == XRC_RCV_EVENT_QP_GONE;
+}
+
+static int notice(struct notifier_block *nb, unsigned long action, void *data)
+{
+	struct ib_xrc_rcv_notifier_info *notice = data;
+
+	if (action == IB_XRC_RCV_DESTROY && notice->device == ibdev && is("closing"))
+		wait();
+	return NOTIFY_OK;
+}
+
+static struct notifier_block notices = { .notifier_call = notice };
+
+static int slow_create_qp(struct ib_qp *qp, struct ib_qp_init_attr *attr, struct ib_udata *udata)
+{
+	wait();
+	return create_qp(qp, attr, udata);
+}
+
+static int late_user_add(struct ib_device *device)
+{
+	struct ib_xrc_rcv_init_attr heard = of_domain;
+
+	heard.handler = handler;
+	if (strcmp(dev_name(&device->dev), name ?: ""))
+		return -ENODEV;
+	xrcd = ib_alloc_xrcd_user(device, NULL, NULL);
+	if (IS_ERR(xrcd))
+		return PTR_ERR(xrcd);
+	held = ib_xrc_rcv_alloc_qp(xrcd, &heard);
+	if (IS_ERR(held)) {
+		ib_dealloc_xrcd_user(xrcd, NULL);
+		return PTR_ERR(held);
+	}
+	ibdev = device;
+	dealloc_xrcd = device->ops.dealloc_xrcd;
+	create_qp = device->ops.create_qp;
+	return 0;
+}
+
+/* All QPs go with the domain, whoever destroys them. */
+static void close_domain(void)
+{
+	check(!ib_dealloc_xrcd_user(xrcd, NULL), "the domain is closed");
+	check(gone, "its QP is gone");
+	ib_xrc_rcv_unreg_qp(held);
+}
+
+static void create(void)
+{
+	struct ib_xrc_rcv_init_attr heard = of_domain;
+	struct ib_xrc_rcv_registration *created;
+
+	heard.handler = handler;
+	ibdev->ops.create_qp = slow_create_qp;
+	created = ib_xrc_rcv_alloc_qp(xrcd, &heard);
+	ibdev->ops.create_qp = create_qp;
+	check(!IS_ERR(created), "a QP that was being created");
+	check(gone == 2, "is gone as the other one is");
+	if (!IS_ERR(created))
+		ib_xrc_rcv_unreg_qp(created);
+}
+
+/* It may have looked up the operation just before the device was removed. */
+static void use_what_was(void)
+{
+	const u32 qpn = ib_xrc_rcv_qpn(held);
+	struct ib_qp_attr attr;
+
+	wait();
+	check(gone == 1, "the QP is gone with the device");
+	check(PTR_ERR(ib_xrc_rcv_alloc_qp(xrcd, &of_domain)) == -EOPNOTSUPP &&
+	      PTR_ERR(ib_xrc_rcv_reg_qp(xrcd, qpn, NULL, NULL)) == -EOPNOTSUPP &&
+	      ib_xrc_rcv_query_qp(xrcd, qpn, &attr) == -EOPNOTSUPP &&
+	      ib_xrc_rcv_destroy_qp(xrcd, qpn, held) == -EOPNOTSUPP,
+	      "the module is not attached any more");
+	ib_xrc_rcv_unreg_qp(held);
+	check(dealloc_xrcd != ibdev->ops.dealloc_xrcd, "the device is as it was");
+	check(!dealloc_xrcd(xrcd, NULL), "what ib_core was about to call closes the domain");
+	kfree(xrcd);
+}
+
+static void late_user_remove(struct ib_device *device, void *data)
+{
+	if (device != ibdev)
+		return;
+	ib_xrc_rcv_register_notifier(&notices);
+	if (is("creating"))
+		create();
+	if (is("after"))
+		use_what_was();
+	else
+		close_domain();
+	ib_xrc_rcv_unregister_notifier(&notices);
+	ibdev = NULL;
+	pr_info("has left\n");
+}
+
+static struct ib_client client = {
+	.name = KBUILD_MODNAME,
+	.add = late_user_add,
+	.remove = late_user_remove,
+};
+
+static int __init late_user_init(void)
+{
+	return ib_register_client(&client);
+}
+module_init(late_user_init);
+
+static void __exit late_user_exit(void)
+{
+	ib_unregister_client(&client);
+}
+module_exit(late_user_exit);
+
+MODULE_DESCRIPTION("A part of the kernel that leaves while its device is removed");
+MODULE_LICENSE("GPL");
