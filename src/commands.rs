@@ -207,9 +207,8 @@ impl Handler for Alloc {
             attributes,
             udata: Some(call.udata()),
         };
-        let ufile = device.ufiles().get(call.file())?;
         let domain = device.domains().get_or_new(xrcd)?;
-        let qp = domain.create(xrcd, device.pd(), init_attr, subscriber, Some(ufile))?;
+        let qp = domain.create(xrcd, device.pd(), init_attr, subscriber)?;
         let handle = call.new_handle(Self::HANDLE)?;
 
         call.output(Self::RESP_QPN, &qp.qpn())?;
@@ -245,14 +244,13 @@ impl Handler for Register {
     fn run(call: &Call<'_, Self>) -> Result {
         let domain = domain(call, Self::XRCD)?;
         let subscriber = subscriber(call, Self::CHANNEL, Self::COOKIE)?;
-        let ufile = call.data().ufiles().get(call.file())?;
         let qpn = call.mandatory(Self::QPN)?;
         let handle = call.new_handle(Self::HANDLE)?;
 
         let qp = domain.find(qpn)?;
 
         qp.admit_caller()?;
-        handle.set(domain.register(&qp, subscriber, Some(ufile))?);
+        handle.set(domain.register(&qp, subscriber)?);
         Ok(())
     }
 }

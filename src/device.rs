@@ -13,7 +13,6 @@ use crate::{
         device::Device,
         pd::ProtectionDomain, //
     },
-    ufile::UFiles, //
 };
 use kernel::{
     prelude::*,
@@ -30,7 +29,6 @@ pub(crate) struct AttachedDevice {
     /// The protection domain of all receive QPs of the device.
     pd: Arc<ProtectionDomain>,
     domains: Arc<Domains>,
-    ufiles: Arc<UFiles>,
     device: ARef<Device>,
 }
 
@@ -46,7 +44,6 @@ impl AttachedDevice {
                 _debugfs: debugfs.ok(),
                 pd: Arc::new(ProtectionDomain::new(device, crate::NAME)?, GFP_KERNEL)?,
                 domains,
-                ufiles: UFiles::new()?,
                 device: device.into(),
             },
             GFP_KERNEL,
@@ -61,11 +58,6 @@ impl AttachedDevice {
     /// Returns the protection domain of the receive QPs.
     pub(crate) fn pd(&self) -> &Arc<ProtectionDomain> {
         &self.pd
-    }
-
-    /// Returns the uverbs files that have registrations.
-    pub(crate) fn ufiles(&self) -> &Arc<UFiles> {
-        &self.ufiles
     }
 
     /// Returns the domains that have or had receive QPs.

@@ -45,7 +45,10 @@ use crate::{
         Subscriber, //
     },
     subscribers::Subscribers,
-    ufile::UFileRef, //
+    ufile::{
+        UFileRef,
+        UFiles, //
+    }, //
 };
 use core::mem::take;
 use kernel::{
@@ -77,6 +80,8 @@ pub(crate) struct Domain {
     queue: Arc<UnboundQueue>,
     /// Delivers events to many subscribers.
     delivery: Arc<UnboundQueue>,
+    /// The uverbs files that have registrations.
+    ufiles: Arc<UFiles>,
     #[pin]
     qps: Mutex<Qps>,
 }
@@ -120,8 +125,6 @@ pub(crate) struct Registration {
     domain: Arc<Domain>,
     qp: Arc<ReceiveQp>,
     subscriber: Arc<Subscriber>,
-    /// `None` for a kernel user.
-    ufile: Option<UFileRef>,
 }
 
 /// A QP that is not in its domain yet. Destroyed on drop, unless it is published.
@@ -140,15 +143,16 @@ pub(crate) struct QpInitAttr<'a> {
 }
 
 impl Domain {
-    fn new(id: u32, queue: Arc<UnboundQueue>, delivery: Arc<UnboundQueue>) -> Result<Arc<Self>> {
+    fn new(id: u32, domains: &Domains) -> Result<Arc<Self>> {
         let qp_count = DrainCounter::new()?;
 
         Arc::pin_init(
             pin_init!(Self {
                 id,
                 qp_count,
-                queue,
-                delivery,
+                queue: domains.queue.clone(),
+                delivery: domains.delivery.clone(),
+                ufiles: domains.ufiles.clone(),
                 qps <- new_mutex!(Qps::new(), "Domain::qps"),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -167,9 +171,9 @@ impl Domain {
         pd: &Arc<ProtectionDomain>,
         mut init_attr: QpInitAttr<'_>,
         subscriber: Arc<Subscriber>,
-        ufile: Option<UFileRef>,
     ) -> Result<NewQp> {
         let device = xrcd.device();
+        let ufile = self.count_in(&subscriber)?;
         let counted = self.qp_count.add(limits::per_domain())?;
         let user = UserQuota::take()?;
         let charge = Charge::hca_object(device)?;
@@ -198,9 +202,14 @@ impl Domain {
             domain: self.clone(),
             qp,
             subscriber,
-            ufile,
         };
-        let undo: fn(Registration) = |registration| registration.subscriber.cancel();
+        let undo: fn(Registration) = |registration| {
+            registration.subscriber.cancel();
+            drop(registration.ufile());
+        };
+
+        ufile.map(UFileRef::keep);
+
         let registration = ScopeGuard::new_with_data(registration, undo);
 
         registration.qp.set_up(
@@ -209,6 +218,14 @@ impl Domain {
             init_attr.udata.as_ref(),
         )?;
         Ok(NewQp { registration, node })
+    }
+
+    /// Adds a registration to those of its uverbs file, if it has one.
+    fn count_in(&self, subscriber: &Subscriber) -> Result<Option<UFileRef<'_>>> {
+        subscriber
+            .file()
+            .map(|file| self.ufiles.get(file))
+            .transpose()
     }
 
     /// Looks up a QP by its number.
@@ -221,8 +238,9 @@ impl Domain {
         self: &Arc<Self>,
         qp: &Arc<ReceiveQp>,
         subscriber: Arc<Subscriber>,
-        ufile: Option<UFileRef>,
     ) -> Result<Registration> {
+        let ufile = self.count_in(&subscriber)?;
+
         loop {
             let qps = self.qps.lock();
 
@@ -249,11 +267,11 @@ impl Domain {
             }
         }
 
+        ufile.map(UFileRef::keep);
         Ok(Registration {
             domain: self.clone(),
             qp: qp.clone(),
             subscriber,
-            ufile,
         })
     }
 
@@ -390,6 +408,13 @@ impl Registration {
         &self.subscriber
     }
 
+    /// The place among the registrations of its uverbs file, to be given up with the registration.
+    fn ufile(&self) -> Option<UFileRef<'_>> {
+        let file = self.subscriber.file()?;
+
+        Some(self.domain.ufiles.take_back(file))
+    }
+
     /// Unregisters. If this was the last registration, a QP of [`Lifetime::Registrations`] is
     /// destroyed.
     ///
@@ -404,17 +429,16 @@ impl Registration {
             domain,
             qp,
             subscriber,
-            ufile,
-        } = self;
+        } = &self;
         let qpn = qp.qpn();
         let last = {
             let mut qps = domain.qps.lock();
             let subscribers = qp.subscribers();
 
-            subscribers.remove(&subscriber, why);
+            subscribers.remove(subscriber, why);
             notify::unregistered(qp.report(), subscriber.pid());
 
-            let in_domain = qps.get(qpn).is_some_and(|found| Arc::ptr_eq(found, &qp));
+            let in_domain = qps.get(qpn).is_some_and(|found| Arc::ptr_eq(found, qp));
             let unneeded =
                 qp.lifetime() == Lifetime::Registrations && subscribers.is_empty() && in_domain;
 
@@ -426,9 +450,9 @@ impl Registration {
         };
 
         subscriber.end(qpn, why);
-        match ufile {
+        match self.ufile() {
             Some(ufile) if why != RemoveReason::Destroyed => {
-                ufile.release(last.then_some(&qp), &domain.queue);
+                ufile.release(last.then_some(qp), &domain.queue);
             }
             _ if last => qp.destroy(),
             _ => (),
@@ -443,6 +467,7 @@ impl Registration {
 pub(crate) struct Domains {
     queue: Arc<UnboundQueue>,
     delivery: Arc<UnboundQueue>,
+    ufiles: Arc<UFiles>,
     last_id: Atomic<u32>,
     #[pin]
     table: Mutex<Table>,
@@ -459,11 +484,13 @@ impl Domains {
     pub(crate) fn new() -> Result<Arc<Self>> {
         let queue = Arc::new(UnboundQueue::new(crate::NAME)?, GFP_KERNEL)?;
         let delivery = Arc::new(UnboundQueue::new(c"ib_xrc_rcv_delivery")?, GFP_KERNEL)?;
+        let ufiles = UFiles::new()?;
 
         Arc::pin_init(
             pin_init!(Self {
                 queue,
                 delivery,
+                ufiles,
                 last_id: Atomic::new(0),
                 table <- new_mutex!(
                     Table {
@@ -497,7 +524,7 @@ impl Domains {
         // skipped.
         let room = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let id = self.last_id.fetch_add(1, Relaxed).wrapping_add(1);
-        let domain = Domain::new(id, self.queue.clone(), self.delivery.clone())?;
+        let domain = Domain::new(id, self)?;
         let mut table = self.table.lock();
 
         if table.is_closed {

@@ -156,7 +156,7 @@ unsafe fn create(xrcd: &Xrcd, init: &bindings::ib_xrc_rcv_init_attr) -> Result<K
     let subscriber = unsafe { subscriber(init.handler, init.context) }?;
     let room = KBox::new_uninit(GFP_KERNEL)?;
     let domain = device.domains().get_or_new(xrcd)?;
-    let qp = domain.create(xrcd, device.pd(), init_attr, subscriber, None)?;
+    let qp = domain.create(xrcd, device.pd(), init_attr, subscriber)?;
 
     Ok(KBox::write(room, qp.publish()))
 }
@@ -231,7 +231,7 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_reg_qp(
         let subscriber = unsafe { subscriber(handler, context) }?;
 
         let room = KBox::new_uninit(GFP_KERNEL)?;
-        let registration = domain.register(&domain.find(qpn)?, subscriber, None)?;
+        let registration = domain.register(&domain.find(qpn)?, subscriber)?;
 
         Ok(KBox::write(room, registration))
     };

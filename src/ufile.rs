@@ -47,9 +47,9 @@ struct UFile {
     pending_destroys: List<ReceiveQp>,
 }
 
-/// A file's having one registration more, until dropped.
-pub(crate) struct UFileRef {
-    ufiles: Arc<UFiles>,
+/// One registration of a file in the count of its registrations, which dropping it reduces.
+pub(crate) struct UFileRef<'a> {
+    ufiles: &'a UFiles,
     file: FileId,
 }
 
@@ -65,7 +65,7 @@ impl UFiles {
     }
 
     /// Adds a registration of a file.
-    pub(crate) fn get(self: &Arc<Self>, file: FileId) -> Result<UFileRef> {
+    pub(crate) fn get(&self, file: FileId) -> Result<UFileRef<'_>> {
         if !self.get_known(file) {
             let room = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
             let mut table = self.table.lock();
@@ -82,10 +82,12 @@ impl UFiles {
                 table.insert(room.into_node(file, new));
             }
         }
-        Ok(UFileRef {
-            ufiles: self.clone(),
-            file,
-        })
+        Ok(UFileRef { ufiles: self, file })
+    }
+
+    /// Takes back what [`UFileRef::keep`] left to a registration of a file.
+    pub(crate) fn take_back(&self, file: FileId) -> UFileRef<'_> {
+        UFileRef { ufiles: self, file }
     }
 
     /// Adds a registration of a file that has one. Returns whether it does.
@@ -101,7 +103,12 @@ impl UFiles {
     }
 }
 
-impl UFileRef {
+impl UFileRef<'_> {
+    /// Leaves the count as it is, for as long as a registration exists.
+    pub(crate) fn keep(self) {
+        core::mem::forget(self);
+    }
+
     /// The file is being closed. A QP that it was the last to be registered with is to be
     /// destroyed: by the file's last registration, which destroys all there are, or by the workqueue.
     pub(crate) fn release(self, last_of: Option<&Arc<ReceiveQp>>, queue: &UnboundQueue) {
@@ -132,7 +139,7 @@ impl UFileRef {
     }
 }
 
-impl Drop for UFileRef {
+impl Drop for UFileRef<'_> {
     fn drop(&mut self) {
         let mut table = self.ufiles.table.lock();
         let Some(file) = table.get_mut(&self.file) else {

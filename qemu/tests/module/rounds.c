@@ -191,8 +191,8 @@ int main(void)
 	if (setrlimit(RLIMIT_NOFILE, &files))
 		err(1, "setrlimit");
 	ktap_start("events of a QP with many registrations", 3);
-	node_enter("right");
 	count = memory_is_checked() ? FEWER : MANY;
+	node_enter("right");
 	steady = calloc(count, sizeof(*steady));
 	if (!steady)
 		err(1, "calloc");
