@@ -31,6 +31,8 @@ trap scenario_end EXIT
 begin() {
 	local name=$1
 	shift
+	# Left by a test that failed: it would keep the device from the tests that follow.
+	[ ! -e "$work/$name.pid" ] || end "$name" KILL
 	rm -f "$work/$name.in"
 	mkfifo "$work/$name.in"
 	# Open for writing here as long as the holder is to stay.
