@@ -208,7 +208,9 @@ impl Domain {
             drop(registration.ufile());
         };
 
-        ufile.map(UFileRef::keep);
+        if let Some(ufile) = ufile {
+            ufile.keep();
+        }
 
         let registration = ScopeGuard::new_with_data(registration, undo);
 
@@ -267,7 +269,9 @@ impl Domain {
             }
         }
 
-        ufile.map(UFileRef::keep);
+        if let Some(ufile) = ufile {
+            ufile.keep();
+        }
         Ok(Registration {
             domain: self.clone(),
             qp: qp.clone(),
