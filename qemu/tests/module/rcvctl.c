@@ -105,13 +105,10 @@ static int channel(const char *device_name)
 	return stay();
 }
 
-static bool in_init;
-
 static bool create(uint32_t flags, int channel)
 {
-	struct ib_uverbs_qp_attr init = attr_to_init(&node);
 	struct registration registration;
-	int result = rcv_alloc(domain, flags, in_init ? &init : NULL, channel, 0, &registration);
+	int result = rcv_alloc(domain, flags, NULL, channel, 0, &registration);
 
 	if (result)
 		printf("%s\n", strerrorname_np(-result));
@@ -198,13 +195,11 @@ int main(int argc, char **argv)
 		return channel(argv[2]);
 	argc--;
 	argv++;
-	while ((option = getopt(argc, argv, "deiu:")) != -1)
+	while ((option = getopt(argc, argv, "deu:")) != -1)
 		if (option == 'd')
 			flags = XRC_RCV_ALLOC_LIFETIME_DOMAIN;
 		else if (option == 'e')
 			with_channel = true;
-		else if (option == 'i')
-			in_init = true;
 		else if (option == 'u')
 			user = strtoul(optarg, NULL, 10);
 	if (optind == argc)
