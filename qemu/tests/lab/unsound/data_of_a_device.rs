@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-// E0133
-//! The client's data of a device to which there is but a reference, which outlives `remove`.
+// E0624
+//! The client's data of a device, borrowed and not referenced, for longer than until `remove`.
 
 use crate::{
     device::AttachedDevice,
