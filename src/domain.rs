@@ -263,7 +263,7 @@ impl Domain {
             }
             drop(qps);
             // Pending events are for the present registrations only.
-            qp.subscribers().deliver_pending();
+            qp.subscribers().deliver_step();
             if is_killed() {
                 return Err(EINTR);
             }

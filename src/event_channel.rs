@@ -2,15 +2,15 @@
 
 //! An event channel: the file from which a process reads the events of its registrations.
 //!
-//! Made by a process through its uverbs file, and owned by the file descriptor; the registrations
+//! A process creates it through its uverbs file; the file descriptor owns it, and the registrations
 //! on it hold references. Its lock is taken in any context, with the lock of a QP's subscribers held.
 //!
-//! Readers copy without the lock, see [`crate::event_queue`]. What a read returns belongs to
-//! registrations that existed after all of it was copied.
+//! Readers copy without the lock, see [`crate::event_queue`]. The registrations of the records that a
+//! read returns existed after all records were copied.
 //!
-//! When the device is removed, or the descriptor or the uverbs file is closed, nothing is added any
-//! more. What is unread can still be read; after that, `read(2)` gives `EIO`. While one reader
-//! copies, others cannot know yet whether there is more for them: it may fail, and put records back.
+//! After the device was removed, or the descriptor or the uverbs file closed, no event is added. Unread
+//! records can still be read; then `read(2)` returns `EIO`. While one reader copies, other readers wait,
+//! because it may put its records back.
 
 use crate::{
     event_queue::{
@@ -46,7 +46,7 @@ use kernel::{
     }, //
 };
 
-/// How many records one `read(2)` returns at most.
+/// The maximum number of records that one `read(2)` returns.
 const BATCH: usize = 256;
 
 /// See the [module's documentation](self).
@@ -60,7 +60,7 @@ pub(crate) struct EventChannel<Q: Queued> {
 }
 
 impl<Q: Queued + Send + Sync> EventChannel<Q> {
-    /// A channel without registrations, which gives records of that size.
+    /// Creates a channel whose records have the given size.
     pub(crate) fn new(record_size: RecordSize<xrc_rcv_event>) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
@@ -72,12 +72,12 @@ impl<Q: Queued + Send + Sync> EventChannel<Q> {
         )
     }
 
-    /// The unread events. Taken in any context.
+    /// Returns the queue of unread events. Its lock is taken in any context.
     pub(crate) fn queue(&self) -> &SpinLockIrq<EventQueue<Q>> {
         &self.queue
     }
 
-    /// `EIO` if it is at its end.
+    /// Returns `EIO` if no event can be added.
     pub(crate) fn check(&self) -> Result {
         if self.queue.lock().ended {
             return Err(EIO);
@@ -85,12 +85,12 @@ impl<Q: Queued + Send + Sync> EventChannel<Q> {
         Ok(())
     }
 
-    /// Wakes those who wait for something to read. Any context.
+    /// Wakes the readers that wait. May be called in any context.
     pub(crate) fn wake(&self) {
         self.readable.notify_all();
     }
 
-    /// Takes up to `max` records to read, at least one. They have to be [copied](Self::copy).
+    /// Takes 1 to `max` records, for [`copy`](Self::copy).
     fn take(&self, batch: &mut KVVec<Record<Q>>, max: usize, nonblocking: bool) -> Result {
         self.readable.wait_interruptible(|| loop {
             let mut queue = self.queue.lock();
@@ -100,7 +100,7 @@ impl<Q: Queued + Send + Sync> EventChannel<Q> {
                 queue.reading += 1;
                 break Some(Ok(()));
             }
-            // Otherwise the oldest were withheld. There can be many: not all under one lock.
+            // The oldest records are withheld. There can be many, so the lock is released between.
             if queue.is_empty() {
                 break if queue.at_end() {
                     Some(Err(EIO))
@@ -111,8 +111,8 @@ impl<Q: Queued + Send + Sync> EventChannel<Q> {
         })?
     }
 
-    /// Copies records that were taken, and leaves in `batch` those that the reader gets. Those that
-    /// cannot be copied are put back.
+    /// Copies records, and leaves in `batch` those that were read. Records that cannot be copied are put
+    /// back.
     fn copy(&self, batch: &mut KVVec<Record<Q>>, buffer: UserPtr, length: usize) -> Result {
         loop {
             let mut writer = UserSlice::new(buffer, length).writer();
@@ -136,7 +136,7 @@ impl<Q: Queued + Send + Sync> EventChannel<Q> {
             let mut queue = self.queue.lock();
             let mut wake = queue.restore(&batch[copied..]);
             let kept = queue.drop_closed(&mut batch[..copied]);
-            // Others have to move up to where a record is that must not be seen any more.
+            // The others are copied again, to the place of a record whose registration ended.
             let again = kept != copied && kept != 0;
 
             if !again {
@@ -156,9 +156,9 @@ impl<Q: Queued + Send + Sync> EventChannel<Q> {
     }
 }
 
-/// Registrations that have channels.
+/// A registration that can have a channel.
 pub(crate) trait HasChannel: Queued + Send + Sync + 'static {
-    /// The type of their channels.
+    /// The uverbs type of the channel.
     const CHANNEL_TYPE: &'static FileType<EventChannel<Self>>;
 }
 
@@ -184,7 +184,7 @@ impl<Q: HasChannel> EventFile for EventChannel<Q> {
             if !batch.is_empty() {
                 return Ok(batch.len() * size);
             }
-            // Nothing is left of them: their registrations are gone, unless there was an error.
+            // The registrations of all records ended, unless there was an error.
             result?;
         }
     }

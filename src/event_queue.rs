@@ -2,20 +2,19 @@
 
 //! The unread events of an event channel.
 //!
-//! A registration on the channel has one *slot* per kind of event. An event that happens again before
-//! it is read only counts up in its slot, so the queue needs memory for what is registered and not for
-//! what happens: [`post`](EventQueue::post) allocates nothing and cannot fail. Registrations with
-//! something in their slots are in a tree, in the order of their oldest events; what is done to one of
-//! them takes time that grows with the logarithm of how many there are.
+//! A registration on the channel has one *slot* per type of event. An event that happens again before
+//! it is read increments the count in its slot, so memory is needed per registration and not per event:
+//! [`post`](EventQueue::post) allocates nothing and cannot fail. Registrations with unread events are
+//! in a tree, in the order of their oldest ones. Each operation on one of them takes logarithmic time.
 //!
-//! To read a record takes a copy to user space, which can sleep for as long as the reader likes, and
-//! can fail. So it is done in two steps. [`take`](EventQueue::take) empties slots; their registrations
-//! *are being read* until [`finish`](EventQueue::finish) or [`restore`](EventQueue::restore). Meanwhile
-//! registrations may end, and events may come. QP_GONE, which has to be the last of its registration, is
-//! *withheld* from one reader while another reads a record before it.
+//! Reading a record copies it to user space, which can sleep for an unbounded time and can fail. So it
+//! takes two steps. [`take`](EventQueue::take) empties slots; their registrations *are being read*
+//! until [`finish`](EventQueue::finish) or [`restore`](EventQueue::restore). Meanwhile registrations may
+//! end, and events may be added. QP_GONE, the last event of a registration, is *withheld* from one
+//! reader while another reads an earlier record.
 //!
-//! Owned by an [`EventChannel`](crate::event_channel::EventChannel), whose lock guards it and the slots. Nothing in here
-//! sleeps or frees memory.
+//! Owned by an [`EventChannel`](crate::event_channel::EventChannel), whose lock guards the queue and
+//! the slots. Nothing in this file sleeps or frees memory.
 
 use crate::{
     event::{
@@ -42,41 +41,41 @@ use kernel::{
 /// The unread events of one registration.
 pub(crate) struct Slots {
     counts: [u32; EventType::COUNT],
-    /// When the first of them was; of no meaning where the count is 0.
+    /// The time of the first event; undefined where the count is 0.
     first: [u64; EventType::COUNT],
     qpn: u32,
-    /// How many of its records are being read.
+    /// The number of records that are being read.
     being_read: u32,
-    /// By which [`take`](EventQueue::take) all of these were taken, or [`SEVERAL`].
+    /// The number of the [`take`](EventQueue::take) that took all of these, or [`SEVERAL`].
     reader: u64,
-    /// That it is gone is unread, but not to be taken: others before it are being read.
+    /// QP_GONE is unread, and not to be taken: earlier records are being read.
     gone_is_withheld: bool,
-    /// The registration was given up.
+    /// The registration ended, and its events were discarded.
     closed: bool,
 }
 
-/// A registration on a channel: what is queued.
+/// A registration on a channel.
 pub(crate) trait Queued: TreeItem<BY_TIME, Key = Key> {
-    /// Its slots. `queue` is that of its channel; `None` if it is on none.
+    /// Returns the slots, or `None` without a channel. `queue` must be that of the channel.
     fn slots<'a>(&'a self, queue: &'a mut EventQueue<Self>) -> Option<&'a mut Slots>;
 
-    /// When its oldest unread event was. Constant while it is queued.
+    /// Returns the time of the oldest unread event. Constant while the registration is queued.
     fn time(&self) -> &Atomic<u64>;
 
-    /// What its holder chose to know it by.
+    /// Returns the cookie that the holder chose.
     fn cookie(&self) -> u64;
 }
 
-/// The order of a queue: by time, and anyhow where times are equal.
+/// The order of a queue: by time, then by address.
 pub(crate) type Key = (u64, usize);
 
 /// The [`Tree`] of a queue.
 pub(crate) const BY_TIME: u64 = 1;
 
-/// More than one [`take`](EventQueue::take).
+/// Stands for more than one [`take`](EventQueue::take).
 const SEVERAL: u64 = 0;
 
-/// Events of one kind for one registration, taken out of its slot.
+/// The events of one slot, taken to be read.
 pub(crate) struct Record<Q> {
     queued: Arc<Q>,
     pub(crate) kind: EventType,
@@ -86,14 +85,14 @@ pub(crate) struct Record<Q> {
 }
 
 impl<Q: Queued> Record<Q> {
-    /// What the registration's holder chose to know it by.
+    /// Returns the cookie of the registration.
     pub(crate) fn cookie(&self) -> u64 {
         self.queued.cookie()
     }
 }
 
 impl Slots {
-    /// Those of a new registration.
+    /// Creates the slots of a new registration.
     pub(crate) const fn new() -> Self {
         Self {
             counts: [0; EventType::COUNT],
@@ -106,7 +105,7 @@ impl Slots {
         }
     }
 
-    /// How many records are unread.
+    /// Returns the number of unread records.
     pub(crate) fn unread(&self) -> usize {
         self.counts.iter().filter(|count| **count != 0).count()
     }
@@ -117,15 +116,14 @@ impl Slots {
         let new = self.counts[index] == 0;
 
         self.counts[index] = self.counts[index].saturating_add(count);
-        // What is there can be what a reader has put back, or what it puts back now can be older.
+        // A reader may put back a record that is older than the slot's first event.
         if new || first < self.first[index] {
             self.first[index] = first;
         }
         new
     }
 
-    /// The next record to read: that the QP is gone comes last, the others in the order of their first
-    /// events.
+    /// Returns the type of the next record: in the order of the first events, QP_GONE last.
     fn oldest(&self) -> Option<EventType> {
         let gone = EventType::QP_GONE.index();
         let unread = (0..gone).filter(|index| self.counts[*index] != 0);
@@ -140,7 +138,7 @@ impl Slots {
         }
     }
 
-    /// Empties the slot of the next record, for `reader`. None if that is withheld from now on.
+    /// Empties the slot of the next record for `reader`. Returns `None` if the record is withheld.
     fn take(&mut self, reader: u64) -> Option<(EventType, u32, u64)> {
         let kind = self.oldest()?;
         let others_read = self.being_read != 0 && self.reader != reader;
@@ -160,18 +158,18 @@ impl Slots {
 
 /// See the [module's documentation](self).
 pub(crate) struct EventQueue<Q: Queued> {
-    /// Registrations with something to read.
+    /// Registrations with unread events.
     tree: Tree<Q, BY_TIME>,
-    /// How often records were taken.
+    /// The number of calls of `take`.
     takes: u64,
-    /// The descriptor is closed or the device is gone: nothing is added any more.
+    /// The descriptor or uverbs file was closed, or the device removed: no event is added.
     pub(crate) ended: bool,
-    /// How many readers have taken records that are not settled yet.
+    /// The number of readers that took records and have not finished.
     pub(crate) reading: usize,
 }
 
 impl<Q: Queued> EventQueue<Q> {
-    /// An empty queue.
+    /// Creates an empty queue.
     pub(crate) const fn new() -> Self {
         Self {
             tree: Tree::new(),
@@ -181,12 +179,12 @@ impl<Q: Queued> EventQueue<Q> {
         }
     }
 
-    /// Whether there is nothing to read. If there is, it may be what [`take`](Self::take) withholds.
+    /// Whether the queue is empty. If not, [`take`](Self::take) may still withhold all its records.
     pub(crate) fn is_empty(&self) -> bool {
         self.tree.is_empty()
     }
 
-    /// Whether there will be nothing to read any more, unless there is now.
+    /// Whether no record will be added to those in the queue.
     pub(crate) fn at_end(&self) -> bool {
         self.ended && self.reading == 0
     }
@@ -207,7 +205,7 @@ impl<Q: Queued> EventQueue<Q> {
         new
     }
 
-    /// The registration was given up, with all that is unread.
+    /// Discards the events of a registration that ended.
     pub(crate) fn close(&mut self, queued: &Arc<Q>) {
         if let Some(slots) = queued.slots(self) {
             slots.closed = true;
@@ -216,16 +214,16 @@ impl<Q: Queued> EventQueue<Q> {
         }
     }
 
-    /// Takes all out that is unread: nobody can read it any more. To be dropped without the lock.
+    /// Removes all registrations, for the caller to drop without the lock. The file has no reader left.
     pub(crate) fn take_all(&mut self) -> Tree<Q, BY_TIME> {
         replace(&mut self.tree, Tree::new())
     }
 
-    /// Takes up to `max` of the oldest records, for which `batch` has room. They are being read from
-    /// now on.
+    /// Takes up to `max` of the oldest records, as far as `batch` has room. They are being read after
+    /// this.
     ///
-    /// Those that are withheld count too, so that the time that this takes is bounded: nothing is left
-    /// to read only if the queue [is empty](Self::is_empty).
+    /// Withheld records count, too, which bounds the time that this takes. So an empty batch means that
+    /// there is no record only if the queue [is empty](Self::is_empty).
     pub(crate) fn take(&mut self, batch: &mut KVVec<Record<Q>>, max: usize) {
         self.takes = self.takes.wrapping_add(1);
 
@@ -240,7 +238,8 @@ impl<Q: Queued> EventQueue<Q> {
             let (taken, qpn) = (slots.take(reader), slots.qpn);
 
             self.requeue(&queued);
-            // If it was withheld, the record that another reads has a reference, too.
+            // This does not drop the last reference: the reader for whose record QP_GONE is withheld
+            // has one.
             let Some((kind, count, first)) = taken else {
                 continue;
             };
@@ -258,8 +257,8 @@ impl<Q: Queued> EventQueue<Q> {
         }
     }
 
-    /// Puts the records of registrations that were given up at the end of `batch`. Returns how many are
-    /// before them, in the order that they had.
+    /// Moves the records of registrations that ended to the end of `batch`. Returns the number of the
+    /// others, whose order is kept.
     pub(crate) fn drop_closed(&mut self, batch: &mut [Record<Q>]) -> usize {
         let mut kept = 0;
 
@@ -277,7 +276,7 @@ impl<Q: Queued> EventQueue<Q> {
         kept
     }
 
-    /// The records were delivered. Returns whether there is something new to read.
+    /// Finishes reading records. Returns whether there is a new record to read.
     pub(crate) fn finish(&mut self, batch: &[Record<Q>]) -> bool {
         let mut new = false;
 
@@ -294,8 +293,8 @@ impl<Q: Queued> EventQueue<Q> {
         new
     }
 
-    /// Puts records back that could not be delivered, unless their registration was given up. They are
-    /// the oldest again. Returns whether there is something new to read.
+    /// Puts records back that could not be copied, unless their registration ended. They are the oldest
+    /// again. Returns whether there is a new record to read.
     pub(crate) fn restore(&mut self, batch: &[Record<Q>]) -> bool {
         let mut new = self.finish(batch);
 
@@ -313,8 +312,8 @@ impl<Q: Queued> EventQueue<Q> {
         new
     }
 
-    /// Puts a registration where it belongs after its slots have changed. Returns whether it was not in
-    /// the queue before, and is now.
+    /// Moves a registration to its place after its slots changed. Returns whether it was added to the
+    /// queue.
     fn requeue(&mut self, queued: &Arc<Q>) -> bool {
         let time = match queued.slots(self) {
             Some(slots) => slots.oldest().map(|kind| slots.first[kind.index()]),
@@ -331,7 +330,7 @@ impl<Q: Queued> EventQueue<Q> {
 
         if let Some(time) = time {
             queued.time().store(time, Relaxed);
-            // It is in no tree now, so that cannot fail.
+            // Cannot fail: the registration is in no tree.
             let _ = self.tree.insert(removed.unwrap_or_else(|| queued.clone()));
         }
         time.is_some() && !was_queued

@@ -2,18 +2,20 @@
 
 //! A subscriber of a receive QP: the part of a registration that events are delivered to.
 //!
-//! One allocation has all that a registration needs to be found and to be delivered to: its place among
-//! the subscribers of the QP, and on an event channel its slots and its place in the queue. Who registers
-//! owns a reference; the QP's list has one until the registration ends, and the channel's queue has one
-//! while something is unread. What changes is atomic, or guarded by the lock of the channel.
+//! One allocation holds its links in the list of the QP and in the queue of an event channel, and its
+//! slots on that channel. The registration owns a reference; so does the list of the QP until the
+//! registration ends, and the queue of the channel as long as the subscriber has unread events. Members
+//! that change are atomic, or guarded by the lock of the channel.
 
 use crate::{
     event::{
         Event,
         EventType, //
     },
-    event_channel,
-    event_channel::HasChannel,
+    event_channel::{
+        self,
+        HasChannel, //
+    },
     event_queue::{
         self,
         EventQueue,
@@ -51,24 +53,24 @@ use kernel::{
     }, //
 };
 
-/// The channels that registrations are on.
+/// An event channel of registrations.
 pub(crate) type EventChannel = event_channel::EventChannel<Subscriber>;
 
-/// Who holds a registration.
+/// The holder of a registration.
 pub(crate) enum Holder {
-    /// A uverbs file, and the process that had it when it registered.
+    /// A uverbs file, and the process that registered.
     File(FileId, Process),
-    /// Another part of the kernel, and what is called for its events.
+    /// A kernel user, and the handler of its events.
     Kernel(Option<KBox<dyn Callback>>),
 }
 
-/// A kernel user's interest in events.
+/// A handler of events of a kernel user.
 pub(crate) trait Callback: Send + Sync {
-    /// Called in any context, with locks held: must not sleep, nor give the registration up.
+    /// Handles an event. Called in any context, with locks held: it must not sleep, nor unregister.
     fn event(&self, event: &Event);
 }
 
-/// The place of a registration on a channel.
+/// The part of a subscriber that its channel uses.
 struct Subscription {
     channel: Arc<EventChannel>,
     cookie: u64,
@@ -86,18 +88,21 @@ pub(crate) struct Subscriber {
     /// In the list of the QP.
     links: Links,
     listed: Linked,
+    /// The events of the current round happened before it was added. Written with the lock of the
+    /// list held.
+    skips_round: Atomic<bool>,
 
     /// In the queue of the channel.
     queue_links: Links,
     queued: Linked,
-    /// When its oldest unread event was. Written with the channel's lock held.
+    /// The time of its oldest unread event. Written with the lock of the channel held.
     time: Atomic<u64>,
 }
 
-/// With its reference count it fits into an object of the slab allocator of that size.
+/// With its reference count, the subscriber fits into kmalloc-256.
 const _: () = assert!(size_of::<Subscriber>() + size_of::<u64>() <= 256);
 
-/// Orders the subscribers of a QP: by their files, those of the kernel first.
+/// The order of the subscribers of a QP: by uverbs file, kernel users first.
 pub(crate) type Key = (Option<FileId>, usize);
 
 /// The [`Tree`](crate::kernel_ext::tree::Tree) of a QP.
@@ -121,20 +126,21 @@ impl_tree_item! {
     }
 }
 
-/// Whose readers are to be woken.
+/// The wakeup of the readers of a channel.
 #[must_use]
 pub(crate) struct Wakeup(Arc<EventChannel>);
 
 impl Wakeup {
-    /// Wakes them. Any context, but not with a lock held that others need: there can be many.
+    /// Wakes the readers. May be called in any context, but without locks of this module: a channel can
+    /// have many readers.
     pub(crate) fn wake(self) {
         self.0.wake();
     }
 }
 
 impl Subscriber {
-    /// A subscriber that is told of events through `channel`, if there is one, with `cookie`. `EIO`
-    /// if the channel is at its end.
+    /// Creates a subscriber whose events are reported with `cookie` on `channel`, if there is one.
+    /// `EIO` if the channel is at its end.
     pub(crate) fn new(
         holder: Holder,
         channel: Option<Arc<EventChannel>>,
@@ -160,6 +166,7 @@ impl Subscriber {
                 gone: Atomic::new(false),
                 links: Links::new(),
                 listed: Linked::new(),
+                skips_round: Atomic::new(false),
                 queue_links: Links::new(),
                 queued: Linked::new(),
                 time: Atomic::new(0),
@@ -168,11 +175,12 @@ impl Subscriber {
         )?)
     }
 
+    /// Returns the holder of the registration.
     pub(crate) fn holder(&self) -> &Holder {
         &self.holder
     }
 
-    /// The process that registered; 0 for the kernel.
+    /// Returns the pid of the process that registered, or 0 for a kernel user.
     pub(crate) fn pid(&self) -> i32 {
         match self.holder {
             Holder::File(_, process) => process.pid(),
@@ -180,7 +188,7 @@ impl Subscriber {
         }
     }
 
-    /// The uverbs file whose it is.
+    /// Returns the uverbs file that holds the registration.
     pub(crate) fn file(&self) -> Option<FileId> {
         match self.holder {
             Holder::File(file, _) => Some(file),
@@ -188,17 +196,22 @@ impl Subscriber {
         }
     }
 
+    /// Returns whether the current round of events passes over it.
+    pub(crate) fn skips_round(&self) -> &Atomic<bool> {
+        &self.skips_round
+    }
+
     fn address(&self) -> usize {
         core::ptr::from_ref(self).addr()
     }
 
-    /// Whether events wait on a channel.
+    /// Whether events are reported on a channel.
     pub(crate) fn has_channel(&self) -> bool {
         self.subscription.is_some()
     }
 
-    /// Delivers events to the holder. Returns whether it wants to know, and who is to be woken. Any
-    /// context.
+    /// Delivers events. Returns whether the holder has a channel or a handler for them, and the wakeup
+    /// of the readers if there is a new record. May be called in any context.
     pub(crate) fn deliver(self: &Arc<Self>, event: &Event) -> (bool, Option<Wakeup>) {
         if event.kind == EventType::QP_GONE && self.gone.xchg(true, Relaxed) {
             return (false, None);
@@ -230,12 +243,12 @@ impl Subscriber {
         (delivered, wakeup)
     }
 
-    /// How many events were delivered to the holder, modulo 2^32.
+    /// Returns the number of events that were delivered, modulo 2^32.
     pub(crate) fn delivered(&self) -> u32 {
         self.delivered.load(Relaxed)
     }
 
-    /// How many records the holder has not read.
+    /// Returns the number of unread records.
     pub(crate) fn unread(&self) -> usize {
         match &self.subscription {
             Some(subscription) => {
@@ -247,15 +260,15 @@ impl Subscriber {
         }
     }
 
-    /// Discards what is unread; nothing is added any more.
+    /// Discards unread events. No event is added after this.
     pub(crate) fn cancel(self: &Arc<Self>) {
         if let Some(subscription) = &self.subscription {
             subscription.channel.queue().lock().close(self);
         }
     }
 
-    /// The registration ended, and is in no list any more: what is unread is discarded. Unless the
-    /// device was removed; then the holder can still read it.
+    /// Ends the registration, which is not in the list of the QP any more. Unread events are discarded,
+    /// except after the removal of the device, where QP_GONE is added and all can still be read.
     pub(crate) fn end(self: &Arc<Self>, qpn: u32, why: RemoveReason) {
         match why {
             RemoveReason::Destroyed | RemoveReason::FileClosed => self.cancel(),

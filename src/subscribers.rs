@@ -4,16 +4,18 @@
 //!
 //! Owned by the QP and, as the context of its events, by the verbs object. An event comes in any
 //! context, with interrupts disabled and locks of the provider held. So the list has a lock that
-//! may be taken there; inside it, only that of one event channel at a time is taken. Nothing is allocated
-//! or freed with it held, and it is held for [`AT_ONCE`] deliveries at most, however many subscribers
-//! there are. A QP with more than that has its events delivered later, by whoever comes first: the
-//! workqueue, REG, or who destroys the QP. What has not been delivered to all counts up in one slot per
-//! kind of event; that is a [`Round`], which goes once through the list in its order.
+//! may be taken there; inside it, only that of one event channel at a time is taken. Nothing is
+//! allocated with it held, and it is held for [`AT_ONCE`] deliveries at most, however many subscribers
+//! there are. The events of a QP with more subscribers are counted by type until a thread that may
+//! sleep delivers them: a worker, a caller of REG, or the one that destroys the QP. A [`Round`]
+//! delivers the events that were pending when it began to each subscriber, in the order of the list.
 //!
-//! An event is for those who are registered when it happens. So nobody is added while a round is due.
-//! Who is removed gets what the rounds would bring, if the registration ends with the device.
+//! An event is for the registrations that exist when it happens. A subscriber that is added during a
+//! round is skipped by it; one that is added while events are pending behind a round waits for the
+//! end of that round. A subscriber that is removed with the device is delivered what the rounds would
+//! have delivered.
 //!
-//! What the QP was last seen to be is kept here as well, for those who must not ask the device.
+//! The last known state of the QP is kept here, too, for callers that must not query the device.
 
 use crate::{
     event::{
@@ -44,13 +46,13 @@ use crate::{
             FileId,
             RemoveReason, //
         }, //
-    }, //
+    },
     subscriber::{
         Key,
         Subscriber,
         Wakeup,
         BY_HOLDER, //
-    },
+    }, //
 };
 use core::mem::take;
 use kernel::{
@@ -72,7 +74,7 @@ use kernel::{
     }, //
 };
 
-/// To how many subscribers events are delivered with interrupts off.
+/// The number of subscribers that events are delivered to with interrupts disabled.
 const AT_ONCE: usize = 2;
 
 /// See the [module's documentation](self).
@@ -96,7 +98,7 @@ impl_has_work! {
 
 struct List {
     tree: Tree<Subscriber, BY_HOLDER>,
-    /// Events that happened since the round began.
+    /// Events since the round began.
     pending: Events,
     round: Option<Round>,
 }
@@ -104,18 +106,18 @@ struct List {
 /// Events that are being delivered to all subscribers.
 struct Round {
     events: Events,
-    /// Who was the last to get them.
+    /// The key of the last subscriber that they were delivered to.
     last: Option<Key>,
 }
 
-/// One event of each kind at most, in the order of the first of each kind.
+/// At most one event of each type, in the order in which the first of each type happened.
 #[derive(Default)]
 struct Events {
     len: usize,
     kinds: [EventType; EventType::COUNT],
     times: [u64; EventType::COUNT],
     counts: [u32; EventType::COUNT],
-    /// To how many subscribers each was delivered.
+    /// The number of subscribers that each was delivered to.
     delivered: [u32; EventType::COUNT],
     qpn: u32,
 }
@@ -149,7 +151,7 @@ impl Events {
         }
     }
 
-    /// Delivers them to a subscriber. Returns whose readers are to be woken.
+    /// Delivers the events to a subscriber. Returns the wakeup of its readers.
     fn deliver(&mut self, subscriber: &Arc<Subscriber>) -> Option<Wakeup> {
         let mut wakeup = None;
 
@@ -167,26 +169,32 @@ impl Events {
 enum Step {
     /// There is nothing to deliver.
     Idle,
-    /// There are more subscribers.
+    /// More subscribers follow in the round.
     More,
-    /// All have these.
+    /// The round is over, and has delivered these events.
     Delivered(Events),
 }
 
 impl List {
-    /// Whether all events were delivered to all.
+    /// Whether all events were delivered.
     fn is_idle(&self) -> bool {
         self.round.is_none() && self.pending.is_empty()
     }
 
-    /// Delivers what is pending to [`AT_ONCE`] subscribers more. Fills in whose readers are to be woken.
-    fn step(&mut self, wakeups: &mut Wakeups) -> Step {
+    /// Begins a round with the pending events, unless there is one.
+    fn begin_round(&mut self) {
         if self.round.is_none() && !self.pending.is_empty() {
             self.round = Some(Round {
                 events: take(&mut self.pending),
                 last: None,
             });
         }
+    }
+
+    /// Delivers the events of the round to the next [`AT_ONCE`] subscribers, and stores the wakeups of
+    /// their readers in `wakeups`.
+    fn step(&mut self, wakeups: &mut Wakeups) -> Step {
+        self.begin_round();
 
         let Some(round) = &mut self.round else {
             return Step::Idle;
@@ -198,7 +206,9 @@ impl List {
             };
 
             round.last = Some(key(&subscriber));
-            *wakeup = round.events.deliver(&subscriber.into());
+            if !subscriber.skips_round().xchg(false, Relaxed) {
+                *wakeup = round.events.deliver(&subscriber.into());
+            }
         }
         if self.tree.after(round.last.as_ref()).is_some() {
             return Step::More;
@@ -214,7 +224,7 @@ fn key(subscriber: &Subscriber) -> Key {
     TreeItem::<BY_HOLDER>::key(subscriber)
 }
 
-/// Whose readers are to be woken, once the lock is not held any more.
+/// Wakeups for after the lock is released.
 type Wakeups = [Option<Wakeup>; AT_ONCE];
 
 fn wake(wakeups: Wakeups) {
@@ -224,8 +234,8 @@ fn wake(wakeups: Wakeups) {
 }
 
 impl Subscribers {
-    /// Creates the list of a QP in the domain with the id `domain`. Events for many are delivered by
-    /// `queue`.
+    /// Creates the list of a QP in the domain with the id `domain`. `queue` delivers the events of a QP
+    /// with many subscribers.
     pub(crate) fn new(
         device: ARef<Device>,
         domain: u32,
@@ -253,32 +263,32 @@ impl Subscribers {
         )
     }
 
-    /// How many registrations there are.
+    /// Returns the number of registrations.
     pub(crate) fn len(&self) -> usize {
         self.list.lock().tree.len()
     }
 
-    /// Whether nobody is registered.
+    /// Whether the QP has no registration.
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many events there were.
+    /// Returns the number of events of the QP.
     pub(crate) fn events(&self) -> i64 {
         self.events.load(Relaxed)
     }
 
-    /// The state that the QP was last seen in: by a command that succeeded, or by its events.
+    /// Returns the last known state of the QP: from a command that succeeded, or from its events.
     pub(crate) fn state(&self) -> Result<QpState> {
         self.state.load(Relaxed).try_into()
     }
 
-    /// The QP number of the other side, as last seen.
+    /// Returns the last known QP number of the peer.
     pub(crate) fn destination(&self) -> u32 {
         self.destination.load(Relaxed)
     }
 
-    /// Keeps what a command found or did.
+    /// Stores the attributes that a command returned or set.
     pub(crate) fn note(&self, attributes: &QpAttr) {
         if let (true, Ok(state)) = (attributes.mask().has(QpAttrMask::STATE), attributes.state()) {
             self.state.store(state as u32, Relaxed);
@@ -288,32 +298,40 @@ impl Subscribers {
         }
     }
 
-    /// The device.
+    /// Returns the device.
     pub(crate) fn device(&self) -> &Device {
         &self.device
     }
 
-    /// The number of the domain.
+    /// Returns the id of the domain.
     pub(crate) fn domain(&self) -> u32 {
         self.domain
     }
 
-    /// Adds a registration, if the limit allows it. Returns whether it did: not while there are events
-    /// which happened before, and others have to get first. [`Self::deliver_pending`], and try again.
-    /// The caller sees to it that only one is added at a time.
+    /// Adds a registration, if the limit allows it. Returns `false` if events are pending behind a
+    /// round: they would be coalesced with later ones, which the registration is to get. The caller
+    /// calls [`Self::deliver_step`] then, and tries again. Calls must be serialised.
     pub(crate) fn add(&self, subscriber: &Arc<Subscriber>) -> Result<bool> {
         limits::another_registration(self.len())?;
 
         let mut list = self.list.lock();
 
-        if !list.is_idle() {
+        list.begin_round();
+        if !list.pending.is_empty() {
             return Ok(false);
         }
+
+        let comes_in_round = match &list.round {
+            Some(round) => round.last.is_none_or(|last| last < key(subscriber)),
+            None => false,
+        };
+
+        subscriber.skips_round().store(comes_in_round, Relaxed);
         list.tree.insert(subscriber.clone()).map_err(|_| EEXIST)?;
         Ok(true)
     }
 
-    /// Removes a registration. It gets no event after this returns.
+    /// Removes a registration. No event is delivered to it after this returns.
     pub(crate) fn remove(&self, subscriber: &Arc<Subscriber>, why: RemoveReason) {
         let mut list = self.list.lock();
         let List {
@@ -326,7 +344,9 @@ impl Subscribers {
 
         if why == RemoveReason::DeviceRemoved && removed.is_some() {
             if let Some(round) = round {
-                if round.last.is_none_or(|last| last < key(subscriber)) {
+                let comes_in_round = round.last.is_none_or(|last| last < key(subscriber));
+
+                if comes_in_round && !subscriber.skips_round().load(Relaxed) {
                     wakeup = round.events.deliver(subscriber);
                 }
             }
@@ -339,7 +359,7 @@ impl Subscribers {
         }
     }
 
-    /// Whether a registration is one of these.
+    /// Whether the list has a registration.
     pub(crate) fn contains(&self, subscriber: &Subscriber) -> bool {
         let list = self.list.lock();
         let found = list.tree.lower_bound(&key(subscriber));
@@ -347,7 +367,7 @@ impl Subscribers {
         found.is_some_and(|found| core::ptr::eq(&*found, subscriber))
     }
 
-    /// Whether a uverbs file is registered.
+    /// Whether the list has a registration of a uverbs file.
     pub(crate) fn has(&self, file: FileId) -> bool {
         let list = self.list.lock();
         let found = list.tree.lower_bound(&(Some(file), 0));
@@ -355,14 +375,15 @@ impl Subscribers {
         found.is_some_and(|found| found.file() == Some(file))
     }
 
-    /// The registration that follows `previous`, or the first.
+    /// Returns the registration that follows `previous`, or the first.
     pub(crate) fn after(&self, previous: Option<&Subscriber>) -> Option<Arc<Subscriber>> {
         let key = previous.map(key);
 
         self.list.lock().tree.after(key.as_ref()).map(Arc::from)
     }
 
-    /// The QP is gone: delivers that to all, after all else. No event may come after this.
+    /// Delivers QP_GONE to each subscriber, after all pending events. The QP has been destroyed: no event
+    /// of it follows. May sleep.
     pub(crate) fn gone(&self, qpn: u32) {
         let gone = Event::now(qpn, EventType::QP_GONE);
 
@@ -370,20 +391,25 @@ impl Subscribers {
         self.deliver_pending();
     }
 
-    /// Delivers all that is pending. Must be able to sleep.
-    pub(crate) fn deliver_pending(&self) {
-        loop {
-            let mut wakeups = Wakeups::default();
-            let step = self.list.lock().step(&mut wakeups);
+    /// Delivers all pending events. May sleep.
+    fn deliver_pending(&self) {
+        while self.deliver_step() {}
+    }
 
-            wake(wakeups);
-            match step {
-                Step::Idle => return,
-                Step::More => (),
-                Step::Delivered(events) => self.report(&events),
-            }
-            cond_resched();
+    /// Delivers pending events to the next [`AT_ONCE`] subscribers. Returns `false` if there are no
+    /// pending events. May sleep.
+    pub(crate) fn deliver_step(&self) -> bool {
+        let mut wakeups = Wakeups::default();
+        let step = self.list.lock().step(&mut wakeups);
+
+        wake(wakeups);
+        match step {
+            Step::Idle => return false,
+            Step::More => (),
+            Step::Delivered(events) => self.report(&events),
         }
+        cond_resched();
+        true
     }
 
     fn report(&self, events: &Events) {
@@ -431,7 +457,7 @@ impl EventHandler for Subscribers {
         wake(wakeups);
         match step {
             Step::Delivered(events) => self.report(&events),
-            // If it is queued already, it has not begun.
+            // An item that is queued already has not begun, and delivers this event as well.
             Step::More | Step::Idle => drop(self.queue.enqueue(Arc::from(self))),
         }
     }

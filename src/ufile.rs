@@ -2,13 +2,13 @@
 
 //! The uverbs files that have registrations.
 //!
-//! When a file is closed, or loses its device, uverbs takes its handles away one after the other.
-//! Each may be the last registration of a QP, and destroying a QP takes commands of the device.
-//! So the QPs are kept until the file's last handle, whose end destroys them, helped by a
-//! workqueue: what the file held is gone when it is closed, but a process that held thousands of
-//! QPs does not destroy one after the other, and one that held few does not wait for the queue.
+//! When a file is closed or its device removed, uverbs destroys its handles one after the other. Each
+//! may be the last registration of a QP, and destroying a QP takes commands of the device. So the QPs
+//! are collected until the last handle of the file, whose end destroys them together with a workqueue:
+//! they are destroyed when the file is closed, thousands of them not one after the other, and a few
+//! without waiting for the workqueue.
 //!
-//! A file is known from its first registration to its last. Nothing is allocated, and no QP
+//! A file is in the table from its first registration to its last. No memory is allocated, and no QP
 //! destroyed, with the lock held.
 
 use crate::{
@@ -43,7 +43,7 @@ pub(crate) struct UFiles {
 
 struct UFile {
     registrations: usize,
-    /// What is to be destroyed before the file is closed.
+    /// QPs to be destroyed before the file is closed.
     pending_destroys: List<ReceiveQp>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct UFileRef<'a> {
 }
 
 impl UFiles {
-    /// No ufiles.
+    /// Creates an empty table.
     pub(crate) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
@@ -64,13 +64,13 @@ impl UFiles {
         )
     }
 
-    /// Adds a registration of a file.
+    /// Increments the number of registrations of a file.
     pub(crate) fn get(&self, file: FileId) -> Result<UFileRef<'_>> {
         if !self.get_known(file) {
             let room = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
             let mut table = self.table.lock();
 
-            // Another thread of the process may have come first.
+            // Another thread may have added the file.
             if let Some(entry) = table.get_mut(&file) {
                 entry.registrations += 1;
             } else {
@@ -85,12 +85,12 @@ impl UFiles {
         Ok(UFileRef { ufiles: self, file })
     }
 
-    /// Takes back what [`UFileRef::keep`] left to a registration of a file.
+    /// Returns the reference that [`UFileRef::keep`] left to a registration of the file.
     pub(crate) fn take_back(&self, file: FileId) -> UFileRef<'_> {
         UFileRef { ufiles: self, file }
     }
 
-    /// Adds a registration of a file that has one. Returns whether it does.
+    /// Increments the number of registrations of a file that has one, or returns `false`.
     fn get_known(&self, file: FileId) -> bool {
         let mut table = self.table.lock();
         let entry = table.get_mut(&file);
@@ -104,20 +104,20 @@ impl UFiles {
 }
 
 impl UFileRef<'_> {
-    /// Leaves the count as it is, for as long as a registration exists.
+    /// Leaves the reference to a registration, see [`UFiles::take_back`].
     pub(crate) fn keep(self) {
         core::mem::forget(self);
     }
 
-    /// The file is being closed. A QP that it was the last to be registered with is to be
-    /// destroyed: by the file's last registration, which destroys all there are, or by the workqueue.
+    /// Drops the reference of a registration of a file that is being closed. `last_of` is the QP that it
+    /// was the last registration of: the last registration of the file, or the workqueue, destroys it.
     pub(crate) fn release(self, last_of: Option<&Arc<ReceiveQp>>, queue: &UnboundQueue) {
         let mut table = self.ufiles.table.lock();
         let Some(file) = table.get_mut(&self.file) else {
             return;
         };
 
-        // It is taken out of its domain once, so it is in no list.
+        // A QP is removed from its domain once, so it is in no list.
         if let Some(qp) = last_of.and_then(|qp| ListArc::try_from_arc_or_drop(qp.clone())) {
             file.pending_destroys.push_back(qp);
         }
@@ -132,7 +132,7 @@ impl UFileRef<'_> {
         let mut pending_destroys = take(&mut file.pending_destroys);
 
         drop(table);
-        // The workqueue begins at the other end.
+        // The workqueue begins with the first.
         while let Some(qp) = pending_destroys.pop_back() {
             qp.destroy();
         }

@@ -532,7 +532,7 @@ impl QpAttr {
 mod tests {
     use super::*;
 
-    /// A device that nobody else knows, and that counts as registered.
+    /// A device of this test only, which counts as registered.
     struct TestDevice(NonNull<bindings::ib_device>);
 
     impl TestDevice {
@@ -546,7 +546,7 @@ mod tests {
             })
             .ok_or(ENOMEM)?;
 
-            // SAFETY: Newly allocated, so nobody else uses it.
+            // SAFETY: Newly allocated, so it has no other user.
             unsafe { (*device.as_ptr()).refcount.refs.counter = 1 };
             Ok(Self(device))
         }
@@ -558,7 +558,7 @@ mod tests {
 
         /// How many keep it registered.
         fn users(&self) -> c_int {
-            // SAFETY: It is valid, and nobody else uses it.
+            // SAFETY: It is valid, and has no other user.
             unsafe { (*self.0.as_ptr()).refcount.refs.counter - 1 }
         }
     }

@@ -99,7 +99,7 @@ static int late_user_add(struct ib_device *device)
 	return 0;
 }
 
-/* All QPs go with the domain, whoever destroys them. */
+/* Closing the domain waits until its QPs are destroyed, by this thread or another. */
 static void close_domain(void)
 {
 	check(!ib_dealloc_xrcd_user(xrcd, NULL), "the domain is closed");
