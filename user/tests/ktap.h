@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * KTAP from a C program, the counterpart of ktap.sh: a plan, results with
- * their description, diagnostics, totals. The state is the program's; results
- * are reported by one thread.
+ * their description, diagnostics, totals. The state is the program's; one thread
+ * reports all results.
  */
 #ifndef KTAP_H
 #define KTAP_H
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 static unsigned int ktap_planned, ktap_number, ktap_failed;
 
@@ -39,6 +41,16 @@ static inline bool ktap_result(bool passed, const char *description)
 	printf("%s %u %s\n", passed ? "ok" : "not ok", ++ktap_number, description);
 	return passed;
 }
+
+/* Ends a test that returns bool, unless CONDITION holds. */
+#define HOLDS(condition)						\
+	do {								\
+		if (!(condition)) {					\
+			ktap_note("%s:%d: %s (errno %s)", __func__,	\
+				  __LINE__, #condition, strerror(errno)); \
+			return false;					\
+		}							\
+	} while (0)
 
 /* The exit status of the program. */
 static inline int ktap_end(void)

@@ -2,16 +2,16 @@
 /*
  * forge [-n WQES] [-s SEED]
  *
- * A process writes into the queues that rxe lets it map what libibverbs would
- * not: operations that a QP does not have, lengths and offsets beyond a WQE,
+ * A process writes into the queues that rxe lets it map values that libibverbs
+ * would not: operations that a QP does not have, lengths and offsets beyond a WQE,
  * indices beyond a queue; then WQES WQEs on each transport in which a few words
  * are random, WQEs that change while the driver works on them, and receive and
  * completion queues of random words.
  *
- * What has to come of it is a completion in error at most. The sender's memory
- * holds one byte only and the peer's another one, so a byte that was neither's
- * to give is seen where it arrives. What the kernel's checkers have to say is
- * in its log. Each scenario is a process of its own, since what goes wrong may
+ * The worst result allowed is a completion in error. The sender's memory
+ * holds one byte only and the peer's another one, so a byte of neither is
+ * seen where it arrives. The kernel's checkers report to
+ * its log. Each scenario is a process of its own, since an error may
  * well be that a QP cannot be destroyed.
  */
 
@@ -51,7 +51,7 @@ enum {
 	SENDERS = 'L', PEERS = 'E',
 };
 
-/* Those that have something to say to the peer. */
+/* Operations that send to the peer. */
 static const uint32_t carried[TRANSPORTS] = {
 	[RC] = 0x7f | 1 << IBV_WR_SEND_WITH_INV | 1 << IBV_WR_FLUSH | 1 << IBV_WR_ATOMIC_WRITE,
 	[UC] = 0xf,
@@ -92,7 +92,7 @@ static uint32_t random_word(void)
 	return state >> 16;
 }
 
-/* A number that somebody may have forgotten to check. */
+/* A number that the driver may have forgotten to check. */
 static uint32_t odd_word(void)
 {
 	static const uint32_t odd[] = {
@@ -208,7 +208,7 @@ static void unreliable(struct node *node, struct ibv_qp *qp, struct ibv_qp *peer
 
 static void drain(struct ibv_cq *cq)
 {
-	unsigned int limit = CQ_DEPTH;	/* for one that a thread writes to */
+	unsigned int limit = CQ_DEPTH;	/* for a queue that a thread writes to */
 	struct ibv_wc wc;
 
 	while (limit-- && ibv_poll_cq(cq, 1, &wc) > 0)
@@ -341,20 +341,11 @@ static void ring_doorbell(void)
 	ibv_wr_complete(post);
 }
 
-/* ---- what has to come of it ---- */
+/* ---- expected results ---- */
 
-static bool wrong(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static bool wrong(const char *format, ...)
-{
-	char text[256];
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(text, sizeof(text), format, args);
-	va_end(args);
-	ktap_note("%s: %s", names[transport], text);
-	return false;
-}
+/* Reports a failed check. */
+#define wrong(format, ...) \
+	(ktap_note("%s: " format, names[transport], ##__VA_ARGS__), false)
 
 static bool completion(struct ibv_cq *cq, unsigned int timeout_ms, struct ibv_wc *wc)
 {
@@ -401,7 +392,7 @@ static bool works(void)
 	return clean();
 }
 
-/* What the driver waits for, it waits for 50 seconds. */
+/* The driver's own waits end after 50 seconds. */
 static bool tear_down(void)
 {
 	uint64_t begin = now_ns();
@@ -419,7 +410,7 @@ static bool tear_down(void)
 
 /* ---- scenarios ---- */
 
-/* One operation: what the QP does not have completes in error, and the peer hears nothing of it. */
+/* One operation: if the QP does not have it, it completes in error, and sends nothing. */
 static bool operation(uint32_t opcode)
 {
 	bool goes_out = opcode < 32 && carried[transport] & 1u << opcode;
@@ -501,7 +492,7 @@ static bool posted_operations(void)
 	return good;
 }
 
-/* An inline send begins where the inline data begins, whatever the WQE says. */
+/* An inline send begins where the inline data begins, not where the WQE says. */
 static bool inline_offset(void)
 {
 	static const uint32_t offsets[] = { 1, 64, INLINE, 4096, 8192, 65536, 1 << 20, 0x7fffff00 };
@@ -527,7 +518,7 @@ static bool inline_offset(void)
 	return good;
 }
 
-/* What is longer than a WQE has room for. */
+/* Data longer than a WQE has room for. */
 static bool long_data(void)
 {
 	static const uint32_t lengths[] = { INLINE + 1, 512, 4096, 65536, 1 << 24, 0xffffffff };
@@ -620,7 +611,7 @@ static bool unbound_window(void)
 	return good;
 }
 
-/* Nor does the QP that it is bound on have to wait for one that is. */
+/* Nor does the QP that it is bound on have to wait for such a window. */
 static bool bound_window(void)
 {
 	struct ibv_mw *mw = ibv_alloc_mw(left.pd, IBV_MW_TYPE_2);
@@ -683,7 +674,7 @@ static void spoil(struct rxe_send_wqe *wqe)
 	}
 	if (!(random_word() % 4))
 		words[sizeof(*wqe) / 4 + random_word() % (INLINE / 4)] = odd_word();
-	/* Then this is what is sent, and not the numbers in it. */
+	/* Then this is sent, and not the numbers in it. */
 	if (wqe->wr.send_flags & IBV_SEND_INLINE || wqe->wr.opcode == IBV_WR_ATOMIC_WRITE)
 		memset(wqe->dma.inline_data, SENDERS, INLINE);
 }
@@ -742,8 +733,8 @@ static void *scribble(void *of)
 }
 
 /*
- * A thread writes to a queue while the driver works on it; what is sent may be any of its bytes.
- * libibverbs gets to see only indices that it can live with.
+ * A thread writes to a queue while the driver works on it; any of its bytes may be sent.
+ * libibverbs gets to see only indices that it can handle.
  */
 static bool race(struct ring *ring)
 {
@@ -857,8 +848,8 @@ int main(int argc, char **argv)
 
 	ktap_start("forged work queues", 11);
 	each(posted_operations, true, "ibv_post_send() of each operation ends in an error number or a completion");
-	each(operations, true, "an operation that a QP lacks completes in error, and the peer hears nothing");
-	each(inline_offset, true, "an inline send sends what is inline, wherever it says to begin");
+	each(operations, true, "an operation that a QP lacks completes in error and sends nothing to the peer");
+	each(inline_offset, true, "an inline send sends the inline data, whatever its offset");
 	each(long_data, true, "data longer than a WQE is refused");
 	ktap_result(in_child(RC, read_response, true) & in_child(XRC, read_response, true),
 		    "the response of a READ stays within the WQE");

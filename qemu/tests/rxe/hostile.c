@@ -2,15 +2,15 @@
 /*
  * hostile [-n MUTATIONS] [-s SEED]
  *
- * Packets nobody should send, made by hand in left, against XRC queue pairs in
+ * Packets that no peer should send, made by hand in left, against XRC queue pairs in
  * right. The peer of those QPs does not exist, so every packet on the wire is
- * ours or an answer to us. Each scenario says what has to come back: an
- * acknowledgement, a NAK with its syndrome, or nothing; and what it has to do
- * to the QP, to completions and to asynchronous events.
+ * ours or an answer to us. Each scenario has an expected answer: an
+ * acknowledgement, a NAK with its syndrome, or nothing; and expected effects
+ * on the QP, on completions and on asynchronous events.
  *
  * Then MUTATIONS packets that started out as good ones, half of them with a
- * right ICRC. What the kernel's checkers have to say to that is in its log;
- * here it counts that everything still works and goes away at once.
+ * right ICRC. The kernel's checkers report to its log;
+ * this test checks that everything still works and can be destroyed at once.
  */
 
 #define _GNU_SOURCE
@@ -63,18 +63,8 @@ static struct ibv_mr *mr, *other_mr;
 static uint8_t buffer[BUFFER], other_buffer[BUFFER];
 static uint32_t psn;		/* that the target expects next */
 
-static bool wrong(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static bool wrong(const char *format, ...)
-{
-	char text[256];
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(text, sizeof(text), format, args);
-	va_end(args);
-	ktap_note("%s", text);
-	return false;
-}
+/* Reports a failed check. */
+#define wrong(...) (ktap_note(__VA_ARGS__), false)
 
 /* ---- the victim ---- */
 
@@ -289,7 +279,7 @@ static size_t mtu_bytes(void)
 	return 128u << node.mtu;
 }
 
-/* ---- what has to come of it ---- */
+/* ---- expected results ---- */
 
 /* The next answer is an acknowledgement, of any number of credits. */
 static bool acknowledged(uint32_t at_psn)
@@ -399,7 +389,7 @@ static bool killed(int syndrome, uint32_t at_psn, uint64_t event)
 	return dead(syndrome, at_psn, event) & completions(0);
 }
 
-/* What went before was ignored: the next answer is to this good message. */
+/* The packets before were ignored: the next answer is to this good message. */
 static bool ignored(void)
 {
 	bool right;
@@ -673,7 +663,7 @@ static bool post_send(struct ibv_qp *qp, struct ibv_mr *from, size_t size)
 }
 
 /*
- * What QP has sent completes; until it does the peer says, COUNT times in a row, that it has
+ * Sends of QP complete; until then the peer acknowledges, COUNT times in a row,
  * everything up to AT_PSN.
  */
 static bool completes(struct ibv_qp *qp, uint32_t at_psn, unsigned int count)
@@ -838,7 +828,7 @@ static bool first_without_last(void)
 	if (!acknowledged(psn))
 		return false;
 	send_message(SEND_ONLY, psn + 1, srq_number(srq), 32);
-	/* Its completion tells of the error, so that no event has to. */
+	/* Its completion reports the error, so that no event has to. */
 	return dead(NAK_INVALID_REQUEST, psn + 1, 0) &
 	       taken_in_vain(srq, IBV_WC_REM_INV_REQ_ERR);
 }
@@ -1168,7 +1158,7 @@ static bool mutations(unsigned int count)
 	ktap_note("%u packets, %u packets in answer, target QP reset %u times", sent,
 		  answers, resets);
 	if (!answers || !resets)
-		return wrong("they have no effect, so they tell nothing");
+		return wrong("they have no effect, so they show nothing");
 	usleep(200000);
 	refresh();
 	return good_message();

@@ -3,7 +3,7 @@
  * A program that was built with structs of some version of the interface, and
  * runs with a library and a kernel of others: with OLD its structs have fewer
  * members than they know, with LATER (and the header of a later version) more.
- * What either does not know is neither written nor left as it was.
+ * Members that either side does not know are neither written nor left as they were.
  *
  * usage: abi DEVICE [later-kernel] [later-library]
  */
@@ -48,15 +48,6 @@ struct xrc_rcv_event {
 
 #include "ktap.h"
 
-#define HOLDS(condition)						\
-	do {								\
-		if (!(condition)) {					\
-			ktap_note("%s:%d: %s (errno %s)", __func__,	\
-				  __LINE__, #condition, strerror(errno)); \
-			return false;					\
-		}							\
-	} while (0)
-
 #define QPS 3
 
 static struct ibv_context *context;
@@ -64,7 +55,7 @@ static struct ibv_xrcd *xrcd;
 static struct xrc_rcv_event_channel *channel;
 static struct xrc_rcv_qp *qps[QPS];
 
-/* Room for @size bytes that ends where memory does; what is before is 0xee. */
+/* Returns @size bytes that end at the end of a page; the bytes before are 0xee. */
 static void *at_the_end(size_t size)
 {
 	size_t page = sysconf(_SC_PAGESIZE);
@@ -88,7 +79,7 @@ static bool untouched_before(const void *place)
 	return true;
 }
 
-/* What a later kernel fills in, if the library does not stand between. */
+/* The values of a later kernel, read directly and through the library. */
 static uint64_t from_kernel, through_library;
 
 #ifdef LATER

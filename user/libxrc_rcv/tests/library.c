@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Every call of libxrc_rcv against the kernel: what it does, what it refuses,
- * and that what it refuses leaves nothing behind.
+ * Every call of libxrc_rcv against the kernel: its effects, its errors, and
+ * that a call that fails leaves nothing behind.
  *
  * usage: library DEVICE
  *
@@ -23,15 +23,6 @@
 #include <infiniband/xrc_rcv.h>
 
 #include "ktap.h"
-
-#define HOLDS(condition)						\
-	do {								\
-		if (!(condition)) {					\
-			ktap_note("%s:%d: %s (errno %s)", __func__,	\
-				  __LINE__, #condition, strerror(errno)); \
-			return false;					\
-		}							\
-	} while (0)
 
 static const char *device_name;
 static char file_name[] = "/tmp/library.XXXXXX";
@@ -394,7 +385,7 @@ static bool events(void)
 	HOLDS(xrc_rcv_get_event(a.channel, records, sizeof(*records)) == EAGAIN);
 	HOLDS(!fcntl(a.channel->fd, F_SETFL, 0));
 
-	/* What was not read goes with the registration. */
+	/* Unread records are dropped with the registration. */
 	HOLDS(readable(&b, 0) && !xrc_rcv_unreg_qp(second));
 	HOLDS(!readable(&b, 0));
 	HOLDS(!xrc_rcv_unreg_qp(first));
@@ -423,17 +414,17 @@ static bool closing(void)
 	HOLDS(first);
 	second = xrc_rcv_reg_qp(a.xrcd, first->qp_num, NULL, 0);
 	HOLDS(second && info(&a, second->qp_num).registrations == 2);
-	/* A receive QP keeps nobody from closing. */
+	/* A receive QP does not keep its domain from being closed. */
 	leave(&c);
 	HOLDS(info(&a, second->qp_num).registrations == 1);
-	/* What is left of the other is an object, even if its descriptor is another's. */
+	/* The other remains an object, even if its descriptor is another's. */
 	HOLDS(!xrc_rcv_unreg_qp(first));
 	HOLDS(info(&a, second->qp_num).registrations == 1);
 	HOLDS(!xrc_rcv_unreg_qp(second) && count(&a, 0));
 	return true;
 }
 
-/* A child while the parent's threads are in the library: whatever it calls returns. */
+/* A child while the parent's threads are in the library: all its calls return. */
 static bool child_returns(void)
 {
 	struct xrc_rcv_caps caps;
@@ -507,7 +498,7 @@ static void *crowd(void *argument)
 		if (xrc_rcv_query_domain(b.xrcd, 0, page, sizeof(*page), &filled,
 					 NULL) || !filled)
 			return NULL;
-		/* Another thread's may go at any time. */
+		/* Another thread's QP may be destroyed at any time. */
 		if (xrc_rcv_query_qp(b.xrcd, page[0].qp_num, NULL, page,
 				     sizeof(*page)) &&
 		    page[0].qp_num == qp->qp_num)
