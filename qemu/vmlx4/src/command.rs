@@ -20,7 +20,7 @@ use crate::violation::Violation;
 
 /// Size of a command mailbox (MLX4_MAILBOX_SIZE).
 pub const MAILBOX_SIZE: usize = 4096;
-/// log2 of the commands the driver may have outstanding, as QUERY_FW tells it.
+/// log2 of the commands the driver may have outstanding, as QUERY_FW reports it.
 pub const LOG_MAX_COMMANDS: u8 = 4;
 
 /// A command as posted in the HCR.
@@ -42,7 +42,7 @@ pub struct Command {
     pub event: bool,
 }
 
-/// What a successful command returns.
+/// The result of a successful command.
 pub enum Output {
     /// Nothing.
     None,

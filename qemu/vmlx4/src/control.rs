@@ -24,7 +24,7 @@ pub const PORT_NAME: &str = "org.ib_xrc_rcv.vmlx4";
 /// Longest request.
 const MAX_LINE: u64 = 1 << 16;
 
-/// What is asked.
+/// A request of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     /// Returned with the answer, so that an old answer is not taken for a new one.
@@ -33,12 +33,12 @@ pub struct Request {
     /// Which adapter, from 0.
     #[serde(default)]
     pub hca: usize,
-    /// To do what.
+    /// The operation.
     #[serde(flatten)]
     pub operation: Operation,
 }
 
-/// What can be asked.
+/// The operations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum Operation {
@@ -102,7 +102,7 @@ pub enum Operation {
     Remove,
     /// And put back, reset.
     Restore,
-    /// Failures, latencies and what happens on the wire end.
+    /// Ends failures, latencies and faults of the wire.
     Clear,
 }
 
@@ -120,7 +120,7 @@ pub struct Response {
     /// The request's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u64>,
-    /// What was asked for, or nothing.
+    /// The result of the operation, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Value>,
     /// Why it was not done.
@@ -188,7 +188,7 @@ impl Operation {
     }
 }
 
-/// What a test can ask about from the outside.
+/// The state that a test can query.
 fn status(hca: &Hca) -> Value {
     let mut qps: BTreeMap<&str, BTreeMap<&str, u64>> = BTreeMap::new();
     for qp in hca.qps.iter() {
@@ -246,7 +246,7 @@ pub fn answer(model: &Model, line: &str) -> Response {
     Response { id, result, error }
 }
 
-/// Answers whoever connects to `path`.
+/// Serves clients that connect to `path`.
 pub fn listen(path: &Path, model: &Arc<Model>) -> std::io::Result<()> {
     let listener = UnixListener::bind(path)?;
     let model = Arc::clone(model);

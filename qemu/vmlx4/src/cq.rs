@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 //! Completion queues. One lives from SW2HW_CQ to HW2SW_CQ or reset; MODIFY_CQ moves it to another
-//! buffer. The consumer tells its index only in memory, so the device looks there when it would
+//! buffer. The consumer writes its index to memory only, so the device reads it there when it would
 //! otherwise overrun.
 
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ const CQE_IS_SEND: u8 = 0x40;
 const CQE_OPCODE_ERROR: u8 = 0x1e;
 /// MLX4_CQE_OPCODE_RESIZE.
 const CQE_OPCODE_RESIZE: u8 = 0x16;
-/// What firmware fills a new queue with.
+/// The byte that firmware fills a new queue with.
 const CQE_STAMP: u8 = 0xcc;
 /// In CQE_G_MLPATH_RQPN: a GRH came with the message.
 const CQE_GRH: u32 = 1 << 31;
@@ -52,7 +52,7 @@ const CQC_CONSUMER_INDEX: usize = 0x28;
 const CQC_PRODUCER_INDEX: usize = 0x2c;
 const CQC_DB_REC_ADDR: usize = 0x38;
 
-/// log2 of the CQs, as QUERY_DEV_CAP tells it.
+/// log2 of the CQs, as QUERY_DEV_CAP reports it.
 pub const LOG_MAX_CQS: u8 = 16;
 /// log2 of the CQEs of one.
 pub const LOG_MAX_CQES: u8 = 22;
@@ -119,7 +119,7 @@ impl Cqe {
         cqe
     }
 
-    /// What QP `qpn` was to receive did not fit, or was flushed.
+    /// The message for QP `qpn` did not fit, or its receive WQE was flushed.
     pub fn receive_error(qpn: u32, wqe_index: u16, syndrome: Syndrome) -> Self {
         let mut cqe = Self::new(qpn, wqe_index, CQE_OPCODE_ERROR);
         cqe.0.set_u8(CQE_SYNDROME, syndrome as u8);
@@ -140,7 +140,7 @@ impl Cqe {
         self
     }
 
-    /// With the QP it came from, or for XRC the SRQ it went to.
+    /// With the QP it came from, or for XRC its SRQ.
     pub fn remote(mut self, number: u32, grh: bool) -> Self {
         let flag = if grh { CQE_GRH } else { 0 };
         self.0
@@ -161,7 +161,7 @@ impl Cqe {
     }
 }
 
-/// What the consumer asked to be told of.
+/// The completions that the consumer asked an event for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Arm {
     Nothing,
@@ -316,7 +316,7 @@ impl Cqs {
         self.queues.contains_key(&cqn)
     }
 
-    /// Puts `cqe` into CQ `cqn` and tells who asked to be told. Answers whether there was a place.
+    /// Puts `cqe` into CQ `cqn` and reports an event if one was asked for. Returns whether there was a place.
     fn push(
         &mut self,
         dma: &Dma,
@@ -326,7 +326,7 @@ impl Cqs {
         solicited: bool,
     ) -> bool {
         let Some(cq) = self.queues.get_mut(&cqn) else {
-            log::debug!("completion for CQ {cqn:#x}, which is gone");
+            log::debug!("completion for CQ {cqn:#x}, which does not exist");
             return false;
         };
         if cq.broken {
@@ -349,7 +349,7 @@ impl Cqs {
             return false;
         }
         self.completions = self.completions.saturating_add(1);
-        // An error is always somebody's business.
+        // An error counts as solicited.
         let tell = match cq.arm {
             Arm::Nothing => false,
             Arm::Solicited => solicited || cqe.is_error(),

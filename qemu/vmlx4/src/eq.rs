@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Event queues: how the device tells the driver that something happened.
+//! Event queues: how the device notifies the driver.
 //!
-//! An EQ lives from SW2HW_EQ to HW2SW_EQ or reset. MAP_EQ says which queue takes which type of
-//! asynchronous event; a completion event goes to the queue its CQ names. An armed queue raises
+//! An EQ lives from SW2HW_EQ to HW2SW_EQ or reset. MAP_EQ selects the queue of each type of
+//! asynchronous event; a completion event is written to the queue its CQ names. An armed queue raises
 //! its MSI-X vector once, then waits to be armed again.
 
 use std::collections::BTreeMap;
@@ -84,7 +84,7 @@ struct Eq {
 }
 
 impl Eq {
-    /// Whether the producer has gone round an odd number of times: the owner bit of what it writes.
+    /// Whether the producer has wrapped an odd number of times: the owner bit of the entries it writes.
     fn owner(&self) -> u8 {
         if self.producer & self.entries != 0 {
             EQE_OWNER_HW
@@ -97,7 +97,7 @@ impl Eq {
         self.producer.wrapping_sub(self.consumer) & 0xff_ffff
     }
 
-    /// Writes an entry, its owner byte last: that is what the driver polls.
+    /// Writes an entry, its owner byte last, which the driver polls.
     fn write(&mut self, dma: &Dma, mut entry: [u8; EQE_SIZE]) -> Result<(), DmaError> {
         entry.set_u8(EQE_OWNER, self.owner());
         let index = self.producer & self.entries.wrapping_sub(1);
@@ -203,7 +203,7 @@ impl Events {
         self.raise(dma, EventType::CqError, 0, &payload);
     }
 
-    /// A port went up or down.
+    /// A port came up or down.
     pub fn port_change(&mut self, dma: &Dma, port: u8, subtype: u8) {
         let mut payload = [0; 12];
         payload.set_be32(8, u32::from(port) << 28);
@@ -219,7 +219,7 @@ impl Events {
         self.raise(dma, EventType::Cmd, 0, &payload);
     }
 
-    /// CQ `cqn` has a completion for somebody who asked.
+    /// CQ `cqn`, which is armed, has a completion.
     pub fn completion(&mut self, dma: &Dma, eqn: u32, cqn: u32) {
         let mut entry = [0; EQE_SIZE];
         entry.set_be32(EQE_EVENT, cqn);
@@ -243,7 +243,7 @@ impl Events {
         if value >> 31 == 0 {
             return;
         }
-        // What came between the driver's last look and this arm must not be missed.
+        // Entries between the driver's last look and this arm must not be missed.
         eq.armed = eq.used() == 0;
         if !eq.armed {
             self.msix.fire(eq.vector);
@@ -252,7 +252,7 @@ impl Events {
 }
 
 impl Hca {
-    /// MAP_EQ: which asynchronous events go to which queue.
+    /// MAP_EQ: maps asynchronous events to queues.
     pub fn map_eq(&mut self, command: &Command) -> Outcome {
         let eqn = command.in_modifier & 0x3ff;
         if !self.events.contains(eqn) {
@@ -321,7 +321,7 @@ impl Hca {
             return self.refuse_command(
                 Violation::ObjectInUse,
                 Status::ResourceBusy,
-                format_args!("HW2SW_EQ of {eqn}, to which CQs or events go"),
+                format_args!("HW2SW_EQ of {eqn}, which CQs or events are mapped to"),
             );
         }
         match self.events.queues.remove(&eqn) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The subnet: adapters and what travels between their ports. While cables are in, it loses, repeats
-//! and delays what a test asks it to ([`crate::fault::Wire`]), and nothing else.
+//! The subnet: adapters, and the packets between their ports. While cables are in, packets are lost,
+//! repeated or delayed only as a test requests ([`crate::fault::Wire`]).
 //!
 //! A message travels as a whole, but counts as the packets it would be: sequence numbers advance by
 //! them, and both ends must agree on their size.
 //!
-//! One mutex around it guards the whole model. Whoever changes something calls [`Fabric::run`]
+//! One mutex around it guards the whole model. A caller that changes something calls [`Fabric::run`]
 //! afterwards, or lets the engine thread do it.
 
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ const BURST: usize = 16;
 pub struct Packet {
     /// The port it left by.
     pub slid: u16,
-    /// Where it goes.
+    /// The destination's LID.
     pub dlid: u16,
     /// Service level.
     pub service_level: u8,
@@ -50,7 +50,7 @@ pub struct Packet {
     pub migration_request: bool,
     /// The receiver is to be woken.
     pub solicited: bool,
-    /// What it asks for.
+    /// The request.
     pub body: Body,
     /// For a datagram: its sender, its key, and the multicast group it is for.
     pub datagram: Option<DatagramHeader>,
@@ -83,7 +83,7 @@ impl Packet {
     }
 }
 
-/// What only a datagram carries.
+/// The fields that only a datagram has.
 #[derive(Clone, Debug)]
 pub struct DatagramHeader {
     /// The QP that sent it.
@@ -110,7 +110,7 @@ pub enum Body {
     Write {
         /// Where.
         address: u64,
-        /// What opens it.
+        /// The key.
         rkey: u32,
         /// The data.
         payload: Vec<u8>,
@@ -121,7 +121,7 @@ pub enum Body {
     Read {
         /// Where.
         address: u64,
-        /// What opens it.
+        /// The key.
         rkey: u32,
         /// How much.
         length: u64,
@@ -130,7 +130,7 @@ pub enum Body {
     Atomic {
         /// Where.
         address: u64,
-        /// What opens it.
+        /// The key.
         rkey: u32,
         /// Which.
         operation: Atomic,
@@ -162,11 +162,11 @@ impl Atomic {
     }
 }
 
-/// An answer on the wire. It goes where the responder believes the requester to be.
+/// A response on the wire, to the requester that the responder is connected with.
 pub struct Response {
     /// The port it left by.
     pub slid: u16,
-    /// Where it goes.
+    /// The destination's LID.
     pub dlid: u16,
     /// The partition it belongs to.
     pub pkey: u16,
@@ -176,14 +176,14 @@ pub struct Response {
     pub psn: u32,
     /// Most bytes of data in one packet.
     pub mtu: u64,
-    /// What it says.
+    /// The reply.
     pub reply: Reply,
 }
 
-/// What comes back.
+/// Replies.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Done; what was read, if anything.
+    /// Done; with the data read, if any.
     Ack {
         /// Data of a read, or the old value of an atomic.
         data: Vec<u8>,
@@ -288,7 +288,7 @@ impl Fabric {
         self.at(packet.dlid)?.respond(packet, now)
     }
 
-    /// Carries the answer to a packet of QP `qpn` of adapter `index` to where it goes.
+    /// Carries the answer to a packet of QP `qpn` of adapter `index` to its destination.
     fn answer(&mut self, index: usize, qpn: u32, packet: &Packet, response: Response) -> Reply {
         let sender = self.at(response.slid);
         if sender.is_none_or(|hca| hca.faults.answer_is_lost()) {
@@ -304,7 +304,7 @@ impl Fabric {
         }
     }
 
-    /// Does one round of what is due. Answers when there is more to do, if at all.
+    /// Does one round of the work that is due. Returns when there is more, if at all.
     pub fn run(&mut self, now: Instant) -> Option<Instant> {
         for index in 0..self.hcas.len() {
             let Some(hca) = self.hca(index) else {
@@ -325,7 +325,7 @@ impl Fabric {
             .min()
     }
 
-    /// Sends what QP `qpn` of adapter `index` has posted, up to a burst.
+    /// Sends the WQEs posted to QP `qpn` of adapter `index`, up to a burst.
     fn send(&mut self, index: usize, qpn: u32, now: Instant) {
         for _ in 0..BURST {
             let Some(transfer) = self.hca(index).and_then(|hca| hca.next_transfer(qpn, now)) else {
@@ -359,8 +359,8 @@ mod tests {
     const LOCAL: u64 = 0x1_0000;
     const MESSAGES: u64 = 12;
 
-    /// Sends messages of eight bytes from one QP to the other over such a wire, and waits for each: what
-    /// arrived, in order.
+    /// Sends messages of eight bytes from one QP to the other over such a wire, and waits for each.
+    /// Returns those that arrived, in order.
     fn send(service: u32, wire: Wire) -> Vec<u8> {
         let mut bench = Bench::connected();
         let setup = QpSetup::new(service, 0x41);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What a test may do to an adapter: let commands fail or take their time, let the whole device
-//! fail, or take it away.
+//! Faults that a test injects into an adapter: commands fail or take their time, the whole device
+//! fails, or is removed.
 //!
 //! Rules are the test's and outlive a reset of the device; a catastrophe does not.
 
@@ -17,7 +17,7 @@ use crate::command::{Status, LOG_MAX_COMMANDS};
 pub struct CommandFailure {
     /// Those of this opcode; none is all.
     pub opcode: Option<u16>,
-    /// With what.
+    /// The status they fail with.
     pub status: Status,
     /// How many pass before.
     pub skip: u64,
@@ -37,7 +37,7 @@ struct Latency {
     parallel: usize,
 }
 
-/// What becomes of a request on the wire.
+/// The fate of a request on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It arrives.
@@ -72,7 +72,7 @@ pub struct Faults {
     latency: Latency,
     catastrophe: Option<u32>,
     removed: bool,
-    /// What happens on the wire.
+    /// Faults of the wire.
     pub wire: Wire,
     /// Requests that have left.
     requests: u64,
@@ -154,7 +154,7 @@ impl Faults {
         Some(end)
     }
 
-    /// What becomes of the request that leaves now.
+    /// The fate of the request that leaves now.
     pub fn fate(&mut self) -> Fate {
         self.requests = self.requests.wrapping_add(1);
         let its_turn = |every: u64| self.requests.checked_rem(every) == Some(0);
@@ -177,7 +177,7 @@ impl Faults {
         self.catastrophe = Some(code);
     }
 
-    /// What the error buffer reads.
+    /// The value of the error buffer.
     pub fn catastrophe(&self) -> Option<u32> {
         self.catastrophe
     }
@@ -206,7 +206,7 @@ impl Faults {
         };
     }
 
-    /// A reset heals what a reset can heal.
+    /// A reset ends a catastrophe.
     pub fn reset(&mut self) {
         self.catastrophe = None;
         self.latency.workers.clear();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What firmware tells of itself and the adapter (QUERY_*), and the commands that bring it up.
+//! The adapter's capabilities and state as firmware reports them (QUERY_*), and the commands that
+//! initialise it.
 //!
 //! The capabilities are the least a ConnectX-3 driver runs XRC with: 32-byte CQEs and EQEs, A0
 //! steering, no BlueFlame, no memory windows, no fast registration, two InfiniBand ports.
@@ -135,11 +136,11 @@ mod init_hca {
     pub const MTT_BASE: usize = 0x100;
     pub const CMPT_BASE: usize = 0x108;
 
-    /// The low bits of a table's base are log2 of what it holds.
+    /// The low bits of a table's base are log2 of its entries.
     pub const LOG_MASK: u64 = 0x1f;
 }
 
-/// Sizes of the entries of tables in ICM, as QUERY_DEV_CAP tells them.
+/// Sizes of the entries of tables in ICM, as QUERY_DEV_CAP reports them.
 mod entry_size {
     pub const RDMARC: u16 = 32;
     pub const QPC: u16 = 256;
@@ -163,7 +164,7 @@ const MOD_STAT_CFG_GUID_L: usize = 0x1c;
 
 const QUERY_ADAPTER_VSD: usize = 0x20;
 const QUERY_ADAPTER_BOARD_ID: usize = QUERY_ADAPTER_VSD + 0xd0;
-/// A name that says what this is; its dwords go byte-swapped.
+/// A board ID that names the model; its dwords are byte-swapped.
 const BOARD_ID: &[u8; 16] = b"VIRTUAL_MLX4_MDL";
 
 /// QUERY_HCA: frequency of the internal clock in MHz.
@@ -190,7 +191,7 @@ pub enum Phase {
     Initialised,
 }
 
-/// What firmware remembers until the next reset.
+/// The state of firmware until the next reset.
 #[derive(Default)]
 pub struct Firmware {
     /// Pages of RAM lent to firmware itself (MAP_FA).
@@ -203,7 +204,7 @@ pub struct Firmware {
     aux_pages: u64,
     /// The INIT_HCA mailbox, which QUERY_HCA returns.
     init_hca: Option<Box<[u8; init_hca::SIZE]>>,
-    /// What SET_NODE made the node's description.
+    /// The node description that SET_NODE set.
     pub node_description: Option<[u8; 64]>,
 }
 
@@ -543,7 +544,7 @@ impl Hca {
         Ok(Output::None)
     }
 
-    /// CLOSE_PORT. A driver that goes closes all ports, whether it has initialised them or not.
+    /// CLOSE_PORT. A driver that is unloaded closes all ports, whether it has initialised them or not.
     pub fn close_port(&mut self, command: &Command) -> Outcome {
         let number = port_number(command)?;
         self.port(number).ok_or(Status::BadIndex)?;
@@ -551,7 +552,7 @@ impl Hca {
         Ok(Output::None)
     }
 
-    /// SET_PORT: of what an InfiniBand port can be told, its capabilities.
+    /// SET_PORT: of an InfiniBand port's settings, the capabilities.
     pub fn set_port_attributes(&mut self, command: &Command) -> Outcome {
         if command.opmod != SET_PORT_IB {
             return Err(Status::BadOp);
@@ -563,7 +564,7 @@ impl Hca {
         Ok(Output::None)
     }
 
-    /// QUERY_HCA: what INIT_HCA said, and the clock.
+    /// QUERY_HCA: the parameters of INIT_HCA, and the clock.
     pub fn query_hca(&self) -> Outcome {
         let init_hca = self.firmware.init_hca.as_ref();
         let mut out = init_hca.ok_or(Status::BadSysState)?.to_vec();
@@ -769,7 +770,7 @@ mod tests {
         assert_eq!(bench.violations(), [Violation::PortOrder]);
         bench.run(0x00a, 2, 0, &[]).unwrap();
         assert!(!up(&bench));
-        // A driver that goes closes it again.
+        // A driver that is unloaded closes it again.
         bench.run(0x00a, 2, 0, &[]).unwrap();
         bench.run(0x009, 2, 0, &[]).unwrap();
         assert!(up(&bench));

@@ -41,7 +41,7 @@ pub struct Port {
     pub cable: bool,
     /// The driver has initialised it (INIT_PORT).
     pub initialised: bool,
-    /// What it can do, as the driver says (SET_PORT).
+    /// Its capabilities, as set by the driver (SET_PORT).
     pub capability_mask: u32,
 }
 
@@ -61,7 +61,7 @@ impl Port {
     }
 }
 
-/// What the adapter has done since it was started.
+/// Counters since the adapter was started.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Counters {
     /// Commands by name: how often they ended well, and with which status they did not.
@@ -77,7 +77,7 @@ pub struct Counters {
     pub requests: BTreeMap<String, u64>,
     /// Requests answered "receiver not ready".
     pub rnr_naks: u64,
-    /// Requests nobody answered.
+    /// Requests without an answer.
     pub timeouts: u64,
     /// Packets dropped at one of our ports, by reason.
     pub drops: BTreeMap<Drop, u64>,
@@ -130,17 +130,17 @@ pub struct Hca {
     pub keys: Keys,
     /// Multicast groups.
     pub mcgs: Mcgs,
-    /// What firmware remembers.
+    /// The state of firmware.
     pub firmware: Firmware,
     /// The ports.
     pub ports: [Port; PORTS as usize],
     /// Commands that wait for their latency.
     pub commands: BTreeMap<u64, Command>,
-    /// What there is to do.
+    /// The work that is due.
     pub schedule: Schedule,
-    /// What the test has asked for.
+    /// The faults that the test injects.
     pub faults: Faults,
-    /// What was done.
+    /// The counters.
     pub counters: Counters,
 }
 
@@ -196,7 +196,7 @@ impl Hca {
         self.ports.get_mut(usize::from(port.checked_sub(1)?))
     }
 
-    /// Changes `port`, and tells if it has become active or ceased to be so.
+    /// Changes `port`, and reports an event if it has become active or ceased to be so.
     pub fn change_port(&mut self, port: u8, change: impl FnOnce(&mut Port)) -> bool {
         let Some(state) = self.port_mut(port) else {
             return false;
@@ -232,7 +232,7 @@ impl Hca {
             .chain(self.events.numbers().map(of(Object::Eq)))
     }
 
-    /// Device reset: what the guest made is gone, and what it wrote to configuration space; memory map,
+    /// Device reset: drops the guest's objects and its writes to configuration space; memory map,
     /// vectors, cables and the test's wishes stay.
     pub fn reset(&mut self) {
         log::info!("HCA {} reset", self.index);
@@ -260,7 +260,7 @@ impl Hca {
         self.counters.resets = self.counters.resets.saturating_add(1);
     }
 
-    /// Does what is due, except sending: that needs the fabric.
+    /// Does the work that is due, except sending, which needs the fabric.
     pub fn run_timers(&mut self, now: Instant) {
         while let Some(task) = self.schedule.due(now) {
             match task {

@@ -51,7 +51,7 @@ impl Hcr {
     /// Writes the dword at byte `offset`. Answers with a command when the driver posts one.
     pub fn write(&mut self, offset: u64, value: u32) -> Option<Command> {
         let index = (offset / 4) as usize;
-        // Whoever writes over a command in progress gets what silicon gives: nothing.
+        // A write over a command in progress has no effect, as on silicon.
         if self.busy() {
             return None;
         }
@@ -82,7 +82,7 @@ impl Hcr {
         self.dword(STATUS) & GO_BIT != 0
     }
 
-    /// Ends the command: GO clears, T stays, and a polled command's result appears.
+    /// Ends the command: clears GO, keeps T, and shows a polled command's result.
     pub fn finish(&mut self, status: Status, immediate: Option<u64>) {
         if let Some(value) = immediate {
             self.set_dword(OUT_PARAM, (value >> 32) as u32);

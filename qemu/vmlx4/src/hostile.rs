@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! A guest that means harm: from a working adapter on, it writes whatever it likes to registers,
-//! doorbells and memory, and posts whatever commands and work requests it can think of. The model
-//! may refuse and may do nonsense; it must not panic, run out of bounds, or stop.
+//! A malicious guest: from a working adapter on, it writes arbitrary values to registers,
+//! doorbells and memory, and posts arbitrary commands and work requests. The model
+//! may refuse them and may do nonsense; it must not panic, run out of bounds, or stop.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::fabric::Fabric;
 use crate::hca::Hca;
 use crate::testing::{Bench, QpSetup, HEAP, ICM_GUEST, INBOX, OUTBOX};
 
-/// Guests, and what each of them tries: a few seconds in all, unoptimised.
+/// Guests, and the number of actions of each: a few seconds in all, unoptimised.
 const GUESTS: u32 = 200;
 const DEEDS: usize = 300;
 
@@ -108,7 +108,7 @@ fn access() -> impl Strategy<Value = Vec<u8>> {
     select(&[1usize, 2, 4, 8][..]).prop_flat_map(|size| vec(any::<u8>(), size))
 }
 
-/// A few fields that become something else, and what.
+/// A few fields to overwrite, with their values.
 fn spoil() -> impl Strategy<Value = Vec<(usize, u32)>> {
     vec(
         (any::<usize>(), number().prop_map(|value| value as u32)),
@@ -193,7 +193,7 @@ fn doorbell() -> impl Strategy<Value = Deed> {
     })
 }
 
-/// A guest of which one deed in `patience` may break what it has; the others use it.
+/// A guest with one action in `patience` that may break its objects; the others use them.
 fn deeds(patience: u32) -> impl Strategy<Value = Vec<Deed>> {
     // A reset would leave nothing to play with.
     let registers = (number(), access()).prop_filter("reset", |(at, _)| {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! ICM, the device's own address space, lent by the host page by page (MAP_ICM), and what the
+//! ICM, the device's own address space, lent by the host page by page (MAP_ICM), and the tables that the
 //! model reads from it: the MTTs, which translate the driver's buffers, and the dMPTs ([`crate::mpt`]).
 //!
 //! The driver never reads queue contexts from ICM, so they stay inside the model, but there must be
@@ -37,7 +37,7 @@ pub enum Object {
     Eq = 3,
 }
 
-/// A table of what the device keeps of objects: its ICM address, and log2 of an object's share.
+/// A table of per-object state: its ICM address, and log2 of the size of an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     /// Where it begins.
@@ -62,7 +62,7 @@ pub struct Layout {
     pub log_mpts: u32,
     /// ICM address of the MTT table.
     pub mtt_base: u64,
-    /// Tables of what the device keeps of a QP: its context, the auxiliary and the alternate one,
+    /// Tables of a QP's state: its context, the auxiliary and the alternate one,
     /// and the resources of its RDMA READs.
     pub qp: [Table; 4],
     /// The table of SRQ contexts.
@@ -76,7 +76,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Where the device keeps what it knows of an object; `None` is beyond the address space.
+    /// The address of an object's state; `None` is beyond the address space.
     pub fn contexts(&self, object: Object, number: u32) -> impl Iterator<Item = Option<u64>> + '_ {
         let number = u64::from(number);
         let tables = match object {
@@ -100,7 +100,7 @@ pub struct Dma {
     pub memory: GuestMemory,
     /// The pages lent to the device.
     pub icm: Icm,
-    /// What is wrong with how it is used.
+    /// Describes the violation in its use, if any.
     pub violations: Violations,
 }
 
@@ -153,7 +153,7 @@ impl Icm {
         Ok(())
     }
 
-    /// UNMAP_ICM: forgets whatever lies in `icm..icm+size`, cutting ranges where it must.
+    /// UNMAP_ICM: removes mappings in `icm..icm+size`, cutting ranges where it must.
     pub fn unmap(&mut self, icm: u64, size: u64) {
         let end = icm.saturating_add(size);
         if let Some((&start, &(guest, length))) = self.ranges.range(..icm).next_back() {

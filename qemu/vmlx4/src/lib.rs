@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! A modelled ConnectX-3: what the unmodified `mlx4_core`, `mlx4_ib` and `libmlx4` expect of one.
+//! A modelled ConnectX-3, for the unmodified `mlx4_core`, `mlx4_ib` and `libmlx4`.
 //!
 //! QEMU's `vfio-user-pci` is the only client. From the guest down to the wire:
 //!
@@ -8,10 +8,10 @@
 //! * [`hca`] is one adapter: its registers ([`hcr`], [`uar`]), its memory ([`memory`], [`icm`]),
 //!   its objects ([`eq`], [`cq`], [`srq`], [`qp`], [`mpt`], [`mcg`]) and its firmware
 //!   ([`command`], [`firmware`], [`mad`]);
-//! * [`wqe`] is what the guest posts, [`requester`] sends it, [`responder`] receives it and
-//!   [`fabric`] carries it between ports;
-//! * [`violation`] is what a driver must not do, [`fault`] what a test may do to all of this, and
-//!   [`control`] how it asks.
+//! * [`wqe`] has the work requests that the guest posts, [`requester`] sends them, [`responder`]
+//!   receives them and [`fabric`] carries them between ports;
+//! * [`violation`] lists the rules that a driver must keep, [`fault`] the faults that a test can inject,
+//!   and [`control`] is the interface for tests.
 //!
 //! One mutex, around [`fabric::Fabric`], guards everything. Nothing a guest writes may panic the
 //! process: offsets into device structures are constants, everything else is checked.

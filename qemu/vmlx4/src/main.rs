@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// A socket that a process killed earlier left behind keeps nobody out.
+/// Removes a socket that a process killed earlier left behind.
 fn remove_stale(path: &Path) {
     use std::os::unix::fs::FileTypeExt;
     let socket = std::fs::symlink_metadata(path).is_ok_and(|data| data.file_type().is_socket());

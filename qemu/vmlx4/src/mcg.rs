@@ -11,7 +11,7 @@ use crate::hca::Hca;
 
 /// log2 of the table's entries.
 pub const LOG_MAX_MCGS: u8 = 13;
-/// log2 of the QPs of an entry, as QUERY_DEV_CAP tells it.
+/// log2 of the QPs of an entry, as QUERY_DEV_CAP reports it.
 pub const LOG_QPS_PER_MCG: u8 = 8;
 
 // struct mlx4_mgm: header, then members.

@@ -72,7 +72,7 @@ impl GuestMemory {
         }
     }
 
-    /// Maps `size` bytes of `file` at guest address `start`, replacing what was there.
+    /// Maps `size` bytes of `file` at guest address `start`, replacing earlier mappings.
     pub fn map(
         &mut self,
         start: u64,
@@ -196,7 +196,7 @@ impl GuestMemory {
     }
 
     /// Applies `update` to the 64-bit word at `address` atomically against the guest's CPUs and
-    /// returns what was there. The word must be naturally aligned.
+    /// returns the old value. The word must be naturally aligned.
     pub fn fetch_update(&self, address: u64, update: impl Fn(u64) -> u64) -> Result<u64, DmaError> {
         let mut old = Err(DmaError::Unmapped(address));
         self.pieces(address, size_of::<u64>(), true, |_, slice| {

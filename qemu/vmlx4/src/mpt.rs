@@ -13,7 +13,7 @@ use crate::hca::Hca;
 use crate::icm::{Buffer, Dma};
 use crate::memory::DmaError;
 
-/// Size of a dMPT entry, as QUERY_DEV_CAP tells it.
+/// Size of a dMPT entry, as QUERY_DEV_CAP reports it.
 pub const MPT_SIZE: usize = 0x40;
 /// log2 of the dMPTs.
 pub const LOG_MAX_MPTS: u8 = 19;
@@ -36,7 +36,7 @@ const MPT_FLAG_REGION: u32 = 1 << 8;
 /// MLX4_MPT_PD_MASK.
 const MPT_PD_MASK: u32 = 0x1_ffff;
 
-/// What an access wants to do; the value is its MLX4_PERM_* bit.
+/// The kind of an access; the value is its MLX4_PERM_* bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Access {
@@ -52,7 +52,7 @@ pub enum Access {
     Atomic = 1 << 14,
 }
 
-/// Why a key does not open what it should.
+/// Why a key does not permit an access.
 #[derive(Debug, Error)]
 pub enum KeyError {
     /// No region has this key.

@@ -2,8 +2,8 @@
 
 //! The PCI face of the adapter: configuration space and MSI-X vectors.
 //!
-//! QEMU emulates BAR sizing and the MSI-X table; what it forwards must be remembered. The vectors
-//! live as long as QEMU's connection, whatever the guest resets.
+//! QEMU emulates BAR sizing and the MSI-X table; writes that it forwards must be remembered. The
+//! vectors live as long as QEMU's connection, also across resets by the guest.
 
 use std::fs::File;
 use std::io::Write;
@@ -147,7 +147,7 @@ impl Config {
         }
     }
 
-    /// Writes what may be written.
+    /// Writes the writable bits.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         let Ok(offset) = usize::try_from(offset) else {
             return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 //! Queue pairs: the state machine of the modify commands, and the rings in the driver's buffer. A QP
-//! lives from RST2INIT to 2RST or reset. What the driver says of it is its context, [`crate::qpc`].
+//! lives from RST2INIT to 2RST or reset. The parameters that the driver sets are its context, [`crate::qpc`].
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use crate::srq::RecvWqe;
 use crate::violation::Violation;
 use crate::wqe::{ControlSegment, CONTROL_SIZE};
 
-/// log2 of the QPs, as QUERY_DEV_CAP tells it.
+/// log2 of the QPs, as QUERY_DEV_CAP reports it.
 pub const LOG_MAX_QPS: u8 = 18;
 /// log2 of the reserved ones.
 pub const LOG_RESERVED_QPS: u8 = 6;
@@ -32,7 +32,7 @@ const OPTPAR: usize = 0x00;
 const CONTEXT: usize = 0x08;
 const MAILBOX_SIZE: usize = CONTEXT + CONTEXT_SIZE;
 
-/// In the modifier of RTS2SQD: tell when the queue has drained.
+/// In the modifier of RTS2SQD: report an event when the queue has drained.
 const SQD_EVENT: u32 = 1 << 31;
 
 /// A QP without an ACK timeout waits forever; this often the model looks whether that has ended.
@@ -77,14 +77,14 @@ impl Ring {
     }
 }
 
-/// What the head of a send queue waits for.
+/// Why the head of a send queue waits.
 #[derive(Clone, Copy, Debug)]
 pub struct Stall {
     /// Not to be tried before.
     pub until: Instant,
     /// Times the receiver was not ready.
     pub rnr: u8,
-    /// Times nobody answered.
+    /// Timeouts.
     pub timeouts: u8,
 }
 
@@ -92,7 +92,7 @@ pub struct Stall {
 pub struct Qp {
     /// Its number; an XRC target's with [`XRC_QPN_BIT`].
     pub qpn: u32,
-    /// What the driver gave.
+    /// The parameters from the driver.
     pub context: Context,
     /// State, also in the context.
     pub state: State,
@@ -104,12 +104,12 @@ pub struct Qp {
     pub sq: Ring,
     /// The receive queue, unless an SRQ takes its place.
     rq: Option<Ring>,
-    /// The doorbell was rung and the send queue not yet found empty. Without that nobody looks at
+    /// The doorbell was rung and the send queue not yet found empty. Without that it is not read:
     /// it: `mlx4_ib` leaves the send queue of a user's XRC target as it was allocated.
     pub rung: bool,
-    /// COMM_EST has been told.
+    /// COMM_EST has been reported.
     pub established: bool,
-    /// The last atomic that was executed here: its sequence number, and what it read.
+    /// The last atomic that was executed here: its sequence number, and the value it read.
     pub last_atomic: Option<(u32, Vec<u8>)>,
     /// A completion found no place in its CQ.
     pub overrun: bool,
@@ -307,8 +307,8 @@ impl Qps {
     }
 }
 
-/// A modify command: from which states, to which, taking over what without being asked, and what
-/// when asked.
+/// A modify command: the states it is valid in, the state it leads to, and the parameters that it
+/// takes over always and when requested.
 struct Transition {
     from: &'static [State],
     to: State,
@@ -446,7 +446,7 @@ impl Hca {
             _ => {}
         }
         let to = match opcode {
-            // What has begun is ended first.
+            // Requests in progress are ended first.
             Opcode::RTS2SQD_QP if qp.stall.is_some() => State::SqDraining,
             Opcode::SQD2SQD_QP => qp.state,
             _ => transition.to,
@@ -514,7 +514,7 @@ impl Hca {
         Ok(Output::None)
     }
 
-    /// The send queue of a draining QP has nothing under way: tell who asked.
+    /// The send queue of a draining QP is idle: reports the event if it was requested.
     pub fn check_drained(&mut self, qpn: u32) {
         let Some(qp) = self.qps.get_mut(qpn) else {
             return;
@@ -544,7 +544,7 @@ impl Hca {
         }
     }
 
-    /// Puts QP `qpn` into the error state, flushing what is posted.
+    /// Puts QP `qpn` into the error state, flushing its queues.
     pub fn enter_error(&mut self, qpn: u32, now: Instant) {
         let Some(qp) = self.qps.get_mut(qpn) else {
             return;
@@ -609,7 +609,7 @@ impl Hca {
         }
     }
 
-    /// Nobody answered the request at the head of QP `qpn`. Says whether to give up.
+    /// The request at the head of QP `qpn` timed out. Returns whether to give up.
     pub fn stall_timeout(&mut self, qpn: u32, now: Instant) -> bool {
         let Some(qp) = self.qps.get_mut(qpn) else {
             return false;
@@ -811,7 +811,7 @@ mod tests {
         bench.wait(Duration::from_millis(1));
         assert_eq!(state(&bench, QPN), State::Sqd);
         assert_eq!(bench.last_event(), Some((0x03, QPN)));
-        // What is posted now waits for RTS.
+        // A request posted now waits for RTS.
         bench.post_receive(PEER, 8, key, LOCAL + 64);
         send(&mut bench, key);
         assert_eq!(bench.completion(Bench::SEND_CQN, 1), None);

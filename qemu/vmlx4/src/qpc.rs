@@ -100,7 +100,7 @@ pub mod optpar {
     pub const ACK_TIMEOUT: u32 = 1 << 14;
     pub const SCHED_QUEUE: u32 = 1 << 16;
 
-    /// What may change once the connection is up.
+    /// The parameters that may change once the connection is up.
     pub const CONNECTED: u32 = ALT_ADDR_PATH | RRE | RAE | RWE | Q_KEY | RNR_TIMEOUT | PM_STATE;
 }
 
@@ -235,14 +235,14 @@ impl Context {
         self.0.set_be32(QPC_LOCAL_QPN, qpn);
     }
 
-    /// Takes over what INIT2RTR always sets besides its parameters.
+    /// Takes over the fields that INIT2RTR always sets besides its parameters.
     pub fn connect(&mut self, from: &Self) {
         self.0.set_u8(QPC_MTU_MSGMAX, from.0.get_u8(QPC_MTU_MSGMAX));
         self.0.set_be32(QPC_REMOTE_QPN, from.remote_qpn());
         self.copy32(from, QPC_RNR_NEXTRECVPSN, PSN);
     }
 
-    /// Takes over what RTR2RTS always sets besides its parameters.
+    /// Takes over the fields that RTR2RTS always sets besides its parameters.
     pub fn start_sending(&mut self, from: &Self) {
         self.copy32(from, QPC_NEXT_SEND_PSN, PSN);
     }
@@ -291,7 +291,7 @@ impl Context {
         self.0.get_u8(QPC_MTU_MSGMAX)
     }
 
-    /// The message size is one that the device has.
+    /// The device supports the message size.
     pub fn max_message_exists(&self) -> bool {
         self.0.get_u8(QPC_MTU_MSGMAX) & 0x1f <= LOG_MAX_MESSAGE
     }
@@ -339,7 +339,7 @@ impl Context {
         }
     }
 
-    /// How often to ask again when nobody answers.
+    /// How often to repeat a request without an answer.
     pub fn retry_count(&self) -> u8 {
         (self.0.get_be32(QPC_PARAMS1) >> 16 & 7) as u8
     }
@@ -438,7 +438,7 @@ impl Context {
         self.0.set_field(at, from);
     }
 
-    /// Takes over from `from` what `parameters` names.
+    /// Takes over from `from` the fields that `parameters` names.
     pub fn apply(&mut self, from: &Self, parameters: u32) {
         let has = |parameter| parameters & parameter != 0;
         if has(optpar::PRIMARY_ADDR_PATH) {

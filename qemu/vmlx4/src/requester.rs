@@ -28,7 +28,7 @@ const QKEY_OWN: u32 = 1 << 31;
 pub struct Transfer {
     /// The WQE; none when even that is broken.
     wqe: Option<SendWqe>,
-    /// What goes out; none when the request ends here.
+    /// The packet to send; none when the request ends here.
     pub packet: Option<Packet>,
     /// Why it fails here.
     error: Option<Syndrome>,
@@ -145,7 +145,7 @@ impl Hca {
         })
     }
 
-    /// QP0 and QP1 send to a subnet manager, and there is none: done, as far as they can tell.
+    /// QP0 and QP1 send to a subnet manager, and there is none: the request completes.
     fn swallow(&mut self, qpn: u32, control: crate::wqe::ControlSegment) -> Transfer {
         log::debug!("MAD of QP {qpn:#x} swallowed");
         self.counters.mads_swallowed = self.counters.mads_swallowed.saturating_add(1);
@@ -330,7 +330,7 @@ impl Hca {
         Ok(rest.is_empty())
     }
 
-    /// What a response says to the request of QP `qpn` that waits for one.
+    /// Applies a response to the request of QP `qpn` that waits for one.
     pub fn take_response(&mut self, qpn: u32, packet: &Packet, response: Response) -> Reply {
         let ours = self.qps.get(qpn).is_some_and(|qp| {
             let path = qp.context.path();
@@ -355,7 +355,7 @@ impl Hca {
         }
     }
 
-    /// Completes `transfer` by its `reply`. Says whether the queue goes on.
+    /// Completes `transfer` by its `reply`. Returns whether the queue continues.
     pub fn finish_transfer(
         &mut self,
         qpn: u32,

@@ -76,7 +76,7 @@ enum Refusal {
     Queue(DmaError),
 }
 
-/// What of a QP a request needs to know.
+/// The parts of a QP that a request needs.
 struct Target {
     qpn: u32,
     context: Context,
@@ -84,9 +84,9 @@ struct Target {
     srqn: Option<u32>,
     /// The protection domain that remote keys and receive buffers must belong to.
     pd: u32,
-    /// Where its completions go.
+    /// The CQ of its completions.
     cqn: u32,
-    /// What the completion shows as its other end.
+    /// The number that the completion shows as its other end.
     remote: u32,
 }
 
@@ -107,7 +107,7 @@ impl Hca {
         self.establish(qpn);
         let qp = self.qps.get(qpn)?;
         if !qp.service.reliable() {
-            // Sequence numbers tell that something was lost; each first packet begins anew.
+            // Sequence numbers show that something was lost; each first packet begins anew.
             self.execute_unreliable(packet, now);
             return None;
         }
@@ -126,7 +126,7 @@ impl Hca {
                 self.counters.count_drop(Drop::Sequence);
                 return None;
             };
-            // What was received last is acknowledged, however old the request.
+            // The last request received is acknowledged, however old the packet.
             (previous_psn(expected), self.acknowledge(qpn, data))
         };
         self.address(qpn, psn, reply)
@@ -200,7 +200,7 @@ impl Hca {
         }
     }
 
-    /// Remembers what a repeated request will want, and waits for the next one.
+    /// Keeps the answer for a repeated request, and expects the next one.
     fn expect(&mut self, packet: &Packet, data: &[u8]) {
         if let Some(qp) = self.qps.get_mut(packet.dqpn) {
             qp.context.set_receive_psn(packet.next_psn());
@@ -250,7 +250,7 @@ impl Hca {
         self.execute_packet(&target, packet)
     }
 
-    /// A message over an unreliable connection: what does not fit is dropped.
+    /// A message over an unreliable connection: one that does not fit is dropped.
     fn execute_unreliable(&mut self, packet: &Packet, now: Instant) {
         let executed = self.execute_request(packet);
         self.expect(packet, &[]);
@@ -264,7 +264,7 @@ impl Hca {
         }
     }
 
-    /// The first packet to a QP in RTR tells the driver that the connection is there.
+    /// The first packet to a QP in RTR reports to the driver that the connection is there.
     fn establish(&mut self, qpn: u32) {
         if let Some(qp) = self.qps.get_mut(qpn) {
             if qp.state == State::Rtr && !std::mem::replace(&mut qp.established, true) {
@@ -302,7 +302,7 @@ impl Hca {
         }
     }
 
-    /// What the packet is for: for XRC that is an SRQ of the target's domain.
+    /// The receive queue of the packet: for XRC that is an SRQ of the target's domain.
     fn target(&self, packet: &Packet) -> Result<Target, Refusal> {
         let qpn = packet.dqpn;
         let qp = self.qps.get(qpn).ok_or(Refusal::Invalid)?;
@@ -398,7 +398,7 @@ impl Hca {
                     return Err(Refusal::Invalid);
                 }
                 let bytes = usize::try_from(*length).map_err(|_| Refusal::Invalid)?;
-                // No bytes, no key; and no memory for whoever has none.
+                // No bytes, no key; and no memory for a queue without one.
                 let region = match bytes {
                     0 => return Ok(Vec::new()),
                     _ => self.open_remote(target, *rkey, *address, *length, Access::RemoteRead)?,
@@ -684,7 +684,7 @@ mod tests {
         assert_eq!(cqe.get_be32(0x08), SRQN);
         assert_eq!(cqe.get_be16(0x0e), 1);
         assert_eq!(cqe.get_be32(0x14), 5);
-        // The first packet told that the connection is there.
+        // The first packet reported that the connection is there.
         assert_eq!(xrc.bench.last_event(), Some((0x02, TARGET)));
     }
 
@@ -708,7 +708,7 @@ mod tests {
         allowed.send(0x08, SRQN, Some((REMOTE + 8, rkey)), 4);
         assert_eq!(allowed.sent(), Some(0));
 
-        // A region of the target's own PD is not what counts.
+        // A region of the target's own PD is not enough.
         let mut denied = xrc();
         let (rkey, _) = denied.bench.region_of(TARGET_PD, 0x12, REMOTE, 0x1000, ALL);
         denied.send(0x08, SRQN, Some((REMOTE, rkey)), 4);
@@ -893,7 +893,7 @@ mod tests {
     fn both_ends_must_know_each_others_lid() {
         let (mut bench, key) = pair_with(as_it_is, as_it_is);
         assert_eq!(send_from_first(&mut bench, key, 8), Some(0));
-        // The responder expects another sender; it is at another port; the packet goes elsewhere.
+        // The responder expects another sender; it is at another port; the packet has another destination.
         for path in [(2, 0xbeef), (1, 1)] {
             let (mut bench, key) = pair_with(as_it_is, |setup| QpSetup { path, ..setup });
             assert_eq!(send_from_first(&mut bench, key, 8), RETRIES_EXCEEDED);
@@ -933,12 +933,12 @@ mod tests {
         };
         let (mut bench, key) = pair_with(first, second(0xff_ffff));
         assert_eq!(send_from_first(&mut bench, key, 8), Some(0));
-        // What comes too early is dropped.
+        // A packet that comes too early is dropped.
         let (mut bench, key) = pair_with(first, second(0xff_fffe));
         assert_eq!(send_from_first(&mut bench, key, 8), RETRIES_EXCEEDED);
         assert_eq!(drops(&bench, Drop::Sequence), TRIES);
         assert_eq!(bench.completion(Bench::RECV_CQN, 0), None);
-        // What seems to be a repetition is acknowledged, but as another request's.
+        // A packet that seems to be a repetition is acknowledged, but as another request's.
         let (mut bench, key) = pair_with(first, second(5));
         assert_eq!(send_from_first(&mut bench, key, 8), RETRIES_EXCEEDED);
         assert_eq!(drops(&bench, Drop::Response), TRIES);
@@ -1023,7 +1023,7 @@ mod tests {
         let mtu = |mtu| move |setup| QpSetup { mtu, ..setup };
         for (first, second) in [(1, 5), (5, 1)] {
             let (mut bench, key) = pair_with(mtu(first), mtu(second));
-            // What fits the smaller packet goes.
+            // A message that fits the smaller packet is sent.
             assert_eq!(send_from_first(&mut bench, key, 256), Some(0));
             let (mut bench, key) = pair_with(mtu(first), mtu(second));
             assert_eq!(send_from_first(&mut bench, key, 257), Some(0x12));
@@ -1069,7 +1069,7 @@ mod tests {
         assert_eq!(send_from_first(&mut bench, key, 8), RETRIES_EXCEEDED);
         let (mut bench, key) = pair_with(grh(one), grh(one));
         assert_eq!(send_from_first(&mut bench, key, 8), RETRIES_EXCEEDED);
-        // Nobody knows what a card does where only one end has a GRH.
+        // The behaviour of a card where only one end has a GRH is not known.
         for (first, second) in [(two, None), (None, one)] {
             let (mut bench, key) = pair_with(grh(first), grh(second));
             assert_eq!(send_from_first(&mut bench, key, 8), Some(0));
@@ -1148,7 +1148,7 @@ mod tests {
         bench.settle();
         assert_eq!(drops(&bench, Drop::NoReceive), 1);
         assert!(bench.event_types().is_empty());
-        // The QP goes on as if nothing had been.
+        // The QP continues as before.
         write(&mut bench, key);
         assert_eq!(bench.completion(Bench::SEND_CQN, 2), Some(0));
         let arrived = bench.hca.dma.memory.block::<4>(page + 64).unwrap();

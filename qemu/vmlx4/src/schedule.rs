@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What an adapter has still to do: send queues with work, and timers.
+//! The work of an adapter: send queues with requests, and timers.
 //!
 //! Filled by doorbells and commands, emptied by [`crate::fabric::Fabric::run`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 
-/// What happens when a timer fires.
+/// The action of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
     /// The send queue of this QP is looked at again: an RNR delay or ACK timeout has passed.
@@ -20,7 +20,7 @@ pub enum Task {
 #[derive(Default)]
 pub struct Schedule {
     ready: VecDeque<u32>,
-    /// What is in `ready`, so that a thousand doorbells are one entry.
+    /// The members of `ready`, so that a thousand doorbells are one entry.
     queued: BTreeSet<u32>,
     timers: BTreeMap<(Instant, u64), Task>,
     sequence: u64,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The process: the model behind its mutex, the engine thread that does what is due, and one
+//! The process: the model behind its mutex, the engine thread that does the work that is due, and one
 //! vfio-user connection per adapter.
 
 use std::fs::File;
@@ -20,7 +20,7 @@ use crate::fabric::Fabric;
 use crate::hca::Hca;
 use crate::pci::{BAR0_SIZE, BAR2_SIZE, CONFIG_SIZE, VECTORS};
 
-/// How much of what follows from an action is done right after it.
+/// Rounds of the fabric that are run right after an action.
 const ROUNDS: usize = 16;
 
 /// The model and its lock.
@@ -44,8 +44,8 @@ impl Model {
         self.fabric.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at the fabric, or changes it. What follows from that at once is done before anybody
-    /// else looks, as far as it is not too much; the engine does the rest.
+    /// Reads or changes the fabric. Work that this makes due is done before the lock is released, up
+    /// to [`ROUNDS`] rounds; the engine does the rest.
     pub fn with<T>(&self, action: impl FnOnce(&mut Fabric) -> T) -> T {
         let mut fabric = self.lock();
         let result = action(&mut fabric);
@@ -61,7 +61,7 @@ impl Model {
         result
     }
 
-    /// Does what is due, forever.
+    /// Does the work that is due, forever.
     pub fn engine(&self) {
         let mut fabric = self.lock();
         loop {
@@ -105,7 +105,7 @@ impl Backend {
             .ok_or_else(|| std::io::Error::other("no such adapter"))
     }
 
-    /// QEMU is gone, and with it the guest.
+    /// QEMU has exited, and with it the guest.
     pub fn disconnect(&self) {
         let result = self.with(|hca| {
             hca.reset();

@@ -2,7 +2,7 @@
 
 //! Shared receive queues: a linked list of receive WQEs in the driver's buffer, whose head moves as
 //! messages arrive. An SRQ lives from SW2HW_SRQ to HW2SW_SRQ or reset. An XRC SRQ belongs to a
-//! domain and names the CQ its completions go to.
+//! domain and names the CQ of its completions.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ const NEXT_WQE_INDEX: usize = 0x02;
 /// Its size; the scatter list follows.
 pub const NEXT_SEG_SIZE: usize = 0x10;
 
-/// log2 of the SRQs, as QUERY_DEV_CAP tells it.
+/// log2 of the SRQs, as QUERY_DEV_CAP reports it.
 pub const LOG_MAX_SRQS: u8 = 16;
 /// log2 of the WQEs of one.
 pub const LOG_MAX_SRQ_WQES: u8 = 14;
@@ -83,7 +83,7 @@ impl Srq {
         self.context.get_be16(SRQC_XRCD)
     }
 
-    /// Where the completions of an XRC SRQ go.
+    /// The CQ of the completions of an XRC SRQ.
     pub fn cqn(&self) -> u32 {
         self.context.get_be24(SRQC_PG_OFFSET_CQN)
     }
@@ -93,7 +93,7 @@ impl Srq {
         self.context.get_be24(SRQC_PD)
     }
 
-    /// Where the completions of an XRC SRQ go; another one has no CQ.
+    /// The CQ of the completions of an XRC SRQ; another one has no CQ.
     pub fn xrc_cqn(&self) -> Option<u32> {
         (self.xrcd() != 0).then(|| self.cqn())
     }
@@ -308,7 +308,7 @@ mod tests {
         hca.check_srq_limit(SRQN);
         assert_eq!(bench.events(), 1);
         assert_eq!(bench.last_event(), Some((EventType::SrqLimit as u8, SRQN)));
-        // Arming above what is there tells at once.
+        // A limit above the number of WQEs raises the event at once.
         bench.arm_srq(SRQN, 3);
         assert_eq!(bench.events(), 2);
     }

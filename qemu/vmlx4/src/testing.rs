@@ -318,7 +318,7 @@ impl Bench {
         }
     }
 
-    /// What the last command wrote.
+    /// The mailbox that the last command wrote.
     pub fn output(&self, size: usize) -> Vec<u8> {
         let mut data = vec![0; size];
         self.hca.dma.memory.read(OUTBOX, &mut data).unwrap();

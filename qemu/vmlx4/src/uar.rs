@@ -33,10 +33,11 @@ const RESET: u64 = 0xf0010;
 /// MLX4_RESET_VALUE, as it arrives.
 const RESET_VALUE: u32 = 1;
 
-/// What the doorbells remember.
+/// State of the doorbells.
 #[derive(Default)]
 pub struct Uar {
-    /// What a reset took while it was in use: its users ring it for a while, for nothing.
+    /// Objects that a reset destroyed while they were in use: their users ring them for a while,
+    /// without effect.
     orphans: BTreeSet<(Object, u32)>,
     /// The first half of a CQ doorbell, and its page.
     cq_high: Option<(u32, u32)>,

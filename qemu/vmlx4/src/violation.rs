@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What a driver or a library did that no adapter would put up with, by name.
+//! Violations of an adapter's rules by a driver or a library, by name.
 //!
 //! Where it is known how an adapter answers, the model answers so as well; where it is not, counting
 //! is all it does. A test that ends with an empty list has used the adapter as it wants to be used.
@@ -22,7 +22,7 @@ pub enum Violation {
     CommandOrder,
     /// A context names a CQ, an SRQ or an EQ that does not exist. Refused.
     UnknownObject,
-    /// A command takes away what other objects use. Refused.
+    /// A command takes away an object in use. Refused.
     ObjectInUse,
     /// No ICM is mapped where the device keeps an object's context. Refused.
     ContextWithoutIcm,
@@ -67,7 +67,7 @@ pub enum Violation {
 pub struct Seen {
     /// How many.
     pub count: u64,
-    /// What the first was about.
+    /// Describes the first.
     pub first: String,
 }
 

@@ -19,7 +19,7 @@ const DATA_SIZE: usize = 0x10;
 /// MLX4_INLINE_SEG: data follows in the WQE itself.
 const INLINE_SEG: u32 = 1 << 31;
 const INLINE_HEADER: usize = 4;
-/// MLX4_INLINE_ALIGN: what an inline segment must not cross.
+/// MLX4_INLINE_ALIGN: the boundary that an inline segment must not cross.
 const INLINE_LINE: usize = 64;
 /// MLX4_INVALID_LKEY ends a scatter list.
 const INVALID_LKEY: u32 = 0x100;
@@ -46,7 +46,7 @@ mod opcode {
 pub struct ControlSegment {
     /// Flips every time round the ring: how the device sees that a WQE is new.
     pub owner: bool,
-    /// What to do.
+    /// The opcode.
     pub opcode: u8,
     /// Bytes of the WQE.
     pub size: usize,
@@ -86,7 +86,7 @@ pub struct RemoteAddress {
     pub rkey: u32,
 }
 
-/// Where a datagram goes.
+/// The destination of a datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
     /// Which of our ports it leaves by.
@@ -134,7 +134,7 @@ impl Segment {
     }
 }
 
-/// What a send WQE asks for.
+/// The operation of a send WQE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// Nothing.
@@ -160,9 +160,9 @@ pub enum Request {
     CompareSwap {
         /// Where.
         remote: RemoteAddress,
-        /// With what.
+        /// The new value.
         swap: u64,
-        /// Equal to what.
+        /// The value that is replaced.
         compare: u64,
     },
     /// Add.
@@ -179,9 +179,9 @@ pub enum Request {
 pub struct SendWqe {
     /// Its head.
     pub control: ControlSegment,
-    /// What it asks for.
+    /// The operation.
     pub request: Request,
-    /// Where it goes, for a datagram.
+    /// The destination, for a datagram.
     pub datagram: Option<Datagram>,
     /// Local data.
     pub segments: Vec<Segment>,

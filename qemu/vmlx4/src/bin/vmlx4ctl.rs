@@ -117,7 +117,7 @@ enum Command {
     Remove,
     /// Put it back
     Restore,
-    /// End failures, latencies and what happens on the wire
+    /// End failures, latencies and faults of the wire
     Clear,
 }
 
@@ -242,7 +242,7 @@ fn ask(path: &Path, request: &Request) -> Result<Response, Error> {
 
 fn read_answer(stream: impl std::io::Read, request: &Request) -> Result<Response, Error> {
     for line in BufReader::new(stream).lines() {
-        // A client that went away may have left its answer in the port.
+        // A client that exited may have left its answer in the port.
         let response: Response = serde_json::from_str(&line?)?;
         if response.id == request.id || response.error.is_some() && response.id.is_none() {
             return Ok(response);
