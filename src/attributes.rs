@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn modify_drops_what_only_senders_use() {
+    fn modify_ignores_attributes_of_senders() {
         assert!(modification(SENDER_ONLY | QpAttrMask::STATE) == QpAttrMask::STATE);
         assert!(
             modification(QpAttrMask::TIMEOUT | QpAttrMask::SQ_PSN)

@@ -104,7 +104,7 @@ impl Handle for RegistrationHandle {
     type Data = Registration;
 
     fn destroy(registration: Registration, why: RemoveReason) {
-        registration.leave(why);
+        registration.unregister(why);
     }
 }
 

@@ -24,11 +24,11 @@ use crate::{
         this_module, //
     },
     rdma::device::Device,
-    receive_qp::ReceiveQp, //
+    receive_qp::ReceiveQp,
     subscriber::{
         Holder,
         Subscriber, //
-    },
+    }, //
 };
 use kernel::{
     prelude::*,

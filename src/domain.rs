@@ -90,7 +90,7 @@ pub(crate) struct Domain {
 struct Qps {
     tree: RBTree<u32, Arc<ReceiveQp>>,
     len: usize,
-    /// No QP is added any more. One may still be being created, by a part of the kernel.
+    /// No QP is added any more, although a kernel user may still be creating one.
     is_closed: bool,
 }
 
@@ -222,7 +222,7 @@ impl Domain {
         Ok(NewQp { registration, node })
     }
 
-    /// Adds a registration to those of its uverbs file, if it has one.
+    /// Counts a registration against its uverbs file, if it has one.
     fn count_in(&self, subscriber: &Subscriber) -> Result<Option<UFileRef<'_>>> {
         subscriber
             .file()
@@ -364,8 +364,8 @@ impl Domain {
 
             node.to_key_value().1.destroy();
         }
-        // The last holder of a QP may be destroying it elsewhere. The XRCD must not be closed
-        // before that has finished.
+        // A QP whose last registration was removed may be being destroyed by another thread. The
+        // XRCD must not be closed before that has finished.
         self.qp_count.drain();
     }
 }
@@ -412,7 +412,7 @@ impl Registration {
         &self.subscriber
     }
 
-    /// The place among the registrations of its uverbs file, to be given up with the registration.
+    /// Returns the reference that counts the registration against its uverbs file, until dropped.
     fn ufile(&self) -> Option<UFileRef<'_>> {
         let file = self.subscriber.file()?;
 
@@ -428,7 +428,7 @@ impl Registration {
     /// * If the uverbs file is closed or its device removed, uverbs removes one handle after the
     ///   other. The QPs are collected in the file, and the removal of its last registration
     ///   destroys them, see [`UFileRef::release`].
-    pub(crate) fn leave(self, why: RemoveReason) {
+    pub(crate) fn unregister(self, why: RemoveReason) {
         let Self {
             domain,
             qp,
@@ -479,7 +479,7 @@ pub(crate) struct Domains {
 
 struct Table {
     domains: RBTree<XrcdId, Arc<Domain>>,
-    /// The device goes.
+    /// The device is being removed.
     is_closed: bool,
 }
 
@@ -517,8 +517,8 @@ impl Domains {
         self.table.lock().domains.get(&id).cloned()
     }
 
-    /// Returns the domain of an open XRCD, which is created if need be. `ENODEV` if the device is being
-    /// removed.
+    /// Returns the domain of an open XRCD, creating it if it does not exist. `ENODEV` if the device is
+    /// being removed.
     pub(crate) fn get_or_new(&self, xrcd: &Xrcd) -> Result<Arc<Domain>> {
         if let Some(domain) = self.get(xrcd) {
             return Ok(domain);
@@ -595,8 +595,8 @@ impl Domains {
         self.close_one(xrcd.id());
     }
 
-    /// The domain stays in the table until its QPs are destroyed: a part of the kernel that closes the
-    /// XRCD while the device is removed waits for them, and the removal for those of the XRCD.
+    /// Removes the domain from the table after its QPs are destroyed, so that a kernel user that
+    /// closes the XRCD and the removal of the device each find it, and wait for its QPs.
     fn close_one(&self, id: XrcdId) {
         let Some(domain) = self.find(id) else {
             return;

@@ -111,8 +111,8 @@ impl<Q: Queued + Send + Sync> EventChannel<Q> {
         })?
     }
 
-    /// Copies records, and leaves in `batch` those that were read. Records that cannot be copied are put
-    /// back.
+    /// Copies records to the buffer, and leaves the copied ones in `batch`. Records that cannot be
+    /// copied are put back.
     fn copy(&self, batch: &mut KVVec<Record<Q>>, buffer: UserPtr, length: usize) -> Result {
         loop {
             let mut writer = UserSlice::new(buffer, length).writer();

@@ -647,7 +647,7 @@ mod tests {
         let queue = queue()?;
         let ids = [add(&queue, 0)?, add(&queue, 1)?];
 
-        // It comes later, or is there already; and its registration goes meanwhile, or does not.
+        // QP_GONE is posted later, or before; and its registration ends meanwhile, or does not.
         for there in [false, true] {
             queue.post(&ids[0], &event(FIRST, 1));
             if there {
@@ -662,7 +662,7 @@ mod tests {
             assert!(read(&queue).is_none());
             assert!(queue.is_empty());
             assert_eq!(ids[0].unread(), 1);
-            // Nobody else is held up.
+            // Records of other registrations are not delayed.
             queue.post(&ids[1], &event(FIRST, 3));
             assert_eq!(read(&queue).map(|record| record.cookie()), Some(1));
             assert!(queue.restore(&batch));
@@ -692,7 +692,7 @@ mod tests {
         Ok(())
     }
 
-    /// What one reader gets of one registration, which reads so many records at a time.
+    /// Reads all records of one registration, `room` at a time, and returns their kinds.
     fn kinds_in_batches_of(queue: &Queue, room: usize) -> Result<KVVec<EventType>> {
         let mut kinds = KVVec::new();
 
@@ -797,7 +797,7 @@ mod tests {
         let queue = queue()?;
         let id = add(&queue, 0)?;
 
-        // What its reader has is delivered, or put back as well; or its registration goes.
+        // The reader's record is delivered, or put back as well; or its registration ends.
         for (delivered, kinds) in [
             (true, &[EventType::QP_GONE][..]),
             (false, &[FIRST, EventType::QP_GONE][..]),

@@ -250,7 +250,7 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_unreg_qp(
     // gave up a box of a `Registration`, and nothing uses it after this.
     let registration = unsafe { KBox::from_raw(registration.cast::<Registration>()) };
 
-    KBox::into_inner(registration).leave(RemoveReason::Destroyed);
+    KBox::into_inner(registration).unregister(RemoveReason::Destroyed);
 }
 
 /// # Safety

@@ -89,6 +89,7 @@ struct Count {
 }
 
 impl DrainCounter {
+    /// Creates a counter of zero.
     pub(crate) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
@@ -116,7 +117,7 @@ impl DrainCounter {
         Ok(DrainGuard(self.clone()))
     }
 
-    /// Waits until the count is zero, and lets nothing be added any more.
+    /// Waits until the count is zero. Nothing can be added after this was called.
     pub(crate) fn drain(&self) {
         let mut count = self.count.lock();
 
@@ -230,14 +231,14 @@ mod tests {
     }
 
     #[test]
-    fn privilege_is_asked_for_only_when_needed() -> Result {
-        let mut asked = false;
+    fn privilege_is_checked_only_over_the_limit() -> Result {
+        let mut checked = false;
 
         take_one(0, 2, || {
-            asked = true;
+            checked = true;
             true
         })?;
-        assert!(!asked);
+        assert!(!checked);
         Ok(())
     }
 

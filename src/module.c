@@ -24,7 +24,7 @@ static unsigned int max_qps_per_user = 8192;
 module_param(max_qps_per_user, uint, 0644);
 MODULE_PARM_DESC(max_qps_per_user, "Receive QPs that a user can have (0 = no limit)");
 
-/* An event is delivered to all registrations of a QP with interrupts disabled. */
+/* Each event of a QP is delivered to its registrations one after the other. */
 static unsigned int max_registrations_per_qp = 4096;
 module_param(max_registrations_per_qp, uint, 0644);
 MODULE_PARM_DESC(max_registrations_per_qp,

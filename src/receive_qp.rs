@@ -2,14 +2,14 @@
 
 //! A receive QP: an XRC target QP that belongs to no process.
 //!
-//! Member of one domain from when it can be found until it is destroyed. The domain's table holds
-//! a reference, and so does each registration; the verbs object goes when the QP is destroyed,
-//! whoever still has references. Verbs are called one at a time: providers serialise what they do to
-//! a QP, and ib_core does not serialise all that it does itself. Whoever waits for its turn can be
-//! killed, and no address is resolved in it. Event handlers do not wait for it.
+//! It belongs to one domain, where it can be looked up until it is destroyed. The domain holds a
+//! reference, and so does each registration; the `ib_qp` is destroyed with the QP, even if there are
+//! still references.
 //!
-//! Destroying it is the last turn. Of several callers of [`ReceiveQp::destroy`], the first destroys
-//! the QP, and the others return when it is destroyed.
+//! Verbs are called under the QP's lock: providers serialise their own access to a QP, but ib_core
+//! does not serialise all of its access. A thread that waits for the lock can be killed. The lock is
+//! not held while addresses are resolved, and event handlers do not take it. Of several callers of
+//! [`ReceiveQp::destroy`], the first destroys the QP, and the others return when it is destroyed.
 
 use crate::{
     attributes::{
@@ -73,17 +73,17 @@ use kernel::{
     }, //
 };
 
-/// What keeps a receive QP alive.
+/// The object whose removal destroys a receive QP.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lifetime {
-    /// Its registrations: it goes with the last one.
+    /// Its registrations: the QP is destroyed with the last one.
     Registrations,
-    /// Its domain.
+    /// Its domain: the QP is destroyed when the domain is closed.
     Domain,
 }
 
 impl Lifetime {
-    /// As processes know it.
+    /// Returns the value in the uapi.
     pub(crate) fn as_raw(self) -> u32 {
         match self {
             Self::Registrations => uapi::XRC_RCV_LIFETIME_REGISTRATIONS,
@@ -91,7 +91,7 @@ impl Lifetime {
         }
     }
 
-    /// As it is shown.
+    /// Returns the name in debugfs.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Registrations => "registrations",
@@ -113,15 +113,15 @@ pub(crate) struct ReceiveQp {
     verbs: KillableMutex<Option<QpResources>>,
     #[pin]
     destruction: Work<Self>,
-    /// In the list of the file that is closed.
+    /// Links the QP into the list of the uverbs file that is being closed.
     #[pin]
     links: ListLinks,
     #[pin]
     tracker: AtomicTracker,
 }
 
-/// What there is as long as the QP exists. Goes in this order: what was charged for the QP is
-/// given back after the QP.
+/// Resources held while the QP exists. Dropped in declaration order: charges are released after the
+/// QP is destroyed.
 pub(crate) struct QpResources {
     pub(crate) qp: TargetQp<Subscribers>,
     pub(crate) _charge: Charge,
@@ -167,12 +167,12 @@ impl ReceiveQp {
         )
     }
 
-    /// The QP number.
+    /// Returns the QP number.
     pub(crate) fn qpn(&self) -> u32 {
         self.qpn
     }
 
-    /// What keeps it alive.
+    /// Returns the lifetime.
     pub(crate) fn lifetime(&self) -> Lifetime {
         self.lifetime
     }
@@ -182,7 +182,7 @@ impl ReceiveQp {
         &self.subscribers
     }
 
-    /// The QP as it is reported now.
+    /// Returns the values that tracepoints and notifiers report.
     pub(crate) fn report(&self) -> notify::Qp<'_> {
         notify::Qp {
             device: self.subscribers.device(),
@@ -192,7 +192,7 @@ impl ReceiveQp {
         }
     }
 
-    /// Takes a new QP as far as its creator wants it.
+    /// Modifies a new QP to its initial state.
     pub(crate) fn set_up(
         &self,
         initial_state: InitialState,
@@ -218,7 +218,7 @@ impl ReceiveQp {
         }
     }
 
-    /// Modifies it on behalf of a process.
+    /// Modifies the QP on behalf of a process.
     pub(crate) fn modify(&self, user: &UserQpAttr, udata: &UData<'_>) -> Result {
         let mask = modification(user.mask()?);
         let state = user.state(mask)?;
@@ -237,7 +237,7 @@ impl ReceiveQp {
         .ok_or(EINVAL)
     }
 
-    /// Lets the calling process register, if it may use the partitions that the QP uses now.
+    /// Checks that the calling process may use the partitions that the QP uses now.
     pub(crate) fn admit_caller(&self) -> Result {
         if !security::ENFORCED {
             return Ok(());
@@ -248,13 +248,13 @@ impl ReceiveQp {
         self.with_qp(|qp| qp.admits(&label))?.ok_or(EINVAL)
     }
 
-    /// Modifies it on behalf of the kernel.
+    /// Modifies the QP on behalf of a kernel user.
     pub(crate) fn modify_from_kernel(&self, attributes: &mut QpAttr) -> Result {
         self.with_qp(|qp| self.modify_and_note(qp, attributes, None))?
             .ok_or(EINVAL)
     }
 
-    /// All its attributes; none if it is destroyed.
+    /// Returns all attributes, or `None` if the QP was destroyed.
     pub(crate) fn query(&self) -> Result<Option<QpAttr>> {
         self.with_qp(|qp| {
             let attributes = qp.query()?;
@@ -264,7 +264,7 @@ impl ReceiveQp {
         })
     }
 
-    /// Calls verbs when it is the caller's turn; `None` if the QP is or will be destroyed.
+    /// Calls verbs under the QP's lock; returns `None` if the QP was or is about to be destroyed.
     fn with_qp<R>(
         &self,
         call: impl FnOnce(&mut TargetQp<Subscribers>) -> Result<R>,
@@ -288,16 +288,16 @@ impl ReceiveQp {
         Ok(())
     }
 
-    /// Destroys it, and tells those who are registered still. It must not be in its domain any
-    /// more. When this returns, it is destroyed, no matter by whom.
+    /// Destroys the QP, and delivers `QP_GONE` to the remaining registrations. The QP must have been
+    /// removed from its domain. It is destroyed on return, by this or by another caller.
     ///
-    /// Of those who are about to call a verb, this waits for the one whose turn it is.
+    /// Waits for a verb in progress, and for no other thread that waits to call one.
     pub(crate) fn destroy(&self) {
         self.is_going.store(true, Release);
 
-        let mut turn = self.verbs.lock();
+        let mut verbs = self.verbs.lock();
 
-        if let Some(verbs) = turn.take() {
+        if let Some(verbs) = verbs.take() {
             let QpResources { qp, .. } = verbs;
 
             drop(qp);
@@ -305,11 +305,11 @@ impl ReceiveQp {
         }
     }
 
-    /// Has the workqueue destroy it, if the caller does not come to it first. It must not be in
-    /// its domain any more.
+    /// Queues the destruction of the QP, unless the caller destroys it first. The QP must have been
+    /// removed from its domain.
     pub(crate) fn help_to_destroy(self: Arc<Self>, queue: &UnboundQueue) {
         self.is_going.store(true, Release);
-        // It is taken out of its domain once, so it is queued once.
+        // It is removed from its domain once, so it is queued once.
         let _ = queue.enqueue(self);
     }
 }

@@ -27,7 +27,7 @@
 
 static DEFINE_MUTEX(order);
 static bool client_is_registered;	/* protected by order */
-static bool uverbs_is_behind;		/* once set, until the client is unregistered */
+static bool uverbs_is_behind;		/* not cleared while the client is registered */
 
 static int uverbs_announced(struct notifier_block *nb, unsigned long state, void *data)
 {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! `SpinLockIrq`, which the kernel crate has since Linux 7.3.
+//!
+//! C header: [`include/linux/spinlock.h`](srctree/include/linux/spinlock.h)
 
 use crate::bindings;
 use kernel::{
@@ -65,9 +67,9 @@ unsafe impl Backend for SpinLockIrqBackend {
     }
 
     unsafe fn unlock(ptr: *mut spinlock_t, flags: &c_ulong) {
-        // SAFETY: By the requirements of this function, the caller owns the lock, and `flags` are
-        // what `lock` or `try_lock` returned when it was taken, on this CPU: the owner of a
-        // spinlock does not migrate.
+        // SAFETY: By the requirements of this function, the caller owns the lock, and `lock` or
+        // `try_lock` returned `flags` when it was taken, on this CPU: the owner of a spinlock does
+        // not migrate.
         unsafe { bindings::ib_xrc_rcv_spin_unlock_irqrestore(ptr, *flags) }
     }
 

@@ -49,12 +49,12 @@ impl Links {
 pub(crate) struct Linked(Atomic<bool>);
 
 impl Linked {
-    /// It is not.
+    /// Creates the flag of an object that is in no tree.
     pub(crate) const fn new() -> Self {
         Self(Atomic::new(false))
     }
 
-    /// Whether it is in one now.
+    /// Whether the object is in a tree.
     pub(crate) fn get(&self) -> bool {
         self.0.load(Acquire)
     }
@@ -138,7 +138,7 @@ unsafe impl<T: TreeItem<ID> + Send + Sync, const ID: u64> Sync for Tree<T, ID> {
 type Node = bindings::rb_node;
 
 impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
-    /// An empty tree.
+    /// Creates an empty tree.
     pub(crate) const fn new() -> Self {
         // INVARIANT: There is no node.
         Self {
@@ -150,16 +150,17 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
         }
     }
 
-    /// How many objects are in it.
+    /// Returns the number of objects.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the tree has no object.
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
+    /// Returns the node of an object.
     fn node_of(item: &T) -> *mut Node {
         let links = core::ptr::from_ref(item)
             .wrapping_byte_add(T::OFFSET)
@@ -169,7 +170,7 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
         Opaque::cast_into(unsafe { &raw const (*links).0 })
     }
 
-    /// The other way round.
+    /// Returns the object of a node.
     fn object_of(node: *const Node) -> *const T {
         node.wrapping_byte_sub(T::OFFSET).cast()
     }
@@ -183,7 +184,7 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
         unsafe { ArcBorrow::from_raw(Self::object_of(node)) }
     }
 
-    /// Adds an object, or gives it back if it is in a tree already.
+    /// Adds an object, or returns it as the error if it is in a tree already.
     pub(crate) fn insert(&mut self, item: Arc<T>) -> Result<(), Arc<T>> {
         if item.linked().0.xchg(true, Acquire) {
             return Err(item);
@@ -213,7 +214,8 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
         let _ = Arc::into_raw(item);
 
         // INVARIANT: The tree owns the reference that was given to it. `linked` was not set before,
-        // so no tree has the object. SAFETY:
+        // so no tree has the object.
+        // SAFETY:
         // * The node is part of a valid object, which stays where it is: it is in an `Arc`. Nothing
         //   else uses it, as no other tree has the object.
         // * `link` is the place of a leaf below `parent`, or the root of an empty tree.
@@ -225,7 +227,7 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
         Ok(())
     }
 
-    /// Takes an object out, if it is in this tree.
+    /// Removes an object, if it is in this tree.
     pub(crate) fn remove(&mut self, item: &T) -> Option<Arc<T>> {
         let node = self.lower_bound(&item.key())?;
 
@@ -235,7 +237,7 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
         })
     }
 
-    /// Takes the first object out.
+    /// Removes the first object.
     pub(crate) fn pop_first(&mut self) -> Option<Arc<T>> {
         // SAFETY: The root is that of a valid tree.
         let node = NonNull::new(unsafe { bindings::rb_first(&self.root) })?;
@@ -260,17 +262,17 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
         item
     }
 
-    /// The first object whose key is not less than `key`.
+    /// Returns the first object whose key is not less than `key`.
     pub(crate) fn lower_bound(&self, key: &T::Key) -> Option<ArcBorrow<'_, T>> {
         self.first_for(|there| there >= key)
     }
 
-    /// The first object whose key is greater than `key`; the first of all if there is no `key`.
+    /// Returns the first object whose key is greater than `key`, or the first of all without `key`.
     pub(crate) fn after(&self, key: Option<&T::Key>) -> Option<ArcBorrow<'_, T>> {
         self.first_for(|there| key.is_none_or(|key| there > key))
     }
 
-    /// The first object for whose key `predicate` holds; it holds for the keys after that, too.
+    /// Returns the first object whose key satisfies `predicate`, as all greater keys do.
     fn first_for(&self, predicate: impl Fn(&T::Key) -> bool) -> Option<ArcBorrow<'_, T>> {
         let mut node = self.root.rb_node;
         let mut found = None;
@@ -388,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn removal_takes_only_what_is_there() -> Result {
+    fn only_an_object_of_the_tree_is_removed() -> Result {
         let (mut tree, items) = tree(100)?;
 
         for item in items.iter().filter(|item| item.key % 4 == 0) {

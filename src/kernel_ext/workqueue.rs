@@ -58,7 +58,7 @@ impl UnboundQueue {
         // SAFETY:
         // * By the type invariant, the workqueue is valid; only `drop` destroys it, so it is for as long
         //   as `self` is borrowed, which the reference does not outlive.
-        // * `Queue` is a transparent wrapper of a `struct workqueue_struct`, which is what this is.
+        // * `Queue` is a transparent wrapper of the C type that this points to.
         unsafe { Queue::from_raw(self.0.as_ptr()) }.enqueue(item)
     }
 }

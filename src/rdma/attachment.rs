@@ -9,6 +9,8 @@
 //!
 //! ib_uverbs holds no reference to the module of the handlers that it calls. The attachment holds
 //! one.
+//!
+//! C header: [`include/rdma/uverbs_ioctl.h`](srctree/include/rdma/uverbs_ioctl.h)
 
 use super::{
     bindings,

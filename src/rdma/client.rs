@@ -11,7 +11,7 @@
 //! That does not hold for other clients, which the kernel has XRC domains for. If a client is being
 //! unregistered while a device is removed, its `remove` may run when ib_core calls that of the next
 //! client: `remove_client_context()` is not a fence. It keeps the device registered meanwhile, and
-//! needs a reference to what it uses of another client.
+//! needs references to the other client's objects that it uses.
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
@@ -85,7 +85,7 @@ pub(crate) struct Client<D> {
 unsafe impl<D> Sync for Client<D> {}
 
 impl<D: ClientData> Client<D> {
-    /// Describes a client.
+    /// Creates a client that is not registered.
     pub(crate) const fn new(name: &'static CStr) -> Self {
         Self {
             raw: Opaque::new(bindings::ib_client {
@@ -186,7 +186,7 @@ impl<D: ClientData> Client<D> {
         unsafe { bindings::ib_set_client_data(device, D::client().raw.get(), null_mut()) };
         // SAFETY:
         // * As above, and nothing uses it after this.
-        // * By the requirements of `Client::data`, what that returned is not used any more.
+        // * By the requirements of `Client::data`, its return value is not used any more.
         //   `Client::get` finds null since the line above.
         drop(unsafe { KBox::<Arc<D>>::from_foreign(data) });
     }

@@ -50,6 +50,8 @@ unsafe impl AlwaysRefCounted for Device {
 }
 
 impl Device {
+    /// Borrows a `struct ib_device`.
+    ///
     /// # Safety
     ///
     /// `device` must be valid for `'a`.
@@ -59,6 +61,7 @@ impl Device {
         unsafe { &*device.cast() }
     }
 
+    /// Returns the C structure.
     pub(crate) fn as_ptr(&self) -> *mut bindings::ib_device {
         self.0.get()
     }

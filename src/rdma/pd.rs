@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Protection domains that the kernel owns.
+//!
+//! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
 use super::{
     bindings,
@@ -70,6 +72,7 @@ impl ProtectionDomain {
         self.abandoned.store(true, Relaxed);
     }
 
+    /// Returns the C structure.
     pub(super) fn as_ptr(&self) -> *mut bindings::ib_pd {
         self.pd.as_ptr()
     }

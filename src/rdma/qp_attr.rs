@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Attributes of queue pairs, as processes pass them and as verbs take them.
+//!
+//! C headers: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h),
+//! [`include/uapi/rdma/ib_user_verbs.h`](srctree/include/uapi/rdma/ib_user_verbs.h)
 
 use super::{
     bindings,
@@ -33,6 +36,7 @@ macro_rules! mask_bits {
 }
 
 impl QpAttrMask {
+    /// The empty mask.
     pub(crate) const NONE: Self = Self(0);
 
     mask_bits! {
@@ -61,30 +65,37 @@ impl QpAttrMask {
     /// All bits that the interface to processes defines.
     pub(crate) const STANDARD: Self = Self((Self::DEST_QPN.0 << 1) - 1);
 
+    /// Creates a mask from bits of `enum ib_qp_attr_mask`, which are not checked.
     pub(crate) const fn from_bits(bits: u32) -> Self {
         Self(bits)
     }
 
+    /// Returns the bits of `enum ib_qp_attr_mask`.
     pub(super) const fn bits(self) -> u32 {
         self.0
     }
 
+    /// Returns the attributes in either mask; `|` for constants.
     pub(crate) const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
+    /// Returns the attributes that are not in `other`.
     pub(crate) const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
+    /// Returns the attributes in both masks.
     pub(crate) const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
+    /// Whether the mask has all attributes of another.
     pub(crate) const fn has(self, all: Self) -> bool {
         self.0 & all.0 == all.0
     }
 
+    /// Whether the mask has no attribute.
     pub(crate) const fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -556,7 +567,7 @@ mod tests {
             unsafe { Device::from_ptr(self.0.as_ptr()) }
         }
 
-        /// How many keep it registered.
+        /// Returns the number of references to its registration.
         fn users(&self) -> c_int {
             // SAFETY: It is valid, and has no other user.
             unsafe { (*self.0.as_ptr()).refcount.refs.counter - 1 }
@@ -581,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_resolved_keeps_the_device_registered() -> Result {
+    fn resolved_attributes_keep_the_device_registered() -> Result {
         let device = TestDevice::new()?;
         let attributes = resolve(&device)?;
 
@@ -592,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_resolved_is_for_that_device() -> Result {
+    fn resolved_attributes_are_for_one_device() -> Result {
         let device = TestDevice::new()?;
         let other = TestDevice::new()?;
         let attributes = resolve(&device)?;

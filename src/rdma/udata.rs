@@ -21,6 +21,8 @@ pub(crate) struct UData<'a> {
 }
 
 impl<'a> UData<'a> {
+    /// Wraps the `struct ib_udata` of a call.
+    ///
     /// # Safety
     ///
     /// `udata` must be valid for `'a`, and that of a call on a file of `device`.
@@ -29,6 +31,7 @@ impl<'a> UData<'a> {
         Self { udata, device }
     }
 
+    /// Returns the C structure.
     pub(super) fn as_ptr(&self) -> *mut bindings::ib_udata {
         self.udata
     }

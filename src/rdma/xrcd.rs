@@ -25,6 +25,8 @@ pub(crate) struct Xrcd(Opaque<bindings::ib_xrcd>);
 pub(crate) struct XrcdId(usize);
 
 impl Xrcd {
+    /// Borrows a `struct ib_xrcd`.
+    ///
     /// # Safety
     ///
     /// `xrcd` must be open for `'a`.
@@ -34,6 +36,7 @@ impl Xrcd {
         unsafe { &*xrcd.cast() }
     }
 
+    /// Returns the C structure.
     pub(super) fn as_ptr(&self) -> *mut bindings::ib_xrcd {
         self.0.get()
     }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! A running method: access to the attributes that a process passed.
+//!
+//! C header: [`include/rdma/uverbs_ioctl.h`](srctree/include/rdma/uverbs_ioctl.h)
 
 use super::{
     attribute::{
@@ -107,6 +109,8 @@ fn header(bundle: *mut bindings::uverbs_attr_bundle) -> *mut Header {
 }
 
 impl<'a, H: Handler> Call<'a, H> {
+    /// Wraps the bundle of a call. `EOPNOTSUPP` if its device has no data.
+    ///
     /// # Safety
     ///
     /// uverbs must be running the handler of `H` with `bundle` for the length of `'a`.

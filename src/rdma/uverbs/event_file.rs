@@ -10,6 +10,8 @@
 //! the file may drop the last reference to the character device of the uverbs device, which runs
 //! code of ib_uverbs, and once the uverbs file is closed nothing else holds a reference to
 //! ib_uverbs. So the object does.
+//!
+//! C header: [`include/rdma/uverbs_types.h`](srctree/include/rdma/uverbs_types.h)
 
 use super::rdma_remove_reason;
 use crate::{
@@ -209,6 +211,7 @@ impl<F: EventFile> FileType<F> {
         )
     }
 
+    /// Returns the C structure.
     pub(super) const fn as_ptr(&'static self) -> *const bindings::uverbs_obj_type {
         &self.0.type_
     }
@@ -304,6 +307,8 @@ unsafe fn object<F: EventFile>(uobject: *mut bindings::ib_uobject) -> Result<*mu
 pub(crate) struct NewFile<'a, F: EventFile>(*mut FileObject<F>, PhantomData<&'a ()>);
 
 impl<'a, F: EventFile> NewFile<'a, F> {
+    /// Wraps the object of an attribute. `EINVAL` if it has another type, or is not new.
+    ///
     /// # Safety
     ///
     /// `uobject` must be that of an attribute, and valid for `'a`.

@@ -4,6 +4,8 @@
 //!
 //! uverbs destroys an object when a method destroys the handle, when the uverbs file is closed, or
 //! when the device is removed.
+//!
+//! C header: [`include/rdma/uverbs_types.h`](srctree/include/rdma/uverbs_types.h)
 
 use super::{
     rdma_remove_reason,
@@ -88,6 +90,7 @@ impl<H: Handle> HandleType<H> {
         )
     }
 
+    /// Returns the C structure.
     pub(super) const fn as_ptr(&'static self) -> *const bindings::uverbs_obj_type {
         &self.0.type_
     }
@@ -129,6 +132,8 @@ pub(crate) struct NewHandle<'a, H: Handle> {
 }
 
 impl<'a, H: Handle> NewHandle<'a, H> {
+    /// Wraps the object of an attribute. `EINVAL` if it has another type, or is not new.
+    ///
     /// # Safety
     ///
     /// `uobject` must be that of an attribute, and valid for `'a`.
@@ -156,10 +161,11 @@ impl<'a, H: Handle> NewHandle<'a, H> {
     pub(crate) fn set(self, data: H::Data) {
         let object = self.uobject.cast::<HandleObject<H::Data>>();
 
-        // INVARIANT: `object` is set after `data` is initialised. SAFETY: By the type invariant,
-        // the object is valid and of the type of `H`, for which uverbs allocated a
-        // `HandleObject<H::Data>`: `obj_size` says so. The running method creates it, so nothing
-        // else uses it.
+        // INVARIANT: `object` is set after `data` is initialised.
+        // SAFETY:
+        // * By the type invariant, the object is valid and of the type of `H`, for which uverbs
+        //   allocated a `HandleObject<H::Data>`: `obj_size` says so.
+        // * The running method creates it, so nothing else uses it.
         unsafe {
             (*self.uobject).object = core::ptr::from_mut((*object).data.write(data)).cast();
         }

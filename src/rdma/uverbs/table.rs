@@ -22,6 +22,8 @@
 //!
 //! When ib_uverbs is added to a device, it copies the specifications of attributes. It keeps
 //! pointers to the types of objects and to handlers.
+//!
+//! C header: [`include/rdma/uverbs_ioctl.h`](srctree/include/rdma/uverbs_ioctl.h)
 
 use super::{
     attribute::{
@@ -55,6 +57,7 @@ impl<D: DeviceData> Method<D> {
         handler: unsafe extern "C" fn(*mut bindings::uverbs_attr_bundle) -> c_int,
     ) -> Self {
         assert!(attribute::are_distinct(attributes));
+        assert!(id <= u16::MAX as u32);
 
         let definition = bindings::uverbs_method_def {
             id: id as u16,
@@ -93,6 +96,8 @@ impl<D: DeviceData> Object<D> {
         type_attrs: *const bindings::uverbs_obj_type,
         methods: &'static [&'static Method<D>],
     ) -> Self {
+        assert!(id <= u16::MAX as u32);
+
         // `Method` is a transparent wrapper, so this is the array of pointers that C expects.
         let definition = bindings::uverbs_object_def {
             id: id as u16,
