@@ -97,7 +97,7 @@ int main(int argc, char **argv)
 	xrcd = open_domain(context, argv[2]);	/* shared by a file */
 	setlinebuf(stdout);
 
-	/* This is what the README shows. */
+	/* The sample in the README. */
 	init.channel = xrc_rcv_create_event_channel(context);
 	if (!init.channel)
 		err(1, "event channel");

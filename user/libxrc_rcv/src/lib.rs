@@ -2,9 +2,9 @@
 
 //! The C interface, `<infiniband/xrc_rcv.h>`: nothing but translation to the crate `xrc-rcv`.
 //!
-//! Every pointer comes from the caller, and is what the header says it is: a `SAFETY:` comment says
-//! "the caller's" for that. Structs that the kernel fills are as long as the caller says, which may be
-//! less or more than this library knows; they reach the kernel as they are.
+//! Every pointer comes from the caller and is valid as the header requires: a `SAFETY:` comment says
+//! "the caller's" for that. Structs that the kernel fills have the length that the caller gives, which
+//! may be less or more than this library knows; they are passed to the kernel as they are.
 //!
 //! There is no lock in here and nothing is remembered, so a child may call everything after `fork()`.
 
@@ -50,7 +50,7 @@ pub struct xrc_rcv_qp {
     pub qp_num: u32,
     /// The registration's uverbs handle, owned by this struct.
     pub handle: u32,
-    /// The device's file, for when `context` is closed and gone. Not in the header.
+    /// The device's file, for use after `context` was closed. Not in the header.
     cmd_fd: c_int,
 }
 
@@ -119,7 +119,7 @@ fn registered(xrcd: *mut ibv_xrcd, registration: Registration<'_>) -> xrc_rcv_qp
     }
 }
 
-/// Asks what the kernel and a device offer.
+/// Queries the capabilities of the kernel and a device.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn xrc_rcv_query_caps(
     context: *mut ibv_context,
@@ -155,7 +155,7 @@ pub unsafe extern "C" fn xrc_rcv_create_event_channel(
 pub unsafe extern "C" fn xrc_rcv_destroy_event_channel(
     channel: *mut xrc_rcv_event_channel,
 ) -> c_int {
-    // SAFETY: The caller's object, which `object()` allocated and nobody uses any more.
+    // SAFETY: The caller's object, which `object()` allocated and which is no longer used.
     let channel = unsafe { Box::from_raw(channel) };
     drop(ManuallyDrop::into_inner(channel.borrow()));
     0
@@ -183,7 +183,7 @@ pub unsafe extern "C" fn xrc_rcv_read_events(
     }
 }
 
-/// Reads one event, whatever signals come.
+/// Reads one event; signals do not interrupt it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn xrc_rcv_get_event(
     channel: *mut xrc_rcv_event_channel,
@@ -270,10 +270,10 @@ pub unsafe extern "C" fn xrc_rcv_unreg_qp(qp: *mut xrc_rcv_qp) -> c_int {
     // SAFETY: Nothing but the ioctl is done with the descriptor, which fails if it is closed.
     let context = Context::from_fd(unsafe { BorrowedFd::borrow_raw(cmd_fd) });
     match Registration::from_handle(context, handle, qp_num).unregister() {
-        // The registration is gone: given up by a process that shares the open device, or with it
-        // when it was closed, whose descriptor may since be that of another file.
+        // The registration has ended: a process that shares the open device unregistered it, or the
+        // device was closed, and its descriptor may since be that of another file.
         Ok(()) | Err(Cause::Unavailable | Cause::Os(libc::ENOENT | libc::EBADF | libc::EINVAL)) => {
-            // SAFETY: The caller's object, which `object()` allocated and nobody uses any more.
+            // SAFETY: The caller's object, which `object()` allocated and which is no longer used.
             drop(unsafe { Box::from_raw(qp) });
             0
         }

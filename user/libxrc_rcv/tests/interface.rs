@@ -28,7 +28,7 @@ fn what_is_exported_is_declared_and_documented() {
     assert!(exported.contains("xrc_rcv_alloc_qp"));
 
     let header = read("include/infiniband/xrc_rcv.h");
-    // Declarations, not what comments say of them.
+    // Declarations, without comments.
     let code: String = header
         .split("/*")
         .map(|part| part.split_once("*/").map_or(part, |(_, code)| code))

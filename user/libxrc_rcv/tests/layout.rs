@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! Compares the constants that the crate xrc-rcv declares by hand, and every size and offset, with what
-//! the C compiler makes of the headers on this machine: the module's, the kernel's and rdma-core's. The
-//! crate's package has no such headers, so this is not a test of that package.
+//! Compares the constants that the crate xrc-rcv declares by hand, and every size and offset, with
+//! the C compiler's view of the headers on this machine: the module's, the kernel's and
+//! rdma-core's. The crate's package has no such headers, so this is not a test of that package.
 //!
 //! `verbs_xrcd` is private to rdma-core and in no installed header: the kernel checks the handle that
 //! is read from it.
@@ -119,7 +119,7 @@ fn layout() {
         ));
     }
 
-    // Longer than rdma-core's, so that it finds zeroes in what it may add.
+    // Longer than rdma-core's, so that members added to it are zeroes.
     for (offset, name) in [
         (offset_of!(ibv_srq_init_attr_ex, attr), "attr"),
         (offset_of!(ibv_srq_init_attr_ex, comp_mask), "comp_mask"),

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The device goes while a process is registered and waits for events: it gets
+ * The device is removed while a process is registered and waits for events: it gets
  * its last record, then EIO from every call, and can leave.
  *
  * usage: removed DEVICE COMMAND
  *
- * COMMAND is what removes the device.
+ * COMMAND removes the device.
  */
 #include <err.h>
 #include <errno.h>
@@ -19,7 +19,7 @@
 
 #include "ktap.h"
 
-/* What the waiting thread saw. */
+/* The observations of the waiting thread. */
 static struct xrc_rcv_event last;
 static int first_ret, second_ret;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * A kernel without the module, or a device it is not attached to: EOPNOTSUPP,
- * and from the OFED layer ENOSYS, as OFED had it, while what needs no receive
- * QP goes on.
+ * and from the OFED layer ENOSYS, as OFED had it, while calls that need no
+ * receive QP work.
  *
  * usage: unavailable DEVICE
  */

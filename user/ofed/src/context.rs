@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! What the layer keeps for each open device: its event channel and its registrations.
+//! The layer's state of an open device: its event channel and its registrations.
 //!
-//! Made when the device is opened, so that a program that waits for its events from then on gets ours,
-//! too, or at the first XRC call if it was opened past us; dropped when the device is closed. "Open
-//! device" is what OFED counts registrations by: forked children share it, and their copies of this
-//! state name the same kernel objects.
+//! Created when the device is opened, so that a program that waits for its events from then on gets
+//! ours, too, or at the first XRC call if the device was opened without this library; dropped when the
+//! device is closed. OFED counts registrations by "open device": forked children share it, and their
+//! copies of this state name the same kernel objects.
 
 use std::collections::btree_map::Entry;
 use std::os::fd::AsRawFd;
@@ -23,14 +23,14 @@ pub(crate) struct Device {
     context: *mut ibv_context,
     /// Where the events of all registrations arrive; non-blocking.
     pub(crate) channel: Arc<EventChannel>,
-    /// Held by the one thread that takes an event, so that none is left waiting for what another
-    /// took.
+    /// Held by the one thread that takes an event, so that no other waits for an event that was
+    /// taken already.
     pub(crate) reading: Arc<Mutex<()>>,
 }
 
 // SAFETY: The `ibv_context` may be used from any thread, and nothing else is tied to one.
 unsafe impl Send for Device {}
-// SAFETY: As above; what changes is behind locks.
+// SAFETY: As above; the fields that change are behind locks.
 unsafe impl Sync for Device {}
 
 /// A registration of this open device.
@@ -91,8 +91,8 @@ impl Device {
         };
         let key = (self.context.addr(), qp_num);
         let stale = state::lock().registrations.insert(key, registered);
-        // The kernel makes a second registration only if the first one's QP is gone and its number
-        // was given to a new one.
+        // The kernel makes a second registration only if the first one's QP was destroyed and its
+        // number was given to a new one.
         if let Some(stale) = stale {
             if let Ok(file) = self.file() {
                 drop(Registration::from_handle(file, stale.handle, qp_num));

@@ -12,7 +12,7 @@ use crate::context::Device;
 use crate::ffi::*;
 use crate::{qp, real, set_errno};
 
-/// What one look for an event found.
+/// The result of one attempt to take an event.
 enum Look {
     Event,
     Nothing,
@@ -23,7 +23,7 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
 }
 
-/// Keeps the thread from being cancelled, as programs do with one that waits for events, while it
+/// Keeps the thread, which programs may cancel while it waits for events, from being cancelled while it
 /// holds a lock or has taken an event.
 struct Uncancelled(c_int);
 
@@ -57,7 +57,7 @@ unsafe fn look(device: &Device, context: *mut ibv_context, event: *mut ibv_async
     let mut own = readable(unsafe { (*context).async_fd });
     // SAFETY: `own` is one descriptor.
     if unsafe { real::poll(&mut own, 1, 0) } > 0 {
-        // This does not block, as nobody else takes events of this process meanwhile.
+        // This does not block: no other thread of this process takes events meanwhile.
         // SAFETY: The caller's arguments.
         if unsafe { real::get_async_event(context, event) } != 0 {
             return Look::Failed;
@@ -92,8 +92,8 @@ fn readable(fd: RawFd) -> libc::pollfd {
 
 /// OFED's form of an event of a receive QP.
 ///
-/// OFED had no QP that went away under a registration; to its programs that is the end of the
-/// connection like any other.
+/// OFED had no QP that is destroyed under a registration; its programs get an event that ends the
+/// connection.
 fn translate(record: &Event) -> ibv_async_event {
     let event_type = match record.event_type() {
         EventType::QP_GONE => IBV_EVENT_QP_FATAL,

@@ -41,10 +41,10 @@ impl Chunk {
             .next
             .compare_exchange(ptr::null_mut(), new, success, failure)
         {
-            // SAFETY: It is published now, and nobody frees it.
+            // SAFETY: It is published now, and is never freed.
             Ok(_) => unsafe { &*new },
             Err(other) => {
-                // SAFETY: Nobody has seen `new`; `other` is a chunk that was published.
+                // SAFETY: `new` was not published; `other` is a chunk that was.
                 unsafe {
                     drop(Box::from_raw(new));
                     &*other
@@ -84,7 +84,7 @@ pub(crate) fn insert(async_fd: RawFd, channel: RawFd) {
     }
 }
 
-/// Removes what [`insert`] added.
+/// Removes the entry that [`insert`] added.
 pub(crate) fn remove(async_fd: RawFd, channel: RawFd) {
     let mut chunk = Some(&FIRST);
     while let Some(here) = chunk {

@@ -15,7 +15,7 @@ pub const IBV_QPT_XRC_SEND: c_uint = 9;
 pub const IBV_EVENT_QP_FATAL: c_uint = 1;
 pub const IBV_XRC_QP_EVENT_FLAG: c_uint = 0x8000_0000;
 
-/// `struct ibv_srq` up to its lock. `xrc_srq_num` lies in what is padding to libibverbs.
+/// `struct ibv_srq` up to its lock. `xrc_srq_num` lies in padding of libibverbs' struct.
 #[repr(C, align(8))]
 pub struct ibv_srq {
     pub context: *mut ibv_context,
@@ -62,7 +62,7 @@ pub struct ibv_async_event {
     pub event_type: c_uint,
 }
 
-/// OFED's domain; what follows its two public members is ours.
+/// OFED's domain; the members after its two public ones are ours.
 #[repr(C)]
 pub struct ibv_xrc_domain {
     pub context: *mut ibv_context,

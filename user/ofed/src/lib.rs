@@ -2,10 +2,10 @@
 
 //! The XRC calls of OFED 1.5, for programs that were written for it.
 //!
-//! OFED had its own libibverbs; this library stands in front of today's. It adds the calls that are
-//! gone ([`domain`], [`receive_qp`]), and takes those whose meaning OFED widened ([`qp`], [`event`],
-//! [`poll`]) before they reach libibverbs, which does the rest. `<infiniband/ofa_xrc.h>` declares
-//! both. Programs link with it, or are started with it preloaded.
+//! OFED had its own libibverbs; this library stands in front of today's. It adds the calls that were
+//! removed ([`domain`], [`receive_qp`]), and intercepts those whose meaning OFED widened ([`qp`],
+//! [`event`], [`poll`]) before calling libibverbs, which does the rest. `<infiniband/ofa_xrc.h>`
+//! declares both. Programs link with it, or are started with it preloaded.
 //!
 //! The exported functions take the pointers that the C declarations name, alive as libibverbs wants
 //! them. A `SAFETY:` comment says "the caller's" for that.
@@ -45,7 +45,7 @@ fn code(result: Result<(), Cause>) -> c_int {
         // A handle that is no longer one, as a forked child sharing the file may leave behind; OFED
         // knows only bad arguments.
         Err(Cause::Os(libc::ENOENT | libc::EBADF) | Cause::UnknownDomain) => libc::EINVAL,
-        // What OFED's libibverbs answered.
+        // The return value of OFED's libibverbs.
         Err(Cause::Unavailable) => libc::ENOSYS,
         Err(cause) => cause.errno(),
     }

@@ -23,7 +23,7 @@ use crate::real;
 /// their own.
 const ON_STACK: usize = 32;
 
-/// The channel that belongs to what `fd` waits for.
+/// Returns the channel of the open device whose events `fd` reports.
 fn channel_for(fd: &libc::pollfd) -> Option<RawFd> {
     (fd.events & libc::POLLIN != 0)
         .then(|| channel_of(fd.fd))
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn __ppoll_chk(
     unsafe { ppoll(fds, count, timeout, mask) }
 }
 
-/// What the C library checks: `size` is what the compiler knows of the array's size.
+/// The check of the C library: `size` is the array's size as the compiler knows it.
 fn check(count: libc::nfds_t, size: usize) {
     assert!(
         size / size_of::<libc::pollfd>() >= count as usize,

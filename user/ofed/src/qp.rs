@@ -76,7 +76,7 @@ impl Number {
     }
 }
 
-/// What belongs to the `ibv_qp` of an initiator.
+/// The layer's part of an initiator's `ibv_qp`.
 pub(crate) struct Pair {
     number: Number,
     /// The target until it turns out to be of no use, then null.
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn ibv_create_qp(
             qp
         }
         Err(errno) => {
-            // SAFETY: As above, and nobody has seen it.
+            // SAFETY: As above, and it was not published.
             unsafe { real::destroy_qp(qp) };
             set_errno(errno);
             ptr::null_mut()
@@ -215,7 +215,7 @@ unsafe fn create_target(
         far.push(target);
     }
     for target in far {
-        // SAFETY: Just created, and nobody has seen it.
+        // SAFETY: Just created, and not published.
         unsafe { real::destroy_qp(target) };
     }
     result
@@ -230,7 +230,7 @@ const SENDING: u32 = (1 << 13) | (1 << 2);
 /// The attributes that a target has no use for and refuses.
 const NOT_TARGET: u32 = QpAttrMask::RETRY_CNT.bits() | QpAttrMask::RNR_RETRY.bits() | SENDING;
 
-/// States that only the sending half goes through.
+/// States that only the sending half passes through.
 const QPS_SQD: c_uint = 4;
 const QPS_SQE: c_uint = 5;
 
@@ -245,7 +245,7 @@ pub unsafe extern "C" fn ibv_modify_qp(
         // SAFETY: The caller's arguments.
         return unsafe { real::modify_qp(qp, attr, mask) };
     };
-    // SAFETY: The caller's attribute. `rate_limit`, beyond what is copied, is for raw packet QPs.
+    // SAFETY: The caller's attribute. `rate_limit`, which is not copied, is for raw packet QPs.
     let given = unsafe { *attr };
     let peer = Number::from_public(given.dest_qp_num);
     let has = |bits: QpAttrMask| mask as u32 & bits.bits() != 0;
@@ -301,7 +301,7 @@ pub unsafe extern "C" fn ibv_query_qp(
     // SAFETY: The caller's arguments.
     let result = unsafe { real::query_qp(qp, attr, mask, init_attr) };
     if let (0, Some(domain)) = (result, with_pair(qp, |pair| pair.domain)) {
-        // SAFETY: Whoever created an XRC QP the way of OFED has OFED's attribute.
+        // SAFETY: A program that creates an XRC QP as with OFED passes OFED's attribute.
         unsafe {
             (*init_attr).qp_type = IBV_QPT_XRC;
             (*init_attr).xrc_domain = domain;
@@ -324,7 +324,7 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
             return result;
         }
     }
-    // Before the QP goes: its address may be another's right after.
+    // Before the QP is destroyed: its address may be another's right after.
     let Some(mut pair) = with_pairs_mut(|pairs| pairs.remove(&qp.addr())) else {
         return libc::EINVAL;
     };

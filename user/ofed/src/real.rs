@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! The functions behind ours: what programs would call if this library were not there.
+//! The functions behind ours, which programs would call if this library were not there.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;

@@ -53,8 +53,8 @@ pub unsafe extern "C" fn ibv_create_xrc_rcv_qp(
 
 /// Creates a receive QP and takes it to RTR. It lives as long as the domain.
 ///
-/// That is the call as it was first proposed: nobody is registered, so its events go to the kernel
-/// log until somebody is.
+/// That is the call as it was first proposed: there is no registration, so events are logged by the
+/// kernel until a process registers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_alloc_xrc_rcv_qp(
     _pd: *mut ibv_pd,
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn ibv_modify_xrc_rcv_qp(
     code(unsafe { (*domain).as_domain() }.and_then(|rcv| rcv.modify(qp_num, &attr)))
 }
 
-/// Queries a receive QP of the domain, registered or not. Everything is filled, whatever the mask.
+/// Queries a receive QP of the domain, registered or not. The mask is ignored: all members are filled.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_xrc_rcv_qp(
     domain: *mut ibv_xrc_domain,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! What the layer remembers: open devices, their registrations, and pairs of QPs.
+//! The layer's state: open devices, their registrations, and pairs of QPs.
 //!
 //! One lock is over all of it. It is held for a look-up or a change and over no system call, and never
-//! by what runs in signal handlers (see [`crate::fds`]). `fork()` takes it, so that the child finds it
-//! free and what it guards whole, whatever the parent's other threads are doing.
+//! by code that runs in signal handlers (see [`crate::fds`]). `fork()` takes it, so that the child finds
+//! it free and the state consistent.
 
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard};
 use crate::context::{Device, Registered};
 use crate::qp::Pair;
 
-/// What the layer remembers.
+/// The layer's state.
 pub(crate) struct State {
     /// By the address of their `ibv_context`.
     pub(crate) devices: BTreeMap<usize, Device>,
@@ -54,7 +54,7 @@ extern "C" fn after_fork_in_parent() {
 }
 
 extern "C" fn after_fork_in_child() {
-    // SAFETY: As above; the child's only thread is the copy of the one that has the lock.
+    // SAFETY: As above; the child's only thread is the copy of the thread that holds the lock.
     if let Some(mut state) = unsafe { (*FORKING.0.get()).take() } {
         // A thread that was taking an event is not in the child.
         for device in state.devices.values_mut() {
@@ -63,8 +63,8 @@ extern "C" fn after_fork_in_child() {
     }
 }
 
-/// Runs when the library is loaded: what has to be ready before any call, because the calls that need
-/// it may come in a signal handler or a forked child.
+/// Runs when the library is loaded, to prepare the calls that may come in a signal handler or a forked
+/// child.
 extern "C" fn load() {
     crate::real::look_up_all();
     let handlers = (before_fork, after_fork_in_parent, after_fork_in_child);
@@ -73,7 +73,7 @@ extern "C" fn load() {
     unsafe { libc::pthread_atfork(Some(handlers.0), Some(handlers.1), Some(handlers.2)) };
 }
 
-// SAFETY: The C library calls what is in this section when it loads the library.
+// SAFETY: The C library calls the functions in this section when it loads the library.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static LOAD: extern "C" fn() = load;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! Compares what the layer declares with what the C compiler makes of `<infiniband/ofa_xrc.h>`,
+//! Compares the layer's declarations with the C compiler's view of `<infiniband/ofa_xrc.h>`,
 //! found as old programs find it, over rdma-core's own header.
 
 #[path = "../../libxrc_rcv/tests/c/mod.rs"]

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What every process of the OFED tests has: an open device and the way to
+ * The common part of the processes of the OFED tests: an open device and the path to
  * itself, as all of them are on one node. Written for OFED 1.5's verbs.h.
  */
 

@@ -5,7 +5,7 @@
  *
  * usage: preload DEVICE [LIBRARY]
  *
- * Exits with 77 if the functions are not there. LIBRARY is what to dlopen();
+ * Exits with 77 if the functions are not there. LIBRARY is passed to dlopen();
  * without it the functions are looked for in the whole program.
  */
 #include <dlfcn.h>

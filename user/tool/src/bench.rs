@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! `xrc-rcv bench`: what receive QPs cost beside mainline's target QPs, on a device of this machine.
+//! `xrc-rcv bench`: the cost of receive QPs beside mainline's target QPs, on a device of this machine.
 //!
 //! Everything is done with both in the same run, in turns. A figure is the median of its rounds, a
 //! ratio the median of the rounds' ratios. All of it is control path: packets are the same.
@@ -167,7 +167,7 @@ fn raise_limit_of_files() -> Result<()> {
     Ok(set(enough).or_else(|_| set(hard))?)
 }
 
-/// What takes a target to RTR, with the port itself for a peer. Nothing is ever sent.
+/// The attributes that take a target to RTR, with the port itself as its peer. Nothing is ever sent.
 fn ready_to_receive(port: &sysfs::Port) -> QpAttr {
     QpAttr::new()
         .with_pkey_index(0)
@@ -181,7 +181,7 @@ fn ready_to_receive(port: &sysfs::Port) -> QpAttr {
         .with_min_rnr_timer(1)
 }
 
-/// Somebody who holds the domain: an open device, and what reports to it.
+/// A process that uses the domain: an open device, and its channel.
 struct Party {
     domain: Domain,
     channel: EventChannel,
@@ -323,7 +323,7 @@ fn us(duration: Duration, calls: usize) -> f64 {
     duration.as_secs_f64() * 1e6 / calls as f64
 }
 
-/// What all measurements need.
+/// The objects that all measurements need.
 struct Runner<'a> {
     attr: QpAttr,
     device: &'a str,
@@ -466,8 +466,8 @@ impl Runner<'_> {
         ])
     }
 
-    /// The end of many QPs: ours outlived whoever was registered and go with their domain,
-    /// mainline's are destroyed by their creator.
+    /// The destruction of many QPs: ours outlived the registered processes and are destroyed with
+    /// their domain, mainline's are destroyed by their creator.
     fn teardown(&self, n: usize, rounds: usize) -> Result<Vec<Measurement>> {
         let device = self.open()?;
         let ours = || {
@@ -498,7 +498,7 @@ impl Runner<'_> {
 
 /// Bytes in use by the kernel's slab and per-CPU allocators.
 fn kernel_memory() -> Result<f64> {
-    /// What is freed after a grace period is free then.
+    /// Memory that is freed after a grace period is free then.
     const GRACE: Duration = Duration::from_millis(300);
 
     thread::sleep(GRACE);

@@ -3,7 +3,7 @@
 //! The module's directory in debugfs: `ib_xrc_rcv/<index>/{domains,qps,registrations}`.
 //!
 //! Each file has one object a line, as `key=value` words. Words that are not known are left alone,
-//! so that the module may add some; a line without what is needed is an error.
+//! so that the module may add some; a line without a required word is an error.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -40,8 +40,8 @@ pub(crate) fn domains(root: &Path, index: u32) -> Result<Option<Vec<Domain>>> {
         .map(Some)
 }
 
-/// Puts the three lists together. They are not read at one instant: what one has and another lacks
-/// has just come or gone, and is left out.
+/// Joins the three lists. They are not read at one instant: an object that is in one of them only
+/// was created or destroyed meanwhile, and is left out.
 fn join(domains: &str, qps: &str, registrations: &str) -> Result<Vec<Domain>> {
     let mut result = BTreeMap::new();
     for line in lines(domains) {
@@ -100,7 +100,7 @@ fn registration(line: &Line<'_>) -> Result<Registration> {
     })
 }
 
-/// One line of `key=value` words; the value of `comm`, the last, goes to the line's end.
+/// One line of `key=value` words; the value of `comm`, the last, extends to the line's end.
 struct Line<'a>(&'a str);
 
 fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {

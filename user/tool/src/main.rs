@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! `xrc-rcv`: shows XRC receive queue pairs that the kernel owns, who holds them, and what they cost.
+//! `xrc-rcv`: shows XRC receive queue pairs that the kernel owns, their registrations, and their cost.
 
 mod bench;
 mod cli;

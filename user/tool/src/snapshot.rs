@@ -6,8 +6,8 @@
 
 use serde::Serialize;
 
-/// The version of the JSON that all commands print. Keys may be added to a version; none changes or
-/// goes.
+/// The version of the JSON that all commands print. Keys may be added to a version; none is changed
+/// or removed.
 pub(crate) const JSON_VERSION: u32 = 1;
 
 /// A device, with as much as this user may see of it.
@@ -51,7 +51,7 @@ impl Status {
         }
     }
 
-    /// What to do, if it is not attached.
+    /// The remedy, if it is not attached.
     pub(crate) fn advice(self) -> Option<&'static str> {
         Some(match self {
             Status::Attached => return None,
@@ -71,7 +71,7 @@ impl Status {
     }
 }
 
-/// What the kernel and the device offer.
+/// The capabilities of the kernel and the device.
 #[derive(Clone, Copy, Debug, Serialize, PartialEq, Eq)]
 pub(crate) struct Caps {
     pub(crate) version: u32,

@@ -17,7 +17,7 @@ use crate::snapshot::JSON_VERSION;
 /// Where tracefs may be mounted.
 const ROOTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// What the names of our instances begin with; the process follows.
+/// The prefix of our instances' names; the process ID follows.
 const PREFIX: &str = "xrc-rcv-";
 
 /// The trace system of the module.
@@ -28,7 +28,7 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    /// Starts tracing. What happened before is not seen.
+    /// Starts tracing. Earlier events are not seen.
     pub(crate) fn start() -> Result<Instance> {
         let Some(root) = ROOTS
             .iter()
@@ -50,7 +50,7 @@ impl Instance {
         let directory = instances.join(format!("{PREFIX}{}", process::id()));
         fs::create_dir(&directory).with_context(|| directory.display().to_string())?;
         let instance = Instance { directory };
-        // The clock of the events that programs read, and no column that nobody asked for.
+        // The clock of the events that programs read, and no additional column.
         instance.write("trace_clock", "mono")?;
         instance.write("options/irq-info", "0")?;
         instance.write(&format!("events/{SYSTEM}/enable"), "1")?;
@@ -73,7 +73,7 @@ impl Instance {
     }
 }
 
-/// Removes the instances of processes that were killed. The kernel refuses to remove one that is
+/// Removes the instances of processes that were killed. The kernel refuses to remove an instance that is
 /// read, as that of a process in another PID namespace.
 fn remove_stale(instances: &Path, proc: &Path) {
     for entry in fs::read_dir(instances).into_iter().flatten().flatten() {
@@ -102,7 +102,7 @@ pub(crate) struct Record {
     pub(crate) time_ns: u64,
     /// The tracepoint's name without the module's prefix.
     pub(crate) action: String,
-    /// The task it happened in, which for what the hardware reports is any. `None` if the kernel has
+    /// The task it happened in, which is an arbitrary one for hardware events. `None` if the kernel has
     /// not recorded its name.
     pub(crate) task_comm: Option<String>,
     /// Its number; the fields may have the `pid` of a registration.
@@ -113,7 +113,7 @@ pub(crate) struct Record {
 
 impl Record {
     /// A line of `trace_pipe`: `TASK-PID [CPU] TIME: EVENT: KEY=VALUE…`, the task's name padded on
-    /// its left. `None` for what is none, such as notes on lost records.
+    /// its left. `None` for other lines, such as notes on lost records.
     pub(crate) fn parse(line: &str) -> Option<Record> {
         let (task, rest) = line.split_once(" [")?;
         let (cpu, rest) = rest.split_once("] ")?;

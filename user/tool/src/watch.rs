@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! `xrc-rcv watch`: prints what happens to receive QPs, until interrupted.
+//! `xrc-rcv watch`: prints the creation, registrations, events and destruction of receive QPs, until
+//! interrupted.
 //!
-//! An event channel would need a registration, and that would change what is watched: a registered
-//! QP stays alive, and one whose events reach a channel no longer logs them.
+//! It uses tracepoints. An event channel would need a registration, which would change the QP: a
+//! registered QP stays alive, and its events are no longer logged once they reach a channel.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -49,7 +49,7 @@ fn qp(words: &[String]) -> Result<Qp, Box<dyn Error>> {
 }
 
 fn receive(device: &str, file: &str, qp: Qp) -> xrc_rcv::Result<()> {
-    // This is what the README shows.
+    // The sample in the README.
     let device = Device::open(device)?;
     let domain = device.open_domain_at(file)?; // shared by a file
     let mut srq = Srq::new(&domain, 16, 4096)?;

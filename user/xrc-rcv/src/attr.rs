@@ -51,13 +51,13 @@ bitflags! {
         /// [`QpAttr::dest_qp_num`].
         const DEST_QPN = 1 << 20;
 
-        // Whatever else the verbs API defines goes to the kernel to be judged.
+        // Other bits of the verbs API are passed to the kernel, which checks them.
         const _ = !0;
     }
 }
 
 bitflags! {
-    /// What a peer may do with the memory behind the QP (`enum ibv_access_flags`).
+    /// Remote access to the memory behind the QP (`enum ibv_access_flags`).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Access: u32 {
         /// RDMA writes.
@@ -338,7 +338,7 @@ macro_rules! attribute {
             self.give(QpAttrMask::$bit)
         }
 
-        #[doc = concat!("What [`", stringify!($set), "`](Self::", stringify!($set), ") sets.")]
+        #[doc = concat!("Returns the value of [`", stringify!($set), "`](Self::", stringify!($set), ").")]
         pub fn $get(&self) -> $type {
             self.0.$field
         }
@@ -361,7 +361,7 @@ impl QpAttr {
         self
     }
 
-    /// The state to go to.
+    /// The new state.
     pub fn with_state(mut self, state: QpState) -> Self {
         self.0.qp_state = state as u32;
         self.give(QpAttrMask::STATE)
@@ -372,7 +372,7 @@ impl QpAttr {
         QpState::from_raw(self.0.qp_state)
     }
 
-    /// What the peer may do; needed for INIT.
+    /// Remote access permitted to the peer; required for INIT.
     pub fn with_access(mut self, access: Access) -> Self {
         self.0.qp_access_flags = access.bits();
         self.give(QpAttrMask::ACCESS_FLAGS)
@@ -390,7 +390,7 @@ impl QpAttr {
         self.give(QpAttrMask::AV)
     }
 
-    /// What the peer may do.
+    /// Remote access permitted to the peer.
     pub fn access(&self) -> Access {
         Access::from_bits_retain(self.0.qp_access_flags)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! The same calls on a file descriptor and handles, for those who wrap them in another language.
+//! The same calls on a file descriptor and handles, for bindings in another language.
 //!
 //! Nothing here allocates, locks or remembers: each call is one ioctl, or a few. Errors are bare
 //! [`Cause`]s. Rust programs use [`Device`](crate::Device) and [`Domain`](crate::Domain).

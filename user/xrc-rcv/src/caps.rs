@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! What the kernel and a device offer.
+//! The capabilities of the kernel and a device.
 
 use crate::channel::EventType;
 use crate::uapi::{XRC_RCV_ALLOC_LIFETIME_DOMAIN, xrc_rcv_caps};
 
-/// What the kernel and a device offer; see [`Device::query_caps`](crate::Device::query_caps).
+/// The capabilities of the kernel and a device; see [`Device::query_caps`](crate::Device::query_caps).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caps(pub(crate) xrc_rcv_caps);
 

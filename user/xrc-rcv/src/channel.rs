@@ -55,7 +55,7 @@ event_types! {
     QP_REQ_ERR = 2, c"invalid request local work queue error";
     /// The peer's request violated access rights.
     QP_ACCESS_ERR = 3, c"local access violation work queue error";
-    /// The first message arrived before the QP was told to send.
+    /// The first message arrived before the QP was modified to RTS.
     COMM_EST = 4, c"communication established";
     /// The send queue is drained.
     SQ_DRAINED = 5, c"send queue drained";
@@ -96,7 +96,7 @@ impl fmt::Display for EventType {
 pub struct Event(xrc_rcv_event);
 
 impl Event {
-    /// What was given with the registration.
+    /// The `user_data` of the registration.
     pub fn cookie(&self) -> u64 {
         self.0.cookie
     }
@@ -106,7 +106,7 @@ impl Event {
         self.0.qp_num
     }
 
-    /// What happened.
+    /// The type of the event.
     pub fn event_type(&self) -> EventType {
         EventType(self.0.type_)
     }
@@ -194,7 +194,7 @@ impl EventChannel {
     ///
     /// # Errors
     ///
-    /// `EAGAIN` if the channel is non-blocking and has none, `EIO` if the device is gone and all
+    /// `EAGAIN` if the channel is non-blocking and has none, `EIO` if the device was removed and all
     /// events are read, `EINTR`.
     pub fn read(&self, events: &mut [Event]) -> Result<usize> {
         let length = size_of_val(events);
@@ -249,12 +249,12 @@ impl EventChannel {
     /// Waits until there are events, for no longer than `timeout` if given, and returns them; there
     /// are none if the time is up, or the channel is non-blocking.
     ///
-    /// Each event is given to one reader. With several readers of one channel, those that wait with
-    /// a timeout need it to be non-blocking, or may wait longer for an event that another took.
+    /// Each event is returned to one reader. With several readers of one channel, those that wait with
+    /// a timeout need it to be non-blocking, or may wait longer for an event that another read.
     ///
     /// # Errors
     ///
-    /// `EIO` if the device is gone and all events are read.
+    /// `EIO` if the device was removed and all events are read.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Events> {
         let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut events = vec![Event::default(); Self::BATCH];
@@ -368,7 +368,7 @@ mod tests {
         let mut fds = [0; 2];
         // SAFETY: `fds` has room for the two descriptors.
         assert_eq!(unsafe { libc::pipe(fds.as_mut_ptr()) }, 0);
-        // SAFETY: Both are new and nobody else's.
+        // SAFETY: Both were just created, and nothing else owns them.
         unsafe {
             (
                 EventChannel::from_fd(OwnedFd::from_raw_fd(fds[0]), event_size),

@@ -22,8 +22,8 @@ use crate::verbs_sys::verbs_context_xrc_ops;
 /// An open device; clones are the same one, and it stays open as long as one of them, or anything
 /// that was made through it, exists.
 ///
-/// The feature `verbs` opens it by name (`Device::open`); [`from_ibv`](Self::from_ibv) takes one that
-/// another binding has opened.
+/// The feature `verbs` opens it by name (`Device::open`); [`from_ibv`](Self::from_ibv) takes a context
+/// that another binding has opened.
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
 
@@ -89,7 +89,7 @@ impl Device {
         unsafe { Context::from_ibv(self.as_ibv()) }
     }
 
-    /// Asks what the kernel and this device offer.
+    /// Queries the capabilities of the kernel and this device.
     ///
     /// # Errors
     ///
@@ -140,7 +140,7 @@ impl Device {
     }
 }
 
-/// What `file` is called, for an error.
+/// Returns the name of `file`, for an error.
 fn path_of(file: Option<BorrowedFd<'_>>) -> Option<PathBuf> {
     let fd = file?.as_raw_fd();
     Some(std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or("?".into()))

@@ -20,8 +20,8 @@ use crate::registration::Registration;
 use crate::uapi::xrc_rcv_qp_info;
 use crate::verbs_sys;
 
-/// An XRC domain held open; clones are the same one, and it is closed with the last of them and of
-/// what was made through it.
+/// An XRC domain held open. Clones refer to the same domain, which is closed when the last of them and
+/// of the objects made through it is dropped.
 ///
 /// # Examples
 ///
@@ -230,7 +230,7 @@ impl Domain {
 
     /// The receive QPs of the domain, in ascending order of their numbers.
     ///
-    /// QPs that come or go meanwhile may or may not be listed; all others are, once.
+    /// QPs that are created or destroyed meanwhile may or may not be listed; all others are, once.
     pub fn receive_qps(&self) -> QpInfos {
         QpInfos {
             domain: self.clone(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! What can go wrong, with what it was about.
+//! Errors, with the object that they concern.
 
 use std::ffi::CStr;
 use std::path::PathBuf;
@@ -80,7 +80,7 @@ impl fmt::Debug for Cause {
 
 impl std::error::Error for Cause {}
 
-/// A call that failed: what was to be done, to what, and why it was not.
+/// A call that failed: the operation, its object, and the cause.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error(Box<Details>);
 

@@ -33,16 +33,16 @@
 //! # Objects
 //!
 //! [`Device`], [`Domain`], [`Registration`], [`EventChannel`] and [`Srq`](crate::verbs::Srq) are
-//! owned, `'static`, `Send` and `Sync`; `Device` and `Domain` are cheap to clone. Each keeps open what
-//! it was made through, so they may be dropped in any order. All calls may be made from any thread,
-//! with the same object as well; an event and a message are given to one of several readers.
+//! owned, `'static`, `Send` and `Sync`; `Device` and `Domain` are cheap to clone. Each keeps open the
+//! objects it was made through, so they may be dropped in any order. All calls may be made from any
+//! thread, with the same object as well; an event and a message are returned to one of several readers.
 //!
 //! # Other bindings
 //!
-//! [`Device::from_ibv`] takes an open `ibv_context` of any binding of libibverbs, with what keeps it
-//! open; [`Domain::from_ibv`] does the same with an `ibv_xrcd`, and [`Device::open_domain`] opens one
-//! on such a device for bindings that have none. [`Device::as_ibv`] and [`Domain::as_ibv`] are the
-//! way back. With `sideway`:
+//! [`Device::from_ibv`] takes an open `ibv_context` of any binding of libibverbs, with an owner that
+//! keeps it open; [`Domain::from_ibv`] does the same with an `ibv_xrcd`, and [`Device::open_domain`]
+//! opens one on such a device for bindings that have none. [`Device::as_ibv`] and [`Domain::as_ibv`]
+//! are the way back. With `sideway`:
 //!
 //! ```ignore
 //! let context: Arc<DeviceContext> = list.iter().next().unwrap().open()?;
@@ -59,13 +59,13 @@
 //! # Processes
 //!
 //! The crate has no locks and no threads, so a child may use it after `fork()`. Parent and child share
-//! what was open, and with it the registrations: one that the child drops is given up for both. The
-//! kernel gives up what a process had when it ends, however it does.
+//! the open objects, and with them the registrations: one that the child drops ends for both. The
+//! kernel ends the registrations of a process when it exits, however it exits.
 //!
 //! # Requirements
 //!
-//! Linux 7.2 or later with the module `ib_xrc_rcv`, and a device whose driver has XRC;
-//! [`Device::query_caps`] tells whether that is so. Rust 1.85. Without features the crate links with
+//! Linux 7.2 or later with the module `ib_xrc_rcv`, and a device whose driver has XRC, as
+//! [`Device::query_caps`] reports. Rust 1.85. Without features the crate links with
 //! nothing but the C library; `verbs` links with libibverbs, and adds `Device::open` and the module
 //! `verbs`.
 

@@ -62,8 +62,8 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // A failure means that the handle is no longer one: given up by a forked child that shares
-        // the file. Either way it is gone, as wanted.
+        // A failure means that the handle does not exist any more: a forked child that shares the
+        // file destroyed it. Either way the registration has ended.
         let _ = self.give_up();
     }
 }

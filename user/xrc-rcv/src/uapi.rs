@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! The kernel's interface: `<rdma/ib_xrc_rcv.h>`, and what it uses of
+//! The kernel's interface: `<rdma/ib_xrc_rcv.h>`, and the parts that it uses of
 //! `<rdma/rdma_user_ioctl_cmds.h>` and `<rdma/ib_user_verbs.h>`.
 //!
 //! bindgen reads the headers (`user/bindings/generate`); `make lint` compares the result.
 
-// What bindgen declares has the headers' names, and no documentation but theirs.
+// bindgen's declarations have the headers' names, and no documentation but theirs.
 #[allow(
     clippy::all,
     clippy::pedantic,

@@ -42,7 +42,7 @@ fn id(number: u32) -> u16 {
     number as u16
 }
 
-/// What the kernel has written to an attribute.
+/// The bytes that the kernel wrote to an attribute.
 fn data(attr: &ib_uverbs_attr) -> u64 {
     // SAFETY: Both members of the union are integers of 64 bits, of which any value is valid.
     unsafe { attr.__bindgen_anon_1.data }
@@ -131,10 +131,10 @@ impl<'buf> Command<'buf> {
         )
     }
 
-    /// A struct to be written by the kernel, of whatever length the caller knows: the kernel fills
-    /// what both know and clears the rest.
+    /// A struct to be written by the kernel, of the length that the caller knows: the kernel fills
+    /// the part that both know and clears the rest.
     pub(crate) fn output_bytes(self, id: u32, place: &'buf mut [u8]) -> Self {
-        // No struct is as long as an attribute's length can be; what is beyond that nobody fills.
+        // No struct is longer than an attribute can be; the rest would stay unwritten.
         let known = place.len().min(usize::from(u16::MAX));
         let (place, beyond) = place.split_at_mut(known);
         beyond.fill(0);
@@ -159,8 +159,8 @@ impl<'buf> Command<'buf> {
         }
     }
 
-    /// A new object. It must be the first attribute: its handle or descriptor is what
-    /// [`Command::execute_new`] returns.
+    /// A new object. It must be the first attribute: [`Command::execute_new`] returns its handle or
+    /// descriptor.
     pub(crate) fn new_object(self, id: u32) -> Self {
         debug_assert_eq!(self.header.num_attrs, 0);
         self.push(id, 0, 0)
@@ -181,10 +181,10 @@ impl<'buf> Command<'buf> {
 
     /// Calls the method with the device's driver id, which no public object of rdma-core holds.
     ///
-    /// The kernel looks at the id before anything else and answers `EINVAL` to a wrong one. So the
-    /// one that worked last is tried first, and only after `EINVAL` is it worth asking which is
-    /// right: that is exact for every device in every namespace, needs neither sysfs nor a netlink
-    /// socket, and cannot go stale when a descriptor number is used again.
+    /// The kernel checks the id first and returns `EINVAL` for a wrong one. So the id that worked last
+    /// is tried first, and only after `EINVAL` is the right one looked up: that is exact for every
+    /// device in every namespace, needs neither sysfs nor a netlink socket, and stays correct when a
+    /// descriptor number is used again.
     fn run_with(&mut self, target: &mut impl Target) -> Result<()> {
         static LAST: AtomicU32 = AtomicU32::new(0);
 
@@ -225,7 +225,7 @@ fn find_driver_id(target: &mut impl Target, guess: u32) -> Result<u32> {
     Err(Cause::Unavailable)
 }
 
-/// What a command is sent to.
+/// The target of a command.
 trait Target {
     /// Returns the positive errno on failure.
     fn ioctl(&mut self, command: &mut Command<'_>) -> std::result::Result<(), i32>;

@@ -38,7 +38,7 @@ unsafe impl Sync for Open {}
 
 impl Drop for Open {
     fn drop(&mut self) {
-        // SAFETY: `self` owns the context, and everything made through it is gone.
+        // SAFETY: `self` owns the context, and everything made through it was dropped.
         unsafe { ibv_close_device(self.0.as_ptr()) };
     }
 }
@@ -88,7 +88,7 @@ impl Device {
         };
         let context =
             open().map_err(|cause| Error::new(&Arc::from(name), "open the device", cause))?;
-        // SAFETY: The context was just opened, and is closed by what owns it.
+        // SAFETY: The context was just opened, and its owner closes it.
         Ok(unsafe { Device::from_ibv(context, Open(context)) })
     }
 

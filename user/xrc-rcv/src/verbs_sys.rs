@@ -3,8 +3,8 @@
 //! More structs of rdma-core, for this crate, the OFED layer and the benchmark. Not part of the API: they
 //! may change in every version.
 //!
-//! All are part of libibverbs' stable ABI except [`verbs_xrcd`], which is private to it; see
-//! [`borrowed::Domain::from_ibv`](crate::borrowed::Domain::from_ibv) for what checks it. A test of the
+//! All are part of libibverbs' stable ABI except [`verbs_xrcd`], which is private to it;
+//! [`borrowed::Domain::from_ibv`](crate::borrowed::Domain::from_ibv) checks its contents. A test of the
 //! workspace compares sizes and offsets with the installed headers.
 
 #![allow(non_camel_case_types, missing_docs)]
@@ -50,7 +50,7 @@ pub struct ibv_qp {
     pub qp_type: c_uint,
 }
 
-/// `struct ibv_qp_init_attr_ex` up to its XRC part, with room for what follows.
+/// `struct ibv_qp_init_attr_ex` up to its XRC part, with room for the rest.
 #[repr(C)]
 pub struct ibv_qp_init_attr_ex {
     pub qp_context: *mut c_void,
@@ -94,7 +94,7 @@ pub struct ibv_qp_open_attr {
     pub qp_type: c_uint,
 }
 
-/// Of the union of what an event is about, the member for QPs.
+/// The member for QPs of the union of objects that an event can be about.
 #[repr(C)]
 pub struct ibv_async_event {
     pub element: *mut ibv_qp,
@@ -123,7 +123,7 @@ pub struct ibv_srq_attr {
     pub srq_limit: u32,
 }
 
-/// `struct ibv_srq_init_attr_ex` up to its XRC part, with room for what follows.
+/// `struct ibv_srq_init_attr_ex` up to its XRC part, with room for the rest.
 #[repr(C)]
 pub struct ibv_srq_init_attr_ex {
     pub srq_context: *mut c_void,

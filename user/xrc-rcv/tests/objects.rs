@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! What a program may do with the crate's objects: keep them in one struct, hand them to threads, and
-//! build them on what another binding has opened.
+//! Uses of the crate's objects: programs keep them in one struct, hand them to threads, and
+//! build them on objects that another binding has opened.
 
 use std::ffi::c_char;
 use std::ptr::NonNull;

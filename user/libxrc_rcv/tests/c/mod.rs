@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! Asks the C compiler what its headers say, and compares that with what Rust says.
+//! Asks the C compiler for the values in its headers, and compares them with those in Rust.
 
 use std::path::Path;
 use std::process::Command;
 
-/// What Rust says, and the C expression that must say the same.
+/// The value in Rust, and the C expression that must have the same.
 #[derive(Default)]
 pub(crate) struct Facts(pub(crate) Vec<(u64, String)>);
 
@@ -16,7 +16,7 @@ macro_rules! constants {
 }
 
 /// The offset of each field, and the size: the C struct's own, or the given expression's where
-/// Rust leaves out what follows.
+/// Rust leaves out the rest.
 macro_rules! structs {
     ($facts:ident: $($name:ident [$size:expr] { $($field:ident)* })*) => {$(
         $($facts.0.push((

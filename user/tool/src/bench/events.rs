@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! How long an error of a QP takes to the last of those who share it.
+//! The time from an error of a QP until the last of the processes that share it has read it.
 //!
 //! Each reader has a device, a domain and a thread of its own, as a process would. With mainline,
 //! the first is the QP's creator, and the others opened it.
@@ -20,22 +20,22 @@ use super::mainline::{self, TargetQp};
 use super::{Mainline, Measurement, Party, Runner, Side, median, to_init, us};
 
 const ROUNDS: usize = 7;
-/// What a reader has to itself; libibverbs needs some of it.
+/// The objects of one reader; libibverbs needs some of them.
 const STACK: usize = 256 << 10;
 /// With mainline, silence for this long means that nothing more comes.
 const SILENCE: Duration = Duration::from_secs(1);
 /// With ours, it is an error.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What a QP in error says when it takes no more receives.
+/// The error of a post to a QP that takes no more receives.
 const BROKEN: EventType = EventType::QP_LAST_WQE_REACHED;
 
-/// What a reader says: that it waits, and then when the event was delivered to it.
+/// A reader's reports: that it waits, and the time when the event was delivered to it.
 enum Word {
     Ready(Result<()>),
     Delivered(Instant),
 }
 
-/// Those who wait for the events of one QP.
+/// The readers that wait for the events of one QP.
 struct Readers<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     words: (Sender<Word>, Receiver<Word>),
@@ -65,7 +65,7 @@ impl<'scope, 'env> Readers<'scope, 'env> {
             .spawn_scoped(self.scope, move || {
                 let listener = Listener { say: &say, stop };
                 if let Err(error) = read(&listener) {
-                    // Nobody listens any more if another reader failed before.
+                    // The receiver is gone if another reader failed before.
                     let _ = say.send(Word::Ready(Err(error)));
                 }
             })?;
@@ -179,7 +179,7 @@ pub(super) fn measure(runner: &Runner<'_>, most: usize) -> Result<Vec<Measuremen
                     .iter()
                     .try_for_each(|attr| domain.modify(ours_num, attr))?;
                 let own = us(took, 1);
-                // What was silent once is not waited for again.
+                // A reader that was silent once is not waited for again.
                 if silent.is_none() {
                     let (delivered, took) =
                         opened.time(SILENCE, || mainline_qp.modify(&in_error))?;
@@ -223,7 +223,7 @@ fn read_ours(runner: &Runner<'_>, qp_num: u32, listener: &Listener<'_>) -> Resul
     })
 }
 
-/// The process that created the QP, on its device; or one that opens it, if there is none.
+/// The process that created the QP, on its device; or another that opens it, if there is none.
 fn read_mainline(
     runner: &Runner<'_>,
     qp_num: u32,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
 //! XRC target QPs as libibverbs has them: owned by the process that creates one, and shared by
-//! those that open it.
+//! processes that open it.
 
 use std::io;
 use std::marker::PhantomData;
@@ -30,8 +30,8 @@ pub(crate) struct TargetQp<'domain> {
 impl<'domain> TargetQp<'domain> {
     pub(crate) fn create(domain: &'domain Domain) -> Result<Self> {
         let mut attr = verbs_sys::ibv_qp_init_attr_ex::xrc_target(domain.as_ibv(), ptr::null_mut());
-        // SAFETY: The domain is open, and its context with it; the attribute has what its mask
-        // names.
+        // SAFETY: The domain is open, and its context with it; the attribute has the fields that its
+        // mask names.
         let qp = unsafe {
             let context = (*domain.as_ibv()).context;
             let create = verbs_context_xrc_ops::of(context).and_then(|ops| ops.create_qp_ex);
@@ -59,7 +59,7 @@ impl<'domain> TargetQp<'domain> {
         Self::made(qp).context("ibv_open_qp")
     }
 
-    /// What libibverbs answered, `None` if it has no such function.
+    /// The result of libibverbs, `None` if it has no such function.
     fn made(qp: Option<*mut ibv_qp>) -> io::Result<Self> {
         let qp = qp.ok_or(Cause::Os(libc::EOPNOTSUPP))?;
         Ok(TargetQp {
@@ -84,7 +84,7 @@ impl<'domain> TargetQp<'domain> {
         }
     }
 
-    /// Destroys what was created, closes what was opened.
+    /// Destroys or closes the QP.
     pub(crate) fn destroy(self) -> Result<()> {
         let qp = std::mem::ManuallyDrop::new(self);
         // SAFETY: `self` owned the QP.
@@ -97,7 +97,7 @@ impl<'domain> TargetQp<'domain> {
 
 impl Drop for TargetQp<'_> {
     fn drop(&mut self) {
-        // SAFETY: `self` owns the QP, and nobody uses it any more.
+        // SAFETY: `self` owns the QP, which is no longer used.
         unsafe { ibv_destroy_qp(self.qp.as_ptr()) };
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! An open uverbs file: where method calls go.
+//! An open uverbs file, on which methods are called.
 
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 

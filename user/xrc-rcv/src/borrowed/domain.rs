@@ -50,9 +50,9 @@ impl<'file> Domain<'file> {
         self.context
     }
 
-    /// `cause`, unless the domain itself is what the kernel does not know.
+    /// Returns `cause`, unless the domain's own handle is unknown to the kernel.
     ///
-    /// The kernel's lookup of a handle fails with an errno that methods have uses of their own for.
+    /// The kernel's lookup of a handle fails with an errno that methods return for other reasons, too.
     /// A method without an effect tells the two apart.
     fn explain(&self, cause: Cause) -> Cause {
         if !matches!(cause, Cause::Os(libc::ENOENT | libc::EINVAL | libc::EBADF)) {

@@ -58,8 +58,8 @@ impl<'file> Registration<'file> {
 
 impl Drop for Registration<'_> {
     fn drop(&mut self) {
-        // A failure means that the handle is no longer one: given up by a forked child that shares
-        // the file, or closed with it. Either way it is gone, as wanted.
+        // A failure means that the handle does not exist any more: a forked child that shares the
+        // file destroyed it, or the file was closed. Either way the registration has ended.
         let _ = self.unregister_in_place();
     }
 }

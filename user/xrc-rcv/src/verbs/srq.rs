@@ -63,7 +63,7 @@ impl<T> Object<T> {
 
 impl<T> Drop for Object<T> {
     fn drop(&mut self) {
-        // SAFETY: The object is `self`'s own, and what uses it was dropped before.
+        // SAFETY: `self` owns the object, and its users were dropped before.
         unsafe { self.1(self.0.as_ptr()) };
     }
 }
@@ -74,7 +74,7 @@ impl<T> Drop for Object<T> {
 /// It has a PD, a CQ and memory of its own: `depth` messages of up to `size` bytes can be there
 /// without being received. It keeps its domain open.
 pub struct Srq {
-    // Each is dropped before what it uses.
+    // Each is dropped before the objects it uses.
     srq: Object<ibv_srq>,
     mr: Object<ibv_mr>,
     cq: Object<ibv_cq>,
@@ -201,8 +201,8 @@ impl Srq {
     ///
     /// # Errors
     ///
-    /// `EIO` for a receive that failed, such as of a message that is too long, or if the device is
-    /// gone.
+    /// `EIO` for a receive that failed, such as of a message that is too long, or if the device was
+    /// removed.
     pub fn receive(&mut self, timeout: Option<Duration>) -> Result<Option<Vec<u8>>> {
         let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         self.receive_until(timeout.and(end))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What programs for OFED include. Twice is as good as once. */
+/* The header that programs for OFED include, once or more often. */
 
 /* With -pedantic, #include_next is for headers of the system. */
 #pragma GCC system_header
