@@ -6,7 +6,7 @@
 # Without KDIR the module is built for the lab's stock kernel, with the lab's compilers.
 KDIR ?=
 KSRC ?=
-# Everything that is generated goes here, never beside the sources.
+# All generated files are below it, never beside the sources.
 MO ?= $(CURDIR)/build
 DESTDIR ?=
 INSTALL_MOD_PATH ?= $(DESTDIR)
@@ -40,8 +40,8 @@ modules: | $(MO)/.made
 clippy: | $(MO)/.made
 	+@$(kbuild) CLIPPY=1 $(if $(KSRC),CLIPPY_CONF_DIR=$(KSRC)) MO=$(abspath $(MO))/clippy modules
 
-# Headers lack what makes it: the source has it. An editor looks for it at the top of the tree,
-# and wants to know where the bindings are; the lab's root is elsewhere for it.
+# Headers lack the script for it: the source has it. An editor looks for its output at the top of the tree,
+# and needs the directory of the bindings, and the lab's root at its path outside it.
 rust-analyzer: modules
 	+@$(kbuild) $(if $(KSRC),-C $(KSRC) O=$(KDIR)) rust-analyzer
 	@sed -e 's|"\.\.[^"]*/src/\([^"]*\.rs"\)|"src/\1|' \
@@ -62,9 +62,9 @@ install: modules_install
 	install -D -m 644 src/ib_xrc_rcv.conf $(DESTDIR)$(MODPROBEDIR)/ib_xrc_rcv.conf
 	install -D -m 755 scripts/xrc-rcv-module $(DESTDIR)$(SBINDIR)/xrc-rcv-module
 	install -D -m 644 scripts/xrc-rcv-module.8 $(DESTDIR)$(MANDIR)/man8/xrc-rcv-module.8
-	@echo "Installed. 'xrc-rcv-module load' loads it, and says what is in the way; so does a reboot. See Documentation/loading.rst."
+	@echo "Installed. 'xrc-rcv-module load' loads it, and prints any obstacle; a reboot loads it, too. See Documentation/loading.rst."
 
-# What was there before is not removed by clean.
+# Files that were in the directory before are not removed by clean.
 $(MO)/.made:
 	@mkdir -p $(MO) && { [ -n "$$(ls -A $(MO))" ] || : >$@; }
 

@@ -17,7 +17,7 @@ html_show_sourcelink = False
 
 
 def link_pages(_app, doctree, _page):
-    """Pages link to each other's source, which is what a web view of the repository shows."""
+    """Pages link to each other's source, for a web view of the repository."""
     for node in doctree.findall(nodes.reference):
         uri = node.get("refuri", "")
         if not re.match("[a-z]+:", uri):

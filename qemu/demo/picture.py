@@ -194,7 +194,7 @@ class Panel:
         completed = next(r["t"] for r in self.records if r["what"] == "sent" and r["status"] != "success")
         return min([completed, *(r["happened"] for r in self.records if r["what"] == "event" and r["type"] == ACCESS)])
 
-    # ---- marks, by what happened ----
+    # ---- marks, by the kind of their step ----
 
     def on_sending(self, record, x, y):
         to = record["to"]

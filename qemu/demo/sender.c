@@ -66,7 +66,7 @@ static void obey(const char *order)
 		wr.opcode = IBV_WR_SEND;
 		send_and_report(&wr, srq_num);
 	} else if (sscanf(order, "write %" SCNu32, &srq_num) == 1) {
-		/* Where nobody has given it leave to. */
+		/* Without a key that permits it. */
 		wr.opcode = IBV_WR_RDMA_WRITE;
 		wr.wr.rdma.remote_addr = 0x1000;
 		wr.wr.rdma.rkey = NO_SUCH_RKEY;

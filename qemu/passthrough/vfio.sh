@@ -2,13 +2,13 @@
 # shellcheck shell=bash
 #
 # A real ConnectX-3 for a guest, by VFIO: is it possible, make it so, undo it. To be sourced; each
-# function explains on standard error what it found and what would help.
+# function explains on standard error its findings and the remedy.
 #
 #	vfio_check BDF      0: possible; 77: there is no card; 1: there is one, but
 #	vfio_bind BDF       the card leaves its driver and belongs to vfio-pci
 #	vfio_restore BDF    the card is its driver's again; nothing to do is fine
 #
-# Both ports of the card go with it. See Documentation/passthrough.rst.
+# The card is bound with both ports. See Documentation/passthrough.rst.
 
 # Where to look; the tests look elsewhere.
 vfio_sys=${VFIO_SYS:-/sys}
@@ -70,7 +70,7 @@ vfio_check() {
 		class=$(vfio_value "$vfio_sys/bus/pci/devices/$other/class")
 		# Bridges may stay with the host.
 		[[ $class == 0x0604* ]] || [ "$(vfio_driver "$vfio_sys/bus/pci/devices/$other")" = vfio-pci ] ||
-			vfio_fail "IOMMU group $group of $bdf also holds $other; a group goes to a guest as a whole: put the card into another slot, or give $other to vfio-pci too" || return
+			vfio_fail "IOMMU group $group of $bdf also holds $other; a group is assigned to a guest as a whole: put the card into another slot, or give $other to vfio-pci too" || return
 	done
 	if [ ! -e "$vfio_sys/bus/pci/drivers/vfio-pci" ]; then
 		modprobe vfio-pci 2>/dev/null || :
@@ -80,7 +80,7 @@ vfio_check() {
 	vfio_unused "$bdf"
 }
 
-# Nobody on the host may be working with the card.
+# The card must not be in use on the host.
 vfio_unused() {
 	local device=$vfio_sys/bus/pci/devices/$1 interface
 	for interface in "$device"/net/*; do
@@ -101,7 +101,7 @@ vfio_bind() {
 	vfio_check "$bdf" || return
 	driver=$(vfio_driver "$device")
 	if [ "$driver" != vfio-pci ]; then
-		# What to give it back to. None is remembered as well.
+		# The driver to give it back to. None is remembered as well.
 		{ echo "$driver" >"$vfio_state/vfio-$bdf"; } 2>/dev/null ||
 			vfio_fail "$vfio_state cannot be written to, and the driver of $bdf has to be remembered there" || return
 		vfio_take "$bdf" || {
@@ -127,7 +127,7 @@ vfio_take() {
 
 vfio_restore() {
 	local bdf=$1 device=$vfio_sys/bus/pci/devices/$1 driver
-	# Bound by somebody else, or never: not ours to give back.
+	# Bound by another program, or never: not ours to give back.
 	[ -e "$vfio_state/vfio-$bdf" ] || return 0
 	driver=$(cat "$vfio_state/vfio-$bdf")
 	rm -f "$vfio_state/vfio-$bdf"

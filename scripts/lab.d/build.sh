@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# What is built from the tree for a kernel, or for the guest's programs, outside the tree: the
-# module and all that changes with the tree for this checkout, what is only patched once per key.
-
-# Per kernel; programs for user space go to $build_root/user and its neighbours.
+# Builds from the tree for a kernel, or for the guest's programs, outside the tree: the module and
+# all that changes with the tree for this checkout, patched sources of others once per key.
+#
+# Per kernel; programs for user space are in $build_root/user and beside it.
 build_dir() { printf '%s/%s' "$build_root" "$kernel_key"; }
 
 build_main() {
@@ -48,7 +48,7 @@ quiet() {
 	wait "$ticker" 2>/dev/null || :
 	[ "$status" -eq 0 ] || {
 		cat "$log" >&2
-		die "the build failed: $* (its output is in $log); mend what it says and run the same again"
+		die "the build failed: $* (its output is in $log); mend the errors and run the same again"
 	}
 }
 
@@ -64,7 +64,7 @@ still_building() {
 }
 
 # made_from DIRECTORY KEY COMMAND… - run COMMAND, which makes DIRECTORY below $build_root, unless it was made
-# from what has the same KEY: here, or in another checkout, from which it is copied then. make(1) and cargo
+# from sources of the same KEY: here, or in another checkout, from which it is copied then. make(1) and cargo
 # would begin anew there: the paths are others, and the sources younger.
 made_from() {
 	local directory=$build_root/$1 relative=$1 key=$2 other
@@ -88,7 +88,7 @@ made_from() {
 # copy_from CHECKOUT FILE… DIRECTORY - if nothing is being built for that checkout
 copy_from() { flock -n -s "$1/lock" cp -a --reflink=auto "${@:2}"; }
 
-# What libraries of others were made into, most of a first build, cargo finds when it is in its place: their
+# Compiled libraries of others, most of a first build, are found by cargo when they are in their place: their
 # names do not depend on the checkout.
 borrow_crates() {
 	local directory=$1 other
@@ -121,7 +121,7 @@ build_test_modules() {
 		test-modules "$kdir" "$(build_dir)" "$tree"
 }
 
-# shared LINK KEY WHAT COMMAND… - run COMMAND DIRECTORY as a step, once for all checkouts that have
+# shared LINK KEY DESCRIPTION COMMAND… - run COMMAND DIRECTORY as a step, once for all checkouts that have
 # the same KEY, and let LINK lead to the directory. It is not moved: rdma-core knows its paths.
 shared() {
 	local link=$1 name=${1##*/} key=$2 what=$3

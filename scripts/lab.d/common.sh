@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# Messages, the cache, and steps that are done once and say how they go.
+# Messages, the cache, and steps that are done once and show their progress.
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/ib_xrc_rcv
 "$tree/scripts/plain-path" "$tree" "$cache" || exit 125
@@ -15,7 +15,7 @@ die() {
 	exit 125
 }
 
-# The key of files: what a cached thing was made from, in 12 digits.
+# The key of files: 12 digits that name a cached result by its sources.
 key_of() { cat "$@" | sha256sum | cut -c1-12; }
 
 # key_of_tree DIR… - the same for all files below DIRs, names included.
@@ -29,7 +29,7 @@ key_of_tree() {
 # This checkout's own part of the cache.
 build_root=$cache/build/$(printf '%s' "$tree" | sha256sum | cut -c1-12)
 
-# step NAME "what, how long" COMMAND… - run COMMAND with its output in a log; show that time
+# step NAME DESCRIPTION COMMAND… - run COMMAND with its output in a log; show that time
 # passes; on failure name the log and its last lines.
 step() {
 	local name=$1 what=$2 log start pid status=0 last=0 now
@@ -55,14 +55,14 @@ step() {
 	trap - INT TERM HUP
 	if [ "$status" -ne 0 ]; then
 		tail -n 15 "$log" | sed 's/^/     /' >&2
-		die "this step failed: $what. Its whole output is in $log; once the cause is mended, the same command goes on from here"
+		die "this step failed: $what. Its whole output is in $log; once the cause is mended, the same command continues from here"
 	fi
 	say "  done in $((SECONDS - start)) s"
 }
 
 # background COMMAND… - start it in a process group of its own ($!) that does not outlive us:
 # unshare(1) ignores the signals that end us, but not the death of its group, and the namespaces
-# it made go with it.
+# it made end with it.
 background() {
 	set -m
 	"$@" &
@@ -71,7 +71,7 @@ background() {
 	trap "kill -KILL -- -$! 2>/dev/null || :; wait $! 2>/dev/null || :; exit 130" INT TERM HUP
 }
 
-# with_cache_lock NAME COMMAND… - only one lab at a time makes what is shared under that name.
+# with_cache_lock NAME COMMAND… - only one lab at a time makes the results shared under that name.
 with_cache_lock() {
 	local name=$1 fd
 	shift

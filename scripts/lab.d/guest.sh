@@ -95,7 +95,7 @@ guest_cleanup() {
 	device_release
 }
 
-# The guest's console is our standard output; the kernel's log goes to a file.
+# The guest's console is our standard output; the kernel's log is written to a file.
 guest_qemu() {
 	local accel memory=${LAB_MEMORY:-1024} cpus=${LAB_CPUS:-$default_cpus} thread=single qemu
 	local append="console=ttyS0 loglevel=8 panic=-1"
@@ -112,9 +112,9 @@ guest_qemu() {
 		-device virtio-rng-pci)
 	case $accel in
 	kvm) qemu+=(-accel kvm -cpu host -append "$append ${LAB_APPEND-}") ;;
-	# Under emulation timers are late: what the kernel would measure with them it is told, first of all
-	# how fast its clock runs (launch fills that in). And it spares itself what takes seconds, as old
-	# terminals do.
+	# Under emulation timers are late: values that the kernel would measure with them are given to it, first
+	# of all the frequency of its clock (launch fills that in). And it skips steps that take seconds, such
+	# as old terminals.
 	*)
 		append+=" no_timer_check lpj=4000000 tsc=reliable pty.legacy_count=0"
 		append+=" tsc_early_khz=$([ -n "$icount" ] && echo 1000000 || echo HOST)"
@@ -125,7 +125,7 @@ guest_qemu() {
 		[ -z "$parallel" ] || [ -n "$icount" ] || thread=multi
 		qemu+=(-accel "tcg,thread=$thread")
 		# Four-level page tables: the kernel forgets for a moment at boot that it has five, and KASAN
-		# reports whatever an interrupt touches then. No fast string instructions: emulated, they go
+		# reports any access of an interrupt then. No fast string instructions: emulated, they copy
 		# byte by byte, and without them the kernel copies and clears words, up to six times as fast.
 		qemu+=(-cpu max,-la57,-erms,-fsrm,-fzrm,-fsrs,-fsrc -append "$append")
 		;;
@@ -145,7 +145,7 @@ share() {
 		-device "virtio-9p-pci,fsdev=$1,mount_tag=$1")
 }
 
-# Starts QEMU and waits until the command runs in the guest. One that stands still is killed.
+# Starts QEMU and waits until the command runs in the guest. A guest that hangs is killed.
 guest_boot() {
 	local deadline=$((SECONDS + boot_timeout))
 	: >"$run/kernel.log"
@@ -194,7 +194,7 @@ guest_run() {
 	exit "$status"
 }
 
-# What explains a failure is to be there afterwards.
+# Files that explain a failure are kept.
 guest_keep_log() {
 	[ -z "$keep_log" ] || return 0
 	mkdir -p "$logs"
@@ -218,7 +218,7 @@ guest_shell() {
 	guest_log_check
 }
 
-# What a checker says in the kernel's log. The lines that announce the checkers at boot are not it.
+# The reports of checkers in the kernel's log, without the lines that announce the checkers at boot.
 guest_log_check() {
 	local splats expected='[Cc]ommand line|kmemleak=off'
 	[ -n "$leak_check" ] || expected+='|kmemleak: Kernel memory leak detector disabled'

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# The kernels a guest can boot: Debian's own ("stock" and what stands behind it), the newest source
+# The kernels a guest can boot: Debian's own ("stock" and its successors), the newest source
 # with every checker on ("debug"), or a build tree of one's own. Each has a build tree (kdir), a source
 # (ksrc), a boot image, modules and an initramfs of its own; all paths are as seen in the root.
 
@@ -47,7 +47,7 @@ kernel_setup() {
 #
 # A stock kernel is one of those in trixie-backports for which the mirror has image, headers and
 # source. They are listed once, newest first, and again when `lab update` is called or one is asked for
-# that is not in the list; so "stock" remains the same until somebody asks for a newer one.
+# that is not in the list; so "stock" remains the same until a newer one is asked for.
 
 kernel_list=$cache/debian/list
 
@@ -104,7 +104,7 @@ kernel_list_make() {
 	mv "$kernel_list.new" "$kernel_list"
 }
 
-# What of the list stock:WANTED names: a version or the beginning of one, a flavour (rt, cloud), both
+# The releases of the list that stock:WANTED names: a version or the beginning of one, a flavour (rt, cloud), both
 # joined by a dash, or a release in full.
 kernel_pick() {
 	local wanted=$1 flavour='' release version source
@@ -138,7 +138,7 @@ kernel_choose() {
 			die "the mirror has no kernel '$1'; it has $(cut -d ' ' -f 1 "$kernel_list" | paste -sd ' ')"
 	}
 	read -r kver kernel_version kernel_source <<<"$line"
-	# What the flavours have in common.
+	# The common part of the flavours.
 	kernel_abi=${kver%%-*}
 	ksrc=$cache/source/$kernel_abi
 }
@@ -157,7 +157,7 @@ kernel_stock() {
 }
 
 # kernel_download DIRECTORY PACKAGE… - of the version that was chosen. A list that has grown old names
-# what the mirror has no more.
+# packages that the mirror does not have any more.
 kernel_download() {
 	local directory=$1
 	shift
@@ -194,7 +194,7 @@ kernel_source_unpack() {
 	step source "unpacking it" root_exec bash -ec '
 		dpkg-deb --fsys-tarfile "$1.package"/*.deb | tar -xO "./usr/src/$2.tar.xz" >"$1.tar.xz"
 		mkdir "$1"
-		# What is described is read, what is not for x86 or not compiled here is not.
+		# Headers with descriptions are read; sources not for x86, or not compiled here, are left out.
 		tar -C "$1" -xf "$1.tar.xz" --strip-components=1 --wildcards \
 			--exclude="*/Documentation/*.rst" --exclude="*/arch/*/boot/dts" --exclude="*/sound/*.[ch]" \
 			--exclude="*/drivers/gpu/*.[ch]" --exclude="*/drivers/media/*.[ch]" --exclude="*/drivers/staging/*.[ch]"

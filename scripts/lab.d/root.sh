@@ -7,7 +7,7 @@
 root_key=$(key_of_tree "$tree/qemu/root")
 root=$cache/root-$root_key
 
-# The host's own mirror of Debian's main archive. apt names only what it has lists of.
+# The host's own mirror of Debian's main archive. apt names only mirrors that it has lists of.
 root_mirror() {
 	local mirror try
 	for try in 1 2; do
@@ -55,8 +55,8 @@ root_setup() {
 
 # root_exec COMMAND… - run COMMAND in the root, with the tree, the cache and the working
 # directory where they are outside. All mounts and processes live in namespaces of their own and
-# end with the command, however it ends. The command is not their first process: that one is not
-# interrupted by what interrupts others.
+# end with the command, however it ends. The command is not their first process: signals that interrupt
+# others would not interrupt that one.
 root_exec() {
 	if [ -n "${LAB_INSIDE-}" ]; then
 		"$@"

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# What a device of the lab may define, and what it does where it defines nothing. --device NAME=ARGUMENT
+# The hooks that a device of the lab may define, with their defaults. --device NAME=ARGUMENT
 # is the file NAME.sh in the directory above, which sources this one first; its line "# --device" is its
 # line in `scripts/lab help`. The hooks run in three places:
 #
 # in scripts/lab, on the host:
-#	device_claim			checks $device_argument; takes what the guest will own
-#	device_build			builds what the device consists of (scripts/lab.d/build.sh)
+#	device_claim			checks $device_argument; takes the hardware that the guest will own
+#	device_build			builds the parts of the device (scripts/lab.d/build.sh)
 #	device_qemu_args RUN		adds to the array qemu
-#	device_release			gives back what device_claim took
+#	device_release			gives back the hardware that device_claim took
 # in qemu/host/launch, in the lab's root, beside QEMU:
-#	device_start RUN BUILD-ROOT	starts what QEMU connects to, in the directory RUN
+#	device_start RUN BUILD-ROOT	starts the processes that QEMU connects to, in the directory RUN
 # in the guest:
 #	device_environment		exports the variables below
 #	device_up			makes the RDMA devices, when the stack and the module are loaded
