@@ -54,7 +54,7 @@ void actor_start(struct actor *actor)
 	if (actor->pid < 0)
 		err(1, "fork");
 	if (!actor->pid) {
-		/* A director that fails leaves nobody behind. */
+		/* A director that fails leaves no process behind. */
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (getppid() != director)
 			_exit(1);
@@ -69,7 +69,7 @@ void actor_begin(struct actor *actor, act *function, void *argument)
 {
 	struct order order = { function, argument };
 
-	/* If the actor is gone, its answer will say so. */
+	/* If the actor has exited, the missing answer will show it. */
 	(void)!send(actor->socket, &order, sizeof(order), MSG_NOSIGNAL);
 }
 

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * An actor: a process of its own that does what its director, the process that
- * forked it, tells it to, one function after the other. So a scenario of many
+ * An actor: a process of its own that runs functions for its director, the
+ * process that forked it, one after the other. So a scenario of many
  * processes reads from top to bottom, and a kill hits where the text says.
  *
- * Functions get pointers into memory from share() if anybody but the actor is
- * to see what they write. What they keep in static variables is the actor's own.
- * A director has no RDMA device open, so that an actor's end is the end of what
- * it held.
+ * Functions get pointers into memory from share() if other processes read
+ * their results. Static variables are the actor's own. A director has no RDMA
+ * device open, so that the end of an actor ends all use of its objects.
  */
 #ifndef ACTOR_H
 #define ACTOR_H
@@ -38,18 +37,18 @@ typedef int act(void *argument);
 void *share(size_t size);
 
 void actor_start(struct actor *actor);
-/* Returns what the function returns; -ESRCH if the actor went away. */
+/* Returns the return value of the function; -ESRCH if the actor has exited. */
 int actor_do(struct actor *actor, act *function, void *argument);
 /* The same in two steps: the actor works meanwhile. */
 void actor_begin(struct actor *actor, act *function, void *argument);
 int actor_wait(struct actor *actor);
 
-/* Notes what an act that had to succeed returned instead. */
+/* Reports the return value of an act that had to succeed. */
 bool succeeded(const char *what, int result);
 #define DO(actor, act, argument) \
 	succeeded(#actor ": " #act, actor_do(&(actor), act, argument))
 
-/* Both return when the process is gone. An actor that is gone is left alone. */
+/* Both return when the process has exited, at once if it had already. */
 void actor_exit(struct actor *actor);
 void actor_kill(struct actor *actor);
 

@@ -4,7 +4,7 @@
 # KTAP from a shell script, for the guest tests:
 #
 #	. "$(dirname "$0")/../lib/ktap.sh"
-#	ktap_start "what is tested" 2
+#	ktap_start "the name of the test" 2
 #	ktap_run "a thing holds" some_command with arguments
 #	ktap_run "another thing holds" some_function
 #	ktap_end
@@ -58,7 +58,7 @@ ktap_run() { # ktap_run DESCRIPTION COMMAND…
 	return "$((status == 4 ? 0 : status))"
 }
 
-# Ends the script: with failure if a result failed or one that was planned is missing.
+# Ends the script: with failure if a result failed or a planned one is missing.
 ktap_end() {
 	rm -rf "$ktap_scratch"
 	if [ "$ktap_number" != "$ktap_planned" ]; then

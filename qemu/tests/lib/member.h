@@ -4,9 +4,9 @@
  * (actor.h): a member is in right, has a domain open and an SRQ of its own in
  * it; a sender is in left and has one XRC connection to a receive QP.
  *
- * Message SEQ of a struct traffic goes to SRQ number SEQ modulo the SRQs; its
- * immediate data is SEQ and its content follows from SEQ. Members check what
- * arrives byte for byte, in order, with nothing missing and nothing more.
+ * Message SEQ of a struct traffic is sent to SRQ number SEQ modulo the SRQs; its
+ * immediate data is SEQ and its content follows from SEQ. Members compare the
+ * messages byte for byte, in order, with nothing missing and nothing more.
  */
 #ifndef MEMBER_H
 #define MEMBER_H
@@ -34,18 +34,18 @@ struct member {
 
 extern struct member member;
 
-/* What others know of a member; from membership_new(). */
+/* A member's data for other processes; from membership_new(). */
 struct membership {
 	char domain_file[64];
 	unsigned int depth;		/* of the SRQ; 0: it has none */
 	size_t message_size;		/* a buffer's */
-	uint8_t *buffers;		/* shared: all see what arrives, while it arrives */
+	uint8_t *buffers;		/* shared: all see messages while they arrive */
 	struct path path;		/* how to reach the member's device; no QP number */
 	uint32_t srq_num;
 	uint32_t rkey;			/* of the buffers, to write to, at their address */
 	uint32_t qp_num;		/* of the receive QP that acts below are about */
 	uint32_t flags;			/* for member_alloc() */
-	const struct path *sender;	/* whom the receive QP is to hear */
+	const struct path *sender;	/* the peer of the receive QP */
 	bool wants_events;
 	uint64_t cookie;
 };

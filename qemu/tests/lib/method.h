@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The methods of ib_xrc_rcv, called without a library: what goes into the
- * ioctl is what the test says. The named calls below pass what a good caller
- * passes; anything else is put together attribute by attribute.
+ * The methods of ib_xrc_rcv, called without a library: tests choose every byte
+ * of the ioctl. The named calls below pass the attributes of a correct
+ * caller; others are put together attribute by attribute.
  *
  * All return 0 or a negative errno.
  */

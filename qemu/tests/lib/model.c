@@ -95,7 +95,7 @@ static void ask(const char *format, ...)
 		errx(1, "the model answers %s to %s", answer, request);
 }
 
-/* What follows "NAME": in the answer. */
+/* Returns the text after "NAME": in the answer. */
 static const char *find(const char *name)
 {
 	char wanted[64];

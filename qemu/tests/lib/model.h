@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The modelled ConnectX-3 behind mlx4_0: what a test makes it do, and what it
- * saw. The protocol is in qemu/vmlx4/README.md.
+ * The modelled ConnectX-3 behind mlx4_0: faults that a test injects, and the
+ * model's counters. The protocol is in qemu/vmlx4/README.md.
  *
  * These are tests: a model that does not answer ends the program.
  */
@@ -18,7 +18,7 @@ void model_or_skip(const char *name);
 unsigned long model_count(const char *name);
 /* How often the driver gave a command since the counts were reset. */
 unsigned long model_commands(const char *name);
-/* The QPs it has, whatever their state. */
+/* The number of its QPs, in any state. */
 unsigned long model_qps(void);
 /* Whether a QP may use the reserved L_Key, with which a WQE names bus addresses. */
 bool model_lets_use_all_memory(uint32_t qp_num);

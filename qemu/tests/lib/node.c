@@ -97,7 +97,7 @@ static void find_gid(struct node *node)
 	errx(1, "no RoCE v2 GID of an IPv4 address");
 }
 
-/* A partition that the model's ports have under different indices, so that one that is lost is
+/* A partition that the model's ports have under different indices, so that the loss of one is
  * noticed; elsewhere the first.
  */
 static void find_pkey(struct node *node)

@@ -3,9 +3,9 @@
  * A node of the lab's guest, as seen from a test program: "left" or "right". It
  * is a port of a device, LAB_LEFT or LAB_RIGHT, and with LAB_NETNS in a network
  * namespace of its name (qemu/devices/lib/hooks.sh). A program may enter several
- * nodes, one after the other: what it opened in one stays usable from the next.
+ * nodes, one after the other: objects opened in one stay usable from the next.
  *
- * These are tests: what must not fail ends the program with a message.
+ * These are tests: a failure of anything else ends the program with a message.
  */
 #ifndef NODE_H
 #define NODE_H

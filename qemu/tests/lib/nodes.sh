@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# The two nodes of a guest, left and right, whatever their device is (qemu/devices/lib/hooks.sh): $left_device
-# and $right_device, and commands in the one or the other. By habit the receivers are right, the sender left.
+# The two nodes of a guest, left and right, on any device (qemu/devices/lib/hooks.sh): $left_device
+# and $right_device, and commands in one or the other. By convention the receivers are right, the sender left.
 
 # shellcheck source=/dev/null
 . "$LAB_TREE/qemu/devices/$LAB_DEVICE.sh"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the rest of the system sees of receive QPs: other tools, counts, memory,
+ * Receive QPs as the rest of the system sees them: other tools, counts, memory,
  * the kernel's log.
  */
 #ifndef OBSERVE_H
@@ -19,12 +19,12 @@ struct counts {
 };
 
 struct counts count_objects(void);
-/* Only what the module lists: "domains", "qps" or "registrations". Also for an actor in right, if its
+/* The module's list alone: "domains", "qps" or "registrations". Also for an actor in right, if its
  * director counted before it was started.
  */
 unsigned int count_listed(const char *what);
 bool same_counts(const struct counts *before, const struct counts *after);
-/* Waits for counts to be what they were; says what is not. */
+/* Waits until counts are as before; reports those that are not. */
 bool counts_return_to(const struct counts *before, unsigned int seconds);
 
 /* Kibibytes that are available, after caches that can be were emptied. */
@@ -32,11 +32,11 @@ long memory_available(void);
 /* Kibibytes in slabs that nothing but their owners can free. */
 long slab_unreclaimable(void);
 /*
- * Whether the kernel's checkers keep freed memory back, so that only kmemleak can tell what was
- * lost. The lab asks it when the guest ends, and fails the run, but for --no-leak-check.
+ * Whether the kernel's checkers keep freed memory back, so that only kmemleak can find leaks.
+ * The lab asks it when the guest ends, and fails the run, but for --no-leak-check.
  */
 bool memory_is_checked(void);
-/* What slabs may differ by in the end though nothing was left there. */
+/* The difference that slabs may have in the end without a leak. */
 long slab_noise(void);
 /* Whether the device is the modelled ConnectX-3, whose firmware is a program. */
 bool device_is_model(void);

@@ -36,7 +36,7 @@ static uint32_t crc32(uint32_t crc, const uint8_t *data, size_t size)
 	return crc;
 }
 
-/* Over all that no router changes: what one may change counts as ones. */
+/* Over the fields that no router changes: the others count as ones. */
 static uint32_t icrc(const struct packet *packet)
 {
 	uint8_t masked[8 + BTH_OFFSET + BTH_BYTES];

@@ -17,7 +17,7 @@ enum {
 	ICRC_BYTES = 4,
 	PACKET_MAX = 4096 + 256,
 
-	/* What a transport's operations are added to, in the opcode of the BTH. */
+	/* The transport's base, to which operations are added, in the opcode of the BTH. */
 	RC = 0x00,
 	XRC = 0xa0,
 
@@ -58,7 +58,7 @@ void packet_start(struct packet *packet, const char *source, uint8_t opcode,
 		  uint32_t qp_num, uint32_t psn);
 void packet_u32(struct packet *packet, uint32_t value);
 void packet_u64(struct packet *packet, uint64_t value);
-/* SIZE bytes of payload, and the padding the BTH then tells of. */
+/* SIZE bytes of payload, and the padding that the BTH then states. */
 void packet_payload(struct packet *packet, const void *data, size_t size);
 /* Lengths and ICRC: last of all. */
 void packet_seal(struct packet *packet);

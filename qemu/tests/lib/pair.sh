@@ -7,8 +7,8 @@
 #	server=(ip netns exec right)
 #	client=(ip netns exec left)
 
-# Waits until somebody in the network namespace of PID, the server, listens on a TCP port. Fails
-# when PID has gone.
+# Waits until a process in the network namespace of PID, the server, listens on a TCP port. Fails
+# when PID has exited.
 listening() { # listening PORT PID
 	local port sockets6 sockets
 	printf -v port ':%04X [0-9A-F]+:0000 0A ' "$1"

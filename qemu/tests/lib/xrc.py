@@ -44,7 +44,7 @@ class Ktap:
         try:
             function(*arguments)
             print(f"ok {self.number} {description}", flush=True)
-        except Exception as error:  # whatever it is, it is this result's
+        except Exception as error:  # of any kind: it fails this result
             self.failed += 1
             print(f"# {type(error).__name__}: {error}")
             print(f"not ok {self.number} {description}", flush=True)
@@ -52,7 +52,7 @@ class Ktap:
     def end(self):
         passed = self.number - self.failed
         print(f"# Totals: pass:{passed} fail:{self.failed} skip:0", flush=True)
-        # Nobody is left who could complain about the order in which objects go.
+        # The interpreter ends without destroying objects, whose order would matter.
         os._exit(1 if self.failed or self.number != self.planned else 0)
 
 
@@ -94,7 +94,7 @@ class Connection:
             raise TimeoutError("no event")
 
         signal.signal(signal.SIGALRM, too_late)
-        # The library goes on waiting after a signal, so the wait is for its file.
+        # The library continues to wait after a signal, so the wait is for its file.
         import select
         if not select.select([async_fd(self.context)], [], [], seconds)[0]:
             raise TimeoutError("no event")

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Every event that the driver knows of a QP reaches every process that is
- * registered with it, once and with its own cookie, and nobody else. The
- * model raises them: in earnest an XRC target QP can hardly be brought to
- * have all of them.
+ * Every event that the driver reports of a QP reaches every process that is
+ * registered with it, once and with its own cookie, and no other process. The
+ * model raises them: some of them are hard to provoke with an XRC target QP.
  */
 
 #include <errno.h>
@@ -20,7 +19,7 @@
 
 enum { MEMBERS = 2, COOKIE = 0x77000, REPEATED = 200, SIZE = sizeof(struct xrc_rcv_event) };
 
-/* MLX4_EVENT_TYPE_... of QPs, and what verbs make of them. */
+/* MLX4_EVENT_TYPE_... of QPs, with the event types of verbs. */
 static const struct kind {
 	const char *name;
 	uint32_t type;
@@ -41,7 +40,7 @@ enum { KINDS = ARRAY_SIZE(kinds) };
 static struct actor creator, members[MEMBERS], bystander;
 static struct membership *mc, *mm[MEMBERS], *mb;
 
-/* What a member is to read next. */
+/* The next record that a member has to read. */
 static struct expectation {
 	uint32_t type, count;
 } *expected;
@@ -138,7 +137,7 @@ static bool all_counted(void)
 	return right & nobody_reads();
 }
 
-/* An unread event of a QP is not another one's, and goes with its registration. */
+/* An unread event of a QP is not another one's, and is dropped with its registration. */
 static bool of_the_other_qp(void)
 {
 	model_event("wq_access_error", mb->qp_num, 1);
@@ -189,7 +188,7 @@ static bool prepared(void)
 		right = right && DO(members[i], member_join, mm[i]) &&
 			DO(members[i], member_reg, mm[i]);
 	}
-	/* From here on the QP is nobody's but the kernel's. */
+	/* From here on only the kernel uses the QP. */
 	return right && DO(creator, member_unreg, NULL);
 }
 

@@ -2,11 +2,11 @@
 /*
  * Every firmware command of every call fails once: the first, the second, and so
  * on until the call needs no more of them, and with one status after the other.
- * Each time the answer is the driver's, the QP is where it was, and what was to be
- * made has left nothing, in the module or in the device.
+ * Each time the driver's error is returned, the QP is unchanged, and the failed
+ * call has left nothing, in the module or in the device.
  *
- * Then those that the driver cannot let fail, because a device that does not give
- * a QP back has to be reset: the QP is gone all the same, and after the
+ * Then the commands that the driver cannot let fail, because a device that does not
+ * release a QP has to be reset: the QP is destroyed all the same, and after the
  * reset the device has receive QPs again.
  */
 
@@ -30,7 +30,7 @@ enum {
 	RESET_S = 60,
 };
 
-/* What a command can end with, and what the driver makes of it. */
+/* The statuses of a command, and the driver's errno for each. */
 static const struct {
 	const char *name;
 	int result;
@@ -286,7 +286,7 @@ static int sweep(const struct call_ *call, unsigned int status)
 		CHECK(model_qps() == qps && model_count("icm_pages") == pages);
 		CHECK(call->state == NO_QP || state() == call->state);
 	}
-	/* None was left to fail: it has done what it was to do. */
+	/* All commands succeeded: the call succeeds. */
 	CHECK(!result && reached);
 	CHECK(call->prepare != at_the_end_of_a_page || skip > 1);
 	CHECK(total() == others + (call->state == NO_QP));
@@ -307,9 +307,9 @@ static int sweep_all(void *argument)
 	return 0;
 }
 
-/* ---- what a QP of a process must not have ---- */
+/* ---- attributes that a QP of a process must not have ---- */
 
-/* The SRQs are the processes': with the reserved L_Key, what they post could name any memory. */
+/* The SRQs are the processes': with the reserved L_Key, their receives could name any memory. */
 static int has_no_reserved_key(void *argument)
 {
 	static int (*const ways[])(void) = { in_init, in_rtr, in_rts, alloc_in_init, alloc_connected };
@@ -327,9 +327,9 @@ static int has_no_reserved_key(void *argument)
 	return -ibv_destroy_qp(mainlines);
 }
 
-/* ---- what resets the device ---- */
+/* ---- failures that reset the device ---- */
 
-/* The last one out; then the device is as good as gone, and nothing makes matters worse. */
+/* The last registration's end; then the device is lost, and later calls change nothing. */
 static int last_one_out(void *argument)
 {
 	struct registration kept;
@@ -352,7 +352,7 @@ static int last_one_out(void *argument)
 	return 0;
 }
 
-/* The second step fails, and then what undoes the first. */
+/* The second step fails, and then its undoing. */
 static int undoing(void *argument)
 {
 	(void)argument;
@@ -389,7 +389,7 @@ static const struct fatality {
 
 enum { FATALITIES = ARRAY_SIZE(fatalities) };
 
-/* A process that has nothing to do with it hears of it. */
+/* A process that does not use the QP gets the event. */
 static int hears_of_the_reset(void *argument)
 {
 	struct membership *membership = argument;

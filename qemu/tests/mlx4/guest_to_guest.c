@@ -5,7 +5,7 @@
  * The reason the module exists, with a network between: the receiving processes
  * are in one guest, the sender is in another, and they find each other in a
  * directory that both guests see. One process creates the receive QP and is
- * killed; two go on receiving from the one connection, each on its SRQ.
+ * killed; two continue to receive from the one connection, each on its SRQ.
  */
 
 #include <err.h>
@@ -21,14 +21,14 @@
 
 enum { DEPTH = 8, SIZE = 4096, MESSAGES = 1000, PATIENCE_S = 120 };
 
-/* What the sender has to know of the other guest. */
+/* The data of the other guest that the sender needs. */
 struct receivers {
 	struct path path;
 	uint32_t qp_num;
 	uint32_t srq_num[2];
 };
 
-/* Whoever looks sees all of it or nothing. */
+/* A reader sees all of it or nothing. */
 static void publish(const char *name, const void *data, size_t size)
 {
 	FILE *file = fopen("new", "we");

@@ -26,7 +26,7 @@ ctl() { "$LAB_BUILD_ROOT/vmlx4/release/vmlx4ctl" "$@"; }
 # A number the model counts, by its place in `vmlx4ctl status`.
 count() { ctl --get "$1" status; }
 
-# What the device holds: queues, keys, QPs.
+# The device's resources: queues, keys, QPs.
 objects() { ctl --get /objects status; }
 
 # Skips the whole script where there is no model to ask.
@@ -60,7 +60,7 @@ xsrq_pingpong() { # xsrq_pingpong CLIENTS [OPTION…]
 		-- ibv_xsrq_pingpong -i 2 "$@" localhost
 }
 
-# A pair that goes on until it is told not to, or until its device goes: pids in $stream.
+# A pair that runs until it is stopped, or until its device is removed: pids in $stream.
 start_stream() {
 	ibv_rc_pingpong -d "$hca" -i 1 -n 100000000 -p 18517 >server.log 2>&1 &
 	stream=($!)

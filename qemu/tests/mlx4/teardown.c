@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A domain goes with a thousand receive QPs in it, on a device whose commands
+ * A domain is closed with a thousand receive QPs in it, on a device whose commands
  * take 300 us: the last ibv_close_xrcd() keeps several of them in the air, and
- * leaves nothing. Beside it, in the same run, what a process does that owns a
- * thousand XRC target QPs by mainline's verbs: ibv_destroy_qp(), one after the
- * other. What others close meanwhile does not wait for the thousand, unless they
- * go with their domain: then it waits for half at most of what it takes to destroy
+ * leaves nothing. Beside it, in the same run, a process that owns a
+ * thousand XRC target QPs destroys them with mainline's ibv_destroy_qp(), one after the
+ * other. Closing other objects meanwhile does not wait for the thousand, unless they
+ * are destroyed with their domain: then it waits for at most half the time of destroying
  * them one after the other.
  */
 
@@ -81,7 +81,7 @@ static int create_receive_qps(unsigned int count, uint32_t flags, bool stay)
 	return 0;
 }
 
-/* Nobody is registered with them. */
+/* They have no registrations. */
 static int create_domains(void *argument)
 {
 	(void)argument;
@@ -152,7 +152,7 @@ static struct account {
 static const struct account *const serial = &accounts[0], *const last_close = &accounts[1],
 			    *const killed = &accounts[2];
 
-/* A thousand QPs come; then they go, with slow commands: all of them, before anything else. */
+/* A thousand QPs are created, then destroyed, with slow commands, before anything else. */
 static void come_and_go(struct account *account, const struct counts *before)
 {
 	struct membership *membership = membership_new(DOMAIN_FILE, 0, 0);
@@ -189,8 +189,8 @@ static void come_and_go(struct account *account, const struct counts *before)
 }
 
 /*
- * A process with a thousand QPs is killed. While they go, others close a domain
- * with one QP, and end with one: most of the thousand are there still after that.
+ * A process with a thousand QPs is killed. While they are destroyed, others close a domain
+ * with one QP, and end with one: most of the thousand exist still after that.
  */
 static bool others_do_not_wait(const struct counts *before)
 {
@@ -266,7 +266,7 @@ static bool strangers_wait_for_a_share(const struct counts *before)
 	return right && counts_return_to(before, 5);
 }
 
-/* A quarter more is what a busy host may make of equal times. */
+/* A busy host may make equal times differ by a quarter. */
 static bool overlaps(const struct account *account)
 {
 	ktap_note("%s took %.2f of the time of the serial loop", account->what,

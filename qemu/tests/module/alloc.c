@@ -2,8 +2,8 @@
 /*
  * ALLOC as the first proposal had it: one call and the QP is ready, it belongs
  * to its domain and dies with the domain's last close. And ALLOC, MODIFY and
- * QUERY attribute by attribute: what is wanted, what may be missing, what is
- * refused, and that a refusal leaves nothing behind.
+ * QUERY attribute by attribute: which are required, which may be missing, which
+ * are refused, and that a refusal leaves nothing behind.
  */
 
 #define _GNU_SOURCE
@@ -93,7 +93,7 @@ static int open_domain(void *argument)
 	return 0;
 }
 
-/* Creates with ATTR; what comes out has to be in STATE. Gives it up again. */
+/* Creates a QP with ATTR, which has to be in STATE then. Unregisters. */
 static bool ends_in(const char *what, const struct ib_uverbs_qp_attr *attr,
 		    enum ibv_qp_state state)
 {
@@ -165,7 +165,7 @@ static int attributes_of_alloc(void *argument)
 	attr.timeout = 14;
 	attr.retry_cnt = 7;
 	attr.rnr_retry = 7;
-	right &= ends_in("with what is ignored", &attr, IBV_QPS_RTR);
+	right &= ends_in("with ignored attributes", &attr, IBV_QPS_RTR);
 	return right ? 0 : -EBADMSG;
 }
 
@@ -189,7 +189,7 @@ static int missing_attributes(void *argument)
 	attr.qp_attr_mask = ~0u;
 	right &= refused("with all bits", 0, &attr, -EINVAL);
 	attr.qp_attr_mask = all.qp_attr_mask | 1u << 30;
-	right &= refused("with a bit nobody knows", 0, &attr, -EINVAL);
+	right &= refused("with an unknown bit", 0, &attr, -EINVAL);
 	attr.qp_attr_mask = all.qp_attr_mask;
 	attr.qp_state = IBV_QPS_RTS;
 	right &= refused("with a state it does not end in", 0, &attr, -EINVAL);
@@ -200,7 +200,7 @@ static int missing_attributes(void *argument)
 	right &= refused("with a port that is not there", 0, &attr, -EINVAL);
 	attr = all;
 	attr.qp_access_flags |= 1 << 12;
-	right &= refused("with an access flag nobody knows", 0, &attr, -EINVAL);
+	right &= refused("with an unknown access flag", 0, &attr, -EINVAL);
 	if (attr.ah_attr.is_global) {
 		attr = all;
 		attr.ah_attr.grh.sgid_index = 200;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Event channels as files: read, poll, select, epoll, O_NONBLOCK, buffers of
- * any size, signals; many QPs on one channel, one QP on many; what happens to
- * unread events when a registration or a channel goes.
+ * any size, signals; many QPs on one channel, one QP on many; and unread events
+ * when a registration or a channel ends.
  *
- * The event of most of it is QP_GONE: whoever holds the domain makes it happen
+ * Most of it uses QP_GONE: a process that holds the domain causes it
  * with DESTROY, at once, on any device.
  */
 
@@ -141,7 +141,7 @@ static int buffers(void *argument)
 	CHECK(!fcntl(channel, F_SETFL, O_NONBLOCK));
 	for (i = 0; i < MANY; i++)
 		CHECK(!new_qp(channel, COOKIE + i, &registration[i]));
-	/* In the order of what happened, not of registration. */
+	/* In the order of the events, not of registration. */
 	for (i = MANY - 1; i >= 0; i--)
 		CHECK(!rcv_destroy(member.domain, registration[i].qp_num));
 
@@ -169,8 +169,8 @@ static int buffers(void *argument)
 }
 
 /*
- * One who reads one record at a time gets them in the order of what happened, too, QP_GONE last of
- * its QP. When the other event has happened says another file.
+ * A process that reads one record at a time gets them in the order of the events, too, QP_GONE
+ * last of its QP. Another file shows when the other event has happened.
  */
 static int one_by_one(void *argument)
 {
@@ -255,7 +255,7 @@ static int two_channels(void *argument)
 	CHECK(rcv_reg(other.domain, first.qp_num, channel, 2, &second) == -EBADF);
 	CHECK(rcv_reg(other.domain, first.qp_num, 0, 2, &second) == -EBADF);
 	CHECK(!rcv_reg(other.domain, first.qp_num, other_channel, 2, &second));
-	/* A last close of the domain: both hear of it, both handles stay. */
+	/* A last close of the domain: both get QP_GONE, both handles stay. */
 	CHECK(!ibv_close_xrcd(other.xrcd));
 	CHECK(!ready(channel) && !ready(other_channel));
 	CHECK(!ibv_close_xrcd(member.xrcd));
@@ -272,7 +272,7 @@ static int two_channels(void *argument)
 	return -close(channel);
 }
 
-/* What its file held ends with the file, and so do the events of it. */
+/* The objects of a file end with the file, and so do their events. */
 static int orphaned(void *argument)
 {
 	struct membership *membership = argument;
@@ -352,7 +352,7 @@ static int unregistered(void *argument)
 	return -close(channel);
 }
 
-/* The registration is worth as much as before; its events have nowhere to go. */
+/* The registration stays; its events have no channel. */
 static int closed(void *argument)
 {
 	const struct ib_uverbs_qp_attr init = attr_to_init(&member.node);
@@ -471,7 +471,7 @@ static int reader_stalls(void *argument)
 		CHECK(!new_qp(reader.channel, COOKIE + i, &registration[i]));
 	CHECK(!rcv_destroy(member.domain, registration[0].qp_num));
 	CHECK(!stall(&reader));
-	/* Nobody else is held up: not another reader, nor events, nor UNREG. */
+	/* Other readers, events and UNREG do not wait. */
 	CHECK(!ready(reader.channel));
 	CHECK(!rcv_destroy(member.domain, registration[1].qp_num));
 	CHECK(ready(reader.channel) == POLLIN);
@@ -492,7 +492,7 @@ static int reader_stalls(void *argument)
 	return -close(reader.channel);
 }
 
-/* What a reader could not be given, the next one gets, before what came later. */
+/* Records that a reader could not be given are read by the next one, before later records. */
 static int stalled_reader_faults(void *argument)
 {
 	struct stalled reader = { .channel = new_channel() };

@@ -2,9 +2,9 @@
 /*
  * The reason the module exists. Process A creates a receive QP, B and C
  * register, A is killed: before, between and after the steps that make the QP
- * ready, and in the middle of a message. B and C go on, each on its own SRQ,
+ * ready, and in the middle of a message. B and C continue, each on its own SRQ,
  * with one and the same remote sender, and no message is lost, damaged or
- * delivered to the other. When the last of them goes, so does the QP.
+ * delivered to the other. The QP is destroyed when the last of them unregisters.
  */
 
 #include <errno.h>
@@ -144,7 +144,7 @@ static bool kill_in_message(void)
 	actor_kill(&a);
 	hit = !__atomic_load_n(last, __ATOMIC_RELAXED);
 	if (!hit)
-		ktap_note("the message was there before A was gone");
+		ktap_note("the message was there before A had exited");
 	return end_traffic() && hit;
 }
 
@@ -189,7 +189,7 @@ static bool ends_with_the_last(void)
 
 	actor_exit(&b);
 	if (!qp_is_shown(ma->qp_num)) {
-		ktap_note("gone with B, though C is registered");
+		ktap_note("destroyed with B, though C is registered");
 		right = false;
 	}
 	plan(8, SIZE);
@@ -219,7 +219,7 @@ static bool ends_with_the_last(void)
 	return right && DO(c, member_idle, NULL);
 }
 
-/* Without others the QP is its creator's, whatever it was about to become. */
+/* Without others the QP is its creator's, in whichever step of its creation. */
 static bool alone(enum stage stage)
 {
 	bool done = false, shown;

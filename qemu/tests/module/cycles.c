@@ -5,10 +5,10 @@
  * COUNT times: one file creates a receive QP, another registers and unregisters,
  * the first unregisters, which ends the QP; every tenth QP is the domain's and is
  * destroyed, every fiftieth time a file ends with a QP. That in rounds, each by a
- * process of its own. Counts are the same after each. Memory is flat: what a round
- * takes by chance another does not, what a cycle takes every round does; so
+ * process of its own. Counts are the same after each. Memory is flat: chance
+ * allocations differ between rounds, those of a cycle occur in every round; so
  * the median of the rounds has to be less than any object per cycle. (Where the
- * kernel's checkers keep freed memory back, the lab's leak check tells instead.)
+ * kernel's checkers keep freed memory back, the lab's leak check is used instead.)
  */
 
 #define _GNU_SOURCE
@@ -68,7 +68,7 @@ static int many_cycles(void *argument)
 	return file_close(&other);
 }
 
-/* A process that does COUNT cycles and is gone afterwards. */
+/* A process that does COUNT cycles and has exited afterwards. */
 static bool round_of(uint32_t count)
 {
 	bool done;
@@ -77,7 +77,7 @@ static bool round_of(uint32_t count)
 	actor_start(&a);
 	done = DO(a, member_join, ma) && DO(a, many_cycles, cycles);
 	actor_exit(&a);
-	/* What waits for a grace period goes now. */
+	/* Memory that waits for a grace period is freed now. */
 	sleep(1);
 	return done;
 }

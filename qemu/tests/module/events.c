@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * A peer breaks the connection with an RDMA WRITE it has no right to. Every
- * registered process reads of it once, whoever created the QP; who did not
- * register reads nothing. While nobody reads, repetition costs no memory.
+ * registered process reads one record of it, whichever process created the QP; a process that
+ * is not registered reads nothing. While no process reads, repetition costs no memory.
  *
  * Beside it the same on the QP of mainline's own verbs: processes that joined
- * with ibv_open_qp() hear nothing, and this test says so for as long as it is true.
+ * with ibv_open_qp() get no event, and this test shows it for as long as it is true.
  */
 
 #define _GNU_SOURCE
@@ -32,7 +32,7 @@ enum {
 	WARM_UP = 100,
 };
 
-/* What a member reads, for all to see. */
+/* The records that a member reads, in shared memory. */
 struct account {
 	struct xrc_rcv_event events[8];
 	unsigned int count;
@@ -49,7 +49,7 @@ static struct write *forbidden;
 
 /* ---- acts ---- */
 
-/* All that is there, and what comes until it is quiet. */
+/* All unread records, and further ones until none comes. */
 static int read_events(void *argument)
 {
 	struct account *account = argument;
@@ -130,7 +130,7 @@ static int repeat_error(void *argument)
 	return 0;
 }
 
-/* What mainline has: a shared target QP, created by one process, opened by others. */
+/* Mainline's verbs: a shared target QP, created by one process, opened by others. */
 static struct ibv_qp *mainline_qp;
 
 static int mainline_create(void *argument)

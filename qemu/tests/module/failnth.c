@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Every allocation of every call fails once: the first, the second, and so on
- * until the call no longer allocates that often. Each time the answer says so, or
- * the call did without; either way nothing is left of it that the module lists. At
- * the end nothing is charged to anybody; what nobody remembers kmemleak finds,
+ * until the call no longer allocates that often. Each time the call returns the error, or
+ * succeeds without; either way nothing is left of it that the module lists. At
+ * the end no limit or cgroup is charged; kmemleak finds memory without a reference,
  * which the lab asks when the guest ends.
  *
  * Needs a kernel with failslab: the lab's debug kernel.
@@ -37,7 +37,7 @@ enum {
 	FULL = 8,		/* as many as a channel has room for at first */
 };
 
-/* What a call is tried on: fresh each time. */
+/* The object of a call: new each time. */
 static struct fixture {
 	struct file file;		/* a second one of the process */
 	struct ibv_xrcd *xrcd;
@@ -447,7 +447,7 @@ static int open_second_file(void *argument)
 	return 0;
 }
 
-/* The counts that limits go by are shown nowhere, but a limit of one tells that they are 0. */
+/* The counts behind the limits are shown nowhere, but a limit of one shows that they are 0. */
 static int creates_one_and_no_more(void *argument)
 {
 	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
@@ -508,7 +508,7 @@ int main(void)
 
 	ktap_start("every allocation fails once", OPERATIONS + 3);
 	write_file("/sys/kernel/debug/failslab/ignore-gfp-wait", "N");
-	/* A line and a stack per failure is not what the log is for. */
+	/* A line and a stack per failure would fill the log. */
 	write_file("/sys/kernel/debug/failslab/verbose", "0");
 	write_file("/sys/kernel/debug/fail_page_alloc/verbose", "0");
 	write_file(CGROUP "/cgroup.subtree_control", "+rdma");

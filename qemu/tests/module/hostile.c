@@ -2,12 +2,12 @@
 /*
  * hostile [-n CALLS] [-s SEED]
  *
- * Calls nobody should make. First every attribute of every method, one thing
+ * Calls of hostile programs. First every attribute of every method, one thing
  * wrong with it at a time: size, value, pointer, handle, presence; and the
  * header. Each answer is the documented one and leaves nothing behind. Then
- * CALLS ioctls of which anything may be wrong: they may do what they like with
- * the caller's own QPs, but answer nothing that is not documented, and whatever
- * they made goes with their file.
+ * CALLS ioctls of which anything may be wrong: they may do anything with
+ * the caller's own QPs, but every error is a documented one, and all objects
+ * that they created are destroyed with their file.
  */
 
 #define _GNU_SOURCE
@@ -133,7 +133,7 @@ static unsigned int attribute_count(const struct method *method)
 	return count;
 }
 
-/* What an attribute of that size means, for all methods: there are few. */
+/* The meaning of an attribute of that size, for all methods: there are few. */
 static struct ib_uverbs_qp_attr good_attr;
 
 /* The size of a record, for an attribute that passes one; else 0. */
@@ -215,7 +215,7 @@ static unsigned int registrations(void)
 	       ~0u : info.registrations;
 }
 
-/* Takes back what a call did that succeeded after all. */
+/* Undoes a call that succeeded after all. */
 static bool take_back(const struct method *method, struct call *call)
 {
 	struct registration made = {
@@ -313,7 +313,7 @@ static bool spoiled_presence(const struct method *method, unsigned int i)
 	attr->attr_data.reserved = 1;
 	right &= answers(method, &call, -EINVAL, "attribute %u, reserved bits", i);
 
-	/* What is not known has to be refused if it is mandatory only. */
+	/* An unknown attribute has to be refused if it is mandatory only. */
 	spoil(method, &call, i);
 	call_add(&call, 0x1fff, 0, 0);
 	right &= answers(method, &call, -EPROTONOSUPPORT, "an unknown attribute");
@@ -365,7 +365,7 @@ static bool spoiled_input(const struct method *method, unsigned int i)
 		return right;
 	}
 
-	/* A struct grows: zeroes after what is known are the same struct. */
+	/* A struct grows: zeroes after the known part are the same struct. */
 	memset(copy, 0, PAGE);
 	memcpy(copy, &good_attr, sizeof(good_attr));
 	attr = spoil(method, &call, i);
@@ -544,7 +544,7 @@ static bool spoiled_channel(const struct method *method, unsigned int i)
 	return right;
 }
 
-/* The place where the new handle would go cannot be written. */
+/* The attribute for the new handle cannot be written. */
 static bool spoiled_new(const struct method *method)
 {
 	struct call *read_only = (struct call *)(room + ROOM - PAGE), call;
@@ -762,7 +762,7 @@ static void any_attribute(struct ib_uverbs_attr *attr, const struct attribute *a
 	switch (attribute->kind) {
 	case OUTPUT:
 	case OPEN_OUTPUT:
-		/* Answers may go anywhere but over the program. */
+		/* Answers may be written anywhere but over the program. */
 		if (dice() % 4 == 0)
 			attr->data = (uintptr_t)unmapped - dice() % 8;
 		break;
@@ -787,7 +787,7 @@ static void any_attribute(struct ib_uverbs_attr *attr, const struct attribute *a
 }
 
 /* An attribute that became another may have its old value taken for an address to
- * write to: only what is the room's, nobody's or the kernel's is left standing.
+ * write to: addresses are kept only in the room, in unmapped memory or in the kernel.
  */
 static void keep_program(struct call *call)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a process can do to others, and take of the device, when all that it has is
- * a domain's file that it may read: nobody waits for it, and there are limits
- * though nobody set any.
+ * The effects of a process on others, and its use of the device, when it has no more than
+ * a domain's file that it may read: others do not wait for it, and there are limits
+ * by default.
  */
 
 #define _GNU_SOURCE
@@ -32,7 +32,7 @@
 enum {
 	THREADS = 20,		/* each of their calls takes a second */
 	REMOVALS = 3,		/* of an idle device take longer than one beside them */
-	AT_ONCE_S = 5,		/* is what does not wait for them, on a slow machine */
+	AT_ONCE_S = 5,		/* the time of a call that does not wait for them, on a slow machine */
 	STRANGER = 1777,	/* a user */
 	SUBORDINATE = 100000,
 	NAMESPACES_IDS = 10,
@@ -113,7 +113,7 @@ static int list(void *argument)
 
 static atomic_uint asking;
 
-/* An address of the network that nobody has. */
+/* An address of the network that no interface has. */
 static void *ask_for_nobody(void *argument)
 {
 	struct path path = { .gid = member.node.gid, .qp_num = 0x40 };
@@ -126,7 +126,7 @@ static void *ask_for_nobody(void *argument)
 		asking++;
 		result = rcv_modify(member.domain, owned->qp_num, &attr);
 	} while (result == -ETIMEDOUT || result == -EHOSTUNREACH || result == -ENETUNREACH);
-	/* Until the QP or the device is gone. */
+	/* Until the QP is destroyed or the device removed. */
 	return NULL;
 }
 
@@ -188,7 +188,7 @@ static struct ibv_xrcd *open_domain(int fd)
 	return xrcd;
 }
 
-/* What ALLOC says in the domain of an open file. */
+/* The result of ALLOC in the domain of an open file. */
 static int alloc_by(int fd, uint32_t flags)
 {
 	struct ibv_xrcd *xrcd = open_domain(fd);
@@ -252,7 +252,7 @@ static int writers_may(void *argument)
 	return 0;
 }
 
-/* Each id of a user namespace takes what it can get: how many QPs those were. */
+/* Each id of a user namespace creates as many QPs as it can: how many those were. */
 static int take_in_namespace(void *argument)
 {
 	struct registration registration;
@@ -338,7 +338,7 @@ static double removal_takes(void)
 	return took;
 }
 
-/* Compared with what it takes beside the same processes while they are idle. */
+/* Compared with its time beside the same processes while they are idle. */
 static bool device_goes(void)
 {
 	static const uid_t user = STRANGER;

@@ -74,7 +74,7 @@ log_mark() {
 }
 log_since() { dmesg | sed "1,/scenario $mark/d"; }
 
-# expect WHAT IS - compares, and says what is not so.
+# expect NAME VALUE - compares, and reports a difference.
 expect() {
 	[ "$1" = "$2" ] && return
 	echo "expected '$1', found '$2'"

@@ -115,7 +115,7 @@ static int call_slowly(void *argument)
 	int result;
 
 	(void)argument;
-	/* What is in the root of all cgroups is not charged. */
+	/* Memory allocated in the root cgroup is not charged. */
 	if (write(group, "0", 1) != 1)
 		return -errno;
 	be_slow(gettid());

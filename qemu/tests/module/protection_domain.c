@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The protection domain is the boundary: what a sender may touch by a receive QP
- * is what belongs to the protection domain of the SRQ that it names. The QP
+ * The protection domain is the boundary: a sender can access by a receive QP
+ * only memory of the protection domain of the SRQ that it names. The QP
  * itself is in the kernel's, where no memory is. So processes that share a
  * domain and a connection do not share their memory.
  */

@@ -10,8 +10,8 @@
  *
  * Receive QPs from a shell script, on the device of the node it runs in.
  *
- * caps: what QUERY_CAPS answers, a line of NAME=VALUE each.
- * driver: what the method of driver_def.ko answers.
+ * caps: the results of QUERY_CAPS, a line of NAME=VALUE each.
+ * driver: the result of the method of driver_def.ko.
  * channel: keeps an event channel of a file that it has closed.
  * hold: creates COUNT QPs (-d: for the domain's lifetime, -e: with an event
  *	channel; -u: as that user) and says "qp NUMBER" for each, or the error

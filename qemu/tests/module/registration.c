@@ -2,7 +2,7 @@
 /*
  * Registrations: one per open uverbs file and receive QP. Twice, never, too
  * late, from the wrong place; two files of one process; one file of two
- * processes. Who may look at, list, modify and destroy what.
+ * processes. Which process may query, list, modify and destroy which QP.
  */
 
 #define _GNU_SOURCE
@@ -129,7 +129,7 @@ static int two_files(void *argument)
 	return 0;
 }
 
-/* A child has the parent's file: the registration is both's, until both are gone. */
+/* A child has the parent's file: the registration is both's, until both have exited. */
 static int forked_child(void *argument)
 {
 	struct membership *membership = argument;

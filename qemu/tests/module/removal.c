@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The device goes while processes have receive QPs, registrations and channels
+ * The device is removed while processes have receive QPs, registrations and channels
  * on it, and some of them wait for events: they get a last record, then EIO and
- * a hang-up, nothing waits for them, and what they do afterwards fails cleanly.
+ * a hang-up, nothing waits for them, and their later calls fail cleanly.
  * When the device is back everything begins anew.
  */
 
@@ -90,7 +90,7 @@ static int poll_until_the_end(void *argument)
 	return 0;
 }
 
-/* One record per QP, though nobody was there to read them. */
+/* One record per QP, although no process read them. */
 static int read_all_records(void *argument)
 {
 	struct xrc_rcv_event events[MANY + 2];
@@ -123,7 +123,7 @@ static int every_call_fails(void *argument)
 	return 0;
 }
 
-/* What was held can be given up, as any handle. */
+/* Objects can be destroyed, as any handle. */
 static int gives_up(void *argument)
 {
 	(void)argument;
@@ -185,7 +185,7 @@ int main(void)
 	begin = now_ns();
 	device_remove();
 	end = now_ns();
-	ktap_note("gone after %lu ms", (end - begin) / 1000000);
+	ktap_note("removed after %lu ms", (end - begin) / 1000000);
 	ktap_result(end - begin < limit_ms * 1000000, "removal of the device does not wait for them");
 	ktap_result(succeeded("reader", actor_wait(&reader)), "read() returns a record, then EIO");
 	ktap_result(succeeded("poller", actor_wait(&poller)), "poll() reports a record, then a hang-up");
@@ -196,7 +196,7 @@ int main(void)
 	if (!nodes_share_device())
 		ktap_result(silent(), "the sender gets no answer");
 
-	/* Those who have it open keep nothing from coming back, or from working. */
+	/* Processes that have it open do not keep the device from coming back, or from working. */
 	device_add();
 	gone = actor_do(&holder, every_call_fails, mh) == 0;
 	actor_exit(&poller);

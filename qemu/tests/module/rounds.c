@@ -88,7 +88,7 @@ static bool error_happens(void)
 	return !rcv_to_state(domain, qp_num, IBV_QPS_RESET);
 }
 
-/* Comes and goes. */
+/* Registers and unregisters. */
 static void *visit(void *argument)
 {
 	struct one *guest = argument;

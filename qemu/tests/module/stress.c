@@ -5,8 +5,8 @@
  * Sixteen processes do everything to the receive QPs of eight domains at once,
  * in any order: create, register, modify into errors, list, read, give up,
  * destroy, close, exit. Meanwhile some are killed, and the device is taken away
- * and brought back. No call may answer what is not documented; at the end
- * everything is as it was. What the kernel's checkers say is in its log, which the
+ * and brought back. No call may return an undocumented error; at the end
+ * all counts are as before. The kernel's checkers report to its log, which the
  * lab reads.
  */
 
@@ -69,7 +69,7 @@ static struct worker {
 	} domains[DOMAINS];
 } worker;
 
-/* The answer of a call; the process ends if the device is gone. */
+/* The result of a call; the process ends if the device was removed. */
 static int answer(int result, unsigned int line)
 {
 	atomic_fetch_add(&tally->calls, 1);
@@ -81,7 +81,7 @@ static int answer(int result, unsigned int line)
 	case EBUSY:
 	case ENOENT:
 	case EDQUOT:
-	case EAGAIN:	/* all that were to be listed are gone */
+	case EAGAIN:	/* all QPs that were to be listed were destroyed */
 		atomic_fetch_add(&tally->refused, 1);
 		break;
 	case EIO:
@@ -259,7 +259,7 @@ static pid_t start(uint64_t seed)
 
 static pid_t processes[PROCESSES];
 
-/* Ends of whatever kind make room for the next. */
+/* Any end of a process makes room for the next. */
 static void restart(uint64_t *seed)
 {
 	unsigned int i;

@@ -3,7 +3,7 @@
  * LD_PRELOAD=as_connectx5.so: every device says it is a ConnectX-5.
  *
  * perftest calls ibv_wr_*() on the devices of a list in it and ibv_post_send()
- * on all others, whatever they can do. The list goes by part number.
+ * on all others, whatever their capabilities. The list is one of part numbers.
  */
 
 #define _GNU_SOURCE

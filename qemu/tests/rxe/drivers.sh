@@ -9,7 +9,7 @@ modprobe_rule=/run/modprobe.d/rxe.conf
 take_down() {
 	ip netns del left 2>/dev/null
 	ip netns del right 2>/dev/null
-	# A namespace is gone some time after its name.
+	# A namespace ends some time after its name is removed.
 	local try
 	for try in $(seq 100); do
 		rmmod rdma_rxe 2>/dev/null

@@ -6,9 +6,9 @@
  * through XRC, each checked byte for byte where it arrives. Every sender has
  * one QP pair; every receiver has SRQs in the one domain the receivers share.
  *
- * What message number SEQ of a sender is (operation, size, SRQ, content) follows
+ * The properties of message number SEQ of a sender (operation, size, SRQ, content) follow
  * from SEED, the sender and SEQ alone, and the immediate data carries SEQ. So a
- * receiver knows what has to arrive next on each of its SRQs from each sender,
+ * receiver knows the next message on each of its SRQs from each sender,
  * and a message that is lost, repeated, overtaken or on the wrong SRQ is seen
  * at once. Atomics count on the receiver's side and have to add up.
  *
@@ -53,7 +53,7 @@ struct message {
 	size_t size;
 };
 
-/* What a receiver exposes to RDMA; one memory region. */
+/* The memory that a receiver exposes to RDMA; one memory region. */
 struct exposed {
 	uint64_t counter;
 	uint8_t pattern[MAX_SIZE];
@@ -129,7 +129,7 @@ static uint32_t srq_num_of(unsigned int srq)
 	return shared->receiver[receiver_of(srq)].srq_num[srq % SRQS_PER_RECEIVER];
 }
 
-/* Word I of a content tells where it belongs: no other message has it, nor another I. */
+/* Word I of a content identifies its place: no other message has it, nor another I. */
 static void fill(uint8_t *data, size_t size, uint64_t content)
 {
 	uint64_t word;
@@ -374,7 +374,7 @@ static void receiver(unsigned int me, const char *domain_file)
 	}
 	atomic_store(&shared->receiver[me].done, true);
 
-	/* Whatever is repeated now would be one too many. */
+	/* A message repeated now would be one too many. */
 	for (sender = 0; sender < SENDERS; sender++)
 		while (!atomic_load(&shared->sender[sender].done))
 			usleep(1000);
@@ -495,7 +495,7 @@ static void finish(struct send_queue *queue, unsigned int me, const struct ibv_w
 		errx(1, "sender %u: message %u read damaged data", me, seq);
 	if (message_.operation == ADD) {
 		memcpy(&count, data, sizeof(count));
-		/* Others add too, but nobody takes away: repeated means lower. */
+		/* Others add too, but none subtracts: repeated means lower. */
 		if (count + 1 <= counter[peer])
 			errx(1, "sender %u: message %u counted %lu after %lu", me,
 			     seq, count, counter[peer] - 1);

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# What the tests of user space share: the node they run on, and what was
-# installed for them.
+# The common part of the tests of user space: the node they run on, and the
+# files installed for them.
 
 here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 # shellcheck source=qemu/tests/lib/ktap.sh
@@ -15,7 +15,7 @@ programs=$LAB_USER/tests
 export PATH=$stage/bin:$PATH
 
 # One node is enough: it can send to itself. A network namespace comes with a sysfs of its own, without
-# what is mounted below.
+# the mounts below.
 device=$left_device node=(env)
 [ -z "$LAB_NETNS" ] || node=("${in_left[@]}" sh -c 'mount -t debugfs debugfs /sys/kernel/debug
 	mount -t tracefs tracefs /sys/kernel/tracing

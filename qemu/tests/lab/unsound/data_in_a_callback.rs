@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 // E0521
-//! What a client keeps, for longer than the callback.
+//! A client's data, used for longer than the callback.
 
 use crate::rdma::{
     attachment::{

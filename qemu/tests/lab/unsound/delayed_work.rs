@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 // E0599
-//! Work that is queued when the queue is gone.
+//! Work that is queued after the queue was destroyed.
 
 use crate::kernel_ext::workqueue::UnboundQueue;
 use kernel::{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 // compiles
-//! What the others are without the mistake.
+//! The code of the others without the mistake.
 
 use crate::{
     device::AttachedDevice,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 // E0478|E0495
-//! An event handler that borrows what a forgotten queue pair would outlive.
+//! An event handler that borrows data which a forgotten queue pair would outlive.
 
 use crate::rdma::qp::EventHandler;
 use kernel::sync::ArcBorrow;

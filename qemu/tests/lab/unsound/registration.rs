@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 // E0133
-//! A client that goes while ib_uverbs has its devices.
+//! A client that is unregistered while ib_uverbs has its devices.
 
 use crate::{
     device::AttachedDevice,

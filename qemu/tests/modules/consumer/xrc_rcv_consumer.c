@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A user of receive QPs in the kernel: goes through the whole API on each device
- * that ib_xrc_rcv is attached to, and says in the log what it found.
+ * A user of receive QPs in the kernel: calls the whole API on each device
+ * that ib_xrc_rcv is attached to, and logs the results.
  *
- * Every line is "DEVICE: ok - WHAT" or "DEVICE: not ok - WHAT"; the last one of a
+ * Every line is "DEVICE: ok - TITLE" or "DEVICE: not ok - TITLE"; the last one of a
  * device is "DEVICE: N failed".
  */
 
@@ -14,7 +14,7 @@
 #include <linux/shmem_fs.h>
 #include <rdma/ib_xrc_rcv.h>
 
-/* What the notifier saw of one device. */
+/* The notifications of one device. */
 struct notices {
 	struct notifier_block nb;
 	struct ib_device *device;
@@ -22,7 +22,7 @@ struct notices {
 	u32 registrations;
 };
 
-/* What a handler saw. */
+/* The events of a handler. */
 struct witness {
 	atomic_t events;
 	u32 qpn;
@@ -134,7 +134,7 @@ static void use_registrations(struct ib_device *device, struct ib_xrcd *xrcd,
 	check(device, state(xrcd, qpn) == IB_QPS_INIT, "QP outlives its creator");
 	if (!IS_ERR(second))
 		ib_xrc_rcv_unreg_qp(second);
-	check(device, is_gone(xrcd, qpn), "QP goes with its last registration");
+	check(device, is_gone(xrcd, qpn), "QP is destroyed with its last registration");
 	check(device, noticed(notices, 1, 2, 2, 1), "its end is noticed");
 }
 
@@ -248,8 +248,8 @@ static struct ib_xrc_rcv_registration *use_domain(struct ib_device *device,
 	if (!IS_ERR(other))
 		ib_xrc_rcv_unreg_qp(other);
 	check(device, !ib_xrc_rcv_destroy_qp(xrcd, qpn, registration), "destroy");
-	check(device, is_gone(xrcd, qpn), "QP is gone");
-	check(device, saw_gone(&witness, qpn), "handler is told that it is gone");
+	check(device, is_gone(xrcd, qpn), "QP is destroyed");
+	check(device, saw_gone(&witness, qpn), "handler gets QP_GONE");
 	if (!IS_ERR(registration))
 		ib_xrc_rcv_unreg_qp(registration);
 
@@ -285,7 +285,7 @@ static int consumer_add(struct ib_device *device)
 	qpn = IS_ERR(registration) ? 0 : ib_xrc_rcv_qpn(registration);
 
 	check(device, !ib_dealloc_xrcd_user(xrcd, NULL), "close the domain");
-	check(device, saw_gone(&last, qpn), "the QP left behind goes with the domain");
+	check(device, saw_gone(&last, qpn), "the remaining QP is destroyed with the domain");
 	check(device, notices.count[IB_XRC_RCV_ALLOC] == notices.count[IB_XRC_RCV_DESTROY],
 	      "all QPs are destroyed");
 	if (!IS_ERR(registration))
@@ -314,5 +314,5 @@ static void __exit consumer_exit(void)
 }
 module_exit(consumer_exit);
 
-MODULE_DESCRIPTION("Goes through the API of ib_xrc_rcv for the kernel");
+MODULE_DESCRIPTION("Tests the in-kernel API of ib_xrc_rcv");
 MODULE_LICENSE("GPL");

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * A part of the kernel that is unloaded while its device is removed: ib_core then
- * does not wait for it before it removes the device from ib_xrc_rcv. It gives back
- * what it has in the end of its module, and stops on the way until it may go on.
+ * does not wait for it before it removes the device from ib_xrc_rcv. It
+ * releases its objects at the end of its module, and pauses until "go" is written.
  *
- * Every line in the log is "ok - WHAT" or "not ok - WHAT", but for "waits" and
+ * Every line in the log is "ok - TITLE" or "not ok - TITLE", but for "waits" and
  * "has left".
  */
 
@@ -25,13 +25,13 @@ MODULE_PARM_DESC(where, "closing: in the last close of the domain; creating: in 
 
 static bool go;
 module_param(go, bool, 0644);
-MODULE_PARM_DESC(go, "It may go on");
+MODULE_PARM_DESC(go, "Ends the pause");
 
 static const struct ib_xrc_rcv_init_attr of_domain = {
 	.flags = XRC_RCV_ALLOC_LIFETIME_DOMAIN,
 };
 
-/* What it has of the device. */
+/* Its objects on the device. */
 static struct ib_device *ibdev;
 static struct ib_xrcd *xrcd;
 static struct ib_xrc_rcv_registration *held;
@@ -103,7 +103,7 @@ static int late_user_add(struct ib_device *device)
 static void close_domain(void)
 {
 	check(!ib_dealloc_xrcd_user(xrcd, NULL), "the domain is closed");
-	check(gone, "its QP is gone");
+	check(gone, "its QP is destroyed");
 	ib_xrc_rcv_unreg_qp(held);
 }
 
@@ -117,7 +117,7 @@ static void create(void)
 	created = ib_xrc_rcv_alloc_qp(xrcd, &heard);
 	ibdev->ops.create_qp = create_qp;
 	check(!IS_ERR(created), "a QP that was being created");
-	check(gone == 2, "is gone as the other one is");
+	check(gone == 2, "is destroyed like the other one");
 	if (!IS_ERR(created))
 		ib_xrc_rcv_unreg_qp(created);
 }
@@ -129,7 +129,7 @@ static void use_what_was(void)
 	struct ib_qp_attr attr;
 
 	wait();
-	check(gone == 1, "the QP is gone with the device");
+	check(gone == 1, "the QP is destroyed with the device");
 	check(PTR_ERR(ib_xrc_rcv_alloc_qp(xrcd, &of_domain)) == -EOPNOTSUPP &&
 	      PTR_ERR(ib_xrc_rcv_reg_qp(xrcd, qpn, NULL, NULL)) == -EOPNOTSUPP &&
 	      ib_xrc_rcv_query_qp(xrcd, qpn, &attr) == -EOPNOTSUPP &&
@@ -137,7 +137,7 @@ static void use_what_was(void)
 	      "the module is not attached any more");
 	ib_xrc_rcv_unreg_qp(held);
 	check(dealloc_xrcd != ibdev->ops.dealloc_xrcd, "the device is as it was");
-	check(!dealloc_xrcd(xrcd, NULL), "what ib_core was about to call closes the domain");
+	check(!dealloc_xrcd(xrcd, NULL), "the dealloc_xrcd that ib_core was about to call closes the domain");
 	kfree(xrcd);
 }
 

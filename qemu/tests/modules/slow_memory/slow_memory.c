@@ -22,7 +22,7 @@ static unsigned int delays;
 module_param(delays, uint, 0444);
 MODULE_PARM_DESC(delays, "How many allocations were slow");
 
-/* As many arguments as registers hold, of whatever types they are. */
+/* As many arguments as registers hold, of any type. */
 typedef unsigned long function(unsigned long, unsigned long, unsigned long,
 			       unsigned long, unsigned long, unsigned long);
 
@@ -52,7 +52,7 @@ static int pre_handler(struct kprobe *p, struct pt_regs *regs)
 	return 1;
 }
 
-/* One that has this may change where the probed function continues. */
+/* A function with this may change where the probed function continues. */
 static void post_handler(struct kprobe *p, struct pt_regs *regs, unsigned long flags)
 {
 }

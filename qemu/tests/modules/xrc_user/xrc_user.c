@@ -154,7 +154,7 @@ static int set_up(struct ib_device *device)
 	if (IS_ERR(mr) || IS_ERR(other_mr) || IS_ERR(srq) || IS_ERR(target))
 		goto err;
 
-	/* rxe takes addresses as they are. What arrives is of no interest. */
+	/* rxe takes addresses as they are. The received data is not used. */
 	sge.addr = (uintptr_t)buffer;
 	sge.lkey = pd->local_dma_lkey;
 	ret = listen_to_peer(device);
