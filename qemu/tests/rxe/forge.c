@@ -345,7 +345,7 @@ static void ring_doorbell(void)
 
 /* Reports a failed check. */
 #define wrong(format, ...) \
-	(ktap_note("%s: " format, names[transport], ##__VA_ARGS__), false)
+	({ ktap_note("%s: " format, names[transport], ##__VA_ARGS__); false; })
 
 static bool completion(struct ibv_cq *cq, unsigned int timeout_ms, struct ibv_wc *wc)
 {

@@ -64,7 +64,7 @@ static uint8_t buffer[BUFFER], other_buffer[BUFFER];
 static uint32_t psn;		/* that the target expects next */
 
 /* Reports a failed check. */
-#define wrong(...) (ktap_note(__VA_ARGS__), false)
+#define wrong(...) ({ ktap_note(__VA_ARGS__); false; })
 
 /* ---- the victim ---- */
 
