@@ -41,7 +41,7 @@ use crate::{
         },
         security::{
             self,
-            Label, //
+            SecurityLabel, //
         },
         udata::UData, //
     },
@@ -243,7 +243,7 @@ impl ReceiveQp {
             return Ok(());
         }
 
-        let label = Label::of_caller()?;
+        let label = SecurityLabel::of_caller()?;
 
         self.with_qp(|qp| qp.admits(&label))?.ok_or(EINVAL)
     }

@@ -13,7 +13,7 @@ use super::{
         QpAttrMask, //
     },
     security::{
-        Label,
+        SecurityLabel,
         Partitions, //
     },
     udata::UData,
@@ -172,7 +172,7 @@ impl<H: EventHandler> TargetQp<H> {
         let partitions = self.partitions.after(attributes);
 
         if udata.is_some() {
-            Label::of_caller()?.may_use(self.device(), partitions)?;
+            SecurityLabel::of_caller()?.may_use(self.device(), partitions)?;
         }
 
         // SAFETY:
@@ -209,7 +209,7 @@ impl<H: EventHandler> TargetQp<H> {
     }
 
     /// Checks whether a process may use the partitions of the queue pair. `EACCES` if not.
-    pub(crate) fn admits(&self, label: &Label) -> Result {
+    pub(crate) fn admits(&self, label: &SecurityLabel) -> Result {
         label.may_use(self.device(), self.partitions)
     }
 

@@ -31,9 +31,9 @@ pub(crate) const ENFORCED: bool = cfg!(CONFIG_SECURITY_INFINIBAND);
 /// # Invariants
 ///
 /// The pointer is a label of `security_ib_alloc_security()`, and owned by `self`.
-pub(crate) struct Label(*mut c_void);
+pub(crate) struct SecurityLabel(*mut c_void);
 
-impl Label {
+impl SecurityLabel {
     /// Allocates the label that a QP of the calling process would get.
     pub(crate) fn of_caller() -> Result<Self> {
         let mut label = core::ptr::null_mut();
@@ -62,7 +62,7 @@ impl Label {
     }
 }
 
-impl Drop for Label {
+impl Drop for SecurityLabel {
     fn drop(&mut self) {
         // SAFETY: By the type invariant, we own the label, and this is the one call that frees it.
         unsafe { bindings::ib_xrc_rcv_free_label(self.0) }
