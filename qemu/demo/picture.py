@@ -14,7 +14,7 @@ STEPS = {
     2: ("B and C", "join"),
     3: ("a message", "for each"),
     4: ("A is", "killed"),
-    5: ("messages", "go on"),
+    5: ("messages", "still arrive"),
     6: ("an error", "on the wire"),
     7: ("B and C", "leave"),
     8: ("A dies before", "B has joined"),
