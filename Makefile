@@ -2,7 +2,7 @@
 #
 # make help lists the targets. Kbuild and src/Kbuild describe the module.
 
-# A kernel of one's own: its build tree, and its source where that is another directory.
+# Your own kernel: its build tree, and its source where that is another directory.
 # Without KDIR the module is built for the lab's stock kernel, with the lab's compilers.
 KDIR ?=
 KSRC ?=

@@ -141,7 +141,7 @@ shared_make() {
 	touch "$directory/.complete"
 }
 
-# The kernel's key; a tree of one's own changes under the same name.
+# The kernel's key; a custom tree changes under the same name.
 kernel_made() {
 	printf %s "$kernel_key"
 	case $kernel in /*) printf '-%s' "$(key_of "$kdir/.config" "$kdir/Module.symvers")" ;; esac

@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 #
 # The kernels a guest can boot: Debian's own ("stock" and its successors), the newest source
-# with every checker on ("debug"), or a build tree of one's own. Each has a build tree (kdir), a source
+# with every checker on ("debug"), or a custom build tree. Each has a build tree (kdir), a source
 # (ksrc), a boot image, modules and an initramfs of its own; all paths are as seen in the root.
 
 kernel=${KDIR:-stock}
@@ -225,13 +225,13 @@ kernel_debug_build() {
 	touch "$kdir/.complete"
 }
 
-# A kernel of one's own
+# A custom kernel
 # ---------------------------------------------------------------------------
 
 kernel_own() {
 	"$tree/scripts/plain-path" "$kernel" "${KSRC-}" "${RUSTC-}" || exit 125
 	[ -d "$kernel" ] || die "no such kernel build tree: $kernel"
-	# A compiler of one's own comes along with its libraries.
+	# A custom compiler comes along with its libraries.
 	[ -z "${RUSTC-}" ] || RUSTC=$(cd "$kernel" && "$RUSTC" --print sysroot)/bin/rustc
 	# Where it was built from, unless that was itself.
 	ksrc=${KSRC:-$(readlink -f "$kernel/source" || echo "$kernel")}

@@ -16,7 +16,7 @@
  * struct ib_xrc_rcv_registration - a registration with a receive QP
  *
  * Unlike a uverbs file, a kernel user may have several registrations with the same
- * QP. The pointer is valid until the registration is given up, even if the QP is
+ * QP. The pointer is valid until ib_xrc_rcv_unreg_qp(), even if the QP is
  * destroyed, the domain closed or the device removed before.
  */
 struct ib_xrc_rcv_registration;
@@ -61,7 +61,7 @@ struct ib_xrc_rcv_init_attr {
  *
  * If the device is removed while the client is being unregistered, its QPs may be
  * destroyed, and the module not be attached to the device any more, when the remove()
- * of the client runs. It must give up its registrations all the same.
+ * of the client runs. It must end its registrations all the same.
  */
 
 /**
@@ -88,7 +88,7 @@ struct ib_xrc_rcv_registration *
 ib_xrc_rcv_reg_qp(struct ib_xrcd *xrcd, u32 qpn, ib_xrc_rcv_handler handler, void *context);
 
 /**
- * ib_xrc_rcv_unreg_qp - give a registration up
+ * ib_xrc_rcv_unreg_qp - end a registration
  * @registration: the registration, which the call frees
  */
 void ib_xrc_rcv_unreg_qp(struct ib_xrc_rcv_registration *registration);

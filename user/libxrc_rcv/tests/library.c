@@ -307,7 +307,7 @@ static bool domain_lifetime(void)
 	HOLDS(xrc_rcv_destroy_qp(a.xrcd, qpn) == EINVAL);
 	HOLDS(!xrc_rcv_get_event(a.channel, &event, sizeof(event)));
 	HOLDS(event.type == XRC_RCV_EVENT_QP_GONE && event.cookie == 78);
-	/* The registration stays until it is given up. */
+	/* The registration stays until UNREG. */
 	HOLDS(!xrc_rcv_unreg_qp(qp));
 	qp = create(&a, 0);
 	HOLDS(qp && xrc_rcv_destroy_qp(a.xrcd, qp->qp_num) == EINVAL);

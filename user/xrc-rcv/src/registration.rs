@@ -11,9 +11,9 @@ use crate::error::Result;
 
 /// A registration with a receive QP. It keeps its domain open.
 #[derive(Debug)]
-#[must_use = "dropping a registration gives it up"]
+#[must_use = "dropping a registration ends it"]
 pub struct Registration {
-    /// Valid until it is given up.
+    /// Valid until the registration ends.
     handle: Option<u32>,
     qp_num: u32,
     domain: Domain,

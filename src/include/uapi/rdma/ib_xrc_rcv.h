@@ -61,7 +61,7 @@ enum xrc_rcv_objects {
  *
  * @XRC_RCV_METHOD_QP_ALLOC: create a receive QP and register the caller
  * @XRC_RCV_METHOD_QP_REG: register with an existing receive QP
- * @XRC_RCV_METHOD_QP_UNREG: give a registration up
+ * @XRC_RCV_METHOD_QP_UNREG: end a registration
  * @XRC_RCV_METHOD_QP_MODIFY: modify a receive QP
  * @XRC_RCV_METHOD_QP_QUERY: query a receive QP
  * @XRC_RCV_METHOD_QP_DESTROY: destroy a receive QP of %XRC_RCV_LIFETIME_DOMAIN

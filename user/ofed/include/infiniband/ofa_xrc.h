@@ -309,7 +309,7 @@ int ibv_query_xrc_rcv_qp(struct ibv_xrc_domain *xrc_domain, uint32_t xrc_qp_num,
 int ibv_reg_xrc_rcv_qp(struct ibv_xrc_domain *xrc_domain, uint32_t xrc_qp_num);
 
 /**
- * ibv_unreg_xrc_rcv_qp - give up the registration with a receive QP
+ * ibv_unreg_xrc_rcv_qp - end the registration with a receive QP
  *
  * One call is enough, however often the process registered. Giving up the last
  * registration destroys the QP.

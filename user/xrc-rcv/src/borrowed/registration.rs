@@ -10,9 +10,9 @@ use crate::error::Cause;
 use crate::uapi::*;
 use crate::uverbs::Command;
 
-/// A registration with a receive QP, given up when dropped.
+/// A registration with a receive QP, which ends when it is dropped.
 #[derive(Debug)]
-#[must_use = "dropping a registration gives it up"]
+#[must_use = "dropping a registration ends it"]
 pub struct Registration<'file> {
     context: Context<'file>,
     handle: u32,
@@ -31,7 +31,7 @@ impl<'file> Registration<'file> {
     }
 
     fn unregister_in_place(&mut self) -> Result<()> {
-        // After the device was removed there is nothing left to give up, and EIO says so.
+        // After the device was removed there is no registration, which EIO reports.
         match Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_UNREG)
             .handle(XRC_RCV_ATTR_QP_UNREG_HANDLE, self.handle)
             .execute(self.context.as_fd())
@@ -41,7 +41,7 @@ impl<'file> Registration<'file> {
         }
     }
 
-    /// The registration's uverbs handle, which is the caller's to give up from now on.
+    /// Returns the registration's uverbs handle, which the caller has to destroy from now on.
     pub fn into_handle(self) -> u32 {
         ManuallyDrop::new(self).handle
     }
