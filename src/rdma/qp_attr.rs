@@ -294,7 +294,8 @@ impl UserQpAttr {
             attr.alt_port_num = port(user.alt_port_num)?;
             attr.alt_pkey_index = user.alt_pkey_index;
             attr.alt_timeout = within(user.alt_timeout.into(), 0..=31)? as u8;
-            // SAFETY: As for `ah_attr`.
+            // SAFETY: The device is valid as long as it is borrowed, and has the port, which was checked
+            // as `alt_port_num`. Both address vectors are valid, and `attr.alt_ah_attr` is zeroed.
             unsafe {
                 bindings::ib_xrc_rcv_ah_from_user(
                     device.as_ptr(),

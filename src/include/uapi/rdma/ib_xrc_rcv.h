@@ -123,7 +123,7 @@ enum xrc_rcv_alloc_flags {
  *	%XRC_RCV_ALLOC_LIFETIME_DOMAIN if the caller neither owns the domain's
  *	file nor may write to it.
  * @XRC_RCV_ATTR_QP_ALLOC_ATTR: in, &struct ib_uverbs_qp_attr, with the bits of
- *	&enum ib_uverbs_qp_attr_mask of the verbs API in its qp_attr_mask. Optional.
+ *	&enum ib_qp_attr_mask of the verbs API in its qp_attr_mask. Optional.
  *	If absent, the QP stays in RESET. With the attributes that INIT requires
  *	(PKEY_INDEX, PORT, ACCESS_FLAGS), the QP is modified to INIT; with those that
  *	RTR requires as well (AV, PATH_MTU, DEST_QPN, RQ_PSN), to RTR. STATE is
