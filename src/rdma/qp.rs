@@ -13,8 +13,8 @@ use super::{
         QpAttrMask, //
     },
     security::{
-        SecurityLabel,
-        Partitions, //
+        Partitions,
+        SecurityLabel, //
     },
     udata::UData,
     xrcd::Xrcd, //
