@@ -14,7 +14,10 @@ use crate::{
         QpInitAttr,
         Registration, //
     },
-    event::EventType,
+    event::{
+        EventMask,
+        EventType, //
+    },
     kernel_ext::process::{
         is_killed,
         Process, //
@@ -132,16 +135,21 @@ fn qp<H: Command, const X: u32, const Q: u32>(
 }
 
 /// Creates the subscriber for a registration of the calling process.
-fn subscriber<H: Command, const CHANNEL: u32, const COOKIE: u32>(
+fn subscriber<H: Command, const CHANNEL: u32, const COOKIE: u32, const EVENTS: u32>(
     call: &Call<'_, H>,
     channel: Attribute<File<EventChannel>, CHANNEL>,
     cookie: Attribute<In<u64>, COOKIE>,
+    events: Attribute<In<u64>, EVENTS>,
 ) -> Result<Arc<Subscriber>> {
     let cookie = call.input(cookie)?.unwrap_or(0);
+    let events = match call.input(events)? {
+        Some(bits) => EventMask::from_raw(bits)?,
+        None => EventMask::ALL,
+    };
     let channel = call.event_file(channel)?.map(Arc::from);
 
     Subscriber::new(
-        Holder::File(call.file(), Process::current()),
+        Holder::File(call.file(), Process::current(), events),
         channel,
         cookie,
     )
@@ -159,6 +167,8 @@ impl Alloc {
     const CHANNEL: Attribute<File<EventChannel>, XRC_RCV_ATTR_QP_ALLOC_CHANNEL> = Attribute::new();
     const COOKIE: Attribute<In<u64>, XRC_RCV_ATTR_QP_ALLOC_COOKIE> = Attribute::new();
     const RESP_QPN: Attribute<Out<u32>, XRC_RCV_ATTR_QP_ALLOC_RESP_QPN> = Attribute::new();
+    const EVENTS: Attribute<In<u64>, XRC_RCV_ATTR_QP_ALLOC_EVENTS> = Attribute::new();
+    const LABEL: Attribute<In<u64>, XRC_RCV_ATTR_QP_ALLOC_LABEL> = Attribute::new();
 }
 
 impl Handler for Alloc {
@@ -173,6 +183,8 @@ impl Handler for Alloc {
         &Self::CHANNEL.optional(),
         &Self::COOKIE.optional(),
         &Self::RESP_QPN.mandatory(),
+        &Self::EVENTS.optional(),
+        &Self::LABEL.optional(),
     ];
 
     fn run(call: &Call<'_, Self>) -> Result {
@@ -200,9 +212,10 @@ impl Handler for Alloc {
             }
             None => (InitialState::Reset, QpAttr::new()),
         };
-        let subscriber = subscriber(call, Self::CHANNEL, Self::COOKIE)?;
+        let subscriber = subscriber(call, Self::CHANNEL, Self::COOKIE, Self::EVENTS)?;
         let init_attr = QpInitAttr {
             lifetime,
+            label: call.input(Self::LABEL)?.unwrap_or(0),
             initial_state,
             attributes,
             udata: Some(call.udata()),
@@ -227,6 +240,7 @@ impl Register {
     const QPN: Attribute<In<u32>, XRC_RCV_ATTR_QP_REG_QPN> = Attribute::new();
     const CHANNEL: Attribute<File<EventChannel>, XRC_RCV_ATTR_QP_REG_CHANNEL> = Attribute::new();
     const COOKIE: Attribute<In<u64>, XRC_RCV_ATTR_QP_REG_COOKIE> = Attribute::new();
+    const EVENTS: Attribute<In<u64>, XRC_RCV_ATTR_QP_REG_EVENTS> = Attribute::new();
 }
 
 impl Handler for Register {
@@ -239,11 +253,12 @@ impl Handler for Register {
         &Self::QPN.mandatory(),
         &Self::CHANNEL.optional(),
         &Self::COOKIE.optional(),
+        &Self::EVENTS.optional(),
     ];
 
     fn run(call: &Call<'_, Self>) -> Result {
         let domain = domain(call, Self::XRCD)?;
-        let subscriber = subscriber(call, Self::CHANNEL, Self::COOKIE)?;
+        let subscriber = subscriber(call, Self::CHANNEL, Self::COOKIE, Self::EVENTS)?;
         let qpn = call.mandatory(Self::QPN)?;
         let handle = call.new_handle(Self::HANDLE)?;
 
@@ -288,6 +303,9 @@ fn info(qp: &ReceiveQp, attributes: &QpAttr) -> Result<xrc_rcv_qp_info> {
         state: attributes.state()? as u32,
         lifetime: qp.lifetime().as_raw(),
         registrations: u32::try_from(qp.subscribers().len())?,
+        label: qp.label(),
+        dest_qp_num: attributes.destination(),
+        reserved: 0,
     })
 }
 

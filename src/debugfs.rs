@@ -151,13 +151,15 @@ fn print_qps(shown: &Shown, text: &mut Text) -> Result {
         let state = qp.subscribers().state().map_or("?", |state| state.name());
 
         text.print(fmt!(
-            "domain={} qpn={:#x} state={} lifetime={} registrations={} dest_qpn={:#x} events={}\n",
+            "domain={} qpn={:#x} state={} lifetime={} registrations={} dest_qpn={:#x} \
+             label={:#x} events={}\n",
             qp.subscribers().domain(),
             qp.qpn(),
             state,
             qp.lifetime().name(),
             qp.subscribers().len(),
             qp.subscribers().destination(),
+            qp.label(),
             qp.subscribers().events(),
         ))
     })
@@ -177,8 +179,8 @@ fn print_registrations(shown: &Shown, text: &mut Text) -> Result {
 
 fn print_registration(qp: &ReceiveQp, subscriber: &Subscriber, text: &mut Text) -> Result {
     let (kind, pid) = match subscriber.holder() {
-        Holder::File(_, process) => ("file", process.pid()),
-        Holder::Kernel(_) => ("kernel", 0),
+        Holder::File(_, process, _) => ("file", process.pid()),
+        Holder::Kernel(..) => ("kernel", 0),
     };
 
     text.print(fmt!(
@@ -192,8 +194,8 @@ fn print_registration(qp: &ReceiveQp, subscriber: &Subscriber, text: &mut Text) 
         pid,
     ))?;
     match subscriber.holder() {
-        Holder::File(_, process) => text.print(fmt!("{}\n", process.name()))?,
-        Holder::Kernel(_) => text.print(fmt!("\n"))?,
+        Holder::File(_, process, _) => text.print(fmt!("{}\n", process.name()))?,
+        Holder::Kernel(..) => text.print(fmt!("\n"))?,
     }
     Ok(())
 }

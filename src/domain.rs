@@ -136,6 +136,8 @@ pub(crate) struct NewQp {
 /// Parameters of a new receive QP.
 pub(crate) struct QpInitAttr<'a> {
     pub(crate) lifetime: Lifetime,
+    /// The label of the QP.
+    pub(crate) label: u64,
     pub(crate) initial_state: InitialState,
     pub(crate) attributes: QpAttr,
     /// `None` for a kernel user.
@@ -190,6 +192,7 @@ impl Domain {
                 _counted: counted,
             },
             init_attr.lifetime,
+            init_attr.label,
             subscribers,
         )?;
 
@@ -252,7 +255,7 @@ impl Domain {
             {
                 return Err(EINVAL);
             }
-            if let Holder::File(file, _) = subscriber.holder() {
+            if let Holder::File(file, ..) = subscriber.holder() {
                 if qp.subscribers().has(*file) {
                     return Err(EEXIST);
                 }

@@ -7,6 +7,7 @@ use crate::{
     kernel_ext::monotonic_ns,
     uapi::XRC_RCV_EVENT_QP_GONE, //
 };
+use kernel::prelude::*;
 
 /// An entry of the table of event kinds.
 struct Kind {
@@ -129,6 +130,42 @@ impl EventType {
     }
 }
 
+/// A set of kinds of events.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct EventMask(u16);
+
+const _: () = assert!(EventType::COUNT <= u16::BITS as usize);
+
+impl EventMask {
+    /// All kinds.
+    pub(crate) const ALL: Self = Self((1 << EventType::COUNT) - 1);
+
+    /// Returns the kinds of a mask of the interface, or `EINVAL` if a bit is that of no kind.
+    pub(crate) fn from_raw(bits: u64) -> Result<Self> {
+        if bits & !EventType::all() != 0 {
+            return Err(EINVAL);
+        }
+
+        let mut mask = Self::default();
+        let kinds = (0..EventType::COUNT).filter_map(EventType::from_index);
+
+        for kind in kinds.filter(|kind| bits & (1 << kind.as_raw()) != 0) {
+            mask.add(kind);
+        }
+        Ok(mask)
+    }
+
+    /// Adds a kind.
+    pub(crate) fn add(&mut self, kind: EventType) {
+        self.0 |= 1 << kind.index();
+    }
+
+    /// Whether the set has a kind.
+    pub(crate) fn has(self, kind: EventType) -> bool {
+        self.0 & (1 << kind.index()) != 0
+    }
+}
+
 /// An event of a receive QP.
 #[derive(Clone, Copy)]
 pub(crate) struct Event {
@@ -148,6 +185,38 @@ impl Event {
             kind,
             count: 1,
             time: monotonic_ns(),
+        }
+    }
+}
+
+#[kunit_tests(ib_xrc_rcv_event)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_have_the_kinds_of_their_bits() -> Result {
+        for bit in 0..u64::BITS {
+            let mask = EventMask::from_raw(1 << bit);
+
+            if EventType::all() & (1 << bit) == 0 {
+                assert_eq!(mask.err(), Some(EINVAL));
+                continue;
+            }
+            for kind in (0..EventType::COUNT).filter_map(EventType::from_index) {
+                assert_eq!(mask?.has(kind), kind.as_raw() == bit);
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn masks_of_all_and_of_none() {
+        assert!(EventMask::from_raw(EventType::all()) == Ok(EventMask::ALL));
+        assert!(EventMask::from_raw(0) == Ok(EventMask::default()));
+        assert_eq!(EventMask::from_raw(u64::MAX).err(), Some(EINVAL));
+        for kind in (0..EventType::COUNT).filter_map(EventType::from_index) {
+            assert!(EventMask::ALL.has(kind));
+            assert!(!EventMask::default().has(kind));
         }
     }
 }

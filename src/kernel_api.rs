@@ -17,7 +17,10 @@ use crate::{
         QpInitAttr,
         Registration, //
     },
-    event::Event,
+    event::{
+        Event,
+        EventMask, //
+    },
     kernel_ext::not_supported,
     rdma::{
         attachment::{
@@ -99,14 +102,19 @@ impl Callback for CHandler {
 unsafe fn subscriber(
     handler: bindings::ib_xrc_rcv_handler,
     context: *mut c_void,
+    events: u64,
 ) -> Result<Arc<Subscriber>> {
+    let events = match events {
+        0 => EventMask::ALL,
+        bits => EventMask::from_raw(bits)?,
+    };
     let callback: Option<KBox<dyn Callback>> = match handler {
         // INVARIANT: By the requirements of this function.
         Some(handler) => Some(KBox::new(CHandler { handler, context }, GFP_KERNEL)?),
         None => None,
     };
 
-    Subscriber::new(Holder::Kernel(callback), None, 0)
+    Subscriber::new(Holder::Kernel(callback, events), None, 0)
 }
 
 fn device(xrcd: &Xrcd) -> Result<DataRef<AttachedDevice>> {
@@ -147,13 +155,14 @@ unsafe fn create(xrcd: &Xrcd, init: &bindings::ib_xrc_rcv_init_attr) -> Result<K
     };
     let init_attr = QpInitAttr {
         lifetime,
+        label: init.label,
         initial_state,
         attributes,
         udata: None,
     };
     // SAFETY: By the requirements of this function, the handler may be called until the
     // registration is given up, which drops the subscriber.
-    let subscriber = unsafe { subscriber(init.handler, init.context) }?;
+    let subscriber = unsafe { subscriber(init.handler, init.context, init.events) }?;
     let room = KBox::new_uninit(GFP_KERNEL)?;
     let domain = device.domains().get_or_new(xrcd)?;
     let qp = domain.create(xrcd, device.pd(), init_attr, subscriber)?;
@@ -220,6 +229,7 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_alloc_qp(
 pub(crate) unsafe extern "C" fn ib_xrc_rcv_reg_qp(
     xrcd: *mut bindings::ib_xrcd,
     qpn: u32,
+    events: u64,
     handler: bindings::ib_xrc_rcv_handler,
     context: *mut c_void,
 ) -> *mut bindings::ib_xrc_rcv_registration {
@@ -228,7 +238,7 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_reg_qp(
         let domain = domain(unsafe { Xrcd::from_ptr(xrcd) })?;
         // SAFETY: By the requirements of this function, the handler may be called until the
         // registration is given up, which drops the subscriber.
-        let subscriber = unsafe { subscriber(handler, context) }?;
+        let subscriber = unsafe { subscriber(handler, context, events) }?;
 
         let room = KBox::new_uninit(GFP_KERNEL)?;
         let registration = domain.register(&domain.find(qpn)?, subscriber)?;

@@ -15,7 +15,7 @@ unsigned int ib_xrc_rcv_accounting_uid(void);
 bool ib_xrc_rcv_may_exceed_limits(void);
 
 void ib_xrc_rcv_notify(enum ib_xrc_rcv_action action, struct ib_device *ibdev, u32 domain,
-		       u32 qpn, u32 registrations, int pid);
+		       u32 qpn, u64 label, u32 registrations, int pid);
 void ib_xrc_rcv_notify_event(struct ib_device *ibdev, u32 domain, u32 qpn, u32 type,
 			     u32 count, u32 delivered);
 

@@ -26,7 +26,7 @@ int ib_xrc_rcv_unregister_notifier(struct notifier_block *nb)
 EXPORT_SYMBOL_GPL(ib_xrc_rcv_unregister_notifier);
 
 void ib_xrc_rcv_notify(enum ib_xrc_rcv_action action, struct ib_device *ibdev, u32 domain,
-		       u32 qpn, u32 registrations, int pid)
+		       u32 qpn, u64 label, u32 registrations, int pid)
 {
 	struct ib_xrc_rcv_notifier_info info = {
 		.device = ibdev,
@@ -36,7 +36,7 @@ void ib_xrc_rcv_notify(enum ib_xrc_rcv_action action, struct ib_device *ibdev, u
 
 	switch (action) {
 	case IB_XRC_RCV_ALLOC:
-		trace_ib_xrc_rcv_alloc(ibdev, domain, qpn, registrations);
+		trace_ib_xrc_rcv_alloc(ibdev, domain, qpn, label, registrations);
 		break;
 	case IB_XRC_RCV_REG:
 		trace_ib_xrc_rcv_reg(ibdev, domain, qpn, registrations, pid);
@@ -45,7 +45,7 @@ void ib_xrc_rcv_notify(enum ib_xrc_rcv_action action, struct ib_device *ibdev, u
 		trace_ib_xrc_rcv_unreg(ibdev, domain, qpn, registrations, pid);
 		break;
 	case IB_XRC_RCV_DESTROY:
-		trace_ib_xrc_rcv_destroy(ibdev, domain, qpn, registrations);
+		trace_ib_xrc_rcv_destroy(ibdev, domain, qpn, label, registrations);
 		break;
 	}
 	blocking_notifier_call_chain(&notifiers, action, &info);

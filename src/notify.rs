@@ -16,6 +16,7 @@ pub(crate) struct Qp<'a> {
     pub(crate) device: &'a Device,
     pub(crate) domain: u32,
     pub(crate) qpn: u32,
+    pub(crate) label: u64,
     pub(crate) registrations: u32,
 }
 
@@ -29,6 +30,7 @@ fn notify(action: bindings::ib_xrc_rcv_action, qp: Qp<'_>, pid: i32) {
             qp.device.as_ptr(),
             qp.domain,
             qp.qpn,
+            qp.label,
             qp.registrations,
             pid,
         )

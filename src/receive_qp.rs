@@ -105,6 +105,7 @@ impl Lifetime {
 pub(crate) struct ReceiveQp {
     qpn: u32,
     lifetime: Lifetime,
+    label: u64,
     subscribers: Arc<Subscribers>,
     /// It is about to be destroyed: whose turn comes now calls no verb any more.
     is_going: Atomic<bool>,
@@ -150,12 +151,14 @@ impl ReceiveQp {
     pub(crate) fn new(
         verbs: QpResources,
         lifetime: Lifetime,
+        label: u64,
         subscribers: Arc<Subscribers>,
     ) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 qpn: verbs.qp.qpn(),
                 lifetime,
+                label,
                 subscribers,
                 is_going: Atomic::new(false),
                 verbs <- new_killable_mutex!(Some(verbs), "ReceiveQp::verbs"),
@@ -177,6 +180,11 @@ impl ReceiveQp {
         self.lifetime
     }
 
+    /// Returns the label that the creator gave it.
+    pub(crate) fn label(&self) -> u64 {
+        self.label
+    }
+
     /// Who is registered.
     pub(crate) fn subscribers(&self) -> &Arc<Subscribers> {
         &self.subscribers
@@ -188,6 +196,7 @@ impl ReceiveQp {
             device: self.subscribers.device(),
             domain: self.subscribers.domain(),
             qpn: self.qpn,
+            label: self.label,
             registrations: self.subscribers.len() as u32,
         }
     }

@@ -10,6 +10,7 @@
 use crate::{
     event::{
         Event,
+        EventMask,
         EventType, //
     },
     event_channel::{
@@ -56,12 +57,12 @@ use kernel::{
 /// An event channel of registrations.
 pub(crate) type EventChannel = event_channel::EventChannel<Subscriber>;
 
-/// The holder of a registration.
+/// The holder of a registration, and its event mask.
 pub(crate) enum Holder {
     /// A uverbs file, and the process that registered.
-    File(FileId, Process),
+    File(FileId, Process, EventMask),
     /// A kernel user, and the handler of its events.
-    Kernel(Option<KBox<dyn Callback>>),
+    Kernel(Option<KBox<dyn Callback>>, EventMask),
 }
 
 /// A handler of events of a kernel user.
@@ -126,6 +127,17 @@ impl_tree_item! {
     }
 }
 
+/// What became of events that were to be delivered to a subscriber.
+#[must_use]
+pub(crate) enum Delivery {
+    /// They were delivered. The wakeup is that of the readers, if there is a new record.
+    Done(Option<Wakeup>),
+    /// The holder did not ask for them.
+    Declined,
+    /// The holder has no channel and no handler, or its channel is at its end.
+    Impossible,
+}
+
 /// The wakeup of the readers of a channel.
 #[must_use]
 pub(crate) struct Wakeup(Arc<EventChannel>);
@@ -183,16 +195,16 @@ impl Subscriber {
     /// Returns the pid of the process that registered, or 0 for a kernel user.
     pub(crate) fn pid(&self) -> i32 {
         match self.holder {
-            Holder::File(_, process) => process.pid(),
-            Holder::Kernel(_) => 0,
+            Holder::File(_, process, _) => process.pid(),
+            Holder::Kernel(..) => 0,
         }
     }
 
     /// Returns the uverbs file that holds the registration.
     pub(crate) fn file(&self) -> Option<FileId> {
         match self.holder {
-            Holder::File(file, _) => Some(file),
-            Holder::Kernel(_) => None,
+            Holder::File(file, ..) => Some(file),
+            Holder::Kernel(..) => None,
         }
     }
 
@@ -210,37 +222,41 @@ impl Subscriber {
         self.subscription.is_some()
     }
 
-    /// Delivers events. Returns whether the holder has a channel or a handler for them, and the wakeup
-    /// of the readers if there is a new record. May be called in any context.
-    pub(crate) fn deliver(self: &Arc<Self>, event: &Event) -> (bool, Option<Wakeup>) {
+    /// Delivers events to the holder, if it asked for them. May be called in any context.
+    pub(crate) fn deliver(self: &Arc<Self>, event: &Event) -> Delivery {
+        let (Holder::File(_, _, wanted) | Holder::Kernel(_, wanted)) = &self.holder;
+
+        if !wanted.has(event.kind) {
+            return Delivery::Declined;
+        }
         if event.kind == EventType::QP_GONE && self.gone.xchg(true, Relaxed) {
-            return (false, None);
+            return Delivery::Done(None);
         }
 
-        let (delivered, wakeup) = match (&self.subscription, &self.holder) {
+        let delivery = match (&self.subscription, &self.holder) {
             (Some(subscription), _) => {
                 let channel = &subscription.channel;
                 let mut queue = channel.queue().lock();
 
                 if queue.ended {
-                    (false, None)
+                    Delivery::Impossible
                 } else if queue.post(self, event) {
-                    (true, Some(Wakeup(channel.clone())))
+                    Delivery::Done(Some(Wakeup(channel.clone())))
                 } else {
-                    (true, None)
+                    Delivery::Done(None)
                 }
             }
-            (None, Holder::Kernel(Some(callback))) => {
+            (None, Holder::Kernel(Some(callback), _)) => {
                 callback.event(event);
-                (true, None)
+                Delivery::Done(None)
             }
-            (None, _) => (false, None),
+            (None, _) => Delivery::Impossible,
         };
 
-        if delivered {
+        if matches!(delivery, Delivery::Done(_)) {
             self.delivered.add(event.count, Relaxed);
         }
-        (delivered, wakeup)
+        delivery
     }
 
     /// Returns the number of events that were delivered, modulo 2^32.
@@ -273,9 +289,9 @@ impl Subscriber {
         match why {
             RemoveReason::Destroyed | RemoveReason::FileClosed => self.cancel(),
             RemoveReason::DeviceRemoved => {
-                let (_, wakeup) = self.deliver(&Event::now(qpn, EventType::QP_GONE));
+                let gone = Event::now(qpn, EventType::QP_GONE);
 
-                if let Some(wakeup) = wakeup {
+                if let Delivery::Done(Some(wakeup)) = self.deliver(&gone) {
                     wakeup.wake();
                 }
             }
@@ -306,4 +322,54 @@ static TYPE: FileType<EventChannel> = FileType::new(c"[xrc_rcv_event]", &OPERATI
 
 impl HasChannel for Subscriber {
     const CHANNEL_TYPE: &'static FileType<EventChannel> = &TYPE;
+}
+
+#[kunit_tests(ib_xrc_rcv_subscriber)]
+mod tests {
+    use super::*;
+    use crate::uapi::RecordSize;
+
+    fn event(kind: EventType) -> Event {
+        Event::now(0x17, kind)
+    }
+
+    #[test]
+    fn only_events_that_were_asked_for_are_delivered() -> Result {
+        let channel = EventChannel::new(RecordSize::new(None)?)?;
+        let wanted = EventType::from_index(1).ok_or(EINVAL)?;
+        let unwanted = EventType::from_index(0).ok_or(EINVAL)?;
+        let mut events = EventMask::default();
+
+        events.add(wanted);
+
+        let subscriber = Subscriber::new(Holder::Kernel(None, events), Some(channel), 1)?;
+
+        for kind in [unwanted, EventType::QP_GONE] {
+            let delivery = subscriber.deliver(&event(kind));
+
+            assert!(matches!(delivery, Delivery::Declined));
+        }
+        assert_eq!((subscriber.unread(), subscriber.delivered()), (0, 0));
+
+        let delivery = subscriber.deliver(&event(wanted));
+
+        assert!(matches!(delivery, Delivery::Done(Some(_))));
+        assert_eq!((subscriber.unread(), subscriber.delivered()), (1, 1));
+        subscriber.cancel();
+        Ok(())
+    }
+
+    #[test]
+    fn the_end_of_the_qp_is_one_record() -> Result {
+        let channel = EventChannel::new(RecordSize::new(None)?)?;
+        let holder = Holder::Kernel(None, EventMask::ALL);
+        let subscriber = Subscriber::new(holder, Some(channel), 1)?;
+        let gone = event(EventType::QP_GONE);
+
+        assert!(matches!(subscriber.deliver(&gone), Delivery::Done(Some(_))));
+        assert!(matches!(subscriber.deliver(&gone), Delivery::Done(None)));
+        assert_eq!(subscriber.unread(), 1);
+        subscriber.cancel();
+        Ok(())
+    }
 }

@@ -20,6 +20,7 @@
 use crate::{
     event::{
         Event,
+        EventMask,
         EventType, //
     },
     kernel_ext::{
@@ -48,6 +49,7 @@ use crate::{
         }, //
     },
     subscriber::{
+        Delivery,
         Key,
         Subscriber,
         Wakeup,
@@ -119,6 +121,8 @@ struct Events {
     counts: [u32; EventType::COUNT],
     /// The number of subscribers that each was delivered to.
     delivered: [u32; EventType::COUNT],
+    /// Those that the event mask of a subscriber excludes.
+    declined: EventMask,
     qpn: u32,
 }
 
@@ -156,10 +160,14 @@ impl Events {
         let mut wakeup = None;
 
         for index in 0..self.len {
-            let (delivered, readers) = subscriber.deliver(&self.get(index));
-
-            self.delivered[index] += u32::from(delivered);
-            wakeup = readers.or(wakeup);
+            match subscriber.deliver(&self.get(index)) {
+                Delivery::Done(readers) => {
+                    self.delivered[index] += 1;
+                    wakeup = readers.or(wakeup);
+                }
+                Delivery::Declined => self.declined.add(self.kinds[index]),
+                Delivery::Impossible => (),
+            }
         }
         wakeup
     }
@@ -416,17 +424,19 @@ impl Subscribers {
         for index in 0..events.len {
             let (event, delivered) = (events.get(index), events.delivered[index]);
 
-            if event.kind != EventType::QP_GONE {
-                self.report_one(event.qpn, event.kind.as_raw(), event.count, delivered);
+            if event.kind == EventType::QP_GONE {
+                continue;
+            }
+            self.trace(event.qpn, event.kind.as_raw(), event.count, delivered);
+            // Its holder asked not to get it: it is not logged either.
+            if delivered == 0 && !events.declined.has(event.kind) {
+                self.device.log_qp_event(event.qpn, event.kind.as_raw());
             }
         }
     }
 
-    fn report_one(&self, qpn: u32, ib_event: u32, count: u32, delivered: u32) {
+    fn trace(&self, qpn: u32, ib_event: u32, count: u32, delivered: u32) {
         notify::event(&self.device, self.domain, qpn, ib_event, count, delivered);
-        if delivered == 0 {
-            self.device.log_qp_event(qpn, ib_event);
-        }
     }
 }
 
@@ -438,7 +448,8 @@ impl EventHandler for Subscribers {
         }
 
         let Some(kind) = EventType::from_ib_event(ib_event) else {
-            return self.report_one(qpn, ib_event, 1, 0);
+            self.trace(qpn, ib_event, 1, 0);
+            return self.device.log_qp_event(qpn, ib_event);
         };
         let event = Event::now(qpn, kind);
         let mut wakeups = Wakeups::default();

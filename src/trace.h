@@ -17,13 +17,15 @@
 #include <trace/misc/rdma.h>	/* needs all three */
 
 DECLARE_EVENT_CLASS(ib_xrc_rcv_qp,
-	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u32 registrations),
-	TP_ARGS(ibdev, domain, qpn, registrations),
+	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u64 label,
+		 u32 registrations),
+	TP_ARGS(ibdev, domain, qpn, label, registrations),
 	TP_STRUCT__entry(
 		__field(u32, index)
 		__string(device, ibdev->name)
 		__field(u32, domain)
 		__field(u32, qpn)
+		__field(u64, label)
 		__field(u32, registrations)
 	),
 	TP_fast_assign(
@@ -31,21 +33,24 @@ DECLARE_EVENT_CLASS(ib_xrc_rcv_qp,
 		__assign_str(device);
 		__entry->domain = domain;
 		__entry->qpn = qpn;
+		__entry->label = label;
 		__entry->registrations = registrations;
 	),
-	TP_printk("index=%u device=%s domain=%u qpn=0x%x registrations=%u",
+	TP_printk("index=%u device=%s domain=%u qpn=0x%x label=0x%llx registrations=%u",
 		  __entry->index, __get_str(device), __entry->domain,
-		  __entry->qpn, __entry->registrations)
+		  __entry->qpn, __entry->label, __entry->registrations)
 );
 
 DEFINE_EVENT(ib_xrc_rcv_qp, ib_xrc_rcv_alloc,
-	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u32 registrations),
-	TP_ARGS(ibdev, domain, qpn, registrations)
+	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u64 label,
+		 u32 registrations),
+	TP_ARGS(ibdev, domain, qpn, label, registrations)
 );
 
 DEFINE_EVENT(ib_xrc_rcv_qp, ib_xrc_rcv_destroy,
-	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u32 registrations),
-	TP_ARGS(ibdev, domain, qpn, registrations)
+	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u64 label,
+		 u32 registrations),
+	TP_ARGS(ibdev, domain, qpn, label, registrations)
 );
 
 DECLARE_EVENT_CLASS(ib_xrc_rcv_registration,

@@ -19,7 +19,7 @@ unsafe impl AsBytes for xrc_rcv_caps {}
 // SAFETY: Its members are integers, and leave no padding: two of 64 bits, four of 32.
 unsafe impl AsBytes for xrc_rcv_event {}
 
-// SAFETY: Its members are integers, and leave no padding: four of 32 bits.
+// SAFETY: Its members are integers, and leave no padding: four of 32 bits, one of 64, two of 32.
 unsafe impl AsBytes for xrc_rcv_qp_info {}
 
 /// A structure that processes get as an element of an array or as a record of a file. The process

@@ -195,10 +195,18 @@ struct ib_uverbs_qp_attr attr_connected(const struct node *node, const struct pa
 	return attr;
 }
 
+static struct choice choice(const struct membership *membership)
+{
+	return (struct choice) {
+		.events = membership->chooses_events ? &membership->events : NULL,
+	};
+}
+
 static int alloc(struct membership *membership, const struct ib_uverbs_qp_attr *attr)
 {
-	int result = rcv_alloc(member.domain, membership->flags, attr, member.channel,
-			       membership->cookie, &member.registration);
+	int result = rcv_alloc_with(member.domain, membership->flags, attr, member.channel,
+				    membership->cookie, choice(membership),
+				    &member.registration);
 
 	membership->qp_num = member.registration.qp_num;
 	return result;
@@ -237,8 +245,8 @@ int member_reg(void *argument)
 {
 	struct membership *membership = argument;
 
-	return rcv_reg(member.domain, membership->qp_num, member.channel,
-		       membership->cookie, &member.registration);
+	return rcv_reg_with(member.domain, membership->qp_num, member.channel,
+			    membership->cookie, choice(membership), &member.registration);
 }
 
 int member_unreg(void *argument)

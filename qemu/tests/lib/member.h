@@ -47,6 +47,8 @@ struct membership {
 	uint32_t flags;			/* for member_alloc() */
 	const struct path *sender;	/* the peer of the receive QP */
 	bool wants_events;
+	bool chooses_events;		/* for member_alloc() and member_reg(): only these */
+	uint64_t events;
 	uint64_t cookie;
 };
 

@@ -86,6 +86,14 @@ struct domain domain_of(const struct ibv_xrcd *xrcd)
 int rcv_alloc(struct domain domain, uint32_t flags, const struct ib_uverbs_qp_attr *attr,
 	      int channel, uint64_t cookie, struct registration *registration)
 {
+	return rcv_alloc_with(domain, flags, attr, channel, cookie, (struct choice){},
+			      registration);
+}
+
+int rcv_alloc_with(struct domain domain, uint32_t flags, const struct ib_uverbs_qp_attr *attr,
+		   int channel, uint64_t cookie, struct choice choice,
+		   struct registration *registration)
+{
 	struct ib_uverbs_attr *handle;
 	struct call call;
 	int result;
@@ -103,6 +111,10 @@ int rcv_alloc(struct domain domain, uint32_t flags, const struct ib_uverbs_qp_at
 		call_in(&call, XRC_RCV_ATTR_QP_ALLOC_COOKIE, &cookie, sizeof(cookie));
 	call_out(&call, XRC_RCV_ATTR_QP_ALLOC_RESP_QPN, &registration->qp_num,
 		 sizeof(registration->qp_num));
+	if (choice.events)
+		call_in(&call, XRC_RCV_ATTR_QP_ALLOC_EVENTS, choice.events, sizeof(uint64_t));
+	if (choice.label)
+		call_in(&call, XRC_RCV_ATTR_QP_ALLOC_LABEL, choice.label, sizeof(uint64_t));
 	result = call_run(&call, domain.uverbs_fd);
 	registration->uverbs_fd = domain.uverbs_fd;
 	registration->handle = handle->data;
@@ -111,6 +123,12 @@ int rcv_alloc(struct domain domain, uint32_t flags, const struct ib_uverbs_qp_at
 
 int rcv_reg(struct domain domain, uint32_t qp_num, int channel, uint64_t cookie,
 	    struct registration *registration)
+{
+	return rcv_reg_with(domain, qp_num, channel, cookie, (struct choice){}, registration);
+}
+
+int rcv_reg_with(struct domain domain, uint32_t qp_num, int channel, uint64_t cookie,
+		 struct choice choice, struct registration *registration)
 {
 	struct ib_uverbs_attr *handle;
 	struct call call;
@@ -124,6 +142,8 @@ int rcv_reg(struct domain domain, uint32_t qp_num, int channel, uint64_t cookie,
 		call_object(&call, XRC_RCV_ATTR_QP_REG_CHANNEL, channel);
 	if (cookie)
 		call_in(&call, XRC_RCV_ATTR_QP_REG_COOKIE, &cookie, sizeof(cookie));
+	if (choice.events)
+		call_in(&call, XRC_RCV_ATTR_QP_REG_EVENTS, choice.events, sizeof(uint64_t));
 	result = call_run(&call, domain.uverbs_fd);
 	registration->uverbs_fd = domain.uverbs_fd;
 	registration->handle = handle->data;
@@ -190,6 +210,7 @@ int rcv_destroy(struct domain domain, uint32_t qp_num)
 int rcv_list(struct domain domain, uint32_t after, struct xrc_rcv_qp_info *infos,
 	     uint32_t *count, uint32_t *total)
 {
+	const uint32_t size = sizeof(*infos);
 	struct call call;
 
 	call_start(&call, XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QUERY_DOMAIN);
@@ -202,6 +223,7 @@ int rcv_list(struct domain domain, uint32_t after, struct xrc_rcv_qp_info *infos
 	call_out(&call, XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT, count, sizeof(*count));
 	if (total)
 		call_out(&call, XRC_RCV_ATTR_QUERY_DOMAIN_RESP_TOTAL, total, sizeof(*total));
+	call_in(&call, XRC_RCV_ATTR_QUERY_DOMAIN_INFO_SIZE, &size, sizeof(size));
 	return call_run(&call, domain.uverbs_fd);
 }
 

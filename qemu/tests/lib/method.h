@@ -66,6 +66,17 @@ int rcv_alloc(struct domain domain, uint32_t flags, const struct ib_uverbs_qp_at
 	      int channel, uint64_t cookie, struct registration *registration);
 int rcv_reg(struct domain domain, uint32_t qp_num, int channel, uint64_t cookie,
 	    struct registration *registration);
+/* What a caller may choose beside that; NULL is not given. */
+struct choice {
+	const uint64_t *events;
+	const uint64_t *label;		/* for ALLOC only */
+};
+
+int rcv_alloc_with(struct domain domain, uint32_t flags, const struct ib_uverbs_qp_attr *attr,
+		   int channel, uint64_t cookie, struct choice choice,
+		   struct registration *registration);
+int rcv_reg_with(struct domain domain, uint32_t qp_num, int channel, uint64_t cookie,
+		 struct choice choice, struct registration *registration);
 int rcv_unreg(const struct registration *registration);
 int rcv_modify(struct domain domain, uint32_t qp_num,
 	       const struct ib_uverbs_qp_attr *attr);

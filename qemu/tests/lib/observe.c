@@ -99,20 +99,49 @@ static FILE *open_listed_right(const char *what)
 	return file;
 }
 
-unsigned int count_listed(const char *what)
+/* Changes the line. */
+static bool has_word(char *line, const char *word)
+{
+	char *state, *found;
+
+	for (found = strtok_r(line, "\n ", &state); found; found = strtok_r(NULL, "\n ", &state))
+		if (!strcmp(found, word))
+			return true;
+	return false;
+}
+
+static bool has_words(const char *line, const char *words)
+{
+	char rest[128], copy[512], *word, *state;
+
+	snprintf(rest, sizeof(rest), "%s", words);
+	for (word = strtok_r(rest, " ", &state); word; word = strtok_r(NULL, " ", &state)) {
+		snprintf(copy, sizeof(copy), "%s", line);
+		if (!has_word(copy, word))
+			return false;
+	}
+	return true;
+}
+
+unsigned int count_listed_with(const char *what, const char *words)
 {
 	FILE *file = open_listed_right(what);
 	unsigned int count = 0;
-	int c;
+	char line[512];
 
 	if (!file)
 		return 0;
-	while ((c = getc(file)) != EOF)
-		count += c == '\n';
+	while (fgets(line, sizeof(line), file))
+		count += has_words(line, words);
 	if (ferror(file))
 		err(1, "%s", what);
 	fclose(file);
 	return count;
+}
+
+unsigned int count_listed(const char *what)
+{
+	return count_listed_with(what, "");
 }
 
 struct counts count_objects(void)

@@ -20,6 +20,7 @@
 
 #define DOMAIN_FILE "/tmp/alloc"
 #define OTHER_FILE "/tmp/alloc-other"
+#define LABEL 0xfedcba9876543210
 
 enum {
 	DEPTH = 8,
@@ -268,6 +269,49 @@ static int everything_is_queried(void *argument)
 	return result ? 0 : -EBADMSG;
 }
 
+/* A label, and its peer: for those who did not create the QP. */
+static int labelled(void *argument)
+{
+	struct membership *membership = argument;
+	struct ib_uverbs_qp_attr attr = attr_connected(&member.node, membership->sender);
+	const uint64_t label = LABEL;
+
+	CHECK(!rcv_alloc_with(member.domain, 0, &attr, NO_CHANNEL, 0,
+			      (struct choice){ .label = &label }, &member.registration));
+	membership->qp_num = member.registration.qp_num;
+	return 0;
+}
+
+static int label_is_known(void *argument)
+{
+	struct membership *membership = argument;
+	struct {
+		uint32_t qp_num, state, lifetime, registrations;
+	} old[2];
+	struct xrc_rcv_qp_info found, listed[2];
+	struct registration other;
+	uint32_t count = 2, i;
+
+	CHECK(!rcv_query(member.domain, membership->qp_num, NULL, &found));
+	CHECK(found.label == LABEL && found.dest_qp_num == membership->sender->qp_num);
+	CHECK(found.state == IBV_QPS_RTR && !found.reserved);
+
+	/* Beside one without a label and without a peer. */
+	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &other));
+	CHECK(!rcv_list(member.domain, 0, listed, &count, NULL) && count == 2);
+	i = listed[0].qp_num != membership->qp_num;
+	CHECK(!memcmp(&listed[i], &found, sizeof(found)));
+	CHECK(listed[!i].qp_num == other.qp_num && !listed[!i].label);
+	CHECK(!listed[!i].dest_qp_num && !listed[!i].reserved);
+
+	/* A caller that knows version 1 of the struct. */
+	CHECK(!rcv_list_sized(member.domain, old, sizeof(old[0]), &count) && count == 2);
+	CHECK(old[i].qp_num == membership->qp_num && old[i].state == IBV_QPS_RTR);
+	CHECK(old[!i].qp_num == other.qp_num && old[!i].registrations == 1);
+	CHECK(!rcv_unreg(&other));
+	return 0;
+}
+
 static bool moves(uint32_t qp_num, const struct ib_uverbs_qp_attr *attr,
 		  enum ibv_qp_state before, int expected)
 {
@@ -351,6 +395,24 @@ static bool messages_flow(void)
 	return succeeded("B receives", actor_wait(&b)) && sent && DO(b, member_idle, NULL);
 }
 
+static bool label_is_shown(void)
+{
+	char words[128];
+
+	snprintf(words, sizeof(words), "qpn=%#x label=%#lx dest_qpn=%#x", ma->qp_num, LABEL,
+		 remote->path.qp_num);
+	return count_listed_with("qps", words) == 1;
+}
+
+static bool labels(void)
+{
+	bool right = DO(a, labelled, ma);
+
+	mb->qp_num = ma->qp_num;
+	return right && DO(b, label_is_known, mb) && label_is_shown() &&
+	       DO(a, member_unreg, NULL);
+}
+
 static bool one_call(uint32_t flags)
 {
 	ma->flags = flags;
@@ -380,7 +442,7 @@ int main(void)
 {
 	struct counts before;
 
-	ktap_start("ALLOC, MODIFY, QUERY and both lifetimes", 14);
+	ktap_start("ALLOC, MODIFY, QUERY and both lifetimes", 15);
 	before = count_objects();
 	ma = membership_new(DOMAIN_FILE, 0, 0);
 	mb = membership_new(DOMAIN_FILE, DEPTH, SIZE);
@@ -403,6 +465,7 @@ int main(void)
 		    "ALLOC refuses wrong attributes and leaves nothing");
 	ktap_result(DO(a, everything_is_queried, ma), "QUERY fills every attribute");
 	ktap_result(DO(a, transitions, ma), "MODIFY makes every transition of a target QP");
+	ktap_result(labels(), "queries return the label and the peer");
 
 	ktap_result(one_call(0), "messages flow after one ALLOC");
 	ktap_result(DO(stranger, unknown_to_other_domain, ms), "another domain does not find the QP");

@@ -298,6 +298,59 @@ static bool heard_by(unsigned int count)
 	return right && !qp_is_shown(mc->qp_num);
 }
 
+#define BIT(type) (1ull << (type))
+
+/* How many of the QP's registrations had so many events. */
+static unsigned int had_events(unsigned int events)
+{
+	char words[64];
+
+	snprintf(words, sizeof(words), "qpn=%#x events=%u", mc->qp_num, events);
+	return count_listed_with("registrations", words);
+}
+
+/* MANY are registered, of which one asked for everything, and the others for all but the connection. */
+static bool asked_by(unsigned int asking)
+{
+	const struct xrc_rcv_event *event = accounts[asking].events;
+	uint64_t from;
+	unsigned int i;
+	bool right;
+
+	mc->chooses_events = true;
+	mc->events = 0;
+	right = DO(creator, member_alloc_connected, mc);
+	mi->qp_num = mc->qp_num;
+	for (i = 0; right && i < MANY; i++) {
+		mm[i]->qp_num = mc->qp_num;
+		mm[i]->chooses_events = i != asking;
+		mm[i]->events = BIT(IBV_EVENT_QP_ACCESS_ERR) | BIT(IBV_EVENT_QP_LAST_WQE_REACHED);
+		right = DO(members[i], member_reg, mm[i]);
+	}
+	remote_aim(remote, mi, mc->qp_num);
+	right = right && DO(remote_actor, sender_connect, remote);
+	right = right && message_arrives() &&
+		DO(members[asking], read_events, &accounts[asking]);
+	for (i = 0; i < MANY; i++)
+		right = right && (i == asking || DO(members[i], read_nothing, NULL));
+	right = right && accounts[asking].count == 1 && event->type == IBV_EVENT_COMM_EST;
+	if (right && (had_events(1) != 1 || had_events(0) != MANY)) {
+		ktap_note("%u registrations had an event, %u had none", had_events(1), had_events(0));
+		right = false;
+	}
+
+	/* What they did ask for comes to each, and to no other. */
+	from = now_ns();
+	right = right && broken_by_the_peer() && all_hear_of_the_error(MANY, from);
+	right &= DO(creator, read_nothing, NULL) && had_events(0) == 1;
+	for (i = 0; i < MANY; i++) {
+		mm[i]->chooses_events = false;
+		right &= DO(members[i], member_unreg, NULL);
+	}
+	mc->chooses_events = false;
+	return DO(creator, member_unreg, NULL) && right && !qp_is_shown(mc->qp_num);
+}
+
 static bool bounded(unsigned int repetitions)
 {
 	struct account *account = &accounts[0];
@@ -355,7 +408,7 @@ int main(void)
 	char text[96];
 	unsigned int i;
 
-	ktap_start("events of receive QPs", 6);
+	ktap_start("events of receive QPs", 7);
 	before = count_objects();
 	accounts = share(MANY * sizeof(*accounts));
 	traffic = share(sizeof(*traffic));
@@ -388,6 +441,9 @@ int main(void)
 			 "an access error is delivered once to each of %u registrations", counts[i]);
 		ktap_result(heard_by(counts[i]), text);
 	}
+	snprintf(text, sizeof(text),
+		 "an event wakes only the registration of %u that asked for it", MANY);
+	ktap_result(asked_by(MANY / 2), text);
 	snprintf(text, sizeof(text), "%u unread errors are one record", repetitions);
 	ktap_result(bounded(repetitions), text);
 	ktap_result(mainline(), "in mainline only the creator gets the event, openers of the QP do not");

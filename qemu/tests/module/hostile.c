@@ -58,7 +58,7 @@ struct attribute {
 struct method {
 	const char *name;
 	uint16_t object, id;
-	struct attribute attributes[8];
+	struct attribute attributes[10];
 };
 
 static const struct method methods[] = {
@@ -70,6 +70,8 @@ static const struct method methods[] = {
 		{ XRC_RCV_ATTR_QP_ALLOC_CHANNEL, CHANNEL, 0, true },
 		{ XRC_RCV_ATTR_QP_ALLOC_COOKIE, INPUT, 8, true },
 		{ XRC_RCV_ATTR_QP_ALLOC_RESP_QPN, OUTPUT, 4, false },
+		{ XRC_RCV_ATTR_QP_ALLOC_EVENTS, INPUT, 8, true },
+		{ XRC_RCV_ATTR_QP_ALLOC_LABEL, INPUT, 8, true },
 	} },
 	{ "REG", XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_REG, {
 		{ XRC_RCV_ATTR_QP_REG_HANDLE, NEW, 0, false },
@@ -77,6 +79,7 @@ static const struct method methods[] = {
 		{ XRC_RCV_ATTR_QP_REG_QPN, INPUT, 4, false },
 		{ XRC_RCV_ATTR_QP_REG_CHANNEL, CHANNEL, 0, true },
 		{ XRC_RCV_ATTR_QP_REG_COOKIE, INPUT, 8, true },
+		{ XRC_RCV_ATTR_QP_REG_EVENTS, INPUT, 8, true },
 	} },
 	{ "UNREG", XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_UNREG, {
 		{ XRC_RCV_ATTR_QP_UNREG_HANDLE, OBJECT, 0, false },
@@ -146,6 +149,14 @@ static uint64_t record_size(const struct method *method, const struct attribute 
 	    attribute->id == XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE)
 		return sizeof(struct xrc_rcv_event);
 	return 0;
+}
+
+/* Whether an attribute has the bits of events. */
+static bool are_events(const struct method *method, const struct attribute *attribute)
+{
+	return (method == method_named("ALLOC") &&
+		attribute->id == XRC_RCV_ATTR_QP_ALLOC_EVENTS) ||
+	       (method == method_named("REG") && attribute->id == XRC_RCV_ATTR_QP_REG_EVENTS);
 }
 
 static void build(struct call *call, const struct method *method)
@@ -361,6 +372,12 @@ static bool spoiled_input(const struct method *method, unsigned int i)
 			attr = spoil(method, &call, i);
 			attr->data = 0xffffffff;
 			right &= answers(method, &call, -EINVAL, "all flags");
+		}
+		if (attribute->size == 8) {
+			attr = spoil(method, &call, i);
+			attr->data = ~0ull;
+			right &= answers(method, &call, are_events(method, attribute) ? -EINVAL : 0,
+					 "attribute %u, all ones", i);
 		}
 		return right;
 	}

@@ -3,7 +3,7 @@
  * rcvctl caps DEVICE
  * rcvctl driver DEVICE
  * rcvctl channel DEVICE
- * rcvctl hold [-d] [-e] [-u UID] DOMAIN-FILE COUNT
+ * rcvctl hold [-d] [-e] [-u UID] [-m EVENTS] [-l LABEL] DOMAIN-FILE COUNT
  * rcvctl alloc DOMAIN-FILE
  * rcvctl join DOMAIN-FILE
  * rcvctl error DOMAIN-FILE [TIMES]
@@ -14,8 +14,9 @@
  * driver: the result of the method of driver_def.ko.
  * channel: keeps an event channel of a file that it has closed.
  * hold: creates COUNT QPs (-d: for the domain's lifetime, -e: with an event
- *	channel; -u: as that user) and says "qp NUMBER" for each, or the error
- *	that ends it; then "ready", and stays until its input ends.
+ *	channel; -u: as that user; -m: with that event mask; -l: with that label)
+ *	and says "qp NUMBER" for each, or the error that ends it; then "ready", and
+ *	stays until its input ends.
  * alloc: says "ready", and creates a QP for each byte of its input likewise.
  * join: registers with all QPs of the domain, says "ready" and stays likewise.
  * error: takes every QP of the domain into the error state, TIMES times.
@@ -35,6 +36,7 @@
 
 static struct node node;
 static struct domain domain;
+static struct choice choice;
 
 static struct ibv_context *open_device(const char *device_name)
 {
@@ -108,7 +110,7 @@ static int channel(const char *device_name)
 static bool create(uint32_t flags, int channel)
 {
 	struct registration registration;
-	int result = rcv_alloc(domain, flags, NULL, channel, 0, &registration);
+	int result = rcv_alloc_with(domain, flags, NULL, channel, 0, choice, &registration);
 
 	if (result)
 		printf("%s\n", strerrorname_np(-result));
@@ -183,6 +185,7 @@ int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
 	bool with_channel = false;
+	uint64_t events, label;
 	uint32_t flags = 0;
 	uid_t user = 0;
 	int option;
@@ -195,13 +198,20 @@ int main(int argc, char **argv)
 		return channel(argv[2]);
 	argc--;
 	argv++;
-	while ((option = getopt(argc, argv, "deu:")) != -1)
-		if (option == 'd')
+	while ((option = getopt(argc, argv, "deu:m:l:")) != -1)
+		if (option == 'd') {
 			flags = XRC_RCV_ALLOC_LIFETIME_DOMAIN;
-		else if (option == 'e')
+		} else if (option == 'e') {
 			with_channel = true;
-		else if (option == 'u')
+		} else if (option == 'u') {
 			user = strtoul(optarg, NULL, 10);
+		} else if (option == 'm') {
+			events = strtoull(optarg, NULL, 0);
+			choice.events = &events;
+		} else if (option == 'l') {
+			label = strtoull(optarg, NULL, 0);
+			choice.label = &label;
+		}
 	if (optind == argc)
 		errx(2, "usage: rcvctl caps|driver|channel|hold|join|error …");
 	node_open(&node, "right");

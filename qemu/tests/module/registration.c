@@ -62,6 +62,46 @@ static int dead(void *argument)
 	return 0;
 }
 
+/* Events that can be asked for are those of QUERY_CAPS, one by one; and none. */
+static int event_masks(void *argument)
+{
+	struct registration first, second;
+	struct membership *membership = argument;
+	struct xrc_rcv_caps caps;
+	struct file other;
+	uint64_t events;
+	unsigned int i;
+
+	CHECK(!rcv_caps(member.domain.uverbs_fd, &caps) && caps.version >= 2);
+	file_open(&other, membership->domain_file);
+	CHECK(!rcv_alloc(other.domain, 0, NULL, NO_CHANNEL, 0, &first));
+	for (i = 0; i <= 64; i++) {
+		bool known;
+
+		events = i < 64 ? 1ull << i : 0;
+		known = !(events & ~caps.event_types);
+		CHECK(rcv_reg_with(member.domain, first.qp_num, NO_CHANNEL, 0,
+				   (struct choice){ &events, NULL }, &second) ==
+		      (known ? 0 : -EINVAL));
+		CHECK(registrations(member.domain, first.qp_num) == 1 + known);
+		CHECK(!known || !rcv_unreg(&second));
+		CHECK(rcv_alloc_with(member.domain, 0, NULL, NO_CHANNEL, 0,
+				     (struct choice){ &events, NULL }, &second) ==
+		      (known ? 0 : -EINVAL));
+		CHECK(!known || !rcv_unreg(&second));
+	}
+	events = caps.event_types;
+	CHECK(!rcv_reg_with(member.domain, first.qp_num, NO_CHANNEL, 0,
+			    (struct choice){ &events, NULL }, &second));
+	CHECK(!rcv_unreg(&second));
+	events = ~0ull;
+	CHECK(rcv_reg_with(member.domain, first.qp_num, NO_CHANNEL, 0,
+			   (struct choice){ &events, NULL }, &second) == -EINVAL);
+	CHECK(!rcv_unreg(&first));
+	CHECK(!file_close(&other));
+	return 0;
+}
+
 /* Not registered, but of the domain. */
 static int holder(void *argument)
 {
@@ -315,7 +355,7 @@ int main(void)
 {
 	struct counts before;
 
-	ktap_start("registrations and permissions", nodes_share_device() ? 10 : 11);
+	ktap_start("registrations and permissions", nodes_share_device() ? 11 : 12);
 	before = count_objects();
 	ma = membership_new(DOMAIN_FILE, 0, 0);
 	mb = membership_new(DOMAIN_FILE, 0, 0);
@@ -328,6 +368,7 @@ int main(void)
 
 	ktap_result(DO(a, twice, NULL), "a file registers once, and unregisters once");
 	ktap_result(DO(a, dead, NULL), "a number that is no receive QP is refused");
+	ktap_result(DO(a, event_masks, ma), "REG and ALLOC refuse unknown events");
 
 	ktap_result(DO(a, member_alloc, ma), "A creates a QP");
 	mb->qp_num = ms->qp_num = ma->qp_num;

@@ -44,6 +44,9 @@ typedef void (*ib_xrc_rcv_handler)(const struct xrc_rcv_event *event, void *cont
  *	mlx4 if the domain has an inode, see ib_xrc_rcv_modify_qp().
  * @handler: handler of the QP's events; may be NULL
  * @context: passed to @handler
+ * @events: mask of the events that @handler is called for: bit n is that of events
+ *	of type n; 0 for all events. EINVAL for an unknown bit.
+ * @label: label of the QP, see %XRC_RCV_ATTR_QP_ALLOC_LABEL
  */
 struct ib_xrc_rcv_init_attr {
 	u32 flags;
@@ -51,6 +54,8 @@ struct ib_xrc_rcv_init_attr {
 	const struct ib_qp_attr *attr;
 	ib_xrc_rcv_handler handler;
 	void *context;
+	u64 events;
+	u64 label;
 };
 
 /*
@@ -79,13 +84,16 @@ ib_xrc_rcv_alloc_qp(struct ib_xrcd *xrcd, const struct ib_xrc_rcv_init_attr *ini
  * ib_xrc_rcv_reg_qp - register with a receive QP
  * @xrcd: the domain of the QP
  * @qpn: the QP number
+ * @events: mask of the events that @handler is called for, as in
+ *	&struct ib_xrc_rcv_init_attr
  * @handler: handler of the QP's events; may be NULL
  * @context: passed to @handler
  *
  * Return: the registration, or an ERR_PTR() as %XRC_RCV_METHOD_QP_REG.
  */
 struct ib_xrc_rcv_registration *
-ib_xrc_rcv_reg_qp(struct ib_xrcd *xrcd, u32 qpn, ib_xrc_rcv_handler handler, void *context);
+ib_xrc_rcv_reg_qp(struct ib_xrcd *xrcd, u32 qpn, u64 events, ib_xrc_rcv_handler handler,
+		  void *context);
 
 /**
  * ib_xrc_rcv_unreg_qp - end a registration

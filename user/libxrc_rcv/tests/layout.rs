@@ -32,7 +32,9 @@ fn layout() {
     );
 
     structs!(facts:
-        xrc_rcv_qp_info [WHOLE] { qp_num state lifetime registrations }
+        xrc_rcv_qp_info [WHOLE] {
+            qp_num state lifetime registrations label dest_qp_num reserved
+        }
         xrc_rcv_caps [WHOLE] {
             version alloc_flags event_types max_qps_per_domain max_qps_per_user event_size
                 max_registrations_per_qp

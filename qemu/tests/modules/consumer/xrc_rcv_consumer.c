@@ -102,7 +102,8 @@ static void use_registrations(struct ib_device *device, struct ib_xrcd *xrcd,
 		.attr_mask = IB_QP_PORT,
 	};
 	const struct ib_xrc_rcv_init_attr unknown_flag = { .flags = ~0U };
-	const struct ib_xrc_rcv_init_attr nothing = {};
+	const struct ib_xrc_rcv_init_attr unknown_event = { .events = BIT_ULL(8) };
+	const struct ib_xrc_rcv_init_attr labelled = { .label = 0xfedcba9876543210 };
 	struct ib_xrc_rcv_registration *first, *second;
 	u32 qpn;
 
@@ -110,8 +111,10 @@ static void use_registrations(struct ib_device *device, struct ib_xrcd *xrcd,
 	      "incomplete attributes are refused");
 	check(device, PTR_ERR(ib_xrc_rcv_alloc_qp(xrcd, &unknown_flag)) == -EINVAL,
 	      "unknown flags are refused");
+	check(device, PTR_ERR(ib_xrc_rcv_alloc_qp(xrcd, &unknown_event)) == -EINVAL,
+	      "unknown events are refused");
 
-	first = ib_xrc_rcv_alloc_qp(xrcd, &nothing);
+	first = ib_xrc_rcv_alloc_qp(xrcd, &labelled);
 	check(device, !IS_ERR(first), "create");
 	if (IS_ERR(first))
 		return;
@@ -119,9 +122,11 @@ static void use_registrations(struct ib_device *device, struct ib_xrcd *xrcd,
 	check(device, state(xrcd, qpn) == IB_QPS_RESET, "new QP is in RESET");
 	check(device, noticed(notices, 1, 1, 0, 0), "creation is noticed");
 
-	check(device, PTR_ERR(ib_xrc_rcv_reg_qp(xrcd, qpn ^ 0x400000, NULL, NULL)) == -EINVAL,
+	check(device, PTR_ERR(ib_xrc_rcv_reg_qp(xrcd, qpn ^ 0x400000, 0, NULL, NULL)) == -EINVAL,
 	      "unknown QP number is refused");
-	second = ib_xrc_rcv_reg_qp(xrcd, qpn, NULL, NULL);
+	check(device, PTR_ERR(ib_xrc_rcv_reg_qp(xrcd, qpn, ~0ULL, NULL, NULL)) == -EINVAL,
+	      "unknown events are refused by a registration");
+	second = ib_xrc_rcv_reg_qp(xrcd, qpn, 0, NULL, NULL);
 	check(device, !IS_ERR(second), "second registration of the kernel");
 	check(device, notices->registrations == 2, "two registrations are noticed");
 
@@ -223,7 +228,7 @@ static void pretend_mlx4(struct ib_device *device, struct ib_xrcd *xrcd)
 static struct ib_xrc_rcv_registration *use_domain(struct ib_device *device,
 					       struct ib_xrcd *xrcd, struct witness *last)
 {
-	struct witness witness = {};
+	struct witness witness = {}, unasked = {};
 	const struct ib_xrc_rcv_init_attr init_attr = {
 		.flags = XRC_RCV_ALLOC_LIFETIME_DOMAIN,
 		.handler = handler,
@@ -240,8 +245,8 @@ static struct ib_xrc_rcv_registration *use_domain(struct ib_device *device,
 	ib_xrc_rcv_unreg_qp(registration);
 	check(device, state(xrcd, qpn) == IB_QPS_RESET, "QP outlives its registrations");
 
-	registration = ib_xrc_rcv_reg_qp(xrcd, qpn, handler, &witness);
-	other = ib_xrc_rcv_reg_qp(xrcd, qpn, NULL, NULL);
+	registration = ib_xrc_rcv_reg_qp(xrcd, qpn, BIT_ULL(XRC_RCV_EVENT_QP_GONE), handler, &witness);
+	other = ib_xrc_rcv_reg_qp(xrcd, qpn, 0, NULL, NULL);
 	check(device, !IS_ERR(registration) && !IS_ERR(other), "register again");
 	check(device, ib_xrc_rcv_destroy_qp(xrcd, qpn, registration) == -EBUSY,
 	      "destroy is refused while others are registered");
@@ -250,6 +255,22 @@ static struct ib_xrc_rcv_registration *use_domain(struct ib_device *device,
 	check(device, !ib_xrc_rcv_destroy_qp(xrcd, qpn, registration), "destroy");
 	check(device, is_gone(xrcd, qpn), "QP is destroyed");
 	check(device, saw_gone(&witness, qpn), "handler gets QP_GONE");
+	if (!IS_ERR(registration))
+		ib_xrc_rcv_unreg_qp(registration);
+
+	registration = ib_xrc_rcv_alloc_qp(xrcd, &init_attr);
+	check(device, !IS_ERR(registration), "create another");
+	if (IS_ERR(registration))
+		return registration;
+	qpn = ib_xrc_rcv_qpn(registration);
+	ib_xrc_rcv_unreg_qp(registration);
+	registration = ib_xrc_rcv_reg_qp(xrcd, qpn,
+					 BIT_ULL(IB_EVENT_QP_FATAL) | BIT_ULL(IB_EVENT_COMM_EST),
+					 handler, &unasked);
+	check(device, !IS_ERR(registration) &&
+		      !ib_xrc_rcv_destroy_qp(xrcd, qpn, registration) &&
+		      !atomic_read(&unasked.events),
+	      "handler is not told what it did not ask for");
 	if (!IS_ERR(registration))
 		ib_xrc_rcv_unreg_qp(registration);
 

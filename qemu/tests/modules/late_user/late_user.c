@@ -131,7 +131,7 @@ static void use_what_was(void)
 	wait();
 	check(gone == 1, "the QP is destroyed with the device");
 	check(PTR_ERR(ib_xrc_rcv_alloc_qp(xrcd, &of_domain)) == -EOPNOTSUPP &&
-	      PTR_ERR(ib_xrc_rcv_reg_qp(xrcd, qpn, NULL, NULL)) == -EOPNOTSUPP &&
+	      PTR_ERR(ib_xrc_rcv_reg_qp(xrcd, qpn, 0, NULL, NULL)) == -EOPNOTSUPP &&
 	      ib_xrc_rcv_query_qp(xrcd, qpn, &attr) == -EOPNOTSUPP &&
 	      ib_xrc_rcv_destroy_qp(xrcd, qpn, held) == -EOPNOTSUPP,
 	      "the module is not attached any more");

@@ -21,9 +21,12 @@
 /**
  * XRC_RCV_VERSION - version of this interface, reported by XRC_RCV_METHOD_QUERY_CAPS
  *
- * Raised when a method, flag or field is added. Nothing is ever removed.
+ * Raised when a method, attribute, flag or field is added. Nothing is ever removed.
+ *
+ * 2: EVENTS of XRC_RCV_METHOD_QP_ALLOC and XRC_RCV_METHOD_QP_REG, LABEL of
+ * XRC_RCV_METHOD_QP_ALLOC; label and dest_qp_num of &struct xrc_rcv_qp_info.
  */
-#define XRC_RCV_VERSION 1
+#define XRC_RCV_VERSION 2
 
 /**
  * enum xrc_rcv_record_sizes - sizes of &struct xrc_rcv_qp_info and &struct xrc_rcv_event
@@ -136,6 +139,12 @@ enum xrc_rcv_alloc_flags {
  * @XRC_RCV_ATTR_QP_ALLOC_COOKIE: in, u64 returned in each event of this
  *	registration. Optional, 0 if absent.
  * @XRC_RCV_ATTR_QP_ALLOC_RESP_QPN: out, u32 QP number. Mandatory.
+ * @XRC_RCV_ATTR_QP_ALLOC_EVENTS: in, u64, the events that are delivered to this
+ *	registration: bit n for those of type n, as in event_types of &struct
+ *	xrc_rcv_caps. EINVAL for a bit that is not set there. 0 is no event at all.
+ *	Optional, absent: every event.
+ * @XRC_RCV_ATTR_QP_ALLOC_LABEL: in, u64, kept with the QP and returned by
+ *	queries. The kernel does not interpret it. Optional, 0 if absent.
  */
 enum xrc_rcv_qp_alloc_attrs {
 	XRC_RCV_ATTR_QP_ALLOC_HANDLE = (1U << UVERBS_ID_NS_SHIFT),
@@ -145,6 +154,8 @@ enum xrc_rcv_qp_alloc_attrs {
 	XRC_RCV_ATTR_QP_ALLOC_CHANNEL,
 	XRC_RCV_ATTR_QP_ALLOC_COOKIE,
 	XRC_RCV_ATTR_QP_ALLOC_RESP_QPN,
+	XRC_RCV_ATTR_QP_ALLOC_EVENTS,
+	XRC_RCV_ATTR_QP_ALLOC_LABEL,
 };
 
 /**
@@ -159,6 +170,7 @@ enum xrc_rcv_qp_alloc_attrs {
  *	EDQUOT if the QP has the maximum number of registrations.
  * @XRC_RCV_ATTR_QP_REG_CHANNEL: in, fd of an event channel, as for ALLOC. Optional.
  * @XRC_RCV_ATTR_QP_REG_COOKIE: in, u64, as for ALLOC. Optional.
+ * @XRC_RCV_ATTR_QP_REG_EVENTS: in, u64, as for ALLOC. Optional.
  */
 enum xrc_rcv_qp_reg_attrs {
 	XRC_RCV_ATTR_QP_REG_HANDLE = (1U << UVERBS_ID_NS_SHIFT),
@@ -166,6 +178,7 @@ enum xrc_rcv_qp_reg_attrs {
 	XRC_RCV_ATTR_QP_REG_QPN,
 	XRC_RCV_ATTR_QP_REG_CHANNEL,
 	XRC_RCV_ATTR_QP_REG_COOKIE,
+	XRC_RCV_ATTR_QP_REG_EVENTS,
 };
 
 /**
@@ -202,12 +215,18 @@ enum xrc_rcv_qp_modify_attrs {
  * @state: &enum ib_qp_state of the verbs API (0 RESET … 6 ERR)
  * @lifetime: &enum xrc_rcv_lifetime
  * @registrations: number of registrations of files and of kernel users
+ * @label: as given to XRC_RCV_METHOD_QP_ALLOC
+ * @dest_qp_num: number of the peer's QP; 0 as long as the QP has no peer
+ * @reserved: 0
  */
 struct xrc_rcv_qp_info {
 	__u32 qp_num;
 	__u32 state;
 	__u32 lifetime;
 	__u32 registrations;
+	__aligned_u64 label;
+	__u32 dest_qp_num;
+	__u32 reserved;
 };
 
 /**
@@ -271,7 +290,7 @@ enum xrc_rcv_query_domain_attrs {
  *
  * @version: XRC_RCV_VERSION of the kernel
  * @alloc_flags: mask of the supported &enum xrc_rcv_alloc_flags
- * @event_types: bit n is set if events of type n can be reported
+ * @event_types: bit n is set if events of type n can be reported and asked for
  * @max_qps_per_domain: limit on the receive QPs of a domain; 0 = unlimited
  * @max_qps_per_user: limit on the receive QPs that a user created, on all devices;
  *	0 = unlimited. CAP_SYS_RESOURCE is exempt.

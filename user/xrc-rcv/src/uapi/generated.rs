@@ -32,7 +32,7 @@ impl<T> ::core::fmt::Debug for __IncompleteArrayField<T> {
         fmt.write_str("__IncompleteArrayField")
     }
 }
-pub const XRC_RCV_VERSION: u32 = 1;
+pub const XRC_RCV_VERSION: u32 = 2;
 pub const XRC_RCV_EVENT_QP_GONE: u32 = 63;
 pub type __u8 = ::core::ffi::c_uchar;
 pub type __u16 = ::core::ffi::c_ushort;
@@ -200,12 +200,15 @@ pub const XRC_RCV_ATTR_QP_ALLOC_ATTR: xrc_rcv_qp_alloc_attrs = 4099;
 pub const XRC_RCV_ATTR_QP_ALLOC_CHANNEL: xrc_rcv_qp_alloc_attrs = 4100;
 pub const XRC_RCV_ATTR_QP_ALLOC_COOKIE: xrc_rcv_qp_alloc_attrs = 4101;
 pub const XRC_RCV_ATTR_QP_ALLOC_RESP_QPN: xrc_rcv_qp_alloc_attrs = 4102;
+pub const XRC_RCV_ATTR_QP_ALLOC_EVENTS: xrc_rcv_qp_alloc_attrs = 4103;
+pub const XRC_RCV_ATTR_QP_ALLOC_LABEL: xrc_rcv_qp_alloc_attrs = 4104;
 pub type xrc_rcv_qp_alloc_attrs = ::core::ffi::c_uint;
 pub const XRC_RCV_ATTR_QP_REG_HANDLE: xrc_rcv_qp_reg_attrs = 4096;
 pub const XRC_RCV_ATTR_QP_REG_XRCD_HANDLE: xrc_rcv_qp_reg_attrs = 4097;
 pub const XRC_RCV_ATTR_QP_REG_QPN: xrc_rcv_qp_reg_attrs = 4098;
 pub const XRC_RCV_ATTR_QP_REG_CHANNEL: xrc_rcv_qp_reg_attrs = 4099;
 pub const XRC_RCV_ATTR_QP_REG_COOKIE: xrc_rcv_qp_reg_attrs = 4100;
+pub const XRC_RCV_ATTR_QP_REG_EVENTS: xrc_rcv_qp_reg_attrs = 4101;
 pub type xrc_rcv_qp_reg_attrs = ::core::ffi::c_uint;
 pub const XRC_RCV_ATTR_QP_UNREG_HANDLE: xrc_rcv_qp_unreg_attrs = 4096;
 pub type xrc_rcv_qp_unreg_attrs = ::core::ffi::c_uint;
@@ -220,6 +223,9 @@ pub struct xrc_rcv_qp_info {
     pub state: __u32,
     pub lifetime: __u32,
     pub registrations: __u32,
+    pub label: __u64,
+    pub dest_qp_num: __u32,
+    pub reserved: __u32,
 }
 pub const XRC_RCV_ATTR_QP_QUERY_XRCD_HANDLE: xrc_rcv_qp_query_attrs = 4096;
 pub const XRC_RCV_ATTR_QP_QUERY_QPN: xrc_rcv_qp_query_attrs = 4097;
