@@ -8,6 +8,7 @@
  * registers. The number of the QP is the only output before events.
  */
 #include <arpa/inet.h>
+#include <endian.h>
 #include <err.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -89,6 +90,8 @@ int main(int argc, char **argv)
 		attr.ah_attr.grh.sgid_index = number("INDEX", argv[3], 255);
 		if (inet_pton(AF_INET6, argv[4], &attr.ah_attr.grh.dgid) != 1)
 			errx(2, "%s: not a GID", argv[4]);
+		init.comp_mask = XRC_RCV_INIT_ATTR_LABEL;	/* whose connection it is */
+		init.label = be64toh(attr.ah_attr.grh.dgid.global.interface_id);
 		attr.dest_qp_num = number("QPN", argv[5], 0xffffff);
 	} else {
 		errx(2, "usage: receiver DEVICE FILE {QPN|INDEX GID QPN}");

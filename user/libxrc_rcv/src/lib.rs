@@ -17,7 +17,7 @@ use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use xrc_rcv::borrowed::{Context, Domain, Registration, Result};
 use xrc_rcv::ffi::{ibv_context, ibv_qp_attr, ibv_xrcd};
 use xrc_rcv::uapi::{xrc_rcv_caps, xrc_rcv_event, xrc_rcv_qp_info};
-use xrc_rcv::{AllocOptions, Cause, EventChannel, EventType, QpAttr, RegisterOptions};
+use xrc_rcv::{AllocOptions, Cause, EventChannel, EventType, EventTypes, QpAttr, RegisterOptions};
 
 /// `struct xrc_rcv_event_channel`
 #[repr(C)]
@@ -54,14 +54,31 @@ pub struct xrc_rcv_qp {
     cmd_fd: c_int,
 }
 
-/// `struct xrc_rcv_init_attr`
+/// `struct xrc_rcv_init_attr`. That of a program that was built before a member was added ends before it.
 #[repr(C)]
 pub struct xrc_rcv_init_attr {
     comp_mask: u32,
     flags: u32,
     channel: *mut xrc_rcv_event_channel,
     cookie: u64,
+    events: u64,
+    label: u64,
 }
+
+const XRC_RCV_INIT_ATTR_EVENTS: u32 = 1 << 0;
+const XRC_RCV_INIT_ATTR_LABEL: u32 = 1 << 1;
+
+/// `struct xrc_rcv_reg_attr`. That of an older program is shorter likewise.
+#[repr(C)]
+pub struct xrc_rcv_reg_attr {
+    comp_mask: u32,
+    reserved: u32,
+    channel: *mut xrc_rcv_event_channel,
+    cookie: u64,
+    events: u64,
+}
+
+const XRC_RCV_REG_ATTR_EVENTS: u32 = 1 << 0;
 
 /// 0, or the errno of `result`.
 fn code(result: Result<()>) -> c_int {
@@ -105,6 +122,11 @@ fn object<T>(result: Result<T>) -> *mut T {
             std::ptr::null_mut()
         }
     }
+}
+
+/// Null, after setting errno to `EINVAL`.
+fn invalid<T>() -> *mut T {
+    object(Err(Cause::Os(libc::EINVAL)))
 }
 
 fn registered(xrcd: *mut ibv_xrcd, registration: Registration<'_>) -> xrc_rcv_qp {
@@ -215,15 +237,28 @@ pub unsafe extern "C" fn xrc_rcv_alloc_qp(
 ) -> *mut xrc_rcv_qp {
     let mut options = AllocOptions::new();
     let mut channel = None;
-    // SAFETY: The caller's attribute, or null.
-    if let Some(init_attr) = unsafe { init_attr.as_ref() } {
-        if init_attr.comp_mask != 0 {
-            set_errno(Cause::Os(libc::EINVAL));
-            return std::ptr::null_mut();
+    if !init_attr.is_null() {
+        // SAFETY: The caller's attribute has this member.
+        let mask = unsafe { (*init_attr).comp_mask };
+        if mask & !(XRC_RCV_INIT_ATTR_EVENTS | XRC_RCV_INIT_ATTR_LABEL) != 0 {
+            return invalid();
         }
-        options = options.flags(init_attr.flags).cookie(init_attr.cookie);
-        // SAFETY: The caller's channel, or null.
-        channel = unsafe { init_attr.channel.as_ref() }.map(xrc_rcv_event_channel::borrow);
+        // SAFETY: The caller's attribute has these members.
+        options = unsafe {
+            options
+                .flags((*init_attr).flags)
+                .cookie((*init_attr).cookie)
+        };
+        // SAFETY: The caller's attribute has this member: the caller's channel, or null.
+        channel = unsafe { (*init_attr).channel.as_ref() }.map(xrc_rcv_event_channel::borrow);
+        if mask & XRC_RCV_INIT_ATTR_EVENTS != 0 {
+            // SAFETY: Its mask says that it has this member.
+            options = options.events(EventTypes::from_bits_retain(unsafe { (*init_attr).events }));
+        }
+        if mask & XRC_RCV_INIT_ATTR_LABEL != 0 {
+            // SAFETY: Its mask says that it has this member.
+            options = options.label(unsafe { (*init_attr).label });
+        }
     }
     if let Some(channel) = &channel {
         options = options.channel(channel);
@@ -231,10 +266,7 @@ pub unsafe extern "C" fn xrc_rcv_alloc_qp(
     // SAFETY: The caller's attributes, or null; libibverbs' struct begins with this one.
     match unsafe { attr.as_ref() } {
         Some(attr) => options = options.attr(QpAttr::from_ibv(attr, attr_mask as u32)),
-        None if attr_mask != 0 => {
-            set_errno(Cause::Os(libc::EINVAL));
-            return std::ptr::null_mut();
-        }
+        None if attr_mask != 0 => return invalid(),
         None => {}
     }
     // SAFETY: The caller's domain is open.
@@ -250,9 +282,41 @@ pub unsafe extern "C" fn xrc_rcv_reg_qp(
     channel: *mut xrc_rcv_event_channel,
     cookie: u64,
 ) -> *mut xrc_rcv_qp {
-    // SAFETY: The caller's channel, or null.
-    let channel = unsafe { channel.as_ref() }.map(xrc_rcv_event_channel::borrow);
-    let mut options = RegisterOptions::new().cookie(cookie);
+    let reg_attr = xrc_rcv_reg_attr {
+        comp_mask: 0,
+        reserved: 0,
+        channel,
+        cookie,
+        events: 0,
+    };
+    // SAFETY: The caller's domain and channel.
+    unsafe { xrc_rcv_reg_qp_ex(xrcd, qp_num, &raw const reg_attr) }
+}
+
+/// Registers with an existing receive QP, with more to choose.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xrc_rcv_reg_qp_ex(
+    xrcd: *mut ibv_xrcd,
+    qp_num: u32,
+    reg_attr: *const xrc_rcv_reg_attr,
+) -> *mut xrc_rcv_qp {
+    let mut options = RegisterOptions::new();
+    let mut channel = None;
+    if !reg_attr.is_null() {
+        // SAFETY: The caller's attribute has these members.
+        let (mask, reserved) = unsafe { ((*reg_attr).comp_mask, (*reg_attr).reserved) };
+        if mask & !XRC_RCV_REG_ATTR_EVENTS != 0 || reserved != 0 {
+            return invalid();
+        }
+        // SAFETY: The caller's attribute has this member.
+        options = options.cookie(unsafe { (*reg_attr).cookie });
+        // SAFETY: The caller's attribute has this member: the caller's channel, or null.
+        channel = unsafe { (*reg_attr).channel.as_ref() }.map(xrc_rcv_event_channel::borrow);
+        if mask & XRC_RCV_REG_ATTR_EVENTS != 0 {
+            // SAFETY: Its mask says that it has this member.
+            options = options.events(EventTypes::from_bits_retain(unsafe { (*reg_attr).events }));
+        }
+    }
     if let Some(channel) = &channel {
         options = options.channel(channel);
     }

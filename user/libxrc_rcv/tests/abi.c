@@ -42,9 +42,25 @@ struct xrc_rcv_event {
 	uint32_t qp_num;
 	uint32_t type;
 };
+
+#define xrc_rcv_init_attr current_init_attr
 #endif
 
 #include <infiniband/xrc_rcv.h>
+
+#ifdef OLD
+#undef xrc_rcv_init_attr
+
+struct xrc_rcv_init_attr {
+	uint32_t comp_mask;
+	uint32_t flags;
+	struct xrc_rcv_event_channel *channel;
+	uint64_t cookie;
+};
+
+#define xrc_rcv_alloc_qp(xrcd, init_attr, attr, attr_mask) \
+	xrc_rcv_alloc_qp(xrcd, (const struct current_init_attr *)(init_attr), attr, attr_mask)
+#endif
 
 #include "ktap.h"
 

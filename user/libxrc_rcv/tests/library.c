@@ -244,7 +244,7 @@ static bool refused(void)
 	} foreign = { a.context, 0, 0xfffff };
 
 	HOLDS(!xrc_rcv_alloc_qp(a.xrcd, &init, NULL, 0) && errno == EINVAL);
-	init = (struct xrc_rcv_init_attr){ .comp_mask = 1 };
+	init = (struct xrc_rcv_init_attr){ .comp_mask = 1 << 2 };
 	HOLDS(!xrc_rcv_alloc_qp(a.xrcd, &init, NULL, 0) && errno == EINVAL);
 	HOLDS(!xrc_rcv_alloc_qp(a.xrcd, NULL, &attr,
 				INIT_MASK & ~IBV_QP_PORT) && errno == EINVAL);
@@ -404,6 +404,87 @@ static bool names(void)
 	return true;
 }
 
+#define BIT(type) (1ULL << (type))
+
+/* A registration that asked for some events is not woken by others. */
+static bool event_masks(void)
+{
+	struct xrc_rcv_init_attr init = {
+		.comp_mask = XRC_RCV_INIT_ATTR_EVENTS,
+		.channel = a.channel,
+		.events = BIT(IBV_EVENT_COMM_EST),
+	};
+	struct xrc_rcv_reg_attr attr = { .channel = b.channel, .cookie = 5 };
+	struct xrc_rcv_qp *first = xrc_rcv_alloc_qp(a.xrcd, &init, NULL, 0), *second;
+	struct xrc_rcv_event event;
+
+	HOLDS(first);
+	second = xrc_rcv_reg_qp_ex(b.xrcd, first->qp_num, NULL);
+	HOLDS(second && !xrc_rcv_unreg_qp(second));
+	second = xrc_rcv_reg_qp_ex(b.xrcd, first->qp_num, &attr);
+	HOLDS(second && second->qp_num == first->qp_num);
+	HOLDS(!go(&a, first->qp_num, IBV_QPS_INIT) && !go(&a, first->qp_num, IBV_QPS_ERR));
+	HOLDS(!xrc_rcv_get_event(b.channel, &event, sizeof(event)));
+	HOLDS(event.type == IBV_EVENT_QP_LAST_WQE_REACHED && event.cookie == 5);
+	HOLDS(!readable(&a, 0) && !xrc_rcv_unreg_qp(second));
+
+	/* Nothing but its end; and not even that. */
+	HOLDS(!xrc_rcv_unreg_qp(first));
+	init.flags = XRC_RCV_ALLOC_LIFETIME_DOMAIN;
+	init.events = 0;
+	first = xrc_rcv_alloc_qp(a.xrcd, &init, NULL, 0);
+	attr.comp_mask = XRC_RCV_REG_ATTR_EVENTS;
+	attr.events = BIT(XRC_RCV_EVENT_QP_GONE);
+	HOLDS(first && (second = xrc_rcv_reg_qp_ex(b.xrcd, first->qp_num, &attr)));
+	HOLDS(!go(&a, first->qp_num, IBV_QPS_INIT) && !go(&a, first->qp_num, IBV_QPS_ERR));
+	HOLDS(!readable(&b, 0) && !xrc_rcv_unreg_qp(second));
+	HOLDS(!xrc_rcv_destroy_qp(a.xrcd, first->qp_num));
+	HOLDS(!readable(&a, 0) && !xrc_rcv_unreg_qp(first));
+
+	/* What is refused. */
+	first = create(&a, 0);
+	HOLDS(first);
+	init.events = BIT(8);
+	HOLDS(!xrc_rcv_alloc_qp(a.xrcd, &init, NULL, 0) && errno == EINVAL);
+	attr.events = ~0ULL;
+	HOLDS(!xrc_rcv_reg_qp_ex(b.xrcd, first->qp_num, &attr) && errno == EINVAL);
+	attr = (struct xrc_rcv_reg_attr){ .comp_mask = 1 << 1 };
+	HOLDS(!xrc_rcv_reg_qp_ex(b.xrcd, first->qp_num, &attr) && errno == EINVAL);
+	attr = (struct xrc_rcv_reg_attr){ .reserved = 1 };
+	HOLDS(!xrc_rcv_reg_qp_ex(b.xrcd, first->qp_num, &attr) && errno == EINVAL);
+	HOLDS(info(&a, first->qp_num).registrations == 1);
+	HOLDS(!xrc_rcv_unreg_qp(first) && count(&a, 0));
+	return true;
+}
+
+/* Whose a QP is, for one who did not create it. */
+static bool labels(void)
+{
+	struct xrc_rcv_init_attr init = {
+		.comp_mask = XRC_RCV_INIT_ATTR_LABEL,
+		.label = 0xfedcba9876543210,
+	};
+	struct ibv_qp_attr attr = attributes(IBV_QPS_RTR);
+	struct xrc_rcv_qp *labelled, *unlabelled;
+	struct xrc_rcv_qp_info infos[2], *other;
+	size_t filled = 2;
+
+	labelled = xrc_rcv_alloc_qp(a.xrcd, &init, &attr, INIT_MASK | RTR_MASK);
+	HOLDS(labelled && (unlabelled = create(&a, 77)));
+	HOLDS(info(&b, labelled->qp_num).label == init.label);
+	HOLDS(info(&b, labelled->qp_num).dest_qp_num == 0x123);
+	HOLDS(!info(&b, unlabelled->qp_num).label && !info(&b, unlabelled->qp_num).dest_qp_num);
+	HOLDS(!xrc_rcv_query_domain(b.xrcd, 0, infos, sizeof(*infos), &filled, NULL));
+	HOLDS(filled == 2);
+	other = &infos[infos[0].qp_num == labelled->qp_num];
+	HOLDS(other->qp_num == unlabelled->qp_num && !other->label && !other->dest_qp_num);
+	other = &infos[infos[0].qp_num != labelled->qp_num];
+	HOLDS(other->qp_num == labelled->qp_num && other->label == init.label);
+	HOLDS(other->dest_qp_num == 0x123 && other->state == IBV_QPS_RTR && !other->reserved);
+	HOLDS(!xrc_rcv_unreg_qp(labelled) && !xrc_rcv_unreg_qp(unlabelled));
+	return true;
+}
+
 static bool closing(void)
 {
 	struct xrc_rcv_qp *first, *second;
@@ -539,7 +620,7 @@ int main(int argc, char **argv)
 	    ibv_query_gid(a.context, 1, 0, &gid))
 		err(1, "port 1");
 
-	ktap_start("libxrc_rcv", 13);
+	ktap_start("libxrc_rcv", 15);
 	ktap_result(capabilities(), "query_caps returns the capabilities");
 	ktap_result(life(), "alloc_qp, modify_qp, query_qp and unreg_qp work together");
 	ktap_result(one_call(), "alloc_qp takes a QP to INIT or RTR in one call");
@@ -549,6 +630,8 @@ int main(int argc, char **argv)
 	ktap_result(domain_lifetime(), "destroy_qp destroys a QP of the domain's lifetime");
 	ktap_result(pages(), "query_domain returns the QPs page by page");
 	ktap_result(events(), "events have a cookie and a time, and are dropped by unreg_qp");
+	ktap_result(event_masks(), "alloc_qp and reg_qp_ex select the events of a registration");
+	ktap_result(labels(), "query_qp and query_domain return the label and the peer");
 	ktap_result(names(), "event_type_str names every type");
 	ktap_result(closing(), "closing the device drops its registrations");
 	ktap_result(killing(), "killing the creator drops its registration");

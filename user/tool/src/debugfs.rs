@@ -82,6 +82,7 @@ fn qp(line: &Line<'_>) -> Result<Qp> {
         state: line.word("state")?.into(),
         lifetime: line.word("lifetime")?.into(),
         dest_qpn: (dest_qpn != 0).then_some(dest_qpn),
+        label: line.number_if_any("label")?.filter(|label| *label != 0),
         events: Some(line.number("events")?),
         registrations: line.number("registrations")?,
         registered: Some(Vec::new()),
@@ -133,6 +134,11 @@ impl<'a> Line<'a> {
         parsed.with_context(|| format!("{key}={word}"))
     }
 
+    /// A number that modules before it was added do not have.
+    fn number_if_any(&self, key: &str) -> Result<Option<u64>> {
+        self.word(key).ok().map(|_| self.number(key)).transpose()
+    }
+
     fn number32(&self, key: &str) -> Result<u32> {
         u32::try_from(self.number(key)?).with_context(|| key.to_string())
     }
@@ -144,8 +150,8 @@ mod tests {
 
     const DOMAINS: &str = "domain=1 qps=2\ndomain=4 qps=0\n";
     const QPS: &str = "\
-domain=1 qpn=0x20 state=RTR lifetime=registrations registrations=2 dest_qpn=0x1f events=3
-domain=1 qpn=0x12 state=RESET lifetime=domain registrations=0 dest_qpn=0x0 events=0
+domain=1 qpn=0x20 state=RTR lifetime=registrations registrations=2 dest_qpn=0x1f label=0xfedcba9876543210 events=3
+domain=1 qpn=0x12 state=RESET lifetime=domain registrations=0 dest_qpn=0x0 label=0x0 events=0
 domain=9 qpn=0x99 state=ERR lifetime=domain registrations=0 dest_qpn=0x0 events=0
 ";
     const REGISTRATIONS: &str = "\
@@ -171,6 +177,10 @@ kind=file channel=0 events=0 pending=0 domain=1 qpn=0x21 pid=78 comm=late
             (second.qpn, second.dest_qpn, second.events),
             (0x20, Some(0x1f), Some(3))
         );
+        assert_eq!(
+            (first.label, second.label),
+            (None, Some(0xfedc_ba98_7654_3210))
+        );
         let registered = second.registered.as_ref().unwrap();
         assert_eq!(registered.len(), 2);
         assert_eq!(
@@ -193,6 +203,17 @@ kind=file channel=0 events=0 pending=0 domain=1 qpn=0x21 pid=78 comm=late
         assert!(error.to_string().contains("no dest_qpn"), "{error}");
         assert!(join("domain=one\n", "", "").is_err());
         assert!(join("domain=1\n", &QPS.replace("0x20", "0x100000000"), "").is_err());
+    }
+
+    #[test]
+    fn modules_before_labels_have_none() {
+        let before = QPS
+            .replace(" label=0xfedcba9876543210", "")
+            .replace(" label=0x0", "");
+        let domains = join(DOMAINS, &before, "").unwrap();
+        assert!(domains[0].qps.iter().all(|qp| qp.label.is_none()));
+        assert_eq!(domains[0].qps.len(), 2);
+        assert!(join(DOMAINS, &QPS.replace("label=0x0", "label=no"), "").is_err());
     }
 
     #[test]

@@ -178,11 +178,7 @@ fn look_within(device: &str, file: &Path) -> Result<Domain> {
     let mut qps = Vec::new();
     for info in domain.receive_qps() {
         let info = info?;
-        // It may have gone since it was listed.
-        let Ok((attr, _)) = domain.query(info.qp_num()) else {
-            continue;
-        };
-        let dest_qpn = attr.dest_qp_num();
+        let (dest_qpn, label) = (info.dest_qp_num(), info.label());
         qps.push(Qp {
             qpn: info.qp_num(),
             state: info.state().map_or("?", |state| state.name()).into(),
@@ -191,6 +187,7 @@ fn look_within(device: &str, file: &Path) -> Result<Domain> {
                 .map_or("?", |lifetime| lifetime.name())
                 .into(),
             dest_qpn: (dest_qpn != 0).then_some(dest_qpn),
+            label: (label != 0).then_some(label),
             events: None,
             registrations: info.registrations().into(),
             registered: None,
@@ -203,7 +200,7 @@ fn limit(limit: Option<u32>) -> String {
     limit.map_or("unlimited".into(), |limit| limit.to_string())
 }
 
-fn hex(number: Option<u32>) -> String {
+fn hex(number: Option<u64>) -> String {
     number.map_or("-".into(), |number| format!("{number:#x}"))
 }
 
@@ -269,6 +266,7 @@ fn qp_table(devices: &[Device]) -> Option<String> {
         "STATE",
         "LIFETIME",
         "PEER",
+        "LABEL",
         "EVENTS",
         "REGISTERED",
         "PID",
@@ -285,7 +283,8 @@ fn qp_table(devices: &[Device]) -> Option<String> {
                     format!("{:#x}", qp.qpn),
                     qp.state.clone(),
                     qp.lifetime.clone(),
-                    hex(qp.dest_qpn),
+                    hex(qp.dest_qpn.map(u64::from)),
+                    hex(qp.label),
                     count(qp.events),
                     qp.registrations.to_string(),
                 ];
@@ -341,6 +340,9 @@ fn describe_qp(qp: &Qp) -> String {
     let mut text = format!("QP {:#x} {}", qp.qpn, qp.state);
     if let Some(dest_qpn) = qp.dest_qpn {
         text += &format!(" from {dest_qpn:#x}");
+    }
+    if let Some(label) = qp.label {
+        text += &format!(", label {label:#x}");
     }
     text += &format!(", lifetime {}", qp.lifetime);
     if let Some(events) = qp.events {
@@ -406,6 +408,7 @@ mod tests {
                         state: "RTR".into(),
                         lifetime: "registrations".into(),
                         dest_qpn: Some(0x12),
+                        label: Some(0xfedc_ba98_7654_3210),
                         events: Some(2),
                         registrations: 2,
                         registered: Some(vec![registered(100, "first"), registered(101, "second")]),
@@ -438,6 +441,7 @@ mod tests {
                 "RTR",
                 "registrations",
                 "0x12",
+                "0xfedcba9876543210",
                 "2",
                 "2",
                 "101",
@@ -501,7 +505,8 @@ mod tests {
             "0: mlx4_0 (not attached)\n\
              1: rxe_left (attached)\n\
              └── domain 3\n    \
-                 └── QP 0x11 RTR from 0x12, lifetime registrations, 2 events\n        \
+                 └── QP 0x11 RTR from 0x12, label 0xfedcba9876543210, lifetime registrations, \
+             2 events\n        \
                      ├── 100 first, 2 events, 1 unread\n        \
                      └── 101 second, 2 events, 1 unread\n"
         );
@@ -514,6 +519,10 @@ mod tests {
         assert_eq!(
             json[1]["domains"][0]["qps"][0]["holders"][1]["comm"],
             "second"
+        );
+        assert_eq!(
+            json[1]["domains"][0]["qps"][0]["label"],
+            "0xfedcba9876543210"
         );
         assert_eq!(json[1]["caps"]["max_qps_per_user"], serde_json::Value::Null);
         assert_eq!(json[1]["caps"]["max_registrations_per_qp"], 4096);

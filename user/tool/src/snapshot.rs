@@ -4,7 +4,7 @@
 //! with those. `show --json` prints it; output.schema.json describes the keys, which are those of
 //! `rdma -j` where they mean the same.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// The version of the JSON that all commands print. Keys may be added to a version; none is changed
 /// or removed.
@@ -96,12 +96,22 @@ pub(crate) struct Qp {
     /// The peer's QP, `None` as long as there is none.
     #[serde(rename = "rqpn")]
     pub(crate) dest_qpn: Option<u32>,
+    /// What its creator labelled it with, `None` if it did not.
+    #[serde(serialize_with = "label")]
+    pub(crate) label: Option<u64>,
     /// How many events there were, `None` if not known.
     pub(crate) events: Option<u64>,
     pub(crate) registrations: u64,
     /// Who is registered, `None` if this user may not see them.
     #[serde(rename = "holders")]
     pub(crate) registered: Option<Vec<Registration>>,
+}
+
+/// A label in JSON. A string: readers may keep no more than 53 bits of a number.
+fn label<S: Serializer>(label: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+    label
+        .map(|label| format!("{label:#x}"))
+        .serialize(serializer)
 }
 
 #[derive(Debug, Default, Serialize, PartialEq)]

@@ -157,8 +157,10 @@ fn parse_fields(text: &str) -> Map<String, Value> {
                     None => value.parse(),
                 };
                 let value = match number {
-                    // A user in the kernel has no process.
-                    Ok(0) if key == "pid" => Value::Null,
+                    // A user in the kernel has no process; and a QP without a label has 0.
+                    Ok(0) if matches!(key, "pid" | "label") => Value::Null,
+                    // A string, as that of `show`.
+                    Ok(_) if key == "label" => Value::from(value),
                     Ok(number) => Value::from(number),
                     Err(_) => Value::from(value),
                 };
@@ -199,6 +201,11 @@ mod tests {
         assert_eq!(record.fields["lqpn"], 17);
         assert_eq!(record.fields["registrations"], 3);
         assert_eq!(record.fields["comm"], "my prog");
+        let alloc =
+            "  a-1 [000] 1.000001: alloc: qpn=0x11 label=0xfedcba9876543210 registrations=1";
+        let label = |line: &str| Record::parse(line).unwrap().fields["label"].clone();
+        assert_eq!(label(alloc), "0xfedcba9876543210");
+        assert_eq!(label(&alloc.replace("fedcba9876543210", "0")), Value::Null);
         let odd = Record::parse("    my-app-2-4711    [000]     1.000001: reg: device=a").unwrap();
         assert_eq!(
             (odd.task_comm.as_deref(), odd.task_pid),

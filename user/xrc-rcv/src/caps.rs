@@ -2,7 +2,7 @@
 
 //! The capabilities of the kernel and a device.
 
-use crate::channel::EventType;
+use crate::channel::{EventType, EventTypes};
 use crate::uapi::{XRC_RCV_ALLOC_LIFETIME_DOMAIN, xrc_rcv_caps};
 
 /// The capabilities of the kernel and a device; see [`Device::query_caps`](crate::Device::query_caps).
@@ -24,6 +24,25 @@ impl Caps {
     /// Whether events of this type can be reported.
     pub fn reports(&self, event: EventType) -> bool {
         event.raw() < u64::BITS && self.0.event_types & (1 << event.raw()) != 0
+    }
+
+    /// The events that can be reported, and asked for.
+    pub fn event_types(&self) -> EventTypes {
+        EventTypes::from_bits_retain(self.0.event_types)
+    }
+
+    /// Whether a registration can choose its events ([`RegisterOptions::events`]).
+    ///
+    /// [`RegisterOptions::events`]: crate::RegisterOptions::events
+    pub fn has_event_masks(&self) -> bool {
+        self.0.version >= 2
+    }
+
+    /// Whether receive QPs have labels ([`AllocOptions::label`]).
+    ///
+    /// [`AllocOptions::label`]: crate::AllocOptions::label
+    pub fn has_labels(&self) -> bool {
+        self.0.version >= 2
     }
 
     /// How many receive QPs a domain can hold, if that is limited.

@@ -13,6 +13,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bitflags::bitflags;
+
 use crate::error::{Cause, Error, Result};
 use crate::uapi::{XRC_RCV_EVENT_QP_GONE, xrc_rcv_event};
 
@@ -43,6 +45,20 @@ macro_rules! event_types {
                     $(EventType::$name => Some($description),)*
                     _ => None,
                 }
+            }
+        }
+
+        bitflags! {
+            /// A set of [`EventType`]s: those that a registration asks for
+            /// ([`RegisterOptions::events`](crate::RegisterOptions::events)), or that a kernel reports.
+            ///
+            /// `all()` are those that this version of the crate knows.
+            #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+            pub struct EventTypes: u64 {
+                $(
+                    #[doc = concat!("[`EventType::", stringify!($name), "`]")]
+                    const $name = 1 << $value;
+                )*
             }
         }
     };

@@ -91,7 +91,7 @@ pub mod verbs_sys;
 
 pub use attr::{Access, Mtu, Path, QpAttr, QpAttrMask, QpState};
 pub use caps::Caps;
-pub use channel::{Event, EventChannel, EventType, Events};
+pub use channel::{Event, EventChannel, EventType, EventTypes, Events};
 pub use device::Device;
 pub use domain::{Domain, QpInfos};
 pub use error::{Cause, Error, Result};

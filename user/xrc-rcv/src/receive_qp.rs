@@ -3,7 +3,7 @@
 //! Receive QPs: how they are created and registered with, and what a domain says of them.
 
 use crate::attr::{QpAttr, QpState};
-use crate::channel::EventChannel;
+use crate::channel::{EventChannel, EventTypes};
 use crate::uapi::*;
 
 /// What keeps a receive QP alive.
@@ -61,6 +61,17 @@ impl QpInfo {
         self.0.registrations
     }
 
+    /// The label that the QP's creator gave it ([`AllocOptions::label`]); 0 if it gave none, or if the
+    /// kernel has no labels ([`Caps::has_labels`](crate::Caps::has_labels)).
+    pub fn label(&self) -> u64 {
+        self.0.label
+    }
+
+    /// The number of the peer's QP; 0 as long as there is none, or if the kernel has no labels.
+    pub fn dest_qp_num(&self) -> u32 {
+        self.0.dest_qp_num
+    }
+
     /// The kernel's own struct.
     pub fn as_raw(&self) -> &xrc_rcv_qp_info {
         &self.0
@@ -72,10 +83,11 @@ impl QpInfo {
 pub struct RegisterOptions<'channel> {
     pub(crate) channel: Option<&'channel EventChannel>,
     pub(crate) cookie: u64,
+    pub(crate) events: Option<EventTypes>,
 }
 
 impl<'channel> RegisterOptions<'channel> {
-    /// No channel, cookie 0.
+    /// No channel, cookie 0, every event.
     pub fn new() -> Self {
         Self::default()
     }
@@ -92,6 +104,15 @@ impl<'channel> RegisterOptions<'channel> {
         self.cookie = cookie;
         self
     }
+
+    /// Delivers these events alone. The kernel refuses those that it does not know
+    /// ([`Caps::event_types`](crate::Caps::event_types)) with `EINVAL`, and all of this with
+    /// [`Cause::Unavailable`](crate::Cause::Unavailable) if it has no event masks
+    /// ([`Caps::has_event_masks`](crate::Caps::has_event_masks)).
+    pub fn events(mut self, events: EventTypes) -> Self {
+        self.events = Some(events);
+        self
+    }
 }
 
 /// How to create a receive QP.
@@ -99,6 +120,7 @@ impl<'channel> RegisterOptions<'channel> {
 pub struct AllocOptions<'channel> {
     pub(crate) register: RegisterOptions<'channel>,
     pub(crate) flags: u32,
+    pub(crate) label: Option<u64>,
     pub(crate) attr: Option<QpAttr>,
 }
 
@@ -117,6 +139,20 @@ impl<'channel> AllocOptions<'channel> {
     /// See [`RegisterOptions::cookie`].
     pub fn cookie(mut self, cookie: u64) -> Self {
         self.register = self.register.cookie(cookie);
+        self
+    }
+
+    /// See [`RegisterOptions::events`].
+    pub fn events(mut self, events: EventTypes) -> Self {
+        self.register = self.register.events(events);
+        self
+    }
+
+    /// Kept with the QP for all who query it ([`QpInfo::label`]); the kernel does not interpret it. A
+    /// kernel without labels ([`Caps::has_labels`](crate::Caps::has_labels)) refuses it with
+    /// [`Cause::Unavailable`](crate::Cause::Unavailable).
+    pub fn label(mut self, label: u64) -> Self {
+        self.label = Some(label);
         self
     }
 

@@ -14,7 +14,7 @@ use crate::error::Cause;
 use crate::uapi::*;
 
 /// The most attributes a method of ours has.
-const MAX_ATTRS: usize = 8;
+const MAX_ATTRS: usize = 9;
 
 /// Driver ids are small and dense (`enum rdma_driver_id`); leave room for those to come.
 const MAX_DRIVER_ID: u32 = 64;
@@ -32,7 +32,7 @@ unsafe impl Plain for u32 {}
 unsafe impl Plain for u64 {}
 // SAFETY: Consists of integers, with all padding explicit.
 unsafe impl Plain for ib_uverbs_qp_attr {}
-// SAFETY: Consists of four integers of the same size.
+// SAFETY: Consists of integers, each at a multiple of its size, and ends with two that fill eight bytes.
 unsafe impl Plain for xrc_rcv_qp_info {}
 // SAFETY: Consists of integers, each at a multiple of its size, and ends with one.
 unsafe impl Plain for xrc_rcv_caps {}

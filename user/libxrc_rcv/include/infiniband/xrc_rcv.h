@@ -70,19 +70,63 @@ struct xrc_rcv_qp {
 };
 
 /**
+ * enum xrc_rcv_init_attr_mask - optional members of &struct xrc_rcv_init_attr
+ *
+ * @XRC_RCV_INIT_ATTR_EVENTS: events is valid
+ * @XRC_RCV_INIT_ATTR_LABEL: label is valid
+ */
+enum xrc_rcv_init_attr_mask {
+	XRC_RCV_INIT_ATTR_EVENTS = 1 << 0,
+	XRC_RCV_INIT_ATTR_LABEL = 1 << 1,
+};
+
+/**
  * struct xrc_rcv_init_attr - parameters of a new receive QP
  *
- * @comp_mask: 0, or a mask of valid members that were added in later versions.
- *	EINVAL if the library does not know a bit.
+ * @comp_mask: mask of the members after @cookie that are valid, &enum
+ *	xrc_rcv_init_attr_mask. EINVAL if the library does not know a bit.
  * @flags: &enum xrc_rcv_alloc_flags
  * @channel: channel for the events of the registration, or NULL
  * @cookie: returned in each event of the registration
+ * @events: mask of the events of the registration: bit n is that of events of
+ *	type n. All events if it is not valid. EINVAL for a bit that event_types of
+ *	&struct xrc_rcv_caps does not have.
+ * @label: label of the QP, returned by queries; 0 if it is not valid
  */
 struct xrc_rcv_init_attr {
 	uint32_t comp_mask;
 	uint32_t flags;
 	struct xrc_rcv_event_channel *channel;
 	uint64_t cookie;
+	uint64_t events;
+	uint64_t label;
+};
+
+/**
+ * enum xrc_rcv_reg_attr_mask - optional members of &struct xrc_rcv_reg_attr
+ *
+ * @XRC_RCV_REG_ATTR_EVENTS: events is valid
+ */
+enum xrc_rcv_reg_attr_mask {
+	XRC_RCV_REG_ATTR_EVENTS = 1 << 0,
+};
+
+/**
+ * struct xrc_rcv_reg_attr - parameters of a registration
+ *
+ * @comp_mask: mask of the members after @cookie that are valid, &enum
+ *	xrc_rcv_reg_attr_mask. EINVAL if the library does not know a bit.
+ * @reserved: must be 0
+ * @channel: channel for the events of the registration, or NULL
+ * @cookie: returned in each event of the registration
+ * @events: as in &struct xrc_rcv_init_attr
+ */
+struct xrc_rcv_reg_attr {
+	uint32_t comp_mask;
+	uint32_t reserved;
+	struct xrc_rcv_event_channel *channel;
+	uint64_t cookie;
+	uint64_t events;
 };
 
 /**
@@ -136,6 +180,9 @@ int xrc_rcv_get_event(struct xrc_rcv_event_channel *channel,
  * @attr: attributes; NULL to leave the QP in RESET. With the attributes that INIT
  *	requires, or INIT and RTR, the QP is modified to that state.
  * @attr_mask: &enum ibv_qp_attr_mask; EINVAL if not 0 without @attr
+ *
+ * EOPNOTSUPP if events or label is valid, and the kernel has a version before 2
+ * (&struct xrc_rcv_caps).
  */
 struct xrc_rcv_qp *xrc_rcv_alloc_qp(struct ibv_xrcd *xrcd,
 				    const struct xrc_rcv_init_attr *init_attr,
@@ -152,6 +199,17 @@ struct xrc_rcv_qp *xrc_rcv_alloc_qp(struct ibv_xrcd *xrcd,
 struct xrc_rcv_qp *xrc_rcv_reg_qp(struct ibv_xrcd *xrcd, uint32_t qp_num,
 				  struct xrc_rcv_event_channel *channel,
 				  uint64_t cookie);
+
+/**
+ * xrc_rcv_reg_qp_ex - register with a receive QP for selected events
+ *
+ * @reg_attr: parameters; NULL for a registration without a channel
+ *
+ * As xrc_rcv_reg_qp(). EOPNOTSUPP if events is valid, and the kernel has a version
+ * before 2 (&struct xrc_rcv_caps).
+ */
+struct xrc_rcv_qp *xrc_rcv_reg_qp_ex(struct ibv_xrcd *xrcd, uint32_t qp_num,
+				     const struct xrc_rcv_reg_attr *reg_attr);
 
 /**
  * xrc_rcv_unreg_qp - give up a registration, and discard its unread events

@@ -83,6 +83,7 @@ impl<'file> Domain<'file> {
 
     /// As [`crate::Domain::alloc`].
     pub fn alloc(&self, options: &AllocOptions<'_>) -> Result<Registration<'file>> {
+        let events = options.register.events.map(|events| events.bits());
         let mut qp_num = 0;
         let mut command = Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_ALLOC)
             .new_object(XRC_RCV_ATTR_QP_ALLOC_HANDLE)
@@ -96,6 +97,8 @@ impl<'file> Domain<'file> {
                 options.register.channel.map(|c| c.as_fd()),
             )
             .input(XRC_RCV_ATTR_QP_ALLOC_COOKIE, &options.register.cookie)
+            .input_opt(XRC_RCV_ATTR_QP_ALLOC_EVENTS, events.as_ref())
+            .input_opt(XRC_RCV_ATTR_QP_ALLOC_LABEL, options.label.as_ref())
             .output(XRC_RCV_ATTR_QP_ALLOC_RESP_QPN, &mut qp_num);
         if options.flags != 0 {
             command = command.input(XRC_RCV_ATTR_QP_ALLOC_FLAGS, &options.flags);
@@ -110,6 +113,7 @@ impl<'file> Domain<'file> {
         qp_num: u32,
         options: &RegisterOptions<'_>,
     ) -> Result<Registration<'file>> {
+        let events = options.events.map(|events| events.bits());
         let command = Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_REG)
             .new_object(XRC_RCV_ATTR_QP_REG_HANDLE)
             .handle(XRC_RCV_ATTR_QP_REG_XRCD_HANDLE, self.handle)
@@ -118,7 +122,8 @@ impl<'file> Domain<'file> {
                 XRC_RCV_ATTR_QP_REG_CHANNEL,
                 options.channel.map(|c| c.as_fd()),
             )
-            .input(XRC_RCV_ATTR_QP_REG_COOKIE, &options.cookie);
+            .input(XRC_RCV_ATTR_QP_REG_COOKIE, &options.cookie)
+            .input_opt(XRC_RCV_ATTR_QP_REG_EVENTS, events.as_ref());
         let handle = self.execute_new(command)?;
         Ok(Registration::from_handle(self.context, handle, qp_num))
     }
