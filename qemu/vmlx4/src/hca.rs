@@ -16,7 +16,7 @@ use crate::fault::Faults;
 use crate::firmware::Firmware;
 use crate::hcr::Hcr;
 use crate::icm::{Dma, Object};
-use crate::mad::DEFAULT_CAPABILITY_MASK;
+use crate::mad::{DEFAULT_CAPABILITY_MASK, DEFAULT_PKEYS, PKEYS};
 use crate::mcg::Mcgs;
 use crate::mpt::Keys;
 use crate::pci::Config;
@@ -43,15 +43,18 @@ pub struct Port {
     pub initialised: bool,
     /// Its capabilities, as set by the driver (SET_PORT).
     pub capability_mask: u32,
+    /// The first P_Keys of its table; the others are 0.
+    pub pkeys: [u16; PKEYS],
 }
 
 impl Port {
-    fn new(lid: u16) -> Self {
+    fn new(lid: u16, pkeys: [u16; PKEYS]) -> Self {
         Self {
             lid,
             cable: true,
             initialised: false,
             capability_mask: DEFAULT_CAPABILITY_MASK,
+            pkeys,
         }
     }
 
@@ -163,7 +166,10 @@ impl Hca {
             keys: Keys::default(),
             mcgs: Mcgs::default(),
             firmware: Firmware::default(),
-            ports: [Port::new(first), Port::new(first.wrapping_add(1))],
+            ports: [
+                Port::new(first, DEFAULT_PKEYS[0]),
+                Port::new(first.wrapping_add(1), DEFAULT_PKEYS[1]),
+            ],
             commands: BTreeMap::new(),
             schedule: Schedule::default(),
             faults: Faults::default(),
@@ -243,9 +249,10 @@ impl Hca {
         uar.reset(self.objects());
         self.uar = uar;
         self.dma.icm = Default::default();
-        for port in &mut self.ports {
+        for (port, pkeys) in self.ports.iter_mut().zip(DEFAULT_PKEYS) {
             port.initialised = false;
             port.capability_mask = DEFAULT_CAPABILITY_MASK;
+            port.pkeys = pkeys;
         }
         self.events.reset();
         self.cqs.reset();

@@ -18,6 +18,7 @@ const MAD_ATTR_MOD: usize = 0x14;
 const MAD_DATA: usize = 0x40;
 const DATA_SIZE: usize = MAD_SIZE - MAD_DATA;
 const METHOD_GET: u8 = 0x01;
+const METHOD_SET: u8 = 0x02;
 const METHOD_GET_RESP: u8 = 0x81;
 /// Method and attribute combination not supported.
 const STATUS_UNSUPPORTED: u16 = 0x000c;
@@ -33,9 +34,12 @@ mod attribute {
 }
 
 const SUBNET_PREFIX: u64 = 0xfe80_0000_0000_0000;
-/// The first P_Keys of a port's table; there are no others. Besides the default one the ports have
-/// theirs in opposite order, so that an index means another P_Key at the other end.
-const PKEYS: [[u16; 3]; PORTS as usize] = [[0xffff, 0x8001, 0x8002], [0xffff, 0x8002, 0x8001]];
+/// How many P_Keys a port's table has room for.
+pub const PKEYS: usize = 3;
+/// The ports' P_Keys, until they are set. Besides the default one the ports have theirs in opposite
+/// order, so that an index means another P_Key at the other end.
+pub const DEFAULT_PKEYS: [[u16; PKEYS]; PORTS as usize] =
+    [[0xffff, 0x8001, 0x8002], [0xffff, 0x8002, 0x8001]];
 /// Where a subnet manager would be, if there were one.
 const SM_LID: u16 = 1;
 /// The capabilities a ConnectX-3 port shows, until the driver says others.
@@ -56,7 +60,7 @@ impl Hca {
     }
 
     /// MAD_IFC: answers one management datagram, received on port `in_modifier`.
-    pub fn mad_ifc(&self, command: &Command) -> Outcome {
+    pub fn mad_ifc(&mut self, command: &Command) -> Outcome {
         let port = command.in_modifier as u8;
         if self.port(port).is_none() {
             return Err(Status::BadIndex);
@@ -65,7 +69,12 @@ impl Hca {
         let modifier = mad.get_be32(MAD_ATTR_MOD);
         let method = mad.get_u8(MAD_METHOD);
         mad.set_u8(MAD_METHOD, METHOD_GET_RESP);
-        let data = match mad.get_be16(MAD_ATTR_ID) {
+        let attribute = mad.get_be16(MAD_ATTR_ID);
+        if method == METHOD_SET && attribute == attribute::PKEY_TABLE {
+            self.set_pkeys(port, modifier, &mad);
+        }
+        let data = match attribute {
+            attribute::PKEY_TABLE if method == METHOD_SET => Some(self.pkey_table(port, modifier)),
             _ if method != METHOD_GET => None,
             attribute::NODE_DESC => Some(self.node_desc()),
             attribute::NODE_INFO => Some(self.node_info(port)),
@@ -89,8 +98,16 @@ impl Hca {
 
     /// The P_Key under `index` in the table of `port`.
     pub fn pkey(&self, port: u8, index: u8) -> Option<u16> {
-        let table = PKEYS.get(usize::from(port.checked_sub(1)?))?;
-        table.get(usize::from(index)).copied()
+        self.port(port)?.pkeys.get(usize::from(index)).copied()
+    }
+
+    /// Set(P_KeyTable) by the subnet manager. What the table has no room for is ignored.
+    fn set_pkeys(&mut self, port: u8, block: u32, mad: &[u8; MAD_SIZE]) {
+        if let (0, Some(port)) = (block & 0xffff, self.port_mut(port)) {
+            for (pkey, at) in port.pkeys.iter_mut().zip((MAD_DATA..).step_by(2)) {
+                *pkey = mad.get_be16(at);
+            }
+        }
     }
 
     fn pkey_table(&self, port: u8, block: u32) -> [u8; DATA_SIZE] {
@@ -182,6 +199,31 @@ impl Hca {
 mod tests {
     use super::*;
     use crate::testing::Bench;
+
+    #[test]
+    fn pkeys_can_be_set_until_a_reset() {
+        let mut bench = Bench::new();
+        let mut mad = [0; MAD_SIZE];
+        mad.set_u8(MAD_METHOD, METHOD_SET);
+        mad.set_be16(MAD_ATTR_ID, attribute::PKEY_TABLE);
+        mad.set_be64(MAD_DATA, 0xffff_8003_8002_8001);
+        bench.run(0x24, 1, 0, &mad).unwrap();
+        assert_eq!(
+            bench.output(MAD_SIZE).get_be64(MAD_DATA),
+            0xffff_8003_8002_0000
+        );
+        let keys =
+            |bench: &mut Bench, port| ask(bench, attribute::PKEY_TABLE, 0, port).get_be64(MAD_DATA);
+        assert_eq!(keys(&mut bench, 1), 0xffff_8003_8002_0000);
+        assert_eq!(keys(&mut bench, 2), 0xffff_8002_8001_0000);
+        // Another block of the table.
+        mad.set_be32(MAD_ATTR_MOD, 1);
+        mad.set_be64(MAD_DATA, 0);
+        bench.run(0x24, 1, 0, &mad).unwrap();
+        assert_eq!(bench.hca.pkey(1, 1), Some(0x8003));
+        bench.hca.reset();
+        assert_eq!(bench.hca.pkey(1, 1), Some(0x8001));
+    }
 
     fn ask(bench: &mut Bench, attribute: u16, modifier: u32, port: u32) -> Vec<u8> {
         let mut mad = [0; MAD_SIZE];
