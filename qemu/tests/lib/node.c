@@ -97,17 +97,26 @@ static void find_gid(struct node *node)
 	errx(1, "no RoCE v2 GID of an IPv4 address");
 }
 
+int node_pkey_index(const struct node *node, uint16_t pkey)
+{
+	__be16 entry;
+	int i;
+
+	for (i = 0; i < 8 && !ibv_query_pkey(node->context, node->port, i, &entry); i++)
+		if (ntohs(entry) == pkey)
+			return i;
+	return -1;
+}
+
 /* A partition that the model's ports have under different indices, so that the loss of one is
  * noticed; elsewhere the first.
  */
 static void find_pkey(struct node *node)
 {
-	__be16 pkey;
-	int i;
+	int index = node_pkey_index(node, 0x8001);
 
-	for (i = 0; i < 8 && !ibv_query_pkey(node->context, node->port, i, &pkey); i++)
-		if (ntohs(pkey) == 0x8001)
-			node->pkey_index = i;
+	if (index > 0)
+		node->pkey_index = index;
 }
 
 void node_open(struct node *node, const char *name)

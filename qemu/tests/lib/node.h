@@ -40,6 +40,9 @@ void node_enter(const char *name);
 /* Opens the device of the node the caller is in. */
 void node_open(struct node *node, const char *name);
 
+/* The index of a P_Key in the table of the node's port, or -1. */
+int node_pkey_index(const struct node *node, uint16_t pkey);
+
 struct ibv_xrcd *node_open_domain(struct node *node, const char *path);
 struct ibv_srq *node_create_xrc_srq(struct node *node, struct ibv_pd *pd,
 				    struct ibv_xrcd *domain, struct ibv_cq *cq,

@@ -3,10 +3,12 @@
  * rcvctl caps DEVICE
  * rcvctl driver DEVICE
  * rcvctl channel DEVICE
- * rcvctl hold [-d] [-e] [-u UID] [-m EVENTS] [-l LABEL] DOMAIN-FILE COUNT
+ * rcvctl hold [-d] [-e] [-i] [-p PKEY] [-a PKEY] [-u UID] [-m EVENTS] [-l LABEL]
+ *	DOMAIN-FILE COUNT
  * rcvctl alloc DOMAIN-FILE
  * rcvctl join DOMAIN-FILE
- * rcvctl error DOMAIN-FILE [TIMES]
+ * rcvctl connect [-a PKEY] DOMAIN-FILE
+ * rcvctl error [-p PKEY] DOMAIN-FILE [TIMES]
  *
  * Receive QPs from a shell script, on the device of the node it runs in.
  *
@@ -14,11 +16,13 @@
  * driver: the result of the method of driver_def.ko.
  * channel: keeps an event channel of a file that it has closed.
  * hold: creates COUNT QPs (-d: for the domain's lifetime, -e: with an event
- *	channel; -u: as that user; -m: with that event mask; -l: with that label)
- *	and says "qp NUMBER" for each, or the error that ends it; then "ready", and
- *	stays until its input ends.
+ *	channel; -i: in INIT; -a: in RTR, with an alternate path in that
+ *	partition; -p: in that partition; -u: as that user; -m: with that event
+ *	mask; -l: with that label) and says "qp NUMBER" for each, or the error
+ *	that ends it; then "ready", and stays until its input ends.
  * alloc: says "ready", and creates a QP for each byte of its input likewise.
  * join: registers with all QPs of the domain, says "ready" and stays likewise.
+ * connect: takes every QP of the domain from INIT to RTR.
  * error: takes every QP of the domain into the error state, TIMES times.
  */
 
@@ -107,11 +111,36 @@ static int channel(const char *device_name)
 	return stay();
 }
 
+static bool in_init;
+static int alternate = -1;	/* P_Key index */
+
+/* A connection to a QP of the same port. */
+static struct path peer(void)
+{
+	return (struct path){ .lid = node.lid, .qp_num = 0x17 };
+}
+
+static void add_alternate(struct ib_uverbs_qp_attr *attr)
+{
+	if (alternate < 0)
+		return;
+	attr->qp_attr_mask |= IBV_QP_ALT_PATH;
+	attr->alt_ah_attr = attr->ah_attr;
+	attr->alt_port_num = node.port;
+	attr->alt_pkey_index = alternate;
+}
+
 static bool create(uint32_t flags, int channel)
 {
 	struct registration registration;
-	int result = rcv_alloc_with(domain, flags, NULL, channel, 0, choice, &registration);
+	struct ib_uverbs_qp_attr attr;
+	struct path path = peer();
+	int result;
 
+	attr = alternate < 0 ? attr_to_init(&node) : attr_connected(&node, &path);
+	add_alternate(&attr);
+	result = rcv_alloc_with(domain, flags, in_init || alternate >= 0 ? &attr : NULL, channel, 0,
+				choice, &registration);
 	if (result)
 		printf("%s\n", strerrorname_np(-result));
 	else
@@ -168,6 +197,17 @@ static void join_qp(uint32_t qp_num)
 		err(1, "REG");
 }
 
+static void connect_qp(uint32_t qp_num)
+{
+	struct path path = peer();
+	struct ib_uverbs_qp_attr attr = attr_to_rtr(&node, &path);
+
+	add_alternate(&attr);
+	errno = -rcv_modify(domain, qp_num, &attr);
+	if (errno)
+		err(1, "MODIFY");
+}
+
 static void break_qp(uint32_t qp_num)
 {
 	struct ib_uverbs_qp_attr init = attr_to_init(&node);
@@ -181,8 +221,19 @@ static void break_qp(uint32_t qp_num)
 		err(1, "MODIFY");
 }
 
+/* The index of what an option says. */
+static int partition(const char *pkey)
+{
+	int index = pkey ? node_pkey_index(&node, strtoul(pkey, NULL, 0)) : -1;
+
+	if (pkey && index < 0)
+		errx(1, "no P_Key %s", pkey);
+	return index;
+}
+
 int main(int argc, char **argv)
 {
+	const char *primary_pkey = NULL, *alternate_pkey = NULL;
 	const char *what = argc > 1 ? argv[1] : "";
 	bool with_channel = false;
 	uint64_t events, label;
@@ -198,11 +249,17 @@ int main(int argc, char **argv)
 		return channel(argv[2]);
 	argc--;
 	argv++;
-	while ((option = getopt(argc, argv, "deu:m:l:")) != -1)
-		if (option == 'd') {
+	while ((option = getopt(argc, argv, "a:deip:u:m:l:")) != -1)
+		if (option == 'a') {
+			alternate_pkey = optarg;
+		} else if (option == 'd') {
 			flags = XRC_RCV_ALLOC_LIFETIME_DOMAIN;
 		} else if (option == 'e') {
 			with_channel = true;
+		} else if (option == 'i') {
+			in_init = true;
+		} else if (option == 'p') {
+			primary_pkey = optarg;
 		} else if (option == 'u') {
 			user = strtoul(optarg, NULL, 10);
 		} else if (option == 'm') {
@@ -213,8 +270,11 @@ int main(int argc, char **argv)
 			choice.label = &label;
 		}
 	if (optind == argc)
-		errx(2, "usage: rcvctl caps|driver|channel|hold|join|error …");
+		errx(2, "usage: rcvctl caps|driver|channel|hold|alloc|join|connect|error …");
 	node_open(&node, "right");
+	alternate = partition(alternate_pkey);
+	if (primary_pkey)
+		node.pkey_index = partition(primary_pkey);
 	domain = domain_of(node_open_domain(&node, argv[optind]));
 	if (user && setresuid(user, user, user))
 		err(1, "user %u", user);
@@ -225,6 +285,10 @@ int main(int argc, char **argv)
 	if (!strcmp(what, "join")) {
 		visit_qps(join_qp);
 		return stay();
+	}
+	if (!strcmp(what, "connect")) {
+		visit_qps(connect_qp);
+		return 0;
 	}
 	if (!strcmp(what, "error")) {
 		unsigned long times = optind + 1 < argc ? strtoul(argv[optind + 1], NULL, 10) : 1;
