@@ -29,7 +29,7 @@ modules:
 
 ifneq ($(KDIR),)
 
-# One sentence if no Rust module can be built against KDIR; else the compilers it wants.
+# Prints one sentence if no Rust module can be built against KDIR; otherwise the compilers to use.
 kbuild = toolchain=$$(scripts/kernel-toolchain $(KDIR)) && \
 	$(MAKE) -C $(KDIR) M=$(CURDIR) MO=$(abspath $(MO)) $$toolchain
 
@@ -79,7 +79,7 @@ install modules_install:
 
 endif
 
-# From every kernel. A module that is loaded stays: xrc-rcv-module unload comes first.
+# From every kernel. A loaded module stays loaded: run xrc-rcv-module unload before.
 uninstall:
 	@for file in $(INSTALL_MOD_PATH)/lib/modules/*/updates/ib_xrc_rcv.ko*; do \
 		[ -e "$$file" ] || continue; \

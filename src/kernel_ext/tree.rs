@@ -74,7 +74,7 @@ pub(crate) unsafe trait TreeItem<const ID: u64>: Sized {
     /// The offset of the links in the object.
     const OFFSET: usize;
 
-    /// Returns the member that says whether the links are in use.
+    /// Returns the flag that is set while the links are in use.
     fn linked(&self) -> &Linked;
 
     /// Returns the key, which is constant while the object is in the tree, and unique there.

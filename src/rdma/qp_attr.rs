@@ -530,8 +530,8 @@ impl QpAttr {
         };
 
         // SAFETY: The address vectors of `user` are valid for writes, and those of `attr` for
-        // reads. `type` says which member of their union is set; it is 0, for IB, with a union of
-        // zeroes, if none is.
+        // reads. `type` selects the member of their union; if none is set it is 0, for IB, with a
+        // union of zeroes.
         unsafe {
             bindings::ib_xrc_rcv_ah_to_user(&mut user.ah_attr, &attr.ah_attr);
             bindings::ib_xrc_rcv_ah_to_user(&mut user.alt_ah_attr, &attr.alt_ah_attr);

@@ -51,7 +51,7 @@ pub enum Fate {
     Late,
 }
 
-/// Which messages that leave an adapter meet a fate: every so many. 0 is none.
+/// The faults of messages that leave an adapter: each affects every n-th message; 0 affects none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Wire {

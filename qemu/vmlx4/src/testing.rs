@@ -492,7 +492,7 @@ impl Bench {
         buffer.write(&self.hca.dma, index * 64 + 16, &list).unwrap();
     }
 
-    /// Rings the doorbell record: so many WQEs were posted in all.
+    /// Writes the doorbell record; `count` is the number of all WQEs that were posted.
     pub fn post_srq(&mut self, srqn: u32, count: u32) {
         let doorbell = self.srqs[&srqn].1;
         let count = count.to_be_bytes();

@@ -126,7 +126,7 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
     // SAFETY: The caller's device.
     let context = unsafe { real::open_device(device) };
     if !context.is_null() {
-        // Without receive QPs the device is an ordinary one, and the calls that want them say so.
+        // A device without receive QPs works otherwise; the calls that need them return the error.
         // SAFETY: Just opened.
         let _ = unsafe { Device::of(context) };
     }

@@ -27,8 +27,8 @@ pub struct ibv_srq {
 
 /// rdma-core's `struct ibv_qp_init_attr`, to which OFED adds `xrc_domain`.
 ///
-/// The last member is there only where the contract says so: in calls that OFED has and rdma-core
-/// has not, and if `qp_type` is [`IBV_QPT_XRC`].
+/// The last member exists only in calls that OFED has and rdma-core has not, and if `qp_type` is
+/// [`IBV_QPT_XRC`].
 #[repr(C)]
 pub struct ibv_qp_init_attr {
     pub qp_context: *mut c_void,

@@ -7,7 +7,7 @@
 //! [`event`], [`poll`]) before calling libibverbs, which does the rest. `<infiniband/ofa_xrc.h>`
 //! declares both. Programs link with it, or are started with it preloaded.
 //!
-//! The exported functions take the pointers that the C declarations name, alive as libibverbs wants
+//! The exported functions take the pointers that the C declarations name, valid as libibverbs requires
 //! them. A `SAFETY:` comment says "the caller's" for that.
 
 #![allow(clippy::missing_safety_doc)]

@@ -2,12 +2,11 @@
 
 //! Waiting for a context's `async_fd`: the events of its receive QPs wake the program, too.
 //!
-//! OFED's programs find those events on `async_fd`, and so wait for that with `poll()` and its kin.
-//! It has to stay the descriptor it is, because libibverbs hands it to the kernel whenever a CQ, a QP
-//! or an SRQ is created; no other file can be put in its place. So the waiting is widened instead:
-//! a call that waits for an `async_fd` to become readable waits for the device's event channel with
-//! it. For every other descriptor these functions are the C library's, and so they are for programs
-//! without an open device. System calls made past the C library are not seen.
+//! OFED's programs get those events from `async_fd`, and so wait for it with `poll()` and similar
+//! calls. No other file can replace it, because libibverbs passes it to the kernel whenever a CQ, a QP
+//! or an SRQ is created. So the waiting is widened instead: a call that waits for an `async_fd` to
+//! become readable waits for the device's event channel with it. For every other descriptor these
+//! functions are the C library's, and so they are for programs without an open device. System calls made past the C library are not seen.
 //!
 //! Like the C library's, these functions may be called in signal handlers, wherever the signal came
 //! in, and in a forked child: they take no lock and call no allocator.
@@ -306,7 +305,7 @@ pub unsafe extern "C" fn epoll_ctl(
         copy = unsafe { *event };
         &mut copy
     };
-    // Whether the channel was there is of no interest: it may have come after the descriptor.
+    // The result is ignored: the channel may have been added after the descriptor.
     // SAFETY: A valid event, or none where none is read.
     unsafe {
         if real::epoll_ctl(epoll, op, channel, event) != 0 && op == libc::EPOLL_CTL_MOD {

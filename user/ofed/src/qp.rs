@@ -23,10 +23,10 @@ use crate::{real, set_errno, state};
 
 /// A QP number as programs see it.
 ///
-/// QP numbers have 24 bits and `qp_num` has 32. In the number of a pair, the upper eight are the way
-/// from the initiator to the target, and not zero: a distance of seven bits, and a bit that says
-/// that the two differ in the number's top bit, which mlx4 sets in those of targets. In every other
-/// number they are zero.
+/// QP numbers have 24 bits and `qp_num` has 32. In the number of a pair, the upper eight encode the
+/// target relative to the initiator, and are not zero: a distance of seven bits, and a bit that is set
+/// if the two differ in the number's top bit, which mlx4 sets for targets. In every other number they
+/// are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Number(u32);
 

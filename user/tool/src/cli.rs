@@ -107,7 +107,7 @@ pub(crate) struct Watch {
     /// Print one JSON object a line
     #[arg(short, long)]
     pub(crate) json: bool,
-    /// Stop after so many lines
+    /// Stop after this number of lines
     #[arg(short = 'n', long, value_name = "COUNT")]
     pub(crate) count: Option<u64>,
 }

@@ -62,7 +62,7 @@ impl Instance {
         fs::write(&path, value).with_context(|| path.display().to_string())
     }
 
-    /// The lines, as they come; does not block.
+    /// Opens the trace, from which lines are read without blocking.
     pub(crate) fn pipe(&self) -> io::Result<File> {
         // O_NONBLOCK
         let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;

@@ -80,7 +80,7 @@ fn index(device: &str) -> Result<u64> {
     bail!("ib_uverbs does not expose {device}: run 'modprobe ib_uverbs'")
 }
 
-/// Prints a line of the trace if it is asked for, and says whether it was.
+/// Prints a line of the trace if it matches the options. Returns whether it did.
 fn print(args: &Watch, device: Option<u64>, line: &str, out: &mut impl Write) -> Result<bool> {
     let Some(record) = Record::parse(line) else {
         eprintln!("xrc-rcv: {line}");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! Attributes of a receive QP, with the mask that says which are given.
+//! Attributes of a receive QP, with the mask of those that are set.
 //!
 //! A [`QpAttr`] is the kernel's `struct ib_uverbs_qp_attr`: setting a value sets its bit, so the
 //! two cannot disagree.

@@ -204,7 +204,7 @@ impl EventChannel {
         self.event_size
     }
 
-    /// Reads as many events as there are and fit into `events`, and says how many.
+    /// Reads unread events, as many as fit into `events`, and returns their number.
     ///
     /// Waits for the first one, unless the channel is non-blocking.
     ///

@@ -134,7 +134,7 @@ impl Domain {
         unsafe { borrowed::Domain::from_ibv(self.as_ibv()) }
     }
 
-    /// Closes the domain, and says whether that succeeded. Dropping it does the same silently.
+    /// Closes the domain, and returns the error that dropping it would ignore.
     ///
     /// # Errors
     ///

@@ -16,7 +16,7 @@ use crate::uapi::*;
 /// The most attributes a method of ours has.
 const MAX_ATTRS: usize = 9;
 
-/// Driver ids are small and dense (`enum rdma_driver_id`); leave room for those to come.
+/// Driver ids are small and dense (`enum rdma_driver_id`); leave room for new ones.
 const MAX_DRIVER_ID: u32 = 64;
 
 /// A type the kernel reads or writes as plain bytes.

@@ -55,10 +55,10 @@ enum Command {
         /// CMD_STAT_* in snake case, such as bad_param
         #[arg(value_parser = parse_status)]
         status: Status,
-        /// Let so many pass before
+        /// Number of commands that pass before
         #[arg(long, default_value_t = 0)]
         skip: u64,
-        /// Let so many fail [default: all]
+        /// Number of commands that fail [default: all]
         #[arg(long)]
         count: Option<u64>,
     },

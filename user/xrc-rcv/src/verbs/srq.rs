@@ -218,7 +218,7 @@ impl Srq {
                 return Ok(Some(message));
             }
             self.request_notification()?;
-            // It may have come before the request, which notifies of later ones only.
+            // A message may have arrived before the request, which notifies of later ones only.
             if let Some(message) = self.poll()? {
                 return Ok(Some(message));
             }
