@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn removal_takes_only_its_own() -> Result {
+    fn closing_discards_only_its_own_records() -> Result {
         let queue = queue()?;
         let ids = [add(&queue, 0)?, add(&queue, 1)?, add(&queue, 2)?];
 
@@ -578,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn restored_record_is_the_oldest_and_counts_what_came_since() -> Result {
+    fn restored_record_is_the_oldest_and_counts_later_events() -> Result {
         let queue = queue()?;
         let ids = [add(&queue, 0)?, add(&queue, 1)?];
 
@@ -622,7 +622,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_of_a_registration_that_goes_is_dropped() -> Result {
+    fn records_of_a_registration_that_ends_are_dropped() -> Result {
         let queue = queue()?;
         let ids = [add(&queue, 0)?, add(&queue, 1)?];
 
@@ -643,7 +643,7 @@ mod tests {
     }
 
     #[test]
-    fn gone_waits_for_what_is_being_read() -> Result {
+    fn gone_waits_for_records_being_read() -> Result {
         let queue = queue()?;
         let ids = [add(&queue, 0)?, add(&queue, 1)?];
 
@@ -728,7 +728,7 @@ mod tests {
     }
 
     #[test]
-    fn gone_comes_after_what_was_posted_during_a_read() -> Result {
+    fn gone_comes_after_events_posted_during_a_read() -> Result {
         let queue = queue()?;
         let id = add(&queue, 0)?;
 
@@ -775,7 +775,7 @@ mod tests {
     }
 
     #[test]
-    fn gone_comes_after_what_another_reader_puts_back() -> Result {
+    fn gone_comes_after_records_that_another_reader_puts_back() -> Result {
         let queue = queue()?;
         let id = add(&queue, 0)?;
 
@@ -793,7 +793,7 @@ mod tests {
     }
 
     #[test]
-    fn gone_is_put_back_after_what_its_reader_still_has() -> Result {
+    fn gone_is_put_back_after_other_records_of_its_reader() -> Result {
         let queue = queue()?;
         let id = add(&queue, 0)?;
 
@@ -830,7 +830,7 @@ mod tests {
     }
 
     #[test]
-    fn gone_can_be_read_with_what_comes_before() -> Result {
+    fn gone_can_be_read_with_earlier_records() -> Result {
         let queue = queue()?;
         let id = add(&queue, 0)?;
 

@@ -55,15 +55,15 @@ DEFINE_EVENT(ib_xrc_rcv_qp, ib_xrc_rcv_destroy,
 
 DECLARE_EVENT_CLASS(ib_xrc_rcv_registration,
 	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u32 registrations,
-		 int holder),
-	TP_ARGS(ibdev, domain, qpn, registrations, holder),
+		 int pid),
+	TP_ARGS(ibdev, domain, qpn, registrations, pid),
 	TP_STRUCT__entry(
 		__field(u32, index)
 		__string(device, ibdev->name)
 		__field(u32, domain)
 		__field(u32, qpn)
 		__field(u32, registrations)
-		__field(int, holder)
+		__field(int, pid)
 	),
 	TP_fast_assign(
 		__entry->index = ibdev->index;
@@ -71,23 +71,23 @@ DECLARE_EVENT_CLASS(ib_xrc_rcv_registration,
 		__entry->domain = domain;
 		__entry->qpn = qpn;
 		__entry->registrations = registrations;
-		__entry->holder = holder;
+		__entry->pid = pid;
 	),
 	TP_printk("index=%u device=%s domain=%u qpn=0x%x registrations=%u pid=%d",
 		  __entry->index, __get_str(device), __entry->domain,
-		  __entry->qpn, __entry->registrations, __entry->holder)
+		  __entry->qpn, __entry->registrations, __entry->pid)
 );
 
 DEFINE_EVENT(ib_xrc_rcv_registration, ib_xrc_rcv_reg,
 	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u32 registrations,
-		 int holder),
-	TP_ARGS(ibdev, domain, qpn, registrations, holder)
+		 int pid),
+	TP_ARGS(ibdev, domain, qpn, registrations, pid)
 );
 
 DEFINE_EVENT(ib_xrc_rcv_registration, ib_xrc_rcv_unreg,
 	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u32 registrations,
-		 int holder),
-	TP_ARGS(ibdev, domain, qpn, registrations, holder)
+		 int pid),
+	TP_ARGS(ibdev, domain, qpn, registrations, pid)
 );
 
 TRACE_EVENT(ib_xrc_rcv_event,
