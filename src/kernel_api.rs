@@ -161,7 +161,7 @@ unsafe fn create(xrcd: &Xrcd, init: &bindings::ib_xrc_rcv_init_attr) -> Result<K
         udata: None,
     };
     // SAFETY: By the requirements of this function, the handler may be called until the
-    // registration is given up, which drops the subscriber.
+    // registration ends, which drops the subscriber.
     let subscriber = unsafe { subscriber(init.handler, init.context, init.events) }?;
     let room = KBox::new_uninit(GFP_KERNEL)?;
     let domain = device.domains().get_or_new(xrcd)?;
@@ -207,7 +207,7 @@ check_prototypes!(
 /// # Safety
 ///
 /// See the header: `xrcd` is open, and `init_attr` and the attributes that it points to are valid,
-/// for the length of the call; its handler may be called until the registration is given up.
+/// for the length of the call; its handler may be called until the registration ends.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn ib_xrc_rcv_alloc_qp(
     xrcd: *mut bindings::ib_xrcd,
@@ -224,7 +224,7 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_alloc_qp(
 /// # Safety
 ///
 /// See the header: `xrcd` is open for the length of the call, and `handler` may be called until the
-/// registration is given up.
+/// registration ends.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn ib_xrc_rcv_reg_qp(
     xrcd: *mut bindings::ib_xrcd,
@@ -237,7 +237,7 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_reg_qp(
         // SAFETY: As in `ib_xrc_rcv_alloc_qp`.
         let domain = domain(unsafe { Xrcd::from_ptr(xrcd) })?;
         // SAFETY: By the requirements of this function, the handler may be called until the
-        // registration is given up, which drops the subscriber.
+        // registration ends, which drops the subscriber.
         let subscriber = unsafe { subscriber(handler, context, events) }?;
 
         let room = KBox::new_uninit(GFP_KERNEL)?;
@@ -257,7 +257,7 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_unreg_qp(
     registration: *mut bindings::ib_xrc_rcv_registration,
 ) {
     // SAFETY: By the requirements of this function, the pointer is that of `into_pointer`, which
-    // gave up a box of a `Registration`, and nothing uses it after this.
+    // leaked the box of a `Registration`, and nothing uses it after this.
     let registration = unsafe { KBox::from_raw(registration.cast::<Registration>()) };
 
     KBox::into_inner(registration).unregister(RemoveReason::Destroyed);
@@ -265,7 +265,7 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_unreg_qp(
 
 /// # Safety
 ///
-/// `registration` comes from one of the above, and is not given up before this returns.
+/// `registration` comes from one of the above, and does not end before this returns.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn ib_xrc_rcv_qpn(
     registration: *const bindings::ib_xrc_rcv_registration,
@@ -324,7 +324,7 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_query_qp(
 /// # Safety
 ///
 /// See the header: `xrcd` is open for the length of the call, and `own` is `NULL`, or comes from
-/// one of the above and is not given up before this returns.
+/// one of the above and does not end before this returns.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn ib_xrc_rcv_destroy_qp(
     xrcd: *mut bindings::ib_xrcd,

@@ -127,13 +127,13 @@ impl_tree_item! {
     }
 }
 
-/// What became of events that were to be delivered to a subscriber.
+/// The result of delivering events to a subscriber.
 #[must_use]
 pub(crate) enum Delivery {
-    /// They were delivered. The wakeup is that of the readers, if there is a new record.
+    /// The events were delivered. The wakeup is that of the readers, if there is a new record.
     Done(Option<Wakeup>),
-    /// The holder did not ask for them.
-    Declined,
+    /// The event mask excludes the events.
+    Masked,
     /// The holder has no channel and no handler, or its channel is at its end.
     Impossible,
 }
@@ -222,12 +222,12 @@ impl Subscriber {
         self.subscription.is_some()
     }
 
-    /// Delivers events to the holder, if it asked for them. May be called in any context.
+    /// Delivers events to the holder, unless its event mask excludes them. May be called in any context.
     pub(crate) fn deliver(self: &Arc<Self>, event: &Event) -> Delivery {
         let (Holder::File(_, _, wanted) | Holder::Kernel(_, wanted)) = &self.holder;
 
         if !wanted.has(event.kind) {
-            return Delivery::Declined;
+            return Delivery::Masked;
         }
         if event.kind == EventType::QP_GONE && self.gone.xchg(true, Relaxed) {
             return Delivery::Done(None);
@@ -347,7 +347,7 @@ mod tests {
         for kind in [unwanted, EventType::QP_GONE] {
             let delivery = subscriber.deliver(&event(kind));
 
-            assert!(matches!(delivery, Delivery::Declined));
+            assert!(matches!(delivery, Delivery::Masked));
         }
         assert_eq!((subscriber.unread(), subscriber.delivered()), (0, 0));
 

@@ -7,13 +7,13 @@
 //! may be taken there; inside it, only that of one event channel at a time is taken. Nothing is
 //! allocated with it held, and it is held for [`AT_ONCE`] deliveries at most, however many subscribers
 //! there are. The events of a QP with more subscribers are counted by type until a thread that may
-//! sleep delivers them: a worker, a caller of REG, or the one that destroys the QP. A [`Round`]
+//! sleep delivers them: a worker, a caller of REG, or the thread that destroys the QP. A [`Round`]
 //! delivers the events that were pending when it began to each subscriber, in the order of the list.
 //!
 //! An event is for the registrations that exist when it happens. A subscriber that is added during a
-//! round is skipped by it; one that is added while events are pending behind a round waits for the
-//! end of that round. A subscriber that is removed with the device is delivered what the rounds would
-//! have delivered.
+//! round is skipped by it; a caller that adds a subscriber while events are pending behind a round
+//! waits for the end of that round. A subscriber that is removed with the device gets the events that
+//! the rounds would have delivered.
 //!
 //! The last known state of the QP is kept here, too, for callers that must not query the device.
 
@@ -121,8 +121,8 @@ struct Events {
     counts: [u32; EventType::COUNT],
     /// The number of subscribers that each was delivered to.
     delivered: [u32; EventType::COUNT],
-    /// Those that the event mask of a subscriber excludes.
-    declined: EventMask,
+    /// The kinds that the event mask of a subscriber excludes.
+    masked: EventMask,
     qpn: u32,
 }
 
@@ -165,7 +165,7 @@ impl Events {
                     self.delivered[index] += 1;
                     wakeup = readers.or(wakeup);
                 }
-                Delivery::Declined => self.declined.add(self.kinds[index]),
+                Delivery::Masked => self.masked.add(self.kinds[index]),
                 Delivery::Impossible => (),
             }
         }
@@ -173,7 +173,7 @@ impl Events {
     }
 }
 
-/// What a [step](List::step) did.
+/// The result of a [step](List::step).
 enum Step {
     /// There is nothing to deliver.
     Idle,
@@ -428,8 +428,8 @@ impl Subscribers {
                 continue;
             }
             self.trace(event.qpn, event.kind.as_raw(), event.count, delivered);
-            // Its holder asked not to get it: it is not logged either.
-            if delivered == 0 && !events.declined.has(event.kind) {
+            // An event that an event mask excludes is not logged either.
+            if delivered == 0 && !events.masked.has(event.kind) {
                 self.device.log_qp_event(event.qpn, event.kind.as_raw());
             }
         }

@@ -66,7 +66,7 @@ int rcv_alloc(struct domain domain, uint32_t flags, const struct ib_uverbs_qp_at
 	      int channel, uint64_t cookie, struct registration *registration);
 int rcv_reg(struct domain domain, uint32_t qp_num, int channel, uint64_t cookie,
 	    struct registration *registration);
-/* What a caller may choose beside that; NULL is not given. */
+/* Optional attributes; NULL leaves one out. */
 struct choice {
 	const uint64_t *events;
 	const uint64_t *label;		/* for ALLOC only */

@@ -269,7 +269,7 @@ static int everything_is_queried(void *argument)
 	return result ? 0 : -EBADMSG;
 }
 
-/* A label, and its peer: for those who did not create the QP. */
+/* The label and the peer, as processes other than the creator query them. */
 static int labelled(void *argument)
 {
 	struct membership *membership = argument;

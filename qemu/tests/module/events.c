@@ -300,7 +300,7 @@ static bool heard_by(unsigned int count)
 
 #define BIT(type) (1ull << (type))
 
-/* How many of the QP's registrations had so many events. */
+/* The number of the QP's registrations with this number of events. */
 static unsigned int had_events(unsigned int events)
 {
 	char words[64];
@@ -309,7 +309,7 @@ static unsigned int had_events(unsigned int events)
 	return count_listed_with("registrations", words);
 }
 
-/* MANY are registered, of which one asked for everything, and the others for all but the connection. */
+/* MANY are registered, one for all events, and the others for all but COMM_EST. */
 static bool asked_by(unsigned int asking)
 {
 	const struct xrc_rcv_event *event = accounts[asking].events;
@@ -339,7 +339,7 @@ static bool asked_by(unsigned int asking)
 		right = false;
 	}
 
-	/* What they did ask for comes to each, and to no other. */
+	/* Each gets the events of its mask, and no others. */
 	from = now_ns();
 	right = right && broken_by_the_peer() && all_hear_of_the_error(MANY, from);
 	right &= DO(creator, read_nothing, NULL) && had_events(0) == 1;
@@ -442,7 +442,7 @@ int main(void)
 		ktap_result(heard_by(counts[i]), text);
 	}
 	snprintf(text, sizeof(text),
-		 "an event wakes only the registration of %u that asked for it", MANY);
+		 "an event wakes only the registration of %u that has it in its mask", MANY);
 	ktap_result(asked_by(MANY / 2), text);
 	snprintf(text, sizeof(text), "%u unread errors are one record", repetitions);
 	ktap_result(bounded(repetitions), text);

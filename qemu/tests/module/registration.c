@@ -62,7 +62,7 @@ static int dead(void *argument)
 	return 0;
 }
 
-/* Events that can be asked for are those of QUERY_CAPS, one by one; and none. */
+/* An event mask may have each bit of QUERY_CAPS's event_types, or none. */
 static int event_masks(void *argument)
 {
 	struct registration first, second;

@@ -406,7 +406,7 @@ static bool names(void)
 
 #define BIT(type) (1ULL << (type))
 
-/* A registration that asked for some events is not woken by others. */
+/* A registration is not woken by events that its mask excludes. */
 static bool event_masks(void)
 {
 	struct xrc_rcv_init_attr init = {
@@ -428,7 +428,7 @@ static bool event_masks(void)
 	HOLDS(event.type == IBV_EVENT_QP_LAST_WQE_REACHED && event.cookie == 5);
 	HOLDS(!readable(&a, 0) && !xrc_rcv_unreg_qp(second));
 
-	/* Nothing but its end; and not even that. */
+	/* QP_GONE only; and not even that. */
 	HOLDS(!xrc_rcv_unreg_qp(first));
 	init.flags = XRC_RCV_ALLOC_LIFETIME_DOMAIN;
 	init.events = 0;
@@ -441,7 +441,7 @@ static bool event_masks(void)
 	HOLDS(!xrc_rcv_destroy_qp(a.xrcd, first->qp_num));
 	HOLDS(!readable(&a, 0) && !xrc_rcv_unreg_qp(first));
 
-	/* What is refused. */
+	/* Errors. */
 	first = create(&a, 0);
 	HOLDS(first);
 	init.events = BIT(8);
@@ -457,7 +457,7 @@ static bool event_masks(void)
 	return true;
 }
 
-/* Whose a QP is, for one who did not create it. */
+/* Processes other than the creator identify a QP by its label and its peer. */
 static bool labels(void)
 {
 	struct xrc_rcv_init_attr init = {

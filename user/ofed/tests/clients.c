@@ -6,8 +6,8 @@
  * usage: clients DEVICE
  *
  * Every scenario is a node: a few receiving processes that share a domain by a
- * file, and one that sends to them, on the same device. What a process finds
- * wrong it writes as a diagnostic and exits with failure, and so does the
+ * file, and a sender, on the same device. A process writes a
+ * failed check as a diagnostic and exits with failure, and so does the
  * scenario.
  */
 #define _GNU_SOURCE
@@ -36,7 +36,7 @@
 static const char *device;
 static char domain_file[] = "/tmp/ofed-clients.XXXXXX";
 
-/* What the processes of a scenario tell each other. */
+/* Messages between the processes of a scenario. */
 static struct shared {
 	pthread_barrier_t all;
 	atomic_uint rcv_qpn;
@@ -114,7 +114,7 @@ static enum ibv_qp_state state(struct ibv_xrc_domain *domain, uint32_t qpn)
 	return attr.qp_state;
 }
 
-/* The sending process: connects to the receive QP, then does as it is told. */
+/* The sending process: connects to the receive QP, then follows its orders. */
 static struct ibv_qp *connect_sender(struct node *node,
 				     struct ibv_xrc_domain *domain)
 {
@@ -174,7 +174,7 @@ static void gasnet(int me)
 	if (me == 0)
 		unlink(domain_file);
 
-	/* 1 is no QP: it says that somebody is at it. */
+	/* 1 is no QP: it marks that creation is in progress. */
 	if (atomic_compare_exchange_strong(&shared->rcv_qpn, &none, 1)) {
 		atomic_store(&shared->rcv_qpn, create(domain));
 	} else {
@@ -275,7 +275,7 @@ static void wait_readable(struct node *node, enum waiting how)
 	}
 }
 
-/* Returns how often it read before that the connection is there. */
+/* Returns the number of COMM_EST events that it read before. */
 static int expect_event(struct node *node, enum waiting how,
 			enum ibv_event_type type)
 {
@@ -354,8 +354,8 @@ static void openmpi(int me)
 	expect_message(&node, srq, me);
 	reach(2);
 	/*
-	 * The sender errs, and everybody hears of it, each in its own way. OFED had no
-	 * choice of events: the layer asks for all, also that the connection is there.
+	 * The sender causes an error, and each process gets its event in its own way. OFED had
+	 * no event masks: the layer asks for all events, communication established included.
 	 */
 	CHECK(expect_event(&node, 2 * me % WAYS, IBV_EVENT_QP_ACCESS_ERR) > 0);
 	expect_event(&node, (2 * me + 1) % WAYS, IBV_EVENT_QP_LAST_WQE_REACHED);
@@ -420,7 +420,7 @@ static void look_up(void)
 	verbs.get = dlsym(handle, "ibv_get_async_event");
 	verbs.close = dlsym(handle, "ibv_close_xrc_domain");
 	CHECK(verbs.reg && verbs.unreg && verbs.get && verbs.close);
-	/* The very ones that a plain call reaches. */
+	/* The same functions that a plain call reaches. */
 	CHECK(verbs.reg == ibv_reg_xrc_rcv_qp);
 	CHECK(verbs.get == ibv_get_async_event);
 }
@@ -492,7 +492,7 @@ static void mvapich2(int me)
 	exit(0);
 }
 
-/* ---- rdma_bw goes on to RTS, librdmacm's XRC to SQD and ERR, Open MPI migrates ---- */
+/* ---- rdma_bw moves to RTS, librdmacm's XRC to SQD and ERR, Open MPI migrates ---- */
 
 static void all_states(void)
 {
@@ -508,7 +508,7 @@ static void all_states(void)
 	c.rcv_qpn = create(c.domain);
 	CHECK(!to_init(&node, &c) && !to_rtr(&node, &c));
 
-	/* Open MPI takes from the answer what it does not change. */
+	/* Open MPI takes unchanged attributes from the answer. */
 	CHECK(!ibv_query_xrc_rcv_qp(c.domain, c.rcv_qpn, &attr, 0, &init_attr));
 	attr.alt_ah_attr = attr.ah_attr;
 	attr.alt_port_num = attr.port_num;
@@ -594,7 +594,7 @@ static void race_watcher(pid_t *pids)
 	       late, RACES * (RECEIVERS - 1));
 }
 
-/* ---- Children share what was open when they were forked ---- */
+/* ---- Children share the objects that were open when they were forked ---- */
 
 static void forked(void)
 {
@@ -781,7 +781,7 @@ static bool run(const struct scenario *scenario)
 		unlink(domain_file);
 		return status == 0;
 	}
-	/* A scenario that hangs is one that fails, with all its processes. */
+	/* A scenario that hangs fails, with all its processes. */
 	setpgid(0, 0);
 	alarm(120);
 	if (scenario->alone) {

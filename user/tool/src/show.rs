@@ -19,11 +19,11 @@ use crate::snapshot::{Caps, Device, Domain, JSON_VERSION, Qp, Registration, Stat
 use crate::sysfs::RdmaDevice;
 use crate::{debugfs, sysfs};
 
-/// Prints what is asked for, and returns whether the module is attached to any of the devices.
+/// Prints the selected devices, and returns whether the module is attached to any of them.
 pub(crate) fn run(args: &Show, out: &mut impl Write) -> Result<bool> {
     let found = sysfs::devices_named(Path::new(sysfs::ROOT), args.device.as_deref())?;
     let mut devices = found.iter().map(look).collect::<Result<Vec<_>>>()?;
-    // Counts all that a device has, whatever is asked for.
+    // Counts all objects of a device, before filters.
     let device_table = device_table(&devices);
     if let (Some(file), Some(name)) = (&args.file, &args.device) {
         devices[0].domains = Some(vec![look_within(name, file)?]);
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Show, out: &mut impl Write) -> Result<bool> {
     Ok(devices.iter().any(|device| attached(&device)))
 }
 
-/// What to do about devices without receive QPs, devices with the same cause together. Where some
+/// The remedy for devices without receive QPs, devices with the same cause together. Where some
 /// device is attached, that others have no XRC is no problem.
 fn advice(devices: &[Device]) -> Vec<(String, &'static str)> {
     let any = devices.iter().any(|d| d.status == Status::Attached);
@@ -85,7 +85,7 @@ fn advice(devices: &[Device]) -> Vec<(String, &'static str)> {
     result
 }
 
-/// Leaves what the filters name.
+/// Keeps the objects that the filters name.
 fn select(args: &Show, devices: &mut [Device]) {
     let state = |qp: &Qp| {
         let state = args.state.as_ref();
@@ -109,11 +109,11 @@ fn select(args: &Show, devices: &mut [Device]) {
     }
 }
 
-/// What this user may see of a device.
+/// The parts of a device that this user may see.
 fn look(device: &RdmaDevice) -> Result<Device> {
     let (status, caps) = query_caps(device)?;
     let ifindex = xrc_rcv::Device::index_of(&device.name);
-    // What root may not open it may see.
+    // A device that root may not open can still be seen.
     let domains = match (status, ifindex) {
         (Status::Attached | Status::NoPermission, Some(index)) => {
             debugfs::domains(Path::new(debugfs::ROOT), index)?
@@ -256,7 +256,7 @@ fn device_table(devices: &[Device]) -> String {
     render(table)
 }
 
-/// One row per registration, or per QP if nobody is or is seen to be registered with it.
+/// One row per registration, or per QP if it has none, or none that this user may see.
 fn qp_table(devices: &[Device]) -> Option<String> {
     let mut table = Builder::new();
     table.push_record([

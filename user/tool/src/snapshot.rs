@@ -96,7 +96,7 @@ pub(crate) struct Qp {
     /// The peer's QP, `None` as long as there is none.
     #[serde(rename = "rqpn")]
     pub(crate) dest_qpn: Option<u32>,
-    /// What its creator labelled it with, `None` if it did not.
+    /// The label, `None` if its creator gave it none.
     #[serde(serialize_with = "label")]
     pub(crate) label: Option<u64>,
     /// How many events there were, `None` if not known.

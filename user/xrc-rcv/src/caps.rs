@@ -26,7 +26,7 @@ impl Caps {
         event.raw() < u64::BITS && self.0.event_types & (1 << event.raw()) != 0
     }
 
-    /// The events that can be reported, and asked for.
+    /// The types of events that can be reported, and that an event mask may have.
     pub fn event_types(&self) -> EventTypes {
         EventTypes::from_bits_retain(self.0.event_types)
     }

@@ -49,10 +49,11 @@ macro_rules! event_types {
         }
 
         bitflags! {
-            /// A set of [`EventType`]s: those that a registration asks for
-            /// ([`RegisterOptions::events`](crate::RegisterOptions::events)), or that a kernel reports.
+            /// A set of [`EventType`]s: the event mask of a registration
+            /// ([`RegisterOptions::events`](crate::RegisterOptions::events)), or the types that a kernel
+            /// reports.
             ///
-            /// `all()` are those that this version of the crate knows.
+            /// `all()` has the types that this version of the crate knows.
             #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
             pub struct EventTypes: u64 {
                 $(

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! Receive QPs: how they are created and registered with, and what a domain says of them.
+//! Receive QPs: how they are created and registered with, and how they are queried.
 
 use crate::attr::{QpAttr, QpState};
 use crate::channel::{EventChannel, EventTypes};
 use crate::uapi::*;
 
-/// What keeps a receive QP alive.
+/// The lifetime of a receive QP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
 #[non_exhaustive]
@@ -51,7 +51,7 @@ impl QpInfo {
         QpState::from_raw(self.0.state)
     }
 
-    /// What keeps the QP alive, if this version of the crate knows it.
+    /// The lifetime, if this version of the crate knows it.
     pub fn lifetime(&self) -> Option<Lifetime> {
         Lifetime::from_raw(self.0.lifetime)
     }
@@ -105,7 +105,7 @@ impl<'channel> RegisterOptions<'channel> {
         self
     }
 
-    /// Delivers these events alone. The kernel refuses those that it does not know
+    /// Sets the event mask: only these events are delivered. The kernel refuses types that it does not know
     /// ([`Caps::event_types`](crate::Caps::event_types)) with `EINVAL`, and all of this with
     /// [`Cause::Unavailable`](crate::Cause::Unavailable) if it has no event masks
     /// ([`Caps::has_event_masks`](crate::Caps::has_event_masks)).
@@ -148,7 +148,7 @@ impl<'channel> AllocOptions<'channel> {
         self
     }
 
-    /// Kept with the QP for all who query it ([`QpInfo::label`]); the kernel does not interpret it. A
+    /// Sets the label, which queries of the QP return ([`QpInfo::label`]); the kernel does not interpret it. A
     /// kernel without labels ([`Caps::has_labels`](crate::Caps::has_labels)) refuses it with
     /// [`Cause::Unavailable`](crate::Cause::Unavailable).
     pub fn label(mut self, label: u64) -> Self {
@@ -156,7 +156,7 @@ impl<'channel> AllocOptions<'channel> {
         self
     }
 
-    /// What keeps the QP alive.
+    /// The lifetime.
     pub fn lifetime(mut self, lifetime: Lifetime) -> Self {
         self.flags = match lifetime {
             Lifetime::Registrations => 0,
@@ -171,7 +171,7 @@ impl<'channel> AllocOptions<'channel> {
         self
     }
 
-    /// Takes the QP as far as `attr` goes: to INIT, or to RTR.
+    /// Takes the QP as far as `attr` allows: to INIT, or to RTR.
     pub fn attr(mut self, attr: QpAttr) -> Self {
         self.attr = Some(attr);
         self

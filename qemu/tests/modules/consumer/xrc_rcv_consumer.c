@@ -15,7 +15,7 @@
 #include <rdma/ib_xrc_rcv.h>
 
 /* The notifications of one device. */
-struct notices {
+struct changes {
 	struct notifier_block nb;
 	struct ib_device *device;
 	unsigned int count[IB_XRC_RCV_DESTROY + 1];
@@ -37,25 +37,25 @@ static void check(struct ib_device *device, bool ok, const char *what)
 	failed += !ok;
 }
 
-static int notice(struct notifier_block *nb, unsigned long action, void *data)
+static int count_change(struct notifier_block *nb, unsigned long action, void *data)
 {
-	struct notices *notices = container_of(nb, struct notices, nb);
-	struct ib_xrc_rcv_notifier_info *notice = data;
+	struct changes *changes = container_of(nb, struct changes, nb);
+	struct ib_xrc_rcv_notifier_info *info = data;
 
-	if (notice->device == notices->device && action <= IB_XRC_RCV_DESTROY) {
-		notices->count[action]++;
-		notices->registrations = notice->registrations;
+	if (info->device == changes->device && action <= IB_XRC_RCV_DESTROY) {
+		changes->count[action]++;
+		changes->registrations = info->registrations;
 	}
 	return NOTIFY_OK;
 }
 
-static bool noticed(const struct notices *notices, unsigned int creates, unsigned int regs,
+static bool changed(const struct changes *changes, unsigned int creates, unsigned int regs,
 		    unsigned int unregs, unsigned int destroys)
 {
-	return notices->count[IB_XRC_RCV_ALLOC] == creates &&
-	       notices->count[IB_XRC_RCV_REG] == regs &&
-	       notices->count[IB_XRC_RCV_UNREG] == unregs &&
-	       notices->count[IB_XRC_RCV_DESTROY] == destroys;
+	return changes->count[IB_XRC_RCV_ALLOC] == creates &&
+	       changes->count[IB_XRC_RCV_REG] == regs &&
+	       changes->count[IB_XRC_RCV_UNREG] == unregs &&
+	       changes->count[IB_XRC_RCV_DESTROY] == destroys;
 }
 
 static void handler(const struct xrc_rcv_event *event, void *context)
@@ -89,7 +89,7 @@ static bool is_gone(struct ib_xrcd *xrcd, u32 qpn)
 
 /* A QP that lives as long as its registrations. */
 static void use_registrations(struct ib_device *device, struct ib_xrcd *xrcd,
-			      struct notices *notices)
+			      struct changes *changes)
 {
 	const struct ib_qp_attr init = {
 		.qp_state = IB_QPS_INIT,
@@ -115,23 +115,23 @@ static void use_registrations(struct ib_device *device, struct ib_xrcd *xrcd,
 	      "unknown events are refused");
 
 	first = ib_xrc_rcv_alloc_qp(xrcd, &labelled);
-	check(device, !IS_ERR(first), "create");
+	check(device, !IS_ERR(first), "a QP is created");
 	if (IS_ERR(first))
 		return;
 	qpn = ib_xrc_rcv_qpn(first);
 	check(device, state(xrcd, qpn) == IB_QPS_RESET, "new QP is in RESET");
-	check(device, noticed(notices, 1, 1, 0, 0), "creation is noticed");
+	check(device, changed(changes, 1, 1, 0, 0), "the notifier reports the creation");
 
 	check(device, PTR_ERR(ib_xrc_rcv_reg_qp(xrcd, qpn ^ 0x400000, 0, NULL, NULL)) == -EINVAL,
 	      "unknown QP number is refused");
 	check(device, PTR_ERR(ib_xrc_rcv_reg_qp(xrcd, qpn, ~0ULL, NULL, NULL)) == -EINVAL,
 	      "unknown events are refused by a registration");
 	second = ib_xrc_rcv_reg_qp(xrcd, qpn, 0, NULL, NULL);
-	check(device, !IS_ERR(second), "second registration of the kernel");
-	check(device, notices->registrations == 2, "two registrations are noticed");
+	check(device, !IS_ERR(second), "a second registration is added");
+	check(device, changes->registrations == 2, "the notifier reports two registrations");
 
 	check(device, !ib_xrc_rcv_modify_qp(xrcd, qpn, &init, init_mask | IB_QP_STATE) &&
-		      state(xrcd, qpn) == IB_QPS_INIT, "modify to INIT");
+		      state(xrcd, qpn) == IB_QPS_INIT, "the QP is modified to INIT");
 	check(device, ib_xrc_rcv_destroy_qp(xrcd, qpn, first) == -EINVAL,
 	      "destroy is refused for the lifetime of registrations");
 
@@ -140,7 +140,7 @@ static void use_registrations(struct ib_device *device, struct ib_xrcd *xrcd,
 	if (!IS_ERR(second))
 		ib_xrc_rcv_unreg_qp(second);
 	check(device, is_gone(xrcd, qpn), "QP is destroyed with its last registration");
-	check(device, noticed(notices, 1, 2, 2, 1), "its end is noticed");
+	check(device, changed(changes, 1, 2, 2, 1), "the notifier reports its end");
 }
 
 /* qedr modifies XRC target QPs for processes only; here any provider stands for it. */
@@ -163,7 +163,7 @@ static void pretend_qedr(struct ib_device *device, struct ib_xrcd *xrcd)
 	check(device, PTR_ERR(ib_xrc_rcv_alloc_qp(xrcd, &with_attr)) == -EOPNOTSUPP,
 	      "qedr: create in INIT is refused");
 	registration = ib_xrc_rcv_alloc_qp(xrcd, &nothing);
-	check(device, !IS_ERR(registration), "qedr: create");
+	check(device, !IS_ERR(registration), "qedr: a QP is created in RESET");
 	if (!IS_ERR(registration)) {
 		const u32 qpn = ib_xrc_rcv_qpn(registration);
 
@@ -196,13 +196,13 @@ static void pretend_mlx4(struct ib_device *device, struct ib_xrcd *xrcd)
 	struct ib_xrc_rcv_registration *registration;
 	u32 qpn;
 
-	check(device, !IS_ERR(file), "a file for the domain");
+	check(device, !IS_ERR(file), "the domain has a file");
 	if (IS_ERR(file))
 		return;
 	device->ops.driver_id = RDMA_DRIVER_MLX4;
 
 	registration = ib_xrc_rcv_alloc_qp(xrcd, &with_attr);
-	check(device, !IS_ERR(registration), "mlx4: create in INIT in a domain of the kernel");
+	check(device, !IS_ERR(registration), "mlx4: a QP is created in INIT in a domain of the kernel");
 	if (!IS_ERR(registration))
 		ib_xrc_rcv_unreg_qp(registration);
 
@@ -210,7 +210,7 @@ static void pretend_mlx4(struct ib_device *device, struct ib_xrcd *xrcd)
 	check(device, PTR_ERR(ib_xrc_rcv_alloc_qp(xrcd, &with_attr)) == -EOPNOTSUPP,
 	      "mlx4: create in INIT in a shared domain is refused");
 	registration = ib_xrc_rcv_alloc_qp(xrcd, &nothing);
-	check(device, !IS_ERR(registration), "mlx4: create in a shared domain");
+	check(device, !IS_ERR(registration), "mlx4: a QP is created in RESET in a shared domain");
 	if (!IS_ERR(registration)) {
 		qpn = ib_xrc_rcv_qpn(registration);
 		check(device,
@@ -238,7 +238,7 @@ static struct ib_xrc_rcv_registration *use_domain(struct ib_device *device,
 	u32 qpn;
 
 	registration = ib_xrc_rcv_alloc_qp(xrcd, &init_attr);
-	check(device, !IS_ERR(registration), "create with the domain's lifetime");
+	check(device, !IS_ERR(registration), "a QP is created with the domain's lifetime");
 	if (IS_ERR(registration))
 		return registration;
 	qpn = ib_xrc_rcv_qpn(registration);
@@ -247,19 +247,19 @@ static struct ib_xrc_rcv_registration *use_domain(struct ib_device *device,
 
 	registration = ib_xrc_rcv_reg_qp(xrcd, qpn, BIT_ULL(XRC_RCV_EVENT_QP_GONE), handler, &witness);
 	other = ib_xrc_rcv_reg_qp(xrcd, qpn, 0, NULL, NULL);
-	check(device, !IS_ERR(registration) && !IS_ERR(other), "register again");
+	check(device, !IS_ERR(registration) && !IS_ERR(other), "a QP without registrations takes new ones");
 	check(device, ib_xrc_rcv_destroy_qp(xrcd, qpn, registration) == -EBUSY,
 	      "destroy is refused while others are registered");
 	if (!IS_ERR(other))
 		ib_xrc_rcv_unreg_qp(other);
-	check(device, !ib_xrc_rcv_destroy_qp(xrcd, qpn, registration), "destroy");
+	check(device, !ib_xrc_rcv_destroy_qp(xrcd, qpn, registration), "destroy succeeds for the only registration");
 	check(device, is_gone(xrcd, qpn), "QP is destroyed");
 	check(device, saw_gone(&witness, qpn), "handler gets QP_GONE");
 	if (!IS_ERR(registration))
 		ib_xrc_rcv_unreg_qp(registration);
 
 	registration = ib_xrc_rcv_alloc_qp(xrcd, &init_attr);
-	check(device, !IS_ERR(registration), "create another");
+	check(device, !IS_ERR(registration), "another QP is created");
 	if (IS_ERR(registration))
 		return registration;
 	qpn = ib_xrc_rcv_qpn(registration);
@@ -270,7 +270,7 @@ static struct ib_xrc_rcv_registration *use_domain(struct ib_device *device,
 	check(device, !IS_ERR(registration) &&
 		      !ib_xrc_rcv_destroy_qp(xrcd, qpn, registration) &&
 		      !atomic_read(&unasked.events),
-	      "handler is not told what it did not ask for");
+	      "handler is not called for events that its mask excludes");
 	if (!IS_ERR(registration))
 		ib_xrc_rcv_unreg_qp(registration);
 
@@ -283,8 +283,8 @@ static struct ib_xrc_rcv_registration *use_domain(struct ib_device *device,
 
 static int consumer_add(struct ib_device *device)
 {
-	struct notices notices = {
-		.nb.notifier_call = notice,
+	struct changes changes = {
+		.nb.notifier_call = count_change,
 		.device = device,
 	};
 	struct ib_xrc_rcv_registration *registration;
@@ -297,23 +297,23 @@ static int consumer_add(struct ib_device *device)
 		return PTR_ERR(xrcd);
 
 	failed = 0;
-	ib_xrc_rcv_register_notifier(&notices.nb);
-	use_registrations(device, xrcd, &notices);
+	ib_xrc_rcv_register_notifier(&changes.nb);
+	use_registrations(device, xrcd, &changes);
 	pretend_qedr(device, xrcd);
 	pretend_mlx4(device, xrcd);
 	registration = use_domain(device, xrcd, &last);
-	check(device, !IS_ERR(registration), "create a QP to be left behind");
+	check(device, !IS_ERR(registration), "a QP is created that outlives the test");
 	qpn = IS_ERR(registration) ? 0 : ib_xrc_rcv_qpn(registration);
 
-	check(device, !ib_dealloc_xrcd_user(xrcd, NULL), "close the domain");
+	check(device, !ib_dealloc_xrcd_user(xrcd, NULL), "the domain is closed");
 	check(device, saw_gone(&last, qpn), "the remaining QP is destroyed with the domain");
-	check(device, notices.count[IB_XRC_RCV_ALLOC] == notices.count[IB_XRC_RCV_DESTROY],
+	check(device, changes.count[IB_XRC_RCV_ALLOC] == changes.count[IB_XRC_RCV_DESTROY],
 	      "all QPs are destroyed");
 	if (!IS_ERR(registration))
 		ib_xrc_rcv_unreg_qp(registration);
-	check(device, notices.count[IB_XRC_RCV_REG] == notices.count[IB_XRC_RCV_UNREG],
+	check(device, changes.count[IB_XRC_RCV_REG] == changes.count[IB_XRC_RCV_UNREG],
 	      "all registrations are dropped");
-	ib_xrc_rcv_unregister_notifier(&notices.nb);
+	ib_xrc_rcv_unregister_notifier(&changes.nb);
 	pr_info("%s: %u failed\n", dev_name(&device->dev), failed);
 	return -ENODEV;	/* Nothing to remember of the device. */
 }

@@ -61,16 +61,16 @@ static void handler(const struct xrc_rcv_event *event, void *context)
 	gone += event->type == XRC_RCV_EVENT_QP_GONE;
 }
 
-static int notice(struct notifier_block *nb, unsigned long action, void *data)
+static int on_change(struct notifier_block *nb, unsigned long action, void *data)
 {
-	struct ib_xrc_rcv_notifier_info *notice = data;
+	struct ib_xrc_rcv_notifier_info *info = data;
 
-	if (action == IB_XRC_RCV_DESTROY && notice->device == ibdev && is("closing"))
+	if (action == IB_XRC_RCV_DESTROY && info->device == ibdev && is("closing"))
 		wait();
 	return NOTIFY_OK;
 }
 
-static struct notifier_block notices = { .notifier_call = notice };
+static struct notifier_block changes = { .notifier_call = on_change };
 
 static int slow_create_qp(struct ib_qp *qp, struct ib_qp_init_attr *attr, struct ib_udata *udata)
 {
@@ -145,14 +145,14 @@ static void late_user_remove(struct ib_device *device, void *data)
 {
 	if (device != ibdev)
 		return;
-	ib_xrc_rcv_register_notifier(&notices);
+	ib_xrc_rcv_register_notifier(&changes);
 	if (is("creating"))
 		create();
 	if (is("after"))
 		use_what_was();
 	else
 		close_domain();
-	ib_xrc_rcv_unregister_notifier(&notices);
+	ib_xrc_rcv_unregister_notifier(&changes);
 	ibdev = NULL;
 	pr_info("has left\n");
 }

@@ -290,7 +290,8 @@ enum xrc_rcv_query_domain_attrs {
  *
  * @version: XRC_RCV_VERSION of the kernel
  * @alloc_flags: mask of the supported &enum xrc_rcv_alloc_flags
- * @event_types: bit n is set if events of type n can be reported and asked for
+ * @event_types: bit n is set if events of type n can be reported; the bits that
+ *	event masks may have
  * @max_qps_per_domain: limit on the receive QPs of a domain; 0 = unlimited
  * @max_qps_per_user: limit on the receive QPs that a user created, on all devices;
  *	0 = unlimited. CAP_SYS_RESOURCE is exempt.

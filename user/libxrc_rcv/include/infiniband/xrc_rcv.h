@@ -59,8 +59,8 @@ struct xrc_rcv_event_channel {
  * @handle: the uverbs handle of the registration
  *
  * Returned by xrc_rcv_alloc_qp() and xrc_rcv_reg_qp(), and freed by
- * xrc_rcv_unreg_qp(), which gives the registration up. Closing the device gives
- * the registration up as well, but does not free the struct.
+ * xrc_rcv_unreg_qp(), which ends the registration. Closing the device ends it as
+ * well, but does not free the struct.
  */
 struct xrc_rcv_qp {
 	struct ibv_context *context;
@@ -212,9 +212,9 @@ struct xrc_rcv_qp *xrc_rcv_reg_qp_ex(struct ibv_xrcd *xrcd, uint32_t qp_num,
 				     const struct xrc_rcv_reg_attr *reg_attr);
 
 /**
- * xrc_rcv_unreg_qp - give up a registration, and discard its unread events
+ * xrc_rcv_unreg_qp - end a registration, and discard its unread events
  *
- * Giving up the last registration destroys the QP, unless it has the lifetime of
+ * The end of the last registration destroys the QP, unless it has the lifetime of
  * the domain. Frees @qp, also if the device was closed before.
  */
 int xrc_rcv_unreg_qp(struct xrc_rcv_qp *qp);
