@@ -28,17 +28,17 @@ static struct {
 	struct remote *remote;
 } sender;
 
-struct membership *membership_new(const char *domain_file, unsigned int depth,
+struct member_info *member_info_new(const char *domain_file, unsigned int depth,
 				  size_t message_size)
 {
-	struct membership *membership = share(sizeof(*membership));
+	struct member_info *member_info = share(sizeof(*member_info));
 
-	snprintf(membership->domain_file, sizeof(membership->domain_file), "%s", domain_file);
-	membership->depth = depth;
-	membership->message_size = message_size;
+	snprintf(member_info->domain_file, sizeof(member_info->domain_file), "%s", domain_file);
+	member_info->depth = depth;
+	member_info->message_size = message_size;
 	if (depth)
-		membership->buffers = share(depth * message_size);
-	return membership;
+		member_info->buffers = share(depth * message_size);
+	return member_info;
 }
 
 /* Word I of message SEQ is in no other message, nor elsewhere in this one. */
@@ -75,9 +75,9 @@ bool holds(const uint8_t *data, size_t size, uint32_t seq)
 static int post(unsigned int buffer)
 {
 	struct ibv_sge sge = {
-		.addr = (uintptr_t)member.membership->buffers +
-			buffer * member.membership->message_size,
-		.length = member.membership->message_size,
+		.addr = (uintptr_t)member.member_info->buffers +
+			buffer * member.member_info->message_size,
+		.length = member.member_info->message_size,
 		.lkey = member.mr->lkey,
 	};
 	struct ibv_recv_wr wr = { .wr_id = buffer, .sg_list = &sge, .num_sge = 1 }, *bad;
@@ -87,23 +87,23 @@ static int post(unsigned int buffer)
 
 static int make_srq(void)
 {
-	struct membership *membership = member.membership;
+	struct member_info *member_info = member.member_info;
 	unsigned int buffer;
 	int result;
 
-	member.cq = ibv_create_cq(member.node.context, membership->depth, NULL, NULL, 0);
+	member.cq = ibv_create_cq(member.node.context, member_info->depth, NULL, NULL, 0);
 	if (!member.cq)
 		return -errno;
-	member.mr = ibv_reg_mr(member.node.pd, membership->buffers,
-			       membership->depth * membership->message_size,
+	member.mr = ibv_reg_mr(member.node.pd, member_info->buffers,
+			       member_info->depth * member_info->message_size,
 			       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	if (!member.mr)
 		return -errno;
 	member.srq = node_create_xrc_srq(&member.node, member.node.pd, member.xrcd,
-					 member.cq, membership->depth);
-	membership->srq_num = srq_number(member.srq);
-	membership->rkey = member.mr->rkey;
-	for (buffer = 0; buffer < membership->depth; buffer++) {
+					 member.cq, member_info->depth);
+	member_info->srq_num = srq_number(member.srq);
+	member_info->rkey = member.mr->rkey;
+	for (buffer = 0; buffer < member_info->depth; buffer++) {
 		result = post(buffer);
 		if (result)
 			return result;
@@ -126,21 +126,21 @@ int file_close(struct file *file)
 
 int member_join(void *argument)
 {
-	struct membership *membership = argument;
+	struct member_info *member_info = argument;
 
-	member.membership = membership;
+	member.member_info = member_info;
 	node_enter("right");
 	node_open(&member.node, "right");
-	member.xrcd = node_open_domain(&member.node, membership->domain_file);
+	member.xrcd = node_open_domain(&member.node, member_info->domain_file);
 	member.domain = domain_of(member.xrcd);
-	membership->path.gid = member.node.gid;
-	membership->path.lid = member.node.lid;
-	if (membership->wants_events) {
+	member_info->path.gid = member.node.gid;
+	member_info->path.lid = member.node.lid;
+	if (member_info->wants_events) {
 		member.channel = rcv_channel(member.node.context->cmd_fd);
 		if (member.channel < 0)
 			return member.channel;
 	}
-	return membership->depth ? make_srq() : 0;
+	return member_info->depth ? make_srq() : 0;
 }
 
 struct ib_uverbs_qp_attr attr_to_init(const struct node *node)
@@ -195,20 +195,20 @@ struct ib_uverbs_qp_attr attr_connected(const struct node *node, const struct pa
 	return attr;
 }
 
-static struct choice choice(const struct membership *membership)
+static struct choice choice(const struct member_info *member_info)
 {
 	return (struct choice) {
-		.events = membership->chooses_events ? &membership->events : NULL,
+		.events = member_info->chooses_events ? &member_info->events : NULL,
 	};
 }
 
-static int alloc(struct membership *membership, const struct ib_uverbs_qp_attr *attr)
+static int alloc(struct member_info *member_info, const struct ib_uverbs_qp_attr *attr)
 {
-	int result = rcv_alloc_with(member.domain, membership->flags, attr, member.channel,
-				    membership->cookie, choice(membership),
+	int result = rcv_alloc_with(member.domain, member_info->flags, attr, member.channel,
+				    member_info->cookie, choice(member_info),
 				    &member.registration);
 
-	membership->qp_num = member.registration.qp_num;
+	member_info->qp_num = member.registration.qp_num;
 	return result;
 }
 
@@ -219,34 +219,34 @@ int member_alloc(void *argument)
 
 int member_alloc_connected(void *argument)
 {
-	struct membership *membership = argument;
-	struct ib_uverbs_qp_attr attr = attr_connected(&member.node, membership->sender);
+	struct member_info *member_info = argument;
+	struct ib_uverbs_qp_attr attr = attr_connected(&member.node, member_info->sender);
 
-	return alloc(membership, &attr);
+	return alloc(member_info, &attr);
 }
 
 int member_to_init(void *argument)
 {
-	struct membership *membership = argument;
+	struct member_info *member_info = argument;
 	struct ib_uverbs_qp_attr attr = attr_to_init(&member.node);
 
-	return rcv_modify(member.domain, membership->qp_num, &attr);
+	return rcv_modify(member.domain, member_info->qp_num, &attr);
 }
 
 int member_to_rtr(void *argument)
 {
-	struct membership *membership = argument;
-	struct ib_uverbs_qp_attr attr = attr_to_rtr(&member.node, membership->sender);
+	struct member_info *member_info = argument;
+	struct ib_uverbs_qp_attr attr = attr_to_rtr(&member.node, member_info->sender);
 
-	return rcv_modify(member.domain, membership->qp_num, &attr);
+	return rcv_modify(member.domain, member_info->qp_num, &attr);
 }
 
 int member_reg(void *argument)
 {
-	struct membership *membership = argument;
+	struct member_info *member_info = argument;
 
-	return rcv_reg_with(member.domain, membership->qp_num, member.channel,
-			    membership->cookie, choice(membership), &member.registration);
+	return rcv_reg_with(member.domain, member_info->qp_num, member.channel,
+			    member_info->cookie, choice(member_info), &member.registration);
 }
 
 int member_unreg(void *argument)
@@ -257,9 +257,9 @@ int member_unreg(void *argument)
 
 int member_state(void *argument)
 {
-	struct membership *membership = argument;
+	struct member_info *member_info = argument;
 	struct xrc_rcv_qp_info info;
-	int result = rcv_query(member.domain, membership->qp_num, NULL, &info);
+	int result = rcv_query(member.domain, member_info->qp_num, NULL, &info);
 
 	return result ? result : (int)info.state;
 }
@@ -279,7 +279,7 @@ static bool poll_for(struct ibv_cq *cq, struct ibv_wc *wc)
 
 static int check(const struct delivery *delivery, uint32_t seq, const struct ibv_wc *wc)
 {
-	const struct membership *membership = member.membership;
+	const struct member_info *member_info = member.member_info;
 	const char *what;
 
 	if (wc->status)
@@ -290,13 +290,13 @@ static int check(const struct delivery *delivery, uint32_t seq, const struct ibv
 		what = "another size";
 	else if (wc->qp_num != delivery->qp_num)
 		what = "another QP";
-	else if (!holds(membership->buffers + wc->wr_id * membership->message_size,
+	else if (!holds(member_info->buffers + wc->wr_id * member_info->message_size,
 			wc->byte_len, seq))
 		what = "damaged";
 	else
 		return 0;
 	warnx("SRQ %#x, message %u: %s (message %u, %u bytes, QP %#x)",
-	      membership->srq_num, seq, what, ntohl(wc->imm_data), wc->byte_len, wc->qp_num);
+	      member_info->srq_num, seq, what, ntohl(wc->imm_data), wc->byte_len, wc->qp_num);
 	return -EBADMSG;
 }
 
@@ -313,7 +313,7 @@ int member_receive(void *argument)
 		if (seq % traffic->srqs != delivery->srq)
 			continue;
 		if (!poll_for(member.cq, &wc)) {
-			warnx("SRQ %#x: message %u did not come", member.membership->srq_num, seq);
+			warnx("SRQ %#x: message %u did not come", member.member_info->srq_num, seq);
 			return -ETIMEDOUT;
 		}
 		result = check(delivery, seq, &wc);
@@ -344,10 +344,10 @@ struct remote *remote_new(size_t message_size)
 	return remote;
 }
 
-void remote_aim(struct remote *remote, const struct membership *membership,
+void remote_aim(struct remote *remote, const struct member_info *member_info,
 		uint32_t qp_num)
 {
-	remote->target = membership->path;
+	remote->target = member_info->path;
 	remote->target.qp_num = qp_num;
 	remote->target.send_psn = remote->path.send_psn;
 	remote->target.timeout = remote->timeout;

@@ -27,15 +27,15 @@ struct member {
 	struct ibv_cq *cq;
 	struct ibv_srq *srq;
 	struct ibv_mr *mr;
-	struct membership *membership;
+	struct member_info *member_info;
 	struct registration registration;
 	int channel;
 };
 
 extern struct member member;
 
-/* A member's data for other processes; from membership_new(). */
-struct membership {
+/* A member's data for other processes; from member_info_new(). */
+struct member_info {
 	char domain_file[64];
 	unsigned int depth;		/* of the SRQ; 0: it has none */
 	size_t message_size;		/* a buffer's */
@@ -52,10 +52,10 @@ struct membership {
 	uint64_t cookie;
 };
 
-struct membership *membership_new(const char *domain_file, unsigned int depth,
+struct member_info *member_info_new(const char *domain_file, unsigned int depth,
 				  size_t message_size);
 
-/* Acts with a struct membership *. */
+/* Acts with a struct member_info *. */
 act member_join;		/* opens the device and the domain, makes the SRQ */
 act member_alloc;		/* ... in RESET */
 act member_alloc_connected;	/* ... in RTR, by the same call */
@@ -113,7 +113,7 @@ struct remote {
 
 struct remote *remote_new(size_t message_size);
 /* The way from a sender to a member's device and the receive QP. */
-void remote_aim(struct remote *remote, const struct membership *membership,
+void remote_aim(struct remote *remote, const struct member_info *member_info,
 		uint32_t qp_num);
 
 act sender_start;		/* makes its QP; the path is there afterwards */

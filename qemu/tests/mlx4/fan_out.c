@@ -38,7 +38,7 @@ enum { KINDS = ARRAY_SIZE(kinds) };
 
 /* Members 0 and 1 are registered, the bystander with another QP of the domain. */
 static struct actor creator, members[MEMBERS], bystander;
-static struct membership *mc, *mm[MEMBERS], *mb;
+static struct member_info *mc, *mm[MEMBERS], *mb;
 
 /* The next record that a member has to read. */
 static struct expectation {
@@ -49,7 +49,7 @@ static struct expectation {
 
 static int read_what_is_expected(void *argument)
 {
-	struct membership *membership = argument;
+	struct member_info *member_info = argument;
 	struct pollfd ready = { .fd = member.channel, .events = POLLIN };
 	struct xrc_rcv_event event;
 	uint32_t count = 0;
@@ -58,8 +58,8 @@ static int read_what_is_expected(void *argument)
 	while (count < expected->count) {
 		CHECK(poll(&ready, 1, 10000) == 1 && ready.revents == POLLIN);
 		CHECK(read(member.channel, &event, SIZE) == SIZE);
-		CHECK(event.type == expected->type && event.qp_num == membership->qp_num);
-		CHECK(event.cookie == membership->cookie && !event.reserved && event.count);
+		CHECK(event.type == expected->type && event.qp_num == member_info->qp_num);
+		CHECK(event.cookie == member_info->cookie && !event.reserved && event.count);
 		count += event.count;
 	}
 	CHECK(count == expected->count);
@@ -168,8 +168,8 @@ static bool prepared(void)
 	unsigned int i;
 
 	expected = share(sizeof(*expected));
-	mc = membership_new(DOMAIN_FILE, 0, 0);
-	mb = membership_new(DOMAIN_FILE, 0, 0);
+	mc = member_info_new(DOMAIN_FILE, 0, 0);
+	mb = member_info_new(DOMAIN_FILE, 0, 0);
 	mc->wants_events = mb->wants_events = true;
 	mc->sender = mb->sender = nobody;
 	mb->cookie = COOKIE - 1;
@@ -180,7 +180,7 @@ static bool prepared(void)
 	right = right && DO(creator, member_alloc_connected, mc) &&
 		DO(bystander, member_alloc_connected, mb);
 	for (i = 0; i < MEMBERS; i++) {
-		mm[i] = membership_new(DOMAIN_FILE, 0, 0);
+		mm[i] = member_info_new(DOMAIN_FILE, 0, 0);
 		mm[i]->wants_events = true;
 		mm[i]->cookie = COOKIE + i;
 		mm[i]->qp_num = mc->qp_num;

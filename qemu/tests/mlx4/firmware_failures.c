@@ -392,11 +392,11 @@ enum { FATALITIES = ARRAY_SIZE(fatalities) };
 /* A process that does not use the QP gets the event. */
 static int hears_of_the_reset(void *argument)
 {
-	struct membership *membership = argument;
+	struct member_info *member_info = argument;
 	struct xrc_rcv_event event;
 
 	CHECK(read(member.channel, &event, sizeof(event)) == sizeof(event));
-	CHECK(event.type == XRC_RCV_EVENT_QP_GONE && event.qp_num == membership->qp_num);
+	CHECK(event.type == XRC_RCV_EVENT_QP_GONE && event.qp_num == member_info->qp_num);
 	CHECK(read(member.channel, &event, sizeof(event)) == -1 && errno == EIO);
 	return 0;
 }
@@ -415,14 +415,14 @@ static bool restarted(int log)
 
 static bool works(void)
 {
-	struct membership *membership = membership_new(DOMAIN_FILE, 0, 0);
+	struct member_info *member_info = member_info_new(DOMAIN_FILE, 0, 0);
 	struct actor fresh;
 	bool right;
 
 	actor_start(&fresh);
-	membership->sender = nobody;
-	right = DO(fresh, member_join, membership) &&
-		DO(fresh, member_alloc_connected, membership) && DO(fresh, member_unreg, NULL);
+	member_info->sender = nobody;
+	right = DO(fresh, member_join, member_info) &&
+		DO(fresh, member_alloc_connected, member_info) && DO(fresh, member_unreg, NULL);
 	actor_exit(&fresh);
 	return right;
 }
@@ -430,8 +430,8 @@ static bool works(void)
 static bool reset_by(const struct fatality *fatality, const struct counts *before,
 		     unsigned long qps)
 {
-	struct membership *mv = membership_new(DOMAIN_FILE, 0, 0);
-	struct membership *mo = membership_new(DOMAIN_FILE ".other", 0, 0);
+	struct member_info *mv = member_info_new(DOMAIN_FILE, 0, 0);
+	struct member_info *mo = member_info_new(DOMAIN_FILE ".other", 0, 0);
 	struct actor villain, other;
 	int log = log_open();
 	bool right;
@@ -456,7 +456,7 @@ static bool reset_by(const struct fatality *fatality, const struct counts *befor
 
 int main(void)
 {
-	struct membership *membership;
+	struct member_info *member_info;
 	struct counts before;
 	unsigned int *index, i;
 	struct path *peer;
@@ -470,10 +470,10 @@ int main(void)
 	qps = model_qps();
 	nobody = peer = share(sizeof(*peer));
 	index = share(sizeof(*index));
-	membership = membership_new(DOMAIN_FILE, 0, 0);
+	member_info = member_info_new(DOMAIN_FILE, 0, 0);
 	actor_start(&a);
-	DO(a, member_join, membership);
-	*peer = (struct path) { .lid = membership->path.lid, .qp_num = 0x40 };
+	DO(a, member_join, member_info);
+	*peer = (struct path) { .lid = member_info->path.lid, .qp_num = 0x40 };
 	for (i = 0; i < CALLS; i++) {
 		*index = i;
 		snprintf(text, sizeof(text), "%s fails with each of its commands and leaves nothing",

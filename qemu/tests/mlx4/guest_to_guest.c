@@ -54,7 +54,7 @@ static void await(const char *name, void *data, size_t size)
 
 static int receive(void)
 {
-	struct membership *ma = membership_new(DOMAIN_FILE, 0, 0), *mm[2];
+	struct member_info *ma = member_info_new(DOMAIN_FILE, 0, 0), *mm[2];
 	struct remote *remote = remote_new(SIZE);
 	struct traffic *traffic = share(sizeof(*traffic));
 	struct actor a, members[2];
@@ -71,7 +71,7 @@ static int receive(void)
 	*traffic = (struct traffic) { .srqs = 2, .count = MESSAGES, .size = SIZE };
 	self = (struct receivers) { .path = ma->path, .qp_num = ma->qp_num };
 	for (i = 0; i < 2; i++) {
-		mm[i] = membership_new(DOMAIN_FILE, DEPTH, SIZE);
+		mm[i] = member_info_new(DOMAIN_FILE, DEPTH, SIZE);
 		mm[i]->qp_num = ma->qp_num;
 		delivery[i] = share(sizeof(*delivery[i]));
 		*delivery[i] = (struct delivery) { traffic, i, ma->qp_num };
@@ -98,7 +98,7 @@ static int send_all(void)
 {
 	struct remote *remote = remote_new(SIZE);
 	struct traffic traffic = { .srqs = 2, .count = MESSAGES, .size = SIZE };
-	struct membership far = {};
+	struct member_info far = {};
 	struct receivers receivers;
 	int result;
 

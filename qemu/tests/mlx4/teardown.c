@@ -155,14 +155,14 @@ static const struct account *const serial = &accounts[0], *const last_close = &a
 /* A thousand QPs are created, then destroyed, with slow commands, before anything else. */
 static void come_and_go(struct account *account, const struct counts *before)
 {
-	struct membership *membership = membership_new(DOMAIN_FILE, 0, 0);
+	struct member_info *member_info = member_info_new(DOMAIN_FILE, 0, 0);
 	unsigned long qps = model_qps(), there, left, in_flight;
 	struct actor owner;
 	bool right;
 
 	actor_start(&owner);
-	right = DO(owner, member_join, membership);
-	measured->peer = (struct path) { .lid = membership->path.lid, .qp_num = 0x40 };
+	right = DO(owner, member_join, member_info);
+	measured->peer = (struct path) { .lid = member_info->path.lid, .qp_num = 0x40 };
 	right = right && DO(owner, account->create, NULL);
 	there = model_qps() - qps;
 	model_reset_counts();
@@ -194,8 +194,8 @@ static void come_and_go(struct account *account, const struct counts *before)
  */
 static bool others_do_not_wait(const struct counts *before)
 {
-	struct membership *membership = membership_new(DOMAIN_FILE, 0, 0);
-	struct membership *other = membership_new(OTHER_FILE, 0, 0);
+	struct member_info *member_info = member_info_new(DOMAIN_FILE, 0, 0);
+	struct member_info *other = member_info_new(OTHER_FILE, 0, 0);
 	unsigned long qps = model_qps(), there;
 	struct actor owner, closing, ending;
 	bool right;
@@ -203,9 +203,9 @@ static bool others_do_not_wait(const struct counts *before)
 	actor_start(&owner);
 	actor_start(&closing);
 	actor_start(&ending);
-	right = DO(owner, member_join, membership);
-	measured->peer = (struct path) { .lid = membership->path.lid, .qp_num = 0x40 };
-	right = right && DO(closing, member_join, other) && DO(ending, member_join, membership) &&
+	right = DO(owner, member_join, member_info);
+	measured->peer = (struct path) { .lid = member_info->path.lid, .qp_num = 0x40 };
+	right = right && DO(closing, member_join, other) && DO(ending, member_join, member_info) &&
 		DO(closing, create_one_of_domain, NULL) &&
 		DO(ending, create_one_registered, NULL) && DO(owner, create_registered, NULL);
 	there = model_qps() - qps;
@@ -233,16 +233,16 @@ static bool others_do_not_wait(const struct counts *before)
 static bool strangers_wait_for_a_share(const struct counts *before)
 {
 	const uint64_t one_by_one = QPS * SLOW_COMMAND_US * 1000ull;
-	struct membership *membership = membership_new(DOMAIN_FILE, 0, 0);
-	struct membership *other = membership_new(OTHER_FILE ".unused", 0, 0);
+	struct member_info *member_info = member_info_new(DOMAIN_FILE, 0, 0);
+	struct member_info *other = member_info_new(OTHER_FILE ".unused", 0, 0);
 	unsigned long qps = model_qps(), there;
 	struct actor owner, stranger;
 	bool right;
 
 	actor_start(&owner);
 	actor_start(&stranger);
-	right = DO(owner, member_join, membership) && DO(stranger, member_join, other);
-	measured->peer = (struct path) { .lid = membership->path.lid, .qp_num = 0x40 };
+	right = DO(owner, member_join, member_info) && DO(stranger, member_join, other);
+	measured->peer = (struct path) { .lid = member_info->path.lid, .qp_num = 0x40 };
 	right = right && DO(owner, create_domains, NULL);
 	there = model_qps() - qps;
 	model_latency(SLOW_COMMAND_US);

@@ -32,7 +32,7 @@ enum {
 };
 
 static struct actor a, b, stranger, remote_actor;
-static struct membership *ma, *mb, *ms;
+static struct member_info *ma, *mb, *ms;
 static struct remote *remote;
 static struct traffic *traffic;
 static struct delivery *delivery;
@@ -41,7 +41,7 @@ static struct delivery *delivery;
 
 static int info(struct xrc_rcv_qp_info *info)
 {
-	return rcv_query(member.domain, member.membership->qp_num, NULL, info);
+	return rcv_query(member.domain, member.member_info->qp_num, NULL, info);
 }
 
 static int no_registrations(void *argument)
@@ -59,16 +59,16 @@ static int no_registrations(void *argument)
 /* Every way in from another domain. */
 static int unknown_to_other_domain(void *argument)
 {
-	struct membership *membership = argument;
+	struct member_info *member_info = argument;
 	struct ib_uverbs_qp_attr attr = attr_to_init(&member.node);
 	struct registration registration;
 	struct xrc_rcv_qp_info found;
 	uint32_t count = 0, total = 77;
 
-	if (rcv_query(member.domain, membership->qp_num, NULL, &found) != -EINVAL ||
-	    rcv_modify(member.domain, membership->qp_num, &attr) != -EINVAL ||
-	    rcv_reg(member.domain, membership->qp_num, NO_CHANNEL, 0, &registration) != -EINVAL ||
-	    rcv_destroy(member.domain, membership->qp_num) != -EINVAL)
+	if (rcv_query(member.domain, member_info->qp_num, NULL, &found) != -EINVAL ||
+	    rcv_modify(member.domain, member_info->qp_num, &attr) != -EINVAL ||
+	    rcv_reg(member.domain, member_info->qp_num, NO_CHANNEL, 0, &registration) != -EINVAL ||
+	    rcv_destroy(member.domain, member_info->qp_num) != -EINVAL)
 		return -EBADMSG;
 	return rcv_list(member.domain, 0, NULL, &count, &total) || total ? -EBADMSG : 0;
 }
@@ -89,7 +89,7 @@ static int close_domain(void *argument)
 static int open_domain(void *argument)
 {
 	(void)argument;
-	member.xrcd = node_open_domain(&member.node, member.membership->domain_file);
+	member.xrcd = node_open_domain(&member.node, member.member_info->domain_file);
 	member.domain = domain_of(member.xrcd);
 	return 0;
 }
@@ -140,8 +140,8 @@ static bool refused(const char *what, uint32_t flags, const struct ib_uverbs_qp_
 
 static int attributes_of_alloc(void *argument)
 {
-	struct membership *membership = argument;
-	const struct ib_uverbs_qp_attr all = attr_connected(&member.node, membership->sender);
+	struct member_info *member_info = argument;
+	const struct ib_uverbs_qp_attr all = attr_connected(&member.node, member_info->sender);
 	struct ib_uverbs_qp_attr attr;
 	bool right;
 
@@ -172,8 +172,8 @@ static int attributes_of_alloc(void *argument)
 
 static int missing_attributes(void *argument)
 {
-	struct membership *membership = argument;
-	const struct ib_uverbs_qp_attr all = attr_connected(&member.node, membership->sender);
+	struct member_info *member_info = argument;
+	const struct ib_uverbs_qp_attr all = attr_connected(&member.node, member_info->sender);
 	struct ib_uverbs_qp_attr attr = all;
 	bool right = true;
 	uint32_t bit;
@@ -232,8 +232,8 @@ static int missing_attributes(void *argument)
 
 static int everything_is_queried(void *argument)
 {
-	struct membership *membership = argument;
-	struct ib_uverbs_qp_attr set = attr_connected(&member.node, membership->sender), got;
+	struct member_info *member_info = argument;
+	struct ib_uverbs_qp_attr set = attr_connected(&member.node, member_info->sender), got;
 	struct registration registration;
 	int result;
 
@@ -272,19 +272,19 @@ static int everything_is_queried(void *argument)
 /* The label and the peer, as processes other than the creator query them. */
 static int labelled(void *argument)
 {
-	struct membership *membership = argument;
-	struct ib_uverbs_qp_attr attr = attr_connected(&member.node, membership->sender);
+	struct member_info *member_info = argument;
+	struct ib_uverbs_qp_attr attr = attr_connected(&member.node, member_info->sender);
 	const uint64_t label = LABEL;
 
 	CHECK(!rcv_alloc_with(member.domain, 0, &attr, NO_CHANNEL, 0,
 			      (struct choice){ .label = &label }, &member.registration));
-	membership->qp_num = member.registration.qp_num;
+	member_info->qp_num = member.registration.qp_num;
 	return 0;
 }
 
 static int label_is_known(void *argument)
 {
-	struct membership *membership = argument;
+	struct member_info *member_info = argument;
 	struct {
 		uint32_t qp_num, state, lifetime, registrations;
 	} old[2];
@@ -292,21 +292,21 @@ static int label_is_known(void *argument)
 	struct registration other;
 	uint32_t count = 2, i;
 
-	CHECK(!rcv_query(member.domain, membership->qp_num, NULL, &found));
-	CHECK(found.label == LABEL && found.dest_qp_num == membership->sender->qp_num);
+	CHECK(!rcv_query(member.domain, member_info->qp_num, NULL, &found));
+	CHECK(found.label == LABEL && found.dest_qp_num == member_info->sender->qp_num);
 	CHECK(found.state == IBV_QPS_RTR && !found.reserved);
 
 	/* Beside one without a label and without a peer. */
 	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &other));
 	CHECK(!rcv_list(member.domain, 0, listed, &count, NULL) && count == 2);
-	i = listed[0].qp_num != membership->qp_num;
+	i = listed[0].qp_num != member_info->qp_num;
 	CHECK(!memcmp(&listed[i], &found, sizeof(found)));
 	CHECK(listed[!i].qp_num == other.qp_num && !listed[!i].label);
 	CHECK(!listed[!i].dest_qp_num && !listed[!i].reserved);
 
 	/* A caller that knows version 1 of the struct. */
 	CHECK(!rcv_list_sized(member.domain, old, sizeof(old[0]), &count) && count == 2);
-	CHECK(old[i].qp_num == membership->qp_num && old[i].state == IBV_QPS_RTR);
+	CHECK(old[i].qp_num == member_info->qp_num && old[i].state == IBV_QPS_RTR);
 	CHECK(old[!i].qp_num == other.qp_num && old[!i].registrations == 1);
 	CHECK(!rcv_unreg(&other));
 	return 0;
@@ -331,9 +331,9 @@ static bool moves(uint32_t qp_num, const struct ib_uverbs_qp_attr *attr,
 
 static int transitions(void *argument)
 {
-	struct membership *membership = argument;
+	struct member_info *member_info = argument;
 	struct ib_uverbs_qp_attr init = attr_to_init(&member.node),
-		rtr = attr_to_rtr(&member.node, membership->sender),
+		rtr = attr_to_rtr(&member.node, member_info->sender),
 		rts = {
 			.qp_attr_mask = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT,
 			.qp_state = IBV_QPS_RTS,
@@ -444,9 +444,9 @@ int main(void)
 
 	ktap_start("ALLOC, MODIFY, QUERY and both lifetimes", 15);
 	before = count_objects();
-	ma = membership_new(DOMAIN_FILE, 0, 0);
-	mb = membership_new(DOMAIN_FILE, DEPTH, SIZE);
-	ms = membership_new(OTHER_FILE, 0, 0);
+	ma = member_info_new(DOMAIN_FILE, 0, 0);
+	mb = member_info_new(DOMAIN_FILE, DEPTH, SIZE);
+	ms = member_info_new(OTHER_FILE, 0, 0);
 	remote = remote_new(SIZE);
 	traffic = share(sizeof(*traffic));
 	delivery = share(sizeof(*delivery));

@@ -35,7 +35,7 @@
 enum { MANY = 5, COOKIE = 1000, SIZE = sizeof(struct xrc_rcv_event), RACES = 8, RACERS = 16 };
 
 static struct actor a;
-static struct membership *ma;
+static struct member_info *ma;
 
 static int new_channel(void)
 {
@@ -175,13 +175,13 @@ static int buffers(void *argument)
 static int one_by_one(void *argument)
 {
 	const struct ib_uverbs_qp_attr init = attr_to_init(&member.node);
-	struct membership *membership = argument;
+	struct member_info *member_info = argument;
 	struct registration registration[2], watching;
 	int channel = new_channel(), watched, i;
 	struct xrc_rcv_event record;
 	struct file other;
 
-	file_open(&other, membership->domain_file);
+	file_open(&other, member_info->domain_file);
 	watched = rcv_channel(other.domain.uverbs_fd);
 	for (i = 0; i < 2; i++) {
 		CHECK(!new_qp(channel, COOKIE + i, &registration[i]));
@@ -241,13 +241,13 @@ static int sizes(void *argument)
 /* The same QP, registered through two files, each with a channel. */
 static int two_channels(void *argument)
 {
-	struct membership *membership = argument;
+	struct member_info *member_info = argument;
 	struct registration first, second;
 	struct xrc_rcv_event record;
 	struct file other;
 	int channel = new_channel(), other_channel;
 
-	file_open(&other, membership->domain_file);
+	file_open(&other, member_info->domain_file);
 	other_channel = rcv_channel(other.domain.uverbs_fd);
 	CHECK(other_channel >= 0);
 	CHECK(!rcv_alloc(member.domain, 0, NULL, channel, 1, &first));
@@ -264,7 +264,7 @@ static int two_channels(void *argument)
 	CHECK(read(other_channel, &record, SIZE) == SIZE);
 	CHECK(gone(&record, first.qp_num, 2));
 	CHECK(!rcv_unreg(&first) && !rcv_unreg(&second));
-	member.xrcd = node_open_domain(&member.node, membership->domain_file);
+	member.xrcd = node_open_domain(&member.node, member_info->domain_file);
 	member.domain = domain_of(member.xrcd);
 	close(other_channel);
 	ibv_dealloc_pd(other.node.pd);
@@ -275,13 +275,13 @@ static int two_channels(void *argument)
 /* The objects of a file end with the file, and so do their events. */
 static int orphaned(void *argument)
 {
-	struct membership *membership = argument;
+	struct member_info *member_info = argument;
 	struct registration registration;
 	struct xrc_rcv_event record;
 	struct file other;
 	int channel;
 
-	file_open(&other, membership->domain_file);
+	file_open(&other, member_info->domain_file);
 	channel = rcv_channel(other.domain.uverbs_fd);
 	CHECK(!rcv_alloc(other.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, channel, 1,
 			 &registration));
@@ -305,7 +305,7 @@ static void *close_at_start(void *channel)
 /* uverbs ends channels when they are closed and when their file is: here both at once. */
 static int closed_with_file(void *argument)
 {
-	struct membership *membership = argument;
+	struct member_info *member_info = argument;
 	unsigned int race, i;
 
 	CHECK(!pthread_barrier_init(&start, NULL, RACERS + 1));
@@ -315,7 +315,7 @@ static int closed_with_file(void *argument)
 		int channels[RACERS];
 		struct file other;
 
-		file_open(&other, membership->domain_file);
+		file_open(&other, member_info->domain_file);
 		for (i = 0; i < RACERS; i++) {
 			channels[i] = rcv_channel(other.domain.uverbs_fd);
 			CHECK(channels[i] >= 0);
@@ -522,13 +522,13 @@ static int stalled_reader_faults(void *argument)
 /* While one reader copies, the others cannot know that there is nothing more. */
 static int ends_during_a_read(void *argument)
 {
-	struct membership *membership = argument;
+	struct member_info *member_info = argument;
 	struct registration registration;
 	struct stalled reader = {};
 	struct xrc_rcv_event record;
 	struct file other;
 
-	file_open(&other, membership->domain_file);
+	file_open(&other, member_info->domain_file);
 	reader.channel = rcv_channel(other.domain.uverbs_fd);
 	CHECK(!rcv_alloc(other.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, reader.channel, 1,
 			 &registration));
@@ -615,7 +615,7 @@ int main(void)
 
 	ktap_start("event channels", 18);
 	before = count_objects();
-	ma = membership_new(DOMAIN_FILE, 0, 0);
+	ma = member_info_new(DOMAIN_FILE, 0, 0);
 	actor_start(&a);
 	if (!DO(a, member_join, ma))
 		errx(1, "the actor is not ready");

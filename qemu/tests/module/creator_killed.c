@@ -42,17 +42,17 @@ static const char *const names[] = {
 };
 
 static struct actor a, b, c, observer, remote_actor;
-static struct membership *ma, *mb, *mc, *mo;
+static struct member_info *ma, *mb, *mc, *mo;
 static struct remote *remote;
 static struct traffic *traffic;
 static struct delivery *to_b, *to_c;
 
 static bool enter(size_t size)
 {
-	ma = membership_new(DOMAIN_FILE, 0, 0);
-	mb = membership_new(DOMAIN_FILE, DEPTH, size);
-	mc = membership_new(DOMAIN_FILE, DEPTH, size);
-	mo = membership_new(DOMAIN_FILE, 0, 0);
+	ma = member_info_new(DOMAIN_FILE, 0, 0);
+	mb = member_info_new(DOMAIN_FILE, DEPTH, size);
+	mc = member_info_new(DOMAIN_FILE, DEPTH, size);
+	mo = member_info_new(DOMAIN_FILE, 0, 0);
 	remote = remote_new(size);
 	if (size > SIZE)
 		remote->timeout = LONG_TIMEOUT;

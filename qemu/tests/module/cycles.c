@@ -35,7 +35,7 @@ enum {
 };
 
 static struct actor a;
-static struct membership *ma;
+static struct member_info *ma;
 static uint32_t *cycles;
 
 static int many_cycles(void *argument)
@@ -108,7 +108,7 @@ int main(int argc, char **argv)
 	uint64_t begin;
 
 	ktap_start("cycles of create, register, unregister", checked ? 2 : 3);
-	ma = membership_new(DOMAIN_FILE, 0, 0);
+	ma = member_info_new(DOMAIN_FILE, 0, 0);
 	ma->wants_events = true;
 	cycles = share(sizeof(*cycles));
 	before = count_objects();

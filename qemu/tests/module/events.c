@@ -40,7 +40,7 @@ struct account {
 };
 
 static struct actor creator, members[MANY], idler, opener, remote_actor;
-static struct membership *mc, *mm[MANY], *mi, *mo;
+static struct member_info *mc, *mm[MANY], *mi, *mo;
 static struct account *accounts;
 static struct remote *remote;
 static struct traffic *traffic;
@@ -92,12 +92,12 @@ static int witness_channel;
 
 static int call_witness(void *argument)
 {
-	struct membership *membership = argument;
+	struct member_info *member_info = argument;
 	struct registration registration;
 
-	file_open(&witness, membership->domain_file);
+	file_open(&witness, member_info->domain_file);
 	witness_channel = rcv_channel(witness.domain.uverbs_fd);
-	return rcv_reg(witness.domain, membership->qp_num, witness_channel, 0, &registration);
+	return rcv_reg(witness.domain, member_info->qp_num, witness_channel, 0, &registration);
 }
 
 static int dismiss_witness(void *argument)
@@ -135,20 +135,20 @@ static struct ibv_qp *mainline_qp;
 
 static int mainline_create(void *argument)
 {
-	struct membership *membership = argument;
+	struct member_info *member_info = argument;
 
 	mainline_qp = node_create_target(&member.node, member.xrcd);
-	membership->qp_num = mainline_qp->qp_num;
+	member_info->qp_num = mainline_qp->qp_num;
 	return 0;
 }
 
 static int mainline_open(void *argument)
 {
-	struct membership *membership = argument;
+	struct member_info *member_info = argument;
 	struct ibv_qp_open_attr attr = {
 		.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD |
 			     IBV_QP_OPEN_ATTR_TYPE,
-		.qp_num = membership->qp_num,
+		.qp_num = member_info->qp_num,
 		.xrcd = member.xrcd,
 		.qp_type = IBV_QPT_XRC_RECV,
 	};
@@ -159,10 +159,10 @@ static int mainline_open(void *argument)
 
 static int mainline_connect(void *argument)
 {
-	struct membership *membership = argument;
-	struct path path = *membership->sender;
+	struct member_info *member_info = argument;
+	struct path path = *member_info->sender;
 
-	path.recv_psn = membership->sender->send_psn;
+	path.recv_psn = member_info->sender->send_psn;
 	qp_connect(&member.node, mainline_qp, &path);
 	return 0;
 }
@@ -415,9 +415,9 @@ int main(void)
 	delivery = share(sizeof(*delivery));
 	forbidden = share(sizeof(*forbidden));
 	remote = remote_new(SIZE);
-	mc = membership_new(DOMAIN_FILE, 0, 0);
-	mi = membership_new(DOMAIN_FILE, 4, SIZE);
-	mo = membership_new(DOMAIN_FILE, 0, 0);
+	mc = member_info_new(DOMAIN_FILE, 0, 0);
+	mi = member_info_new(DOMAIN_FILE, 4, SIZE);
+	mo = member_info_new(DOMAIN_FILE, 0, 0);
 	mc->sender = &remote->path;
 	mc->wants_events = mi->wants_events = true;
 	actor_start(&remote_actor);
@@ -427,7 +427,7 @@ int main(void)
 	ready = DO(remote_actor, sender_start, remote) & DO(creator, member_join, mc) &
 		DO(idler, member_join, mi) & DO(opener, member_join, mo);
 	for (i = 0; i < MANY; i++) {
-		mm[i] = membership_new(DOMAIN_FILE, 0, 0);
+		mm[i] = member_info_new(DOMAIN_FILE, 0, 0);
 		mm[i]->wants_events = true;
 		mm[i]->cookie = COOKIE + i;
 		actor_start(&members[i]);

@@ -120,7 +120,7 @@ static int alloc_in_reset(void)
 static int alloc_connected(void)
 {
 	struct ib_uverbs_qp_attr attr = attr_connected(&member.node,
-						       member.membership->sender);
+						       member.member_info->sender);
 
 	return rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, &attr, member.channel, 1,
 			 &fixture.mine);
@@ -211,7 +211,7 @@ static int modify_to_init(void)
 
 static int modify_to_rtr(void)
 {
-	struct ib_uverbs_qp_attr attr = attr_to_rtr(&member.node, member.membership->sender);
+	struct ib_uverbs_qp_attr attr = attr_to_rtr(&member.node, member.member_info->sender);
 
 	return rcv_modify(member.domain, fixture.others.qp_num, &attr);
 }
@@ -289,7 +289,7 @@ static int busy_file(void)
 
 	if (result)
 		return result;
-	file_open(&fixture.passing, member.membership->domain_file);
+	file_open(&fixture.passing, member.member_info->domain_file);
 	fixture.channel = rcv_channel(fixture.passing.domain.uverbs_fd);
 	if (fixture.channel < 0)
 		return fixture.channel;
@@ -438,12 +438,12 @@ static int sweep(void *argument)
 
 static int open_second_file(void *argument)
 {
-	struct membership *membership = argument;
+	struct member_info *member_info = argument;
 	unsigned int i;
 
-	file_open(&fixture.file, membership->domain_file);
+	file_open(&fixture.file, member_info->domain_file);
 	for (i = 0; i < CROWD; i++)
-		file_open(&fixture.crowd[i], membership->domain_file);
+		file_open(&fixture.crowd[i], member_info->domain_file);
 	return 0;
 }
 
@@ -500,7 +500,7 @@ static bool charged(void)
 int main(void)
 {
 	static struct actor a, remote_actor;
-	struct membership *membership;
+	struct member_info *member_info;
 	struct remote *remote;
 	unsigned int *index, i;
 	struct counts before;
@@ -516,15 +516,15 @@ int main(void)
 		err(1, GROUP);
 	write_file(GROUP "/cgroup.procs", "0");
 	before = count_objects();
-	membership = membership_new(DOMAIN_FILE, 0, 0);
-	membership->wants_events = true;
+	member_info = member_info_new(DOMAIN_FILE, 0, 0);
+	member_info->wants_events = true;
 	remote = remote_new(64);
-	membership->sender = &remote->path;
+	member_info->sender = &remote->path;
 	index = share(sizeof(*index));
 	actor_start(&remote_actor);
 	actor_start(&a);
-	if (!(DO(remote_actor, sender_start, remote) && DO(a, member_join, membership) &&
-	      DO(a, open_second_file, membership)))
+	if (!(DO(remote_actor, sender_start, remote) && DO(a, member_join, member_info) &&
+	      DO(a, open_second_file, member_info)))
 		errx(1, "the actors are not ready");
 
 	for (i = 0; i < OPERATIONS; i++) {

@@ -669,7 +669,7 @@ static int one_thing_wrong(void *argument)
 
 static int get_ready(void *argument)
 {
-	struct membership *membership = argument;
+	struct member_info *member_info = argument;
 	struct registration registration[3];
 	unsigned int i;
 
@@ -680,7 +680,7 @@ static int get_ready(void *argument)
 	unmapped = room + ROOM;
 	CHECK(!munmap(unmapped, PAGE));
 
-	file_open(&other.file, membership->domain_file);
+	file_open(&other.file, member_info->domain_file);
 	other.channel = rcv_channel(member.domain.uverbs_fd);
 	other.other_channel = rcv_channel(other.file.domain.uverbs_fd);
 	CHECK(other.channel >= 0 && other.other_channel >= 0);
@@ -862,17 +862,17 @@ static int anything_wrong(void *argument)
 
 /* ---- ---- */
 
-static void join(struct actor *actor, struct membership *membership)
+static void join(struct actor *actor, struct member_info *member_info)
 {
 	actor_start(actor);
-	if (!(DO(*actor, member_join, membership) && DO(*actor, get_ready, membership)))
+	if (!(DO(*actor, member_join, member_info) && DO(*actor, get_ready, member_info)))
 		errx(1, "the actor is not ready");
 }
 
 int main(int argc, char **argv)
 {
 	struct campaign *campaign;
-	struct membership *membership;
+	struct member_info *member_info;
 	/* The checkers of the debug kernel make each many times dearer. */
 	unsigned int calls = memory_is_checked() && !is_long_run() ? 10000 : 100000, *index, i;
 	struct counts before;
@@ -892,9 +892,9 @@ int main(int argc, char **argv)
 	}
 	ktap_start("hostile calls", METHODS + 2);
 	before = count_objects();
-	membership = membership_new(DOMAIN_FILE, 0, 0);
+	member_info = member_info_new(DOMAIN_FILE, 0, 0);
 	index = share(sizeof(*index));
-	join(&actor, membership);
+	join(&actor, member_info);
 	for (i = 0; i < METHODS; i++) {
 		bool right;
 
@@ -908,7 +908,7 @@ int main(int argc, char **argv)
 
 	/* Many files: each takes all it made along. */
 	while (campaign->calls < calls) {
-		join(&actor, membership);
+		join(&actor, member_info);
 		if (!DO(actor, anything_wrong, campaign))
 			break;
 		campaign->seed += 0x10001;

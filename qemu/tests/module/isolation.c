@@ -40,7 +40,7 @@ enum {
 };
 
 static struct actor owner, stranger;
-static struct membership *owned, *joined;
+static struct member_info *owned, *joined;
 static struct counts before;
 
 static void set(const char *parameter, unsigned int value)
@@ -421,8 +421,8 @@ int main(void)
 
 	ktap_start("isolation of processes that share a domain", 9);
 	before = count_objects();
-	owned = membership_new(DOMAIN_FILE, 0, 0);
-	joined = membership_new(DOMAIN_FILE, 0, 0);
+	owned = member_info_new(DOMAIN_FILE, 0, 0);
+	joined = member_info_new(DOMAIN_FILE, 0, 0);
 	close(open(DOMAIN_FILE, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
 	if (chmod(DOMAIN_FILE, 0644))
 		err(1, DOMAIN_FILE);

@@ -37,7 +37,7 @@ enum {
 };
 
 static struct actor owner, slow;
-static struct membership *owned;
+static struct member_info *owned;
 static struct file crowd[CROWD + 1], second, other;
 static uint32_t neighbour;	/* the owner's other QP */
 static int group = -1;	/* where processes enter it */
@@ -193,7 +193,7 @@ int main(void)
 	if (group < 0)
 		err(1, GROUP);
 	progress = share(sizeof(*progress));
-	owned = membership_new(DOMAIN_FILE, 0, 0);
+	owned = member_info_new(DOMAIN_FILE, 0, 0);
 	actor_start(&owner);
 	actor_start(&slow);
 	right = DO(owner, member_join, owned) && DO(owner, make_qps, NULL) &&

@@ -20,7 +20,7 @@
 enum { DEPTH = 4, SIZE = 64 };
 
 static struct actor b, c, remote_actor;
-static struct membership *mb, *mc;
+static struct member_info *mb, *mc;
 static struct remote *remote;
 static struct write *write_;
 static uint32_t *stranger;	/* an rkey of B's memory in another protection domain of B */
@@ -29,13 +29,13 @@ static uint32_t *stranger;	/* an rkey of B's memory in another protection domain
 
 static int register_memory_elsewhere(void *argument)
 {
-	struct membership *membership = argument;
+	struct member_info *member_info = argument;
 	struct ibv_pd *pd = ibv_alloc_pd(member.node.context);
 	struct ibv_mr *mr;
 
 	if (!pd)
 		return -errno;
-	mr = ibv_reg_mr(pd, membership->buffers, DEPTH * SIZE,
+	mr = ibv_reg_mr(pd, member_info->buffers, DEPTH * SIZE,
 			IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	if (!mr)
 		return -errno;
@@ -53,7 +53,7 @@ static int connect_to_sender(void *argument)
 /* ---- scenarios ---- */
 
 /* A write to B's memory, by way of an SRQ; whether it arrived. */
-static enum ibv_wc_status written(const struct membership *by, uint32_t rkey, bool *arrived)
+static enum ibv_wc_status written(const struct member_info *by, uint32_t rkey, bool *arrived)
 {
 	uint64_t *target = (uint64_t *)mb->buffers;
 
@@ -73,14 +73,14 @@ static enum ibv_wc_status written(const struct membership *by, uint32_t rkey, bo
 	return write_->status;
 }
 
-static bool allowed(const struct membership *by, uint32_t rkey)
+static bool allowed(const struct member_info *by, uint32_t rkey)
 {
 	bool arrived = false;
 
 	return written(by, rkey, &arrived) == IBV_WC_SUCCESS && arrived;
 }
 
-static bool refused(const struct membership *by, uint32_t rkey)
+static bool refused(const struct member_info *by, uint32_t rkey)
 {
 	bool arrived = true;
 
@@ -92,8 +92,8 @@ static bool prepared(void)
 	remote = remote_new(SIZE);
 	write_ = share(sizeof(*write_));
 	stranger = share(sizeof(*stranger));
-	mb = membership_new(DOMAIN_FILE, DEPTH, SIZE);
-	mc = membership_new(DOMAIN_FILE, DEPTH, SIZE);
+	mb = member_info_new(DOMAIN_FILE, DEPTH, SIZE);
+	mc = member_info_new(DOMAIN_FILE, DEPTH, SIZE);
 	mb->sender = &remote->path;
 	actor_start(&remote_actor);
 	actor_start(&b);

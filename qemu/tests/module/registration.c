@@ -22,7 +22,7 @@
 enum { MANY = 10, PAGE = 3, DEAD = 0xabcdef };
 
 static struct actor a, b, stranger;
-static struct membership *ma, *mb, *ms;
+static struct member_info *ma, *mb, *ms;
 
 static int registrations(struct domain domain, uint32_t qp_num)
 {
@@ -66,14 +66,14 @@ static int dead(void *argument)
 static int event_masks(void *argument)
 {
 	struct registration first, second;
-	struct membership *membership = argument;
+	struct member_info *member_info = argument;
 	struct xrc_rcv_caps caps;
 	struct file other;
 	uint64_t events;
 	unsigned int i;
 
 	CHECK(!rcv_caps(member.domain.uverbs_fd, &caps) && caps.version >= 2);
-	file_open(&other, membership->domain_file);
+	file_open(&other, member_info->domain_file);
 	CHECK(!rcv_alloc(other.domain, 0, NULL, NO_CHANNEL, 0, &first));
 	for (i = 0; i <= 64; i++) {
 		bool known;
@@ -105,12 +105,12 @@ static int event_masks(void *argument)
 /* Not registered, but of the domain. */
 static int holder(void *argument)
 {
-	struct membership *membership = argument;
+	struct member_info *member_info = argument;
 	struct ib_uverbs_qp_attr attr = attr_to_init(&member.node);
-	uint32_t number = membership->qp_num;
+	uint32_t number = member_info->qp_num;
 
 	CHECK(!rcv_modify(member.domain, number, &attr));
-	CHECK(member_state(membership) == IBV_QPS_INIT);
+	CHECK(member_state(member_info) == IBV_QPS_INIT);
 	CHECK(!rcv_to_state(member.domain, number, IBV_QPS_ERR));
 	CHECK(!rcv_to_state(member.domain, number, IBV_QPS_RESET));
 	CHECK(registrations(member.domain, number) == 1);
@@ -120,9 +120,9 @@ static int holder(void *argument)
 
 static int outsider(void *argument)
 {
-	struct membership *membership = argument;
+	struct member_info *member_info = argument;
 	struct ib_uverbs_qp_attr attr = attr_to_init(&member.node);
-	uint32_t number = membership->qp_num, count = 0, total = 77;
+	uint32_t number = member_info->qp_num, count = 0, total = 77;
 	struct registration registration;
 
 	CHECK(rcv_modify(member.domain, number, &attr) == -EINVAL);
@@ -136,12 +136,12 @@ static int outsider(void *argument)
 /* Left's device, and there the domain of the same file. */
 static int join_left(void *argument)
 {
-	struct membership *membership = argument;
+	struct member_info *member_info = argument;
 
-	member.membership = membership;
+	member.member_info = member_info;
 	node_enter("left");
 	node_open(&member.node, "left");
-	member.xrcd = node_open_domain(&member.node, membership->domain_file);
+	member.xrcd = node_open_domain(&member.node, member_info->domain_file);
 	member.domain = domain_of(member.xrcd);
 	return 0;
 }
@@ -149,11 +149,11 @@ static int join_left(void *argument)
 /* One process, two open files; the QP is there for whichever remains. */
 static int two_files(void *argument)
 {
-	struct membership *membership = argument;
+	struct member_info *member_info = argument;
 	struct registration first, second;
 	struct file other;
 
-	file_open(&other, membership->domain_file);
+	file_open(&other, member_info->domain_file);
 	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &first));
 	CHECK(!rcv_reg(other.domain, first.qp_num, NO_CHANNEL, 0, &second));
 	CHECK(registrations(member.domain, first.qp_num) == 2);
@@ -172,7 +172,7 @@ static int two_files(void *argument)
 /* A child has the parent's file: the registration is both's, until both have exited. */
 static int forked_child(void *argument)
 {
-	struct membership *membership = argument;
+	struct member_info *member_info = argument;
 	struct registration registration;
 	pid_t child;
 	int result;
@@ -180,17 +180,17 @@ static int forked_child(void *argument)
 	result = rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &member.registration);
 	if (result)
 		return result;
-	membership->qp_num = member.registration.qp_num;
+	member_info->qp_num = member.registration.qp_num;
 	child = fork();
 	if (child) {
-		membership->cookie = child;
+		member_info->cookie = child;
 		return child < 0 ? -errno : 0;
 	}
 
 	/* The child: shows that it is the same file, then stays until it is killed. */
-	if (rcv_reg(member.domain, membership->qp_num, NO_CHANNEL, 0, &registration) != -EEXIST)
+	if (rcv_reg(member.domain, member_info->qp_num, NO_CHANNEL, 0, &registration) != -EEXIST)
 		_exit(1);
-	membership->flags = 1;
+	member_info->flags = 1;
 	for (;;)
 		pause();
 }
@@ -271,20 +271,20 @@ static int pages(void *argument)
 
 static int destroy_busy(void *argument)
 {
-	struct membership *membership = argument;
+	struct member_info *member_info = argument;
 
-	CHECK(rcv_destroy(member.domain, membership->qp_num) == -EBUSY);
+	CHECK(rcv_destroy(member.domain, member_info->qp_num) == -EBUSY);
 	return 0;
 }
 
 /* The caller's own registration does not count, and stays a handle. */
 static int destroy_own(void *argument)
 {
-	struct membership *membership = argument;
+	struct member_info *member_info = argument;
 
-	CHECK(!rcv_destroy(member.domain, membership->qp_num));
-	CHECK(registrations(member.domain, membership->qp_num) == -EINVAL);
-	CHECK(rcv_destroy(member.domain, membership->qp_num) == -EINVAL);
+	CHECK(!rcv_destroy(member.domain, member_info->qp_num));
+	CHECK(registrations(member.domain, member_info->qp_num) == -EINVAL);
+	CHECK(rcv_destroy(member.domain, member_info->qp_num) == -EINVAL);
 	CHECK(!rcv_unreg(&member.registration));
 	CHECK(rcv_unreg(&member.registration) == -ENOENT);
 	return 0;
@@ -340,7 +340,7 @@ static bool shared_with_child(void)
 
 static bool other_device(void)
 {
-	struct membership *left = membership_new(DOMAIN_FILE, 0, 0);
+	struct member_info *left = member_info_new(DOMAIN_FILE, 0, 0);
 	struct actor elsewhere;
 	bool right;
 
@@ -357,9 +357,9 @@ int main(void)
 
 	ktap_start("registrations and permissions", nodes_share_device() ? 11 : 12);
 	before = count_objects();
-	ma = membership_new(DOMAIN_FILE, 0, 0);
-	mb = membership_new(DOMAIN_FILE, 0, 0);
-	ms = membership_new(OTHER_FILE, 0, 0);
+	ma = member_info_new(DOMAIN_FILE, 0, 0);
+	mb = member_info_new(DOMAIN_FILE, 0, 0);
+	ms = member_info_new(OTHER_FILE, 0, 0);
 	actor_start(&a);
 	actor_start(&b);
 	actor_start(&stranger);

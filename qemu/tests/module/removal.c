@@ -33,7 +33,7 @@ enum {
 static uint64_t limit_ms = LIMIT_MS;
 
 static struct actor holder, reader, poller, remote_actor;
-static struct membership *mh, *mr, *mp;
+static struct member_info *mh, *mr, *mp;
 static struct remote *remote;
 static struct traffic *traffic;
 
@@ -58,12 +58,12 @@ static bool is_gone(const struct xrc_rcv_event *event)
 /* Waits in read: the record, then the end. */
 static int read_until_the_end(void *argument)
 {
-	struct membership *membership = argument;
+	struct member_info *member_info = argument;
 	struct xrc_rcv_event event;
 
 	CHECK(read(member.channel, &event, SIZE) == SIZE);
-	CHECK(is_gone(&event) && event.qp_num == membership->qp_num &&
-	      event.cookie == membership->cookie);
+	CHECK(is_gone(&event) && event.qp_num == member_info->qp_num &&
+	      event.cookie == member_info->cookie);
 	CHECK(read(member.channel, &event, SIZE) == -1 && errno == EIO);
 	CHECK(read(member.channel, &event, SIZE) == -1 && errno == EIO);
 	return 0;
@@ -112,14 +112,14 @@ static int read_all_records(void *argument)
 
 static int every_call_fails(void *argument)
 {
-	struct membership *membership = argument;
+	struct member_info *member_info = argument;
 	struct registration registration;
 	struct xrc_rcv_caps caps;
 
 	CHECK(rcv_caps(member.node.context->cmd_fd, &caps) == -EIO);
 	CHECK(rcv_channel(member.node.context->cmd_fd) == -EIO);
 	CHECK(rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &registration) == -EIO);
-	CHECK(rcv_query(member.domain, membership->qp_num, NULL, NULL) == -EIO);
+	CHECK(rcv_query(member.domain, member_info->qp_num, NULL, NULL) == -EIO);
 	return 0;
 }
 
@@ -142,14 +142,14 @@ static bool silent(void)
 	return actor_do(&remote_actor, sender_send, traffic) == -EIO;
 }
 
-static void start(struct actor *actor, struct membership **membership, unsigned int depth)
+static void start(struct actor *actor, struct member_info **member_info, unsigned int depth)
 {
-	*membership = membership_new(DOMAIN_FILE, depth, 64);
-	(*membership)->wants_events = true;
-	(*membership)->cookie = actor == &reader ? 77 : 88;
-	(*membership)->sender = &remote->path;
+	*member_info = member_info_new(DOMAIN_FILE, depth, 64);
+	(*member_info)->wants_events = true;
+	(*member_info)->cookie = actor == &reader ? 77 : 88;
+	(*member_info)->sender = &remote->path;
 	actor_start(actor);
-	if (!DO(*actor, member_join, *membership))
+	if (!DO(*actor, member_join, *member_info))
 		errx(1, "the actors are not ready");
 }
 
