@@ -129,9 +129,12 @@ fn qp(xrcd: &Xrcd, qpn: u32) -> Result<Arc<ReceiveQp>> {
     domain(xrcd)?.find(qpn)
 }
 
+/// Creates a receive QP and registers with it.
+///
 /// # Safety
 ///
-/// The pointers in `init` are as the header requires them.
+/// The attributes that `init` points to must be valid for the length of the call, and its handler must
+/// be callable with its context until the registration ends.
 unsafe fn create(xrcd: &Xrcd, init: &bindings::ib_xrc_rcv_init_attr) -> Result<KBox<Registration>> {
     let device = device(xrcd)?;
     let lifetime = match init.flags {
@@ -204,6 +207,8 @@ check_prototypes!(
     ib_xrc_rcv_destroy_qp,
 );
 
+/// Creates a receive QP and registers with it.
+///
 /// # Safety
 ///
 /// See the header: `xrcd` is open, and `init_attr` and the attributes that it points to are valid,
@@ -214,13 +219,14 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_alloc_qp(
     init_attr: *const bindings::ib_xrc_rcv_init_attr,
 ) -> *mut bindings::ib_xrc_rcv_registration {
     // SAFETY:
-    // * By the requirements of this function, `xrcd` is open for the length of the call, for a
-    //   client of ib_core. That registered after this module's: its module uses symbols of this
-    //   one.
-    // * By the requirements of this function, `init_attr` and its attributes are valid for as long.
+    // * By the requirements of this function, `xrcd` is open for the length of the call.
+    // * By the requirements of this function, `init_attr` and its attributes are valid for as long,
+    //   and the handler may be called until the registration ends.
     into_pointer(unsafe { create(Xrcd::from_ptr(xrcd), &*init_attr) })
 }
 
+/// Registers with a receive QP.
+///
 /// # Safety
 ///
 /// See the header: `xrcd` is open for the length of the call, and `handler` may be called until the
@@ -234,7 +240,7 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_reg_qp(
     context: *mut c_void,
 ) -> *mut bindings::ib_xrc_rcv_registration {
     let register = || {
-        // SAFETY: As in `ib_xrc_rcv_alloc_qp`.
+        // SAFETY: By the requirements of this function, `xrcd` is open for the length of the call.
         let domain = domain(unsafe { Xrcd::from_ptr(xrcd) })?;
         // SAFETY: By the requirements of this function, the handler may be called until the
         // registration ends, which drops the subscriber.
@@ -249,6 +255,8 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_reg_qp(
     into_pointer(register())
 }
 
+/// Ends a registration.
+///
 /// # Safety
 ///
 /// `registration` comes from one of the above, and is not used again.
@@ -263,6 +271,8 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_unreg_qp(
     KBox::into_inner(registration).unregister(RemoveReason::Destroyed);
 }
 
+/// Returns the QP number of a registration.
+///
 /// # Safety
 ///
 /// `registration` comes from one of the above, and does not end before this returns.
@@ -275,6 +285,8 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_qpn(
     unsafe { &*registration.cast::<Registration>() }.qpn()
 }
 
+/// Modifies a receive QP.
+///
 /// # Safety
 ///
 /// See the header: `xrcd` is open, and `attr` and the pointers in it are valid, for the length of
@@ -293,7 +305,7 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_modify_qp(
         // SAFETY: By the requirements of this function, so are the pointers in it. The copy is
         // dropped before the call ends.
         let mut attributes = unsafe { attr.to_attributes(mask) };
-        // SAFETY: As in `ib_xrc_rcv_alloc_qp`.
+        // SAFETY: By the requirements of this function, `xrcd` is open for the length of the call.
         let xrcd = unsafe { Xrcd::from_ptr(xrcd) };
 
         qp(xrcd, qpn)?.modify_from_kernel(&mut attributes)?;
@@ -301,6 +313,8 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_modify_qp(
     })
 }
 
+/// Queries a receive QP.
+///
 /// # Safety
 ///
 /// See the header: `xrcd` is open, and `attr` valid for writes, for the length of the call.
@@ -311,7 +325,7 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_query_qp(
     attr: *mut bindings::ib_qp_attr,
 ) -> c_int {
     from_result(|| {
-        // SAFETY: As in `ib_xrc_rcv_alloc_qp`.
+        // SAFETY: By the requirements of this function, `xrcd` is open for the length of the call.
         let xrcd = unsafe { Xrcd::from_ptr(xrcd) };
         let attributes = qp(xrcd, qpn)?.query()?.ok_or(EINVAL)?;
 
@@ -321,6 +335,8 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_query_qp(
     })
 }
 
+/// Destroys a receive QP of the domain's lifetime.
+///
 /// # Safety
 ///
 /// See the header: `xrcd` is open for the length of the call, and `own` is `NULL`, or comes from
@@ -332,9 +348,10 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_destroy_qp(
     own: *const bindings::ib_xrc_rcv_registration,
 ) -> c_int {
     from_result(|| {
-        // SAFETY: As in `ib_xrc_rcv_alloc_qp`.
+        // SAFETY: By the requirements of this function, `xrcd` is open for the length of the call.
         let xrcd = unsafe { Xrcd::from_ptr(xrcd) };
-        // SAFETY: As in `ib_xrc_rcv_qpn`, unless `own` is `NULL`.
+        // SAFETY: By the requirements of this function, `own` is `NULL`, or the pointer of
+        // `into_pointer`, and the `Registration` stays for the length of the call.
         let own = unsafe { own.cast::<Registration>().as_ref() };
 
         domain(xrcd)?.destroy(qpn, |subscribers| {

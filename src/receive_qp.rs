@@ -107,9 +107,9 @@ pub(crate) struct ReceiveQp {
     lifetime: Lifetime,
     label: u64,
     subscribers: Arc<Subscribers>,
-    /// It is about to be destroyed: whose turn comes now calls no verb any more.
-    is_going: Atomic<bool>,
-    /// `None` once it is destroyed.
+    /// The QP is about to be destroyed: a thread that acquires the lock after this calls no verb.
+    is_dying: Atomic<bool>,
+    /// `None` after the QP was destroyed.
     #[pin]
     verbs: KillableMutex<Option<QpResources>>,
     #[pin]
@@ -160,7 +160,7 @@ impl ReceiveQp {
                 lifetime,
                 label,
                 subscribers,
-                is_going: Atomic::new(false),
+                is_dying: Atomic::new(false),
                 verbs <- new_killable_mutex!(Some(verbs), "ReceiveQp::verbs"),
                 destruction <- new_work!("ReceiveQp::destruction"),
                 links <- ListLinks::new(),
@@ -185,7 +185,7 @@ impl ReceiveQp {
         self.label
     }
 
-    /// Who is registered.
+    /// Returns the subscribers.
     pub(crate) fn subscribers(&self) -> &Arc<Subscribers> {
         &self.subscribers
     }
@@ -281,7 +281,7 @@ impl ReceiveQp {
         let mut verbs = lock_killable(&self.verbs)?;
 
         match &mut *verbs {
-            Some(verbs) if !self.is_going.load(Acquire) => call(&mut verbs.qp).map(Some),
+            Some(verbs) if !self.is_dying.load(Acquire) => call(&mut verbs.qp).map(Some),
             _ => Ok(None),
         }
     }
@@ -302,7 +302,7 @@ impl ReceiveQp {
     ///
     /// Waits for a verb in progress, and for no other thread that waits to call one.
     pub(crate) fn destroy(&self) {
-        self.is_going.store(true, Release);
+        self.is_dying.store(true, Release);
 
         let mut verbs = self.verbs.lock();
 
@@ -317,7 +317,7 @@ impl ReceiveQp {
     /// Queues the destruction of the QP, unless the caller destroys it first. The QP must have been
     /// removed from its domain.
     pub(crate) fn help_to_destroy(self: Arc<Self>, queue: &UnboundQueue) {
-        self.is_going.store(true, Release);
+        self.is_dying.store(true, Release);
         // It is removed from its domain once, so it is queued once.
         let _ = queue.enqueue(self);
     }
