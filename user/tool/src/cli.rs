@@ -49,7 +49,7 @@ pub(crate) struct Show {
     /// Show only this device
     #[arg(short, long, value_name = "NAME")]
     pub(crate) device: Option<String>,
-    /// Show the domain of this file, as its members see it
+    /// Show the domain of this file, as the processes that share it see it
     ///
     /// The domain is open while it is shown. If its last member closes it meanwhile, its QPs are
     /// destroyed when this command ends.

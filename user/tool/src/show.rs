@@ -165,7 +165,7 @@ fn cause(device: &xrc_rcv::Device) -> Status {
     }
 }
 
-/// The domain of a file, as its members see it.
+/// The domain of a file, as the processes that share it see it.
 fn look_within(device: &str, file: &Path) -> Result<Domain> {
     let opened = File::open(file).with_context(|| file.display().to_string())?;
     let device = xrc_rcv::Device::open(device)?;
