@@ -87,16 +87,23 @@ static bool is_gone(struct ib_xrcd *xrcd, u32 qpn)
 	return ib_xrc_rcv_query_qp(xrcd, qpn, &attr) == -EINVAL;
 }
 
+#define INIT_MASK (IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS)
+
+static const struct ib_qp_attr init = {
+	.qp_state = IB_QPS_INIT,
+	.port_num = 1,
+	.qp_access_flags = IB_ACCESS_REMOTE_WRITE,
+};
+
+static const struct ib_xrc_rcv_init_attr in_reset, in_init = {
+	.attr = &init,
+	.attr_mask = INIT_MASK,
+};
+
 /* A QP that lives as long as its registrations. */
 static void use_registrations(struct ib_device *device, struct ib_xrcd *xrcd,
 			      struct changes *changes)
 {
-	const struct ib_qp_attr init = {
-		.qp_state = IB_QPS_INIT,
-		.port_num = 1,
-		.qp_access_flags = IB_ACCESS_REMOTE_WRITE,
-	};
-	const int init_mask = IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS;
 	const struct ib_xrc_rcv_init_attr incomplete = {
 		.attr = &init,
 		.attr_mask = IB_QP_PORT,
@@ -130,7 +137,7 @@ static void use_registrations(struct ib_device *device, struct ib_xrcd *xrcd,
 	check(device, !IS_ERR(second), "a second registration is added");
 	check(device, changes->registrations == 2, "the notifier reports two registrations");
 
-	check(device, !ib_xrc_rcv_modify_qp(xrcd, qpn, &init, init_mask | IB_QP_STATE) &&
+	check(device, !ib_xrc_rcv_modify_qp(xrcd, qpn, &init, INIT_MASK | IB_QP_STATE) &&
 		      state(xrcd, qpn) == IB_QPS_INIT, "the QP is modified to INIT");
 	check(device, ib_xrc_rcv_destroy_qp(xrcd, qpn, first) == -EINVAL,
 	      "destroy is refused for the lifetime of registrations");
@@ -147,28 +154,18 @@ static void use_registrations(struct ib_device *device, struct ib_xrcd *xrcd,
 static void pretend_qedr(struct ib_device *device, struct ib_xrcd *xrcd)
 {
 	const enum rdma_driver_id driver_id = device->ops.driver_id;
-	const struct ib_qp_attr init = {
-		.qp_state = IB_QPS_INIT,
-		.port_num = 1,
-	};
-	const int mask = IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS;
-	const struct ib_xrc_rcv_init_attr with_attr = {
-		.attr = &init,
-		.attr_mask = mask,
-	};
-	const struct ib_xrc_rcv_init_attr nothing = {};
 	struct ib_xrc_rcv_registration *registration;
 
 	device->ops.driver_id = RDMA_DRIVER_QEDR;
-	check(device, PTR_ERR(ib_xrc_rcv_alloc_qp(xrcd, &with_attr)) == -EOPNOTSUPP,
+	check(device, PTR_ERR(ib_xrc_rcv_alloc_qp(xrcd, &in_init)) == -EOPNOTSUPP,
 	      "qedr: create in INIT is refused");
-	registration = ib_xrc_rcv_alloc_qp(xrcd, &nothing);
+	registration = ib_xrc_rcv_alloc_qp(xrcd, &in_reset);
 	check(device, !IS_ERR(registration), "qedr: a QP is created in RESET");
 	if (!IS_ERR(registration)) {
 		const u32 qpn = ib_xrc_rcv_qpn(registration);
 
 		check(device,
-		      ib_xrc_rcv_modify_qp(xrcd, qpn, &init, mask | IB_QP_STATE) == -EOPNOTSUPP &&
+		      ib_xrc_rcv_modify_qp(xrcd, qpn, &init, INIT_MASK | IB_QP_STATE) == -EOPNOTSUPP &&
 		      state(xrcd, qpn) == IB_QPS_RESET, "qedr: modify is refused");
 		ib_xrc_rcv_unreg_qp(registration);
 	}
@@ -182,16 +179,6 @@ static void pretend_qedr(struct ib_device *device, struct ib_xrcd *xrcd)
 static void pretend_mlx4(struct ib_device *device, struct ib_xrcd *xrcd)
 {
 	const enum rdma_driver_id driver_id = device->ops.driver_id;
-	const struct ib_qp_attr init = {
-		.qp_state = IB_QPS_INIT,
-		.port_num = 1,
-	};
-	const int mask = IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS;
-	const struct ib_xrc_rcv_init_attr with_attr = {
-		.attr = &init,
-		.attr_mask = mask,
-	};
-	const struct ib_xrc_rcv_init_attr nothing = {};
 	struct file *file = shmem_file_setup(KBUILD_MODNAME, 0, EMPTY_VMA_FLAGS);
 	struct ib_xrc_rcv_registration *registration;
 	u32 qpn;
@@ -201,20 +188,20 @@ static void pretend_mlx4(struct ib_device *device, struct ib_xrcd *xrcd)
 		return;
 	device->ops.driver_id = RDMA_DRIVER_MLX4;
 
-	registration = ib_xrc_rcv_alloc_qp(xrcd, &with_attr);
+	registration = ib_xrc_rcv_alloc_qp(xrcd, &in_init);
 	check(device, !IS_ERR(registration), "mlx4: a QP is created in INIT in a domain of the kernel");
 	if (!IS_ERR(registration))
 		ib_xrc_rcv_unreg_qp(registration);
 
 	xrcd->inode = file_inode(file);
-	check(device, PTR_ERR(ib_xrc_rcv_alloc_qp(xrcd, &with_attr)) == -EOPNOTSUPP,
+	check(device, PTR_ERR(ib_xrc_rcv_alloc_qp(xrcd, &in_init)) == -EOPNOTSUPP,
 	      "mlx4: create in INIT in a shared domain is refused");
-	registration = ib_xrc_rcv_alloc_qp(xrcd, &nothing);
+	registration = ib_xrc_rcv_alloc_qp(xrcd, &in_reset);
 	check(device, !IS_ERR(registration), "mlx4: a QP is created in RESET in a shared domain");
 	if (!IS_ERR(registration)) {
 		qpn = ib_xrc_rcv_qpn(registration);
 		check(device,
-		      ib_xrc_rcv_modify_qp(xrcd, qpn, &init, mask | IB_QP_STATE) == -EOPNOTSUPP &&
+		      ib_xrc_rcv_modify_qp(xrcd, qpn, &init, INIT_MASK | IB_QP_STATE) == -EOPNOTSUPP &&
 		      state(xrcd, qpn) == IB_QPS_RESET, "mlx4: RESET to INIT is refused there");
 		ib_xrc_rcv_unreg_qp(registration);
 	}
