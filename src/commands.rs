@@ -200,24 +200,26 @@ impl Handler for Alloc {
         } else {
             Lifetime::Registrations
         };
-        let (initial_state, attributes) = match call.input(Self::ATTR)? {
+        let mut attributes;
+        let initial_state = match call.input(Self::ATTR)? {
             Some(user) => {
                 let mask = user.mask()?;
                 let initial_state = InitialState::new(mask, user.state(mask)?)?;
 
-                (
-                    initial_state,
-                    user.resolve(call.device(), initial_state.mask().and(mask))?,
-                )
+                attributes = user.resolve(call.device(), initial_state.mask().and(mask))?;
+                initial_state
             }
-            None => (InitialState::Reset, QpAttr::new()),
+            None => {
+                attributes = QpAttr::new();
+                InitialState::Reset
+            }
         };
         let subscriber = subscriber(call, Self::CHANNEL, Self::COOKIE, Self::EVENTS)?;
         let init_attr = QpInitAttr {
             lifetime,
             label: call.input(Self::LABEL)?.unwrap_or(0),
             initial_state,
-            attributes,
+            attributes: &mut attributes,
             udata: Some(call.udata()),
         };
         let domain = device.domains().get_or_new(xrcd)?;

@@ -40,10 +40,7 @@ use crate::{
         QpResources,
         ReceiveQp, //
     },
-    subscriber::{
-        Holder,
-        Subscriber, //
-    },
+    subscriber::Subscriber,
     subscribers::Subscribers,
     ufile::{
         UFileRef,
@@ -139,7 +136,7 @@ pub(crate) struct QpInitAttr<'a> {
     /// The label of the QP.
     pub(crate) label: u64,
     pub(crate) initial_state: InitialState,
-    pub(crate) attributes: QpAttr,
+    pub(crate) attributes: &'a mut QpAttr,
     /// `None` for a kernel user.
     pub(crate) udata: Option<UData<'a>>,
 }
@@ -171,7 +168,7 @@ impl Domain {
         self: &Arc<Self>,
         xrcd: &Xrcd,
         pd: &Arc<ProtectionDomain>,
-        mut init_attr: QpInitAttr<'_>,
+        init_attr: QpInitAttr<'_>,
         subscriber: Arc<Subscriber>,
     ) -> Result<NewQp> {
         let device = xrcd.device();
@@ -219,7 +216,7 @@ impl Domain {
 
         registration.qp.set_up(
             init_attr.initial_state,
-            &mut init_attr.attributes,
+            init_attr.attributes,
             init_attr.udata.as_ref(),
         )?;
         Ok(NewQp { registration, node })
@@ -238,7 +235,8 @@ impl Domain {
         self.qps.lock().get(qpn).cloned().ok_or(EINVAL)
     }
 
-    /// Registers with a QP that was looked up before. `EINVAL` if it is about to be destroyed.
+    /// Registers with a QP that was looked up before. `EINVAL` if it is about to be destroyed;
+    /// `EEXIST` if the uverbs file of the subscriber is registered.
     pub(crate) fn register(
         self: &Arc<Self>,
         qp: &Arc<ReceiveQp>,
@@ -254,11 +252,6 @@ impl Domain {
                 .is_some_and(|found| Arc::ptr_eq(found, qp))
             {
                 return Err(EINVAL);
-            }
-            if let Holder::File(file, ..) = subscriber.holder() {
-                if qp.subscribers().has(*file) {
-                    return Err(EEXIST);
-                }
             }
             if qp.subscribers().add(&subscriber)? {
                 notify::registered(qp.report(), subscriber.pid());

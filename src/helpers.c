@@ -465,7 +465,8 @@ int ib_xrc_rcv_inode_may_write(struct inode *inode)
 
 void ib_xrc_rcv_task_comm(char comm[TASK_COMM_LEN])
 {
-	strscpy_pad(comm, current->group_leader->comm, TASK_COMM_LEN);
+	/* A name that changes meanwhile may be mixed; its last byte is always 0. */
+	memcpy(comm, current->group_leader->comm, TASK_COMM_LEN);
 }
 
 struct dentry *ib_xrc_rcv_debugfs_create_dir(const char *name, struct dentry *parent)

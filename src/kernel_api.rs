@@ -145,7 +145,7 @@ unsafe fn create(xrcd: &Xrcd, init: &bindings::ib_xrc_rcv_init_attr) -> Result<K
     // SAFETY: By the requirements of this function, `attr` is `NULL`, or valid for the length of
     // the call.
     let attr = unsafe { KernelQpAttr::from_ptr(init.attr) };
-    let (initial_state, attributes) = match attr {
+    let (initial_state, mut attributes) = match attr {
         Some(attr) => {
             let mask = QpAttrMask::from_bits(init.attr_mask as u32);
             // SAFETY: By the requirements of this function, the pointers in the attributes are
@@ -160,7 +160,7 @@ unsafe fn create(xrcd: &Xrcd, init: &bindings::ib_xrc_rcv_init_attr) -> Result<K
         lifetime,
         label: init.label,
         initial_state,
-        attributes,
+        attributes: &mut attributes,
         udata: None,
     };
     // SAFETY: By the requirements of this function, the handler may be called until the

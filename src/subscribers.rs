@@ -88,6 +88,8 @@ pub(crate) struct Subscribers {
     state: Atomic<u32>,
     destination: Atomic<u32>,
     queue: Arc<UnboundQueue>,
+    /// The number of registrations. Written with the lock of the list held.
+    len: Atomic<usize>,
     #[pin]
     delivery: Work<Self>,
     #[pin]
@@ -189,6 +191,13 @@ impl List {
         self.round.is_none() && self.pending.is_empty()
     }
 
+    /// Whether there is a registration of a uverbs file.
+    fn has(&self, file: FileId) -> bool {
+        let found = self.tree.lower_bound(&(Some(file), 0));
+
+        found.is_some_and(|found| found.file() == Some(file))
+    }
+
     /// Begins a round with the pending events, unless there is one.
     fn begin_round(&mut self) {
         if self.round.is_none() && !self.pending.is_empty() {
@@ -257,6 +266,7 @@ impl Subscribers {
                 state: Atomic::new(QpState::Reset as u32),
                 destination: Atomic::new(0),
                 queue,
+                len: Atomic::new(0),
                 delivery <- new_work!("Subscribers::delivery"),
                 list <- new_spinlock_irq!(
                     List {
@@ -273,7 +283,7 @@ impl Subscribers {
 
     /// Returns the number of registrations.
     pub(crate) fn len(&self) -> usize {
-        self.list.lock().tree.len()
+        self.len.load(Relaxed)
     }
 
     /// Whether the QP has no registration.
@@ -316,14 +326,18 @@ impl Subscribers {
         self.domain
     }
 
-    /// Adds a registration, if the limit allows it. Returns `false` if events are pending behind a
-    /// round: they would be coalesced with later ones, which the registration is to get. The caller
-    /// calls [`Self::deliver_step`] then, and tries again. Calls must be serialised.
+    /// Adds a registration. `EEXIST` if its uverbs file has one, `EDQUOT` over the limit. Returns
+    /// `false` if events are pending behind a round: they would be coalesced with later ones, which the
+    /// registration is to get. The caller calls [`Self::deliver_step`] then, and tries again. Calls must
+    /// be serialised.
     pub(crate) fn add(&self, subscriber: &Arc<Subscriber>) -> Result<bool> {
-        limits::another_registration(self.len())?;
-
+        let within_limit = limits::another_registration(self.len());
         let mut list = self.list.lock();
 
+        if subscriber.file().is_some_and(|file| list.has(file)) {
+            return Err(EEXIST);
+        }
+        within_limit?;
         list.begin_round();
         if !list.pending.is_empty() {
             return Ok(false);
@@ -336,6 +350,7 @@ impl Subscribers {
 
         subscriber.skips_round().store(comes_in_round, Relaxed);
         list.tree.insert(subscriber.clone()).map_err(|_| EEXIST)?;
+        self.len.store(list.tree.len(), Relaxed);
         Ok(true)
     }
 
@@ -349,6 +364,8 @@ impl Subscribers {
         } = &mut *list;
         let removed = tree.remove(subscriber);
         let mut wakeup = None;
+
+        self.len.store(tree.len(), Relaxed);
 
         if why == RemoveReason::DeviceRemoved && removed.is_some() {
             if let Some(round) = round {
@@ -377,10 +394,7 @@ impl Subscribers {
 
     /// Whether the list has a registration of a uverbs file.
     pub(crate) fn has(&self, file: FileId) -> bool {
-        let list = self.list.lock();
-        let found = list.tree.lower_bound(&(Some(file), 0));
-
-        found.is_some_and(|found| found.file() == Some(file))
+        self.list.lock().has(file)
     }
 
     /// Returns the registration that follows `previous`, or the first.
