@@ -47,7 +47,7 @@ static struct expectation {
 
 /* ---- acts ---- */
 
-static int read_what_is_expected(void *argument)
+static int read_expected_records(void *argument)
 {
 	struct member_info *member_info = argument;
 	struct pollfd ready = { .fd = member.channel, .events = POLLIN };
@@ -97,13 +97,13 @@ static bool all_read(uint32_t type, uint32_t count)
 
 	*expected = (struct expectation) { type, count };
 	for (i = 0; i < MEMBERS; i++)
-		actor_begin(&members[i], read_what_is_expected, mm[i]);
+		actor_begin(&members[i], read_expected_records, mm[i]);
 	for (i = 0; i < MEMBERS; i++)
 		right &= succeeded("a registered process", actor_wait(&members[i]));
 	return right;
 }
 
-static bool nobody_reads(void)
+static bool no_process_reads(void)
 {
 	bool right = true;
 	unsigned int i;
@@ -121,7 +121,7 @@ static bool nobody_reads(void)
 static bool fanned_out(const struct kind *kind)
 {
 	model_event(kind->name, mc->qp_num, 1);
-	return all_read(kind->type, 1) & nobody_reads();
+	return all_read(kind->type, 1) & no_process_reads();
 }
 
 /* No more than the driver's queue of events holds. */
@@ -134,7 +134,7 @@ static bool all_counted(void)
 		model_event(kinds[i].name, mc->qp_num, REPEATED);
 		right &= all_read(kinds[i].type, REPEATED);
 	}
-	return right & nobody_reads();
+	return right & no_process_reads();
 }
 
 /* An unread event of a QP is not another one's, and is dropped with its registration. */
@@ -142,7 +142,7 @@ static bool of_the_other_qp(void)
 {
 	model_event("wq_access_error", mb->qp_num, 1);
 	*expected = (struct expectation) { IBV_EVENT_QP_ACCESS_ERR, 1 };
-	return DO(bystander, read_what_is_expected, mb) & nobody_reads();
+	return DO(bystander, read_expected_records, mb) & no_process_reads();
 }
 
 static bool leaves_nothing(const struct counts *before)

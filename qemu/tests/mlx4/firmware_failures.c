@@ -390,7 +390,7 @@ static const struct fatality {
 enum { FATALITIES = ARRAY_SIZE(fatalities) };
 
 /* A process that does not use the QP gets the event. */
-static int hears_of_the_reset(void *argument)
+static int gets_the_event_of_the_reset(void *argument)
 {
 	struct member_info *member_info = argument;
 	struct xrc_rcv_event event;
@@ -442,7 +442,7 @@ static bool reset_by(const struct fatality *fatality, const struct counts *befor
 	actor_start(&other);
 	right = DO(villain, member_join, mv) && DO(other, member_join, mo) &&
 		DO(other, member_alloc_connected, mo);
-	actor_begin(&other, hears_of_the_reset, mo);
+	actor_begin(&other, gets_the_event_of_the_reset, mo);
 	right = right && DO(villain, fatality->act, NULL);
 	if (!right)
 		model_clear();

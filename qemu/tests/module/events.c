@@ -251,7 +251,7 @@ static bool all_read(unsigned int count)
 }
 
 /* That the connection is there is an event, too. */
-static bool all_hear_of_the_connection(unsigned int count)
+static bool all_get_the_event_of_the_connection(unsigned int count)
 {
 	bool right = all_read(count);
 	unsigned int i;
@@ -262,7 +262,7 @@ static bool all_hear_of_the_connection(unsigned int count)
 	return right;
 }
 
-static bool all_hear_of_the_error(unsigned int count, uint64_t from)
+static bool all_get_the_event_of_the_error(unsigned int count, uint64_t from)
 {
 	bool right = all_read(count);
 	uint64_t to = now_ns();
@@ -274,7 +274,7 @@ static bool all_hear_of_the_error(unsigned int count, uint64_t from)
 }
 
 /* COUNT processes are registered; the creator is not any more. */
-static bool heard_by(unsigned int count)
+static bool read_by(unsigned int count)
 {
 	unsigned int i;
 	bool right;
@@ -289,9 +289,9 @@ static bool heard_by(unsigned int count)
 	right = right && DO(creator, member_unreg, NULL);
 	remote_aim(remote, mi, mc->qp_num);
 	right = right && DO(remote_actor, sender_connect, remote) && message_arrives();
-	right = right && all_hear_of_the_connection(count);
+	right = right && all_get_the_event_of_the_connection(count);
 	from = now_ns();
-	right = right && broken_by_the_peer() && all_hear_of_the_error(count, from);
+	right = right && broken_by_the_peer() && all_get_the_event_of_the_error(count, from);
 	right &= DO(idler, read_nothing, NULL) & DO(creator, read_nothing, NULL);
 	for (i = 0; i < count; i++)
 		right &= DO(members[i], read_nothing, NULL) & DO(members[i], member_unreg, NULL);
@@ -341,7 +341,7 @@ static bool asked_by(unsigned int asking)
 
 	/* Each gets the events of its mask, and no others. */
 	from = now_ns();
-	right = right && broken_by_the_peer() && all_hear_of_the_error(MANY, from);
+	right = right && broken_by_the_peer() && all_get_the_event_of_the_error(MANY, from);
 	right &= DO(creator, read_nothing, NULL) && had_events(0) == 1;
 	for (i = 0; i < MANY; i++) {
 		mm[i]->chooses_events = false;
@@ -439,7 +439,7 @@ int main(void)
 	for (i = 0; i < ARRAY_SIZE(counts); i++) {
 		snprintf(text, sizeof(text),
 			 "an access error is delivered once to each of %u registrations", counts[i]);
-		ktap_result(heard_by(counts[i]), text);
+		ktap_result(read_by(counts[i]), text);
 	}
 	snprintf(text, sizeof(text),
 		 "an event wakes only the registration of %u that has it in its mask", MANY);

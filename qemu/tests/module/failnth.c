@@ -242,7 +242,7 @@ static int list(void)
 	return rcv_list(member.domain, 0, infos, &count, &total) ?: count != 1;
 }
 
-static int qp_of_nobody(void)
+static int qp_without_registration(void)
 {
 	return qp_of_other() ?: rcv_unreg(&fixture.others);
 }
@@ -356,7 +356,7 @@ static const struct operation operations[] = {
 	{ "MODIFY to ERR", qp_in_init, modify_to_error, drop_qp_of_other },
 	{ "QUERY", qp_of_other, query, drop_qp_of_other },
 	{ "QUERY_DOMAIN", qp_of_other, list, drop_qp_of_other },
-	{ "DESTROY", qp_of_nobody, destroy, destroy_if_not },
+	{ "DESTROY", qp_without_registration, destroy, destroy_if_not },
 	{ "read", events_of_mine, read_event, unregister_always },
 	{ "a channel's close", unread, close_unread, unregister_always },
 	{ "a file's close", busy_file, close_file, close_channel_and_drop },

@@ -301,7 +301,7 @@ static bool stranger_starts(void)
 	return DO(stranger, member_join, joined);
 }
 
-static bool nobody_waits(void)
+static bool no_process_waits(void)
 {
 	static const uid_t user = STRANGER;
 	uint64_t start;
@@ -339,7 +339,7 @@ static double removal_takes(void)
 }
 
 /* Compared with its time beside the same processes while they are idle. */
-static bool device_goes(void)
+static bool device_is_removed(void)
 {
 	static const uid_t user = STRANGER;
 	double idle, attacked;
@@ -427,8 +427,8 @@ int main(void)
 	if (chmod(DOMAIN_FILE, 0644))
 		err(1, DOMAIN_FILE);
 
-	ktap_result(nobody_waits(), "no process waits for an address that another resolves");
-	ktap_result(device_goes(), "removal of the device does not wait for an address");
+	ktap_result(no_process_waits(), "no process waits for an address that another resolves");
+	ktap_result(device_is_removed(), "removal of the device does not wait for an address");
 	ktap_result(by_default(), "limits apply by default");
 	ktap_result(registrations(), "registrations of a QP are limited");
 	ktap_result(succeeds_as_stranger(common_inodes), "ALLOC is refused on an inode that every process has");

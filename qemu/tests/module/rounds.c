@@ -135,7 +135,7 @@ static bool all_read(unsigned int errors)
 	return complete == count;
 }
 
-static bool each_gets_what_happens_meanwhile(void)
+static bool each_gets_the_events_meanwhile(void)
 {
 	pthread_t threads[GUESTS];
 	bool right = true;
@@ -210,7 +210,7 @@ int main(void)
 			    &steady[i].registration))
 			errx(1, "registration %u", i);
 
-	ktap_result(each_gets_what_happens_meanwhile(),
+	ktap_result(each_gets_the_events_meanwhile(),
 		    "each registration gets the events of its time once");
 	ktap_result(gone_is_last(),
 		    "QP_GONE is the last event of each registration, right after an error");

@@ -555,7 +555,7 @@ static bool srq_changes(void)
 	       taken_in_vain(srq, IBV_WC_REM_ACCESS_ERR);
 }
 
-static bool srq_goes(void)
+static bool srq_is_destroyed(void)
 {
 	struct ibv_srq *gone = node_create_xrc_srq(&node, node.pd, domain, cq, DEPTH);
 	uint32_t number = srq_number(gone);
@@ -1211,7 +1211,7 @@ static const struct {
 	{ "SRQ of another domain: NAK, access error", foreign_srq_ },
 	{ "RDMA WRITE naming an SRQ of another domain: NAK, nothing written", foreign_srq_write },
 	{ "SRQ changed within a message: NAK, access error", srq_changes },
-	{ "SRQ destroyed within a message: no wait, then NAK", srq_goes },
+	{ "SRQ destroyed within a message: no wait, then NAK", srq_is_destroyed },
 	{ "SRQs destroyed while their packets arrive: no wait", srqs_under_fire },
 	{ "repeated message to a destroyed SRQ: acknowledged again", repeated_after_srq_is_gone },
 	{ "requests to an initiator are ignored", request_to_initiator },

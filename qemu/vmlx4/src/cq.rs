@@ -581,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn arming_tells_of_what_is_there_and_of_what_comes_once() {
+    fn arming_raises_one_event_for_present_and_later_completions() {
         let mut bench = bench();
         push(&mut bench, 0);
         assert_eq!(bench.events(), 0);

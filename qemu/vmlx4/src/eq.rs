@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_outlives_what_goes_to_it() {
+    fn a_queue_outlives_its_event_sources() {
         let mut bench = Bench::connected();
         let close = |bench: &mut Bench| bench.run(0x14, 1, 0, &[]);
         let unmap = |bench: &mut Bench| bench.run_immediate(0x12, 1 << 31 | 1, 0, &[], u64::MAX);

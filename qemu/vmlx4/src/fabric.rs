@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_take_what_comes() {
+    fn datagrams_are_lost_repeated_and_delayed() {
         let lose = Wire {
             lose: 4,
             ..Wire::default()

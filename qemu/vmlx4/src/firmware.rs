@@ -676,7 +676,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lent_comes_back_in_reverse_order() {
+    fn pages_are_returned_in_reverse_order() {
         let mut bench = Bench::new();
         let early = Err(Status::BadSysState);
         // UNMAP_FA, UNMAP_ICM_AUX and INIT_HCA of a device that works.
@@ -779,7 +779,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ports_capabilities_are_what_the_driver_says() {
+    fn a_ports_capabilities_are_set_by_the_driver() {
         let mut bench = Bench::new();
         let mut mailbox = [0; 8];
         mailbox.set_be32(4, 0x0251_0000);

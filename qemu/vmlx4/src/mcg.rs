@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_are_those_of_the_group_and_no_more_than_fit() {
+    fn members_of_a_group_are_found_and_limited() {
         let mut entry = [0; MGM_SIZE];
         entry.set_be32(MGM_MEMBERS_COUNT, 2);
         entry.set_field(MGM_GID, &[7; 16]);

@@ -758,7 +758,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there_means_retries_then_an_error() {
+    fn a_missing_peer_means_retries_then_an_error() {
         let mut bench = Bench::connected();
         bench.qp_rts(QPN, &QpSetup::new(RC, PEER));
         let (key, _) = bench.region(0x10, LOCAL, 0x1000, ALL);
@@ -774,7 +774,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_flushes_what_is_posted_then_and_later() {
+    fn an_error_flushes_present_and_later_requests() {
         let (mut bench, key) = pair();
         bench.post_receive(QPN, 8, key, LOCAL);
         bench
@@ -963,7 +963,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_tell_what_a_qp_is() {
+    fn numbers_show_the_type_of_a_qp() {
         const MLX: u32 = 7;
         const XRC: u32 = 6;
         let mut bench = Bench::connected();

@@ -671,7 +671,7 @@ mod tests {
     }
 
     #[test]
-    fn an_xrc_send_goes_to_the_named_srq_and_its_cq() {
+    fn an_xrc_send_is_received_by_the_named_srq_and_its_cq() {
         let mut xrc = xrc();
         xrc.bench.hca.dma.memory.write(xrc.local, b"hello").unwrap();
         xrc.send(0x0b, SRQN, None, 5);
@@ -762,7 +762,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_qp_does_not_allow_is_invalid() {
+    fn requests_that_the_qp_does_not_allow_are_invalid() {
         let mut bench = Bench::connected();
         bench.pair(RC, 0x40, 0x41);
         bench.hca.qps.get_mut(0x41).unwrap().state = State::Init;
@@ -906,7 +906,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_goes_to_the_qp_that_the_responder_knows() {
+    fn an_answer_is_sent_to_the_connected_qp() {
         let other = |setup| QpSetup {
             remote_qpn: 0x42,
             ..setup
@@ -1130,7 +1130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreliable_connection_drops_what_it_cannot_execute() {
+    fn an_unreliable_connection_drops_bad_requests() {
         const UC: u32 = 1;
         let mut bench = Bench::connected();
         bench.pair(UC, 0x40, 0x41);

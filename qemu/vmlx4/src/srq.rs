@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_told_once() {
+    fn the_limit_event_is_raised_once() {
         let mut bench = Bench::connected();
         bench.srq(SRQN, 2, 7, 0x81);
         bench.post_srq(SRQN, 3);

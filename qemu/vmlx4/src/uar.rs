@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn users_of_what_a_reset_took_may_not_know_it_yet() {
+    fn users_may_ring_doorbells_of_objects_that_a_reset_destroyed() {
         let mut bench = Bench::connected();
         bench.pair(0, QPN, QPN + 2);
         bench.hca.reset();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_takes_what_the_driver_enabled() {
+    fn a_reset_undoes_the_drivers_settings() {
         let mut bench = Bench::connected();
         bench
             .hca

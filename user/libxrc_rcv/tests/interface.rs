@@ -22,7 +22,7 @@ fn names(text: &str, before: char, after: char) -> BTreeSet<&str> {
 }
 
 #[test]
-fn what_is_exported_is_declared_and_documented() {
+fn exported_functions_are_declared_and_documented() {
     let map = read("libxrc_rcv.map");
     let exported = names(&map, '\t', ';');
     assert!(exported.contains("xrc_rcv_alloc_qp"));

@@ -136,7 +136,7 @@ mod tests {
     const BASE: RawFd = 1_000_000;
 
     #[test]
-    fn what_was_added_is_found_until_it_is_removed() {
+    fn an_entry_is_found_until_it_is_removed() {
         let count = 3 * PLACES as RawFd;
         for i in 0..count {
             insert(BASE + i, BASE + 2 * i);

@@ -605,7 +605,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_read_from_what_the_kernel_prints() {
+    fn memory_is_read_from_slabinfo_and_meminfo() {
         let slabs = "slabinfo - version: 2.1\n\
                      # name <active_objs> <num_objs> <objsize> …\n\
                      rxe_qp    10   16   2048   16    8 : tunables 0 0 0\n\
@@ -615,7 +615,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_happen_is_said() {
+    fn a_missing_event_is_reported() {
         let mut silent = Measurement::new("event", 64, "us", &[(5.0, 1.0)]);
         (silent.mainline, silent.ratio, silent.delivered) = (None, None, Some(1));
         silent.ratios.clear();

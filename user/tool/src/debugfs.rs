@@ -198,7 +198,7 @@ kind=file channel=0 events=0 pending=0 domain=1 qpn=0x21 pid=78 comm=late
     }
 
     #[test]
-    fn a_line_without_what_is_needed_is_an_error() {
+    fn a_line_without_a_required_word_is_an_error() {
         let error = join("domain=1\n", "domain=1 qpn=0x1\n", "").unwrap_err();
         assert!(error.to_string().contains("no dest_qpn"), "{error}");
         assert!(join("domain=one\n", "", "").is_err());

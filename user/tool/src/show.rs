@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_leave_what_they_name() {
+    fn filters_keep_the_objects_they_name() {
         let left = |args: &[&str]| {
             use clap::Parser;
             let line = ["xrc-rcv", "show"].iter().chain(args);
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn trees_show_who_holds_what() {
+    fn trees_show_the_registrations_of_each_qp() {
         let trees: String = devices()
             .iter()
             .map(|device| tree(device).to_string())

@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shorter_records_do_not_have_is_zero() {
+    fn members_beyond_a_shorter_record_are_zero() {
         let (channel, mut kernel) = pipe(SIZE - 8);
         for qpn in [0x11, 0x12] {
             kernel.write_all(&record(qpn, 3, 1)[..SIZE - 8]).unwrap();

@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_says_what_it_is_about() {
+    fn an_error_names_its_object() {
         let device = Arc::from("mlx4_0");
         let error =
             Error::new(&device, "register with receive QP", Cause::Os(libc::EINVAL)).of_qp(0x11);

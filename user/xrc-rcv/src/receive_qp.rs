@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_newer_kernel_says_is_not_taken_for_something_else() {
+    fn values_of_a_newer_kernel_are_not_misread() {
         let info = QpInfo(xrc_rcv_qp_info {
             state: 9,
             lifetime: 2,

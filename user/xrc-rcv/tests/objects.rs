@@ -119,7 +119,7 @@ fn a_domain_that_is_in_use_does_not_close() {
 }
 
 #[test]
-fn errors_name_what_was_not_there() {
+fn errors_name_the_missing_object() {
     let closed = Arc::default();
     // Not a device: the kernel answers ENOTTY.
     let null = std::fs::File::open("/dev/null").unwrap();

@@ -123,7 +123,7 @@ static void create(void)
 }
 
 /* It may have looked up the operation just before the device was removed. */
-static void use_what_was(void)
+static void use_after_removal(void)
 {
 	const u32 qpn = ib_xrc_rcv_qpn(held);
 	struct ib_qp_attr attr;
@@ -149,7 +149,7 @@ static void late_user_remove(struct ib_device *device, void *data)
 	if (is("creating"))
 		create();
 	if (is("after"))
-		use_what_was();
+		use_after_removal();
 	else
 		close_domain();
 	ib_xrc_rcv_unregister_notifier(&changes);
