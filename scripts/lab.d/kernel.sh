@@ -99,7 +99,7 @@ kernel_list_make() {
 					if (have[one] == 3 && part[2] in source && !older(part[1], floor))
 						print part[1], part[2], source[part[2]]
 				}
-			}' | sort -V -r -k 2,2 -k 1,1 >"$kernel_list.new"
+			}' | sort -k 2,2Vr -k 1,1 >"$kernel_list.new"
 	[ -s "$kernel_list.new" ] || die "this mirror's trixie-backports has no kernel of $kernel_floor or later with headers and source"
 	mv "$kernel_list.new" "$kernel_list"
 }
