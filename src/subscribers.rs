@@ -79,6 +79,10 @@ use kernel::{
 /// The number of subscribers that events are delivered to with interrupts disabled.
 const AT_ONCE: usize = 2;
 
+/// The number of [steps](Subscribers::deliver_step) after which the workqueue delivers the events of other
+/// QPs of the device.
+const TURN: usize = 16;
+
 /// See the [module's documentation](self).
 #[pin_data]
 pub(crate) struct Subscribers {
@@ -492,6 +496,15 @@ impl WorkItem for Subscribers {
     type Pointer = Arc<Self>;
 
     fn run(subscribers: Arc<Self>) {
-        subscribers.deliver_pending();
+        for _ in 0..TURN {
+            if !subscribers.deliver_step() {
+                return;
+            }
+        }
+
+        let queue = subscribers.queue.clone();
+
+        // If an event has queued the item already, that suffices.
+        drop(queue.enqueue(subscribers));
     }
 }

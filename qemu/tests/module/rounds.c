@@ -2,7 +2,8 @@
 /*
  * A QP with more registrations than get an event in its handler. Each gets each event that happened
  * while it was registered, once, and none that happened before; nothing after UNREG; and
- * QP_GONE after all else, though the QP is destroyed while events are being delivered.
+ * QP_GONE after all else, though the QP is destroyed while events are being delivered. Another QP's events
+ * do not wait for those of many such QPs.
  */
 
 #define _GNU_SOURCE
@@ -15,7 +16,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "ktap.h"
@@ -23,12 +26,14 @@
 #include "observe.h"
 
 #define DOMAIN_FILE "/tmp/rounds"
+#define TRACING "/tmp/rounds.tracing"
 
 enum {
 	MANY = 1000,
 	FEWER = 100,		/* with the checkers of the debug kernel */
 	GUESTS = 4,		/* threads that register and give up again */
 	ERRORS = 300,
+	CROWD = 32,		/* QPs: more than the workqueue has threads */
 	EVENT_MS = 20000,
 	QUIET_MS = 300,
 };
@@ -154,6 +159,103 @@ static bool each_gets_the_events_meanwhile(void)
 	return right && rounds > GUESTS && !early && !late && all_read(ERRORS);
 }
 
+static void trace(const char *file, const char *text)
+{
+	int fd = open(file, O_WRONLY | O_TRUNC | O_CLOEXEC);
+
+	if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text))
+		err(1, "%s", file);
+	close(fd);
+}
+
+/*
+ * The number of other QPs whose events are traced before the first of this one, those since a time in
+ * *@since; -1: it is not traced.
+ */
+static int traced_before(uint32_t number, uint64_t time, int *since)
+{
+	FILE *file = fopen(TRACING "/trace", "re");
+	char line[512], *qpn, *at;
+	int others = 0;
+
+	if (!file)
+		err(1, "trace");
+	*since = 0;
+	while (fgets(line, sizeof(line), file)) {
+		qpn = strstr(line, " qpn=");
+		at = strstr(line, ": ib_xrc_rcv_event:");
+		if (*line == '#' || !qpn || !at)
+			continue;
+		if (strtoul(qpn + strlen(" qpn="), NULL, 0) == number)
+			break;
+		others++;
+		while (at > line && at[-1] != ' ')
+			at--;
+		*since += strtod(at, NULL) * 1e9 > time;
+	}
+	if (feof(file))
+		others = -1;
+	fclose(file);
+	return others;
+}
+
+static uint32_t create_in_init(struct one *ones, unsigned int n, struct registration *registrations)
+{
+	struct domain domain = ones[0].file.domain;
+	unsigned int i;
+
+	if (rcv_alloc(domain, 0, &to_init, ones[0].channel, 0, &registrations[0]))
+		errx(1, "no receive QP");
+	for (i = 1; i < n; i++)
+		if (rcv_reg(ones[i].file.domain, registrations[0].qp_num, ones[i].channel, 0,
+			    &registrations[i]))
+			errx(1, "registration %u", i);
+	return registrations[0].qp_num;
+}
+
+/* All registrations of many QPs are to get an event, then those of another QP. */
+static bool qps_take_turns(void)
+{
+	struct registration *crowd = calloc(CROWD * count, sizeof(*crowd)), few[GUESTS];
+	uint64_t end = now_ns() + EVENT_MS * 1000000ull;
+	uint32_t numbers[CROWD], number;
+	int before = -1, since = 0;
+	uint64_t broken;
+	unsigned int i;
+
+	if (!crowd)
+		err(1, "calloc");
+	if (mkdir(TRACING, 0700) || mount("none", TRACING, "tracefs", 0, NULL))
+		err(1, TRACING);
+	for (i = 0; i < CROWD; i++)
+		numbers[i] = create_in_init(steady, count, &crowd[i * count]);
+	number = create_in_init(guests, GUESTS, few);
+	trace(TRACING "/trace", "\n");
+	trace(TRACING "/trace_clock", "mono");
+	trace(TRACING "/events/ib_xrc_rcv/ib_xrc_rcv_event/enable", "1");
+	for (i = 0; i < CROWD; i++)
+		if (rcv_to_state(steady[0].file.domain, numbers[i], IBV_QPS_ERR))
+			errx(1, "QP %u", i);
+	broken = now_ns();
+	if (rcv_to_state(guests[0].file.domain, number, IBV_QPS_ERR))
+		errx(1, "the last QP");
+	while (before < 0 && now_ns() < end)
+		before = traced_before(number, broken, &since);
+	trace(TRACING "/trace_clock", "local");
+	trace(TRACING "/events/ib_xrc_rcv/ib_xrc_rcv_event/enable", "0");
+	for (i = 0; i < CROWD * count; i++)
+		rcv_unreg(&crowd[i]);
+	for (i = 0; i < GUESTS; i++)
+		rcv_unreg(&few[i]);
+	umount(TRACING);
+	rmdir(TRACING);
+	free(crowd);
+	ktap_note("%d QPs with %u registrations each: the events of %d are delivered before it breaks, those of %d before its own",
+		  CROWD, count, before - since, since);
+	/* With FEWER registrations most are served in one turn, in the order of the QPs. */
+	return before >= 0 && (count == FEWER || since <= (CROWD - (before - since)) / 2);
+}
+
 /* The last close of the domain destroys the QP just after an error. */
 static bool gone_is_last(void)
 {
@@ -190,7 +292,7 @@ int main(void)
 
 	if (setrlimit(RLIMIT_NOFILE, &files))
 		err(1, "setrlimit");
-	ktap_start("events of a QP with many registrations", 3);
+	ktap_start("events of a QP with many registrations", 4);
 	count = memory_is_checked() ? FEWER : MANY;
 	node_enter("right");
 	steady = calloc(count, sizeof(*steady));
@@ -212,6 +314,7 @@ int main(void)
 
 	ktap_result(each_gets_the_events_meanwhile(),
 		    "each registration gets the events of its time once");
+	ktap_result(qps_take_turns(), "an event of another QP does not wait for those of many such QPs");
 	ktap_result(gone_is_last(),
 		    "QP_GONE is the last event of each registration, right after an error");
 	for (i = 0; i < count; i++) {
