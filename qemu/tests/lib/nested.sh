@@ -15,12 +15,13 @@ nested_start() { # nested_start COUNT
 
 # The result is COMMAND's status: 0 passes, 4 skips, anything else fails.
 nested() { # nested NAME COMMAND…
-	local name=$1 status
+	local name=$1 status begin=$SECONDS
 	shift
 	nested_number=$((nested_number + 1))
 	printf '    KTAP version 1\n    # Subtest: %s\n' "$name"
 	"$@" 2>&1 | sed -u '/^KTAP version 1$/d; s/^/    /'
 	status=${PIPESTATUS[0]}
+	echo "# $((SECONDS - begin)) s"
 	case $status in
 	0) echo "ok $nested_number $name" ;;
 	4) echo "ok $nested_number $name # SKIP" ;;
