@@ -12,10 +12,11 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use serde::Serialize;
 use tabled::builder::Builder;
 use xrc_rcv::{
@@ -88,6 +89,28 @@ impl Measurement {
             mainline: Some(median(rounds.iter().map(|round| round.1))),
             ratio: (!ratios.is_empty()).then(|| median(ratios.iter().copied())),
             ratios,
+            delivered: None,
+        }
+    }
+}
+
+impl Measurement {
+    /// Of something that mainline does not have.
+    fn alone(
+        measurement: &'static str,
+        n: usize,
+        unit: &'static str,
+        rounds: &[f64],
+    ) -> Measurement {
+        Measurement {
+            measurement,
+            n,
+            unit,
+            rounds: rounds.len(),
+            ib_xrc_rcv: median(rounds.iter().copied()),
+            mainline: None,
+            ratio: None,
+            ratios: Vec::new(),
             delivered: None,
         }
     }
@@ -342,7 +365,7 @@ impl Runner<'_> {
         let calls = CALLS / self.divisor;
         let readers = (READERS / self.divisor).max(4);
         let progress = |number: usize, what: String| {
-            eprintln!("xrc-rcv: {number} of 6, with receive QPs and with mainline's QPs: {what}");
+            eprintln!("xrc-rcv: {number} of 7, with receive QPs and with mainline's QPs: {what}");
         };
         progress(1, format!("creating {calls} QPs, {ROUNDS} times"));
         results.extend(self.creating()?);
@@ -363,6 +386,8 @@ impl Runner<'_> {
             format!("an error that 1, 4, 16 … {readers} processes wait for"),
         );
         results.extend(events::measure(self, readers)?);
+        progress(7, format!("joining and leaving {calls} QPs on each CPU"));
+        results.extend(self.scaling()?);
         Ok(results)
     }
 
@@ -414,10 +439,89 @@ impl Runner<'_> {
             || time(&ours, &created.0, &joiner),
             || time(&mainline, &created.1, &joiner),
         )?;
+        let floor = (0..ROUNDS).map(|_| {
+            let begin = Instant::now();
+            (0..n).try_for_each(|_| devices[1].query_caps().map(drop))?;
+            Ok(us(begin.elapsed(), n))
+        });
+        let floor = floor.collect::<Result<Vec<f64>>>()?;
         Ok(vec![
             Measurement::new("join (REG; ibv_open_qp)", 1, "us", &both(&rounds, 0)),
+            Measurement::alone("a call without work (QUERY_CAPS)", 1, "us", &floor),
             Measurement::new("leave (UNREG; ibv_destroy_qp)", 1, "us", &both(&rounds, 1)),
         ])
+    }
+
+    /// REG and UNREG in one domain for each CPU, by a thread each: threads that share a lock take
+    /// longer together than alone.
+    fn scaling(&self) -> Result<Vec<Measurement>> {
+        const SCALING_ROUNDS: usize = 5;
+
+        /// Of a thread, which waits for all others before it begins.
+        fn pairs<S: Side>(bench: &Runner<'_>, side: &S, n: usize, start: &Barrier) -> Result<f64> {
+            let prepared = || {
+                let file =
+                    rustix::fs::memfd_create("xrc-rcv-bench", rustix::fs::MemfdFlags::CLOEXEC)?;
+                let file = File::from(file);
+                let devices = [bench.open()?, bench.open()?];
+                Ok::<_, anyhow::Error>([
+                    Party::new(&devices[0], &file)?,
+                    Party::new(&devices[1], &file)?,
+                ])
+            };
+            let parties = prepared();
+            let created = match &parties {
+                Ok(parties) => create_all(side, &parties[0], n),
+                Err(_) => Ok(Vec::new()),
+            };
+            start.wait();
+            let (parties, created) = (parties.as_ref().map_err(|e| anyhow!("{e:#}"))?, created?);
+            let begin = Instant::now();
+            for _ in 0..SCALING_ROUNDS {
+                leave_all::<S>(join_all(side, &parties[1], &created)?)?;
+            }
+            let took = us(begin.elapsed(), n * SCALING_ROUNDS);
+            leave_all::<S>(created)?;
+            Ok(took)
+        }
+
+        /// The mean of so many threads.
+        fn time<S: Side + Sync>(
+            bench: &Runner<'_>,
+            side: &S,
+            n: usize,
+            threads: usize,
+        ) -> Result<f64> {
+            let start = Barrier::new(threads);
+            let took = thread::scope(|scope| {
+                let threads: Vec<_> = (0..threads)
+                    .map(|_| scope.spawn(|| pairs(bench, side, n, &start)))
+                    .collect();
+                let took = threads.into_iter().map(|thread| match thread.join() {
+                    Ok(took) => took,
+                    Err(panic) => std::panic::resume_unwind(panic),
+                });
+                took.collect::<Result<Vec<f64>>>()
+            })?;
+            Ok(took.iter().sum::<f64>() / threads as f64)
+        }
+
+        let cpus = thread::available_parallelism()?.get();
+        let n = CALLS / self.divisor;
+        let mut results = Vec::new();
+        for threads in [1, cpus] {
+            let rounds = in_turns(
+                SCALING_ROUNDS,
+                || time(self, &Ours(self.attr), n, threads),
+                || time(self, &Mainline(self.attr), n, threads),
+            )?;
+            let name = "join and leave in a domain of its own, on N CPUs at once";
+            results.push(Measurement::new(name, threads, "us", &rounds));
+            if cpus == 1 {
+                break;
+            }
+        }
+        Ok(results)
     }
 
     fn memory(&self) -> Result<Vec<Measurement>> {
