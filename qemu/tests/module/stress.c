@@ -258,17 +258,39 @@ static pid_t start(uint64_t seed)
 /* ---- all of them ---- */
 
 static pid_t processes[PROCESSES];
+static pid_t replugger;		/* while the device is removed and brought back */
+
+/* Processes exit in the seconds that a removal takes, and some must be there to see it. */
+static void replug(void)
+{
+	replugger = fork();
+	if (replugger < 0)
+		err(1, "fork");
+	if (replugger)
+		return;
+	device_remove();
+	usleep(dice(500000));
+	device_add();
+	_exit(0);
+}
 
 /* Any end of a process makes room for the next. */
 static void restart(uint64_t *seed)
 {
 	unsigned int i;
+	int status;
 	pid_t pid;
 
-	while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+		if (pid == replugger) {
+			if (status)
+				errx(1, "the device was not removed and brought back");
+			replugger = 0;
+		}
 		for (i = 0; i < PROCESSES; i++)
 			if (processes[i] == pid)
 				processes[i] = start((*seed)++);
+	}
 }
 
 static void kill_all(void)
@@ -309,17 +331,18 @@ int main(int argc, char **argv)
 		processes[i] = start(seed++);
 	end = now_ns() + seconds * 1000000000ull;
 	removal = now_ns() + REMOVAL_S / 2 * 1000000000ull;
-	while (now_ns() < end && !atomic_load(&tally->unexpected)) {
+	while (replugger || (now_ns() < end && !atomic_load(&tally->unexpected))) {
 		usleep(dice(2 * KILL_MS * 1000));
 		restart(&seed);
+		if (replugger) {
+			removal = now_ns() + REMOVAL_S * 1000000000ull;
+			continue;
+		}
 		kill(processes[dice(PROCESSES)], SIGKILL);
 		kills++;
-		if (now_ns() > removal) {
-			device_remove();
-			usleep(dice(500000));
-			device_add();
+		if (now_ns() > removal && now_ns() < end) {
+			replug();
 			removals++;
-			removal = now_ns() + REMOVAL_S * 1000000000ull;
 		}
 	}
 	kill_all();
