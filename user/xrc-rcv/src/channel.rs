@@ -113,7 +113,7 @@ impl fmt::Display for EventType {
 pub struct Event(xrc_rcv_event);
 
 impl Event {
-    /// The `user_data` of the registration.
+    /// The cookie of the registration ([`RegisterOptions::cookie`](crate::RegisterOptions::cookie)).
     pub fn cookie(&self) -> u64 {
         self.0.cookie
     }

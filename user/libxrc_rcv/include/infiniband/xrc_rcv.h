@@ -168,7 +168,8 @@ ssize_t xrc_rcv_read_events(struct xrc_rcv_event_channel *channel,
  *
  * @size: sizeof(*@event)
  *
- * As xrc_rcv_read_events(), but not interrupted by signals.
+ * As xrc_rcv_read_events(), but not interrupted by signals, and returns 0 or a
+ * positive errno.
  */
 int xrc_rcv_get_event(struct xrc_rcv_event_channel *channel,
 		      struct xrc_rcv_event *event, size_t size);
