@@ -150,9 +150,11 @@ unsafe fn create(xrcd: &Xrcd, init: &bindings::ib_xrc_rcv_init_attr) -> Result<K
             let mask = QpAttrMask::from_bits(init.attr_mask as u32);
             // SAFETY: By the requirements of this function, the pointers in the attributes are
             // valid for the length of the call. The copy is dropped before it ends.
-            let attributes = unsafe { attr.to_attributes(mask) };
+            let mut attributes = unsafe { attr.to_attributes(mask) };
+            let initial_state = InitialState::new(mask, attr.state(mask)?)?;
 
-            (InitialState::new(mask, attr.state(mask)?)?, attributes)
+            attributes.clear(initial_state.mask().without(mask));
+            (initial_state, attributes)
         }
         None => (InitialState::Reset, QpAttr::new()),
     };

@@ -446,6 +446,17 @@ impl QpAttr {
         self
     }
 
+    /// Sets attributes that the caller did not pass to 0. Only `MAX_DEST_RD_ATOMIC` and `MIN_RNR_TIMER`
+    /// are required without being passed.
+    pub(crate) fn clear(&mut self, absent: QpAttrMask) {
+        if absent.has(QpAttrMask::MAX_DEST_RD_ATOMIC) {
+            self.attr.max_dest_rd_atomic = 0;
+        }
+        if absent.has(QpAttrMask::MIN_RNR_TIMER) {
+            self.attr.min_rnr_timer = 0;
+        }
+    }
+
     /// Whether the attributes have a RoCE address vector.
     pub(super) fn has_roce_address(&self) -> bool {
         self.mask.has(QpAttrMask::AV)

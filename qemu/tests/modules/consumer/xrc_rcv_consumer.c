@@ -12,6 +12,7 @@
 #include <linux/file.h>
 #include <linux/module.h>
 #include <linux/shmem_fs.h>
+#include <rdma/ib_cache.h>
 #include <rdma/ib_xrc_rcv.h>
 
 /* The notifications of one device. */
@@ -211,6 +212,47 @@ static void pretend_mlx4(struct ib_device *device, struct ib_xrcd *xrcd)
 	fput(file);
 }
 
+/* Of the attributes that RTR requires, two are 0 unless the caller passes them. */
+static void create_in_rtr(struct ib_device *device, struct ib_xrcd *xrcd)
+{
+	const struct ib_gid_attr *gid = rdma_get_gid_attr(device, 1, rdma_protocol_roce(device, 1));
+	struct ib_xrc_rcv_registration *registration;
+	struct ib_xrc_rcv_init_attr init_attr = {};
+	struct ib_qp_attr attr;
+	union ib_gid dgid;
+
+	check(device, !IS_ERR(gid), "the port has a GID");
+	if (IS_ERR(gid))
+		return;
+	memset(&attr, 0xff, sizeof(attr));
+	memset(&attr.ah_attr, 0, sizeof(attr.ah_attr));
+	attr.ah_attr.type = rdma_ah_find_type(device, 1);
+	rdma_ah_set_port_num(&attr.ah_attr, 1);
+	if (attr.ah_attr.type == RDMA_AH_ATTR_TYPE_IB)
+		rdma_ah_set_dlid(&attr.ah_attr, 1);
+	dgid = gid->gid;
+	rdma_move_grh_sgid_attr(&attr.ah_attr, &dgid, 0, 64, 0, gid);
+	attr.pkey_index = 0;
+	attr.port_num = 1;
+	attr.qp_access_flags = IB_ACCESS_REMOTE_WRITE;
+	attr.path_mtu = IB_MTU_256;
+	attr.dest_qp_num = 0x11;
+	attr.rq_psn = 0;
+	init_attr.attr = &attr;
+	init_attr.attr_mask = INIT_MASK | IB_QP_AV | IB_QP_PATH_MTU | IB_QP_DEST_QPN | IB_QP_RQ_PSN;
+	registration = ib_xrc_rcv_alloc_qp(xrcd, &init_attr);
+	rdma_destroy_ah_attr(&attr.ah_attr);
+	check(device, !IS_ERR(registration), "a QP is created in RTR");
+	if (IS_ERR(registration))
+		return;
+	memset(&attr, 0xff, sizeof(attr));
+	/* mlx4 keeps the logarithm of max_dest_rd_atomic, and returns 1 for 0. */
+	check(device, !ib_xrc_rcv_query_qp(xrcd, ib_xrc_rcv_qpn(registration), &attr) &&
+		      attr.qp_state == IB_QPS_RTR && attr.max_dest_rd_atomic <= 1 && !attr.min_rnr_timer,
+	      "attributes that were not passed are 0");
+	ib_xrc_rcv_unreg_qp(registration);
+}
+
 /* A QP that lives as long as its domain. Returns the registration of the last. */
 static struct ib_xrc_rcv_registration *use_domain(struct ib_device *device,
 					       struct ib_xrcd *xrcd, struct witness *last)
@@ -286,6 +328,7 @@ static int consumer_add(struct ib_device *device)
 	failed = 0;
 	ib_xrc_rcv_register_notifier(&changes.nb);
 	use_registrations(device, xrcd, &changes);
+	create_in_rtr(device, xrcd);
 	pretend_qedr(device, xrcd);
 	pretend_mlx4(device, xrcd);
 	registration = use_domain(device, xrcd, &last);
