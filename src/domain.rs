@@ -351,7 +351,12 @@ impl Domain {
         };
 
         for qp in qps.values() {
-            notify::destroyed(qp.report());
+            {
+                // In order with the end of a registration that is removed meanwhile.
+                let _order = self.qps.lock();
+
+                notify::destroyed(qp.report());
+            }
             qp.clone().help_to_destroy(&self.queue);
         }
         // The workqueue starts at the other end.
