@@ -292,9 +292,8 @@ impl ReceiveQp {
         attributes: &mut QpAttr,
         udata: Option<&UData<'_>>,
     ) -> Result {
-        qp.modify(attributes, udata)?;
-        self.subscribers.note(attributes);
-        Ok(())
+        self.subscribers
+            .note_modified(attributes, |attributes| qp.modify(attributes, udata))
     }
 
     /// Destroys the QP, and delivers `QP_GONE` to the remaining registrations. The QP must have been

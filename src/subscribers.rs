@@ -310,14 +310,34 @@ impl Subscribers {
         self.destination.load(Relaxed)
     }
 
-    /// Stores the attributes that a command returned or set.
+    /// Stores the attributes that a query returned.
     pub(crate) fn note(&self, attributes: &QpAttr) {
-        if let (true, Ok(state)) = (attributes.mask().has(QpAttrMask::STATE), attributes.state()) {
+        if let Ok(state) = attributes.state() {
             self.state.store(state as u32, Relaxed);
+        }
+        self.destination.store(attributes.destination(), Relaxed);
+    }
+
+    /// Modifies the QP with `modify`, and stores the attributes. If an event breaks the QP during the
+    /// command, its state stays ERR.
+    pub(crate) fn note_modified(
+        &self,
+        attributes: &mut QpAttr,
+        modify: impl FnOnce(&mut QpAttr) -> Result,
+    ) -> Result {
+        let before = self.state.load(Relaxed);
+
+        modify(attributes)?;
+        if let (true, Ok(state)) = (attributes.mask().has(QpAttrMask::STATE), attributes.state()) {
+            let _ = self.state.cmpxchg(before, state as u32, Relaxed);
+            if state == QpState::Reset {
+                self.destination.store(0, Relaxed);
+            }
         }
         if attributes.mask().has(QpAttrMask::DEST_QPN) {
             self.destination.store(attributes.destination(), Relaxed);
         }
+        Ok(())
     }
 
     /// Returns the device.
