@@ -108,7 +108,8 @@ build_module() {
 }
 
 make_module() {
-	quiet module make --no-print-directory -C "$tree" KDIR="$kdir" KSRC="$ksrc" MO="$(build_dir)/module" modules
+	# W=e: a warning is an error here, and not where a newer compiler has new ones.
+	quiet module make --no-print-directory -C "$tree" W=e KDIR="$kdir" KSRC="$ksrc" MO="$(build_dir)/module" modules
 }
 
 build_test_modules() {
