@@ -174,7 +174,7 @@ impl<Q: HasChannel> EventFile for EventChannel<Q> {
         }
 
         let max = (length / size).min(BATCH);
-        let mut batch = KVVec::with_capacity(max, GFP_KERNEL)?;
+        let mut batch = KVVec::with_capacity(max, GFP_KERNEL_ACCOUNT)?;
 
         loop {
             self.take(&mut batch, max, nonblocking)?;

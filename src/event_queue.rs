@@ -326,7 +326,7 @@ impl<Q: Queued> EventQueue<Q> {
         }
 
         // Not the last reference: the caller has one.
-        let removed = self.tree.remove(queued);
+        let removed = was_queued.then(|| self.tree.remove(queued)).flatten();
 
         if let Some(time) = time {
             queued.time().store(time, Relaxed);
