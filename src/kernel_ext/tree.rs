@@ -160,13 +160,16 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
         self.len == 0
     }
 
-    /// Returns the node of an object.
-    fn node_of(item: &T) -> *mut Node {
-        let links = core::ptr::from_ref(item)
-            .wrapping_byte_add(T::OFFSET)
-            .cast::<Links>();
+    /// Returns the node of an object, a pointer of `Arc::into_raw` or of the tree.
+    ///
+    /// # Safety
+    ///
+    /// The object must be valid.
+    unsafe fn node_of(item: *const T) -> *mut Node {
+        let links = item.wrapping_byte_add(T::OFFSET).cast::<Links>();
 
-        // SAFETY: By the requirements of `TreeItem`, this is a member of `item`.
+        // SAFETY: By the requirements of this function and of `TreeItem`, this is a member of a valid
+        // object.
         Opaque::cast_into(unsafe { &raw const (*links).0 })
     }
 
@@ -210,8 +213,8 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
             };
         }
 
-        let node = Self::node_of(&item);
-        let _ = Arc::into_raw(item);
+        // SAFETY: The pointer owns a reference, so the object is valid.
+        let node = unsafe { Self::node_of(Arc::into_raw(item)) };
 
         // INVARIANT: The tree owns the reference that was given to it. `linked` was not set before,
         // so no tree has the object.
@@ -229,11 +232,12 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
 
     /// Removes an object, if it is in this tree.
     pub(crate) fn remove(&mut self, item: &T) -> Option<Arc<T>> {
-        let node = self.lower_bound(&item.key())?;
+        let key = item.key();
+        let node = self.first_for(|there| *there >= key)?.as_ptr();
 
-        core::ptr::eq(&*node, item).then(|| {
-            // SAFETY: The object was just found in the tree.
-            unsafe { self.erase(Self::node_of(item)) }
+        core::ptr::eq(Self::object_of(node), item).then(|| {
+            // SAFETY: The node was just found in the tree.
+            unsafe { self.erase(node) }
         })
     }
 
@@ -264,36 +268,40 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
 
     /// Returns the first object whose key is not less than `key`.
     pub(crate) fn lower_bound(&self, key: &T::Key) -> Option<ArcBorrow<'_, T>> {
-        self.first_for(|there| there >= key)
+        let node = self.first_for(|there| there >= key)?;
+
+        // SAFETY: The node is in the tree, which does not change as long as `self` is borrowed.
+        Some(unsafe { Self::item_of(node.as_ptr()) })
     }
 
     /// Returns the first object whose key is greater than `key`, or the first of all without `key`.
     pub(crate) fn after(&self, key: Option<&T::Key>) -> Option<ArcBorrow<'_, T>> {
-        self.first_for(|there| key.is_none_or(|key| there > key))
+        let node = self.first_for(|there| key.is_none_or(|key| there > key))?;
+
+        // SAFETY: The node is in the tree, which does not change as long as `self` is borrowed.
+        Some(unsafe { Self::item_of(node.as_ptr()) })
     }
 
-    /// Returns the first object whose key satisfies `predicate`, as all greater keys do.
-    fn first_for(&self, predicate: impl Fn(&T::Key) -> bool) -> Option<ArcBorrow<'_, T>> {
-        let mut node = self.root.rb_node;
+    /// Returns the node of the first object whose key satisfies `predicate`, as all greater keys do.
+    fn first_for(&self, predicate: impl Fn(&T::Key) -> bool) -> Option<NonNull<Node>> {
+        let mut next = NonNull::new(self.root.rb_node);
         let mut found = None;
 
-        while !node.is_null() {
+        while let Some(node) = next {
             // SAFETY: The node is in the tree, which does not change as long as `self` is borrowed.
-            let item = unsafe { Self::item_of::<'_>(node) };
-
-            let holds = predicate(&item.key());
+            let holds = predicate(&unsafe { Self::item_of(node.as_ptr()) }.key());
 
             if holds {
-                found = Some(item);
+                found = next;
             }
             // SAFETY: The node is in the tree, and so valid.
-            node = unsafe {
+            next = NonNull::new(unsafe {
                 if holds {
-                    (*node).rb_left
+                    (*node.as_ptr()).rb_left
                 } else {
-                    (*node).rb_right
+                    (*node.as_ptr()).rb_right
                 }
-            };
+            });
         }
         found
     }
