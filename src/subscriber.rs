@@ -143,8 +143,8 @@ pub(crate) enum Delivery {
 pub(crate) struct Wakeup(Arc<EventChannel>);
 
 impl Wakeup {
-    /// Wakes the readers. May be called in any context, but without locks of this module: a channel can
-    /// have many readers.
+    /// Wakes the readers. May be called in any context, but without spinlocks of this module: a channel
+    /// can have many readers.
     pub(crate) fn wake(self) {
         self.0.wake();
     }

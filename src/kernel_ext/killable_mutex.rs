@@ -38,7 +38,9 @@ pub(crate) fn lock_killable<T>(
     mutex.try_lock().ok_or(EINTR)
 }
 
-/// A backend whose `lock` is `mutex_lock()` and whose `try_lock` is `mutex_lock_killable()`.
+/// A backend whose `lock` is `mutex_lock()` and whose `try_lock` is `mutex_lock_killable()`, which
+/// SLEEPS: [`Lock`] has no other method that can fail, and its state is private. Only [`lock_killable`]
+/// calls `try_lock`.
 pub(crate) struct KillableMutexBackend;
 
 // SAFETY:

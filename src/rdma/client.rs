@@ -142,8 +142,9 @@ impl<D: ClientData> Client<D> {
     }
 
     fn pointer(&self, device: &Device) -> *mut c_void {
-        // SAFETY: `device` is valid as long as it is borrowed, and `raw` is initialised. The
-        // function returns null for a client that is not registered.
+        // SAFETY: `device` is valid as long as it is borrowed, and `raw` is initialised. The client is
+        // registered: uverbs' methods and ib_core's callbacks exist since it is, and another module
+        // links to this one's functions after its initialisation, which registers the client.
         unsafe { bindings::ib_xrc_rcv_client_data(device.as_ptr(), self.raw.get()) }
     }
 

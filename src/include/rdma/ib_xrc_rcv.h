@@ -61,8 +61,10 @@ struct ib_xrc_rcv_init_attr {
 /*
  * The caller must be a client of ib_core, and must keep @xrcd open during each call.
  * All functions may sleep. A QP is charged to the current process: its user and its
- * cgroup. Functions that modify or query a QP return EINTR if the current thread is
- * killed while it waits for others that do so.
+ * cgroup. Functions that create, modify, query or register with a QP return EINTR if
+ * the current thread is killed while it waits. All but ib_xrc_rcv_unreg_qp() and
+ * ib_xrc_rcv_qpn() return EOPNOTSUPP if the module is not attached to the device, or
+ * not any more, and ENODEV if the device is being removed.
  *
  * If the device is removed while the client is being unregistered, its QPs may be
  * destroyed, and the module not be attached to the device any more, when the remove()
@@ -168,7 +170,8 @@ enum ib_xrc_rcv_action {
  * struct ib_xrc_rcv_notifier_info - data of a notifier call
  * @device: the device
  * @qpn: the QP number
- * @registrations: the number of registrations after the change
+ * @registrations: the number of registrations after the change; with
+ *	%IB_XRC_RCV_ALLOC, that of the creator is included
  */
 struct ib_xrc_rcv_notifier_info {
 	struct ib_device *device;
