@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `kernel::alloc`
+
+use crate::{error::Error, runtime};
+use core::ops::{Deref, DerefMut};
+
+#[derive(Debug)]
+pub struct AllocError;
+
+/// The flags of an allocation, each of which may sleep.
+#[derive(Clone, Copy)]
+pub struct Flags(());
+
+pub mod flags {
+    pub const GFP_KERNEL: super::Flags = super::Flags(());
+    pub const GFP_KERNEL_ACCOUNT: super::Flags = super::Flags(());
+}
+
+/// Counts as an object from when it is allocated until it is freed, see [`runtime::objects`].
+pub(crate) struct Allocation(());
+
+impl Allocation {
+    pub(crate) fn new(_flags: Flags) -> Result<Self, AllocError> {
+        runtime::might_sleep("allocating memory");
+        runtime::count_object(1);
+        Ok(Self(()))
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        runtime::count_object(-1);
+    }
+}
+
+pub type KBox<T> = Box<T>;
+pub type KVec<T> = KVVec<T>;
+
+/// A vector that grows only where it is allowed to fail.
+pub struct KVVec<T>(Vec<T>);
+
+#[derive(Debug)]
+pub struct PushError<T>(pub T);
+
+impl<T> From<PushError<T>> for Error {
+    fn from(_: PushError<T>) -> Self {
+        crate::error::code::EINVAL
+    }
+}
+
+impl<T> KVVec<T> {
+    pub const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    pub fn with_capacity(capacity: usize, flags: Flags) -> Result<Self, AllocError> {
+        let mut new = Self::new();
+
+        new.reserve(capacity, flags)?;
+        Ok(new)
+    }
+
+    pub fn reserve(&mut self, additional: usize, _flags: Flags) -> Result<(), AllocError> {
+        runtime::might_sleep("allocating memory");
+        self.0.try_reserve_exact(additional).map_err(|_| AllocError)
+    }
+
+    pub fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
+
+    pub fn push(&mut self, value: T, flags: Flags) -> Result<(), AllocError> {
+        self.reserve(1, flags)?;
+        self.0.push(value);
+        Ok(())
+    }
+
+    pub fn push_within_capacity(&mut self, value: T) -> Result<(), PushError<T>> {
+        if self.0.len() == self.0.capacity() {
+            return Err(PushError(value));
+        }
+        self.0.push(value);
+        Ok(())
+    }
+
+    pub fn pop(&mut self) -> Option<T> {
+        self.0.pop()
+    }
+
+    pub fn truncate(&mut self, len: usize) {
+        self.0.truncate(len);
+    }
+}
+
+impl<T> Default for KVVec<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Deref for KVVec<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for KVVec<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.0
+    }
+}
+
+impl<T> IntoIterator for KVVec<T> {
+    type Item = T;
+    type IntoIter = std::vec::IntoIter<T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'a, T> IntoIterator for &'a KVVec<T> {
+    type Item = &'a T;
+    type IntoIter = core::slice::Iter<'a, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+impl From<core::convert::Infallible> for AllocError {
+    fn from(never: core::convert::Infallible) -> Self {
+        match never {}
+    }
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `kernel::error`
+
+use crate::alloc::AllocError;
+use core::{convert::Infallible, fmt, num::TryFromIntError};
+
+/// A negative errno.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Error(i32);
+
+pub type Result<T = (), E = Error> = core::result::Result<T, E>;
+
+macro_rules! codes {
+    ($($name:ident = $value:literal,)*) => {
+        /// The constants of the kernel crate.
+        pub mod code {
+            $(pub const $name: super::Error = super::Error(-$value);)*
+        }
+
+        impl fmt::Debug for Error {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match -self.0 {
+                    $($value => f.write_str(stringify!($name)),)*
+                    other => write!(f, "errno {other}"),
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    EPERM = 1,
+    EINTR = 4,
+    EIO = 5,
+    EAGAIN = 11,
+    ENOMEM = 12,
+    EACCES = 13,
+    EFAULT = 14,
+    EBUSY = 16,
+    EEXIST = 17,
+    ENODEV = 19,
+    EINVAL = 22,
+    EOVERFLOW = 75,
+    ERESTARTSYS = 512,
+}
+
+impl Error {
+    pub fn from_errno(errno: i32) -> Self {
+        Self(errno)
+    }
+}
+
+impl From<AllocError> for Error {
+    fn from(_: AllocError) -> Self {
+        code::ENOMEM
+    }
+}
+
+impl From<TryFromIntError> for Error {
+    fn from(_: TryFromIntError) -> Self {
+        code::EINVAL
+    }
+}
+
+impl From<Infallible> for Error {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `kernel::prelude`
+
+pub use crate::{
+    alloc::{flags::*, KBox, KVVec, KVec},
+    error::{code::*, Error, Result},
+    ffi::*,
+};
+pub use core::{ffi::CStr, pin::Pin};
+pub use kernel_macros::kunit_tests;
+pub use pinned_init::{pin_data, pin_init, try_pin_init, Init, PinInit};

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Threads, and what a checker counts in one execution.
+
+use core::cell::Cell;
+
+#[cfg(feature = "shuttle")]
+pub use shuttle::{
+    lazy_static,
+    sync::{Condvar, Mutex, MutexGuard, RwLock},
+    thread::{spawn, yield_now, JoinHandle},
+    thread_local,
+};
+#[cfg(not(feature = "shuttle"))]
+pub use std::{
+    sync::{Condvar, Mutex, MutexGuard, RwLock},
+    thread::{spawn, yield_now, JoinHandle},
+    thread_local,
+};
+
+thread_local! {
+    /// The number of spinlocks that the thread holds, and of event handlers that it is in.
+    static ATOMIC: Cell<u32> = const { Cell::new(0) };
+    static KILLED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Counters of one execution: shuttle runs one in one thread of std.
+#[cfg(feature = "shuttle")]
+mod counters {
+    use core::cell::Cell;
+
+    std::thread_local! {
+        static OBJECTS: Cell<isize> = const { Cell::new(0) };
+        static TIME: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub fn add_objects(number: isize) -> isize {
+        OBJECTS.set(OBJECTS.get() + number);
+        OBJECTS.get()
+    }
+
+    pub fn tick() -> u64 {
+        TIME.set(TIME.get() + 1);
+        TIME.get()
+    }
+}
+
+#[cfg(not(feature = "shuttle"))]
+mod counters {
+    use core::sync::atomic::{AtomicIsize, AtomicU64, Ordering::SeqCst};
+
+    static OBJECTS: AtomicIsize = AtomicIsize::new(0);
+    static TIME: AtomicU64 = AtomicU64::new(0);
+
+    pub fn add_objects(number: isize) -> isize {
+        OBJECTS.fetch_add(number, SeqCst) + number
+    }
+
+    pub fn tick() -> u64 {
+        TIME.fetch_add(1, SeqCst) + 1
+    }
+}
+
+pub(crate) fn count_object(number: isize) {
+    counters::add_objects(number);
+}
+
+/// Returns the number of objects that were allocated and not freed: of this execution under shuttle,
+/// else of the process.
+pub fn objects() -> isize {
+    counters::add_objects(0)
+}
+
+/// Returns a time that is later than that of each earlier call.
+pub fn monotonic_ns() -> u64 {
+    counters::tick()
+}
+
+/// Lets other threads run, as an access to shared memory does.
+pub fn interleave() {
+    #[cfg(feature = "shuttle")]
+    shuttle::sync::atomic::AtomicBool::new(false).load(core::sync::atomic::Ordering::SeqCst);
+}
+
+/// Panics if the thread must not sleep now.
+pub fn might_sleep(what: &str) {
+    assert_eq!(ATOMIC.with(Cell::get), 0, "{what}, in atomic context");
+}
+
+/// Calls a function in atomic context, in which it must not sleep.
+pub fn atomic<R>(call: impl FnOnce() -> R) -> R {
+    enter_atomic();
+
+    let result = call();
+
+    leave_atomic();
+    result
+}
+
+pub(crate) fn enter_atomic() {
+    ATOMIC.with(|depth| depth.set(depth.get() + 1));
+}
+
+pub(crate) fn leave_atomic() {
+    ATOMIC.with(|depth| depth.set(depth.get() - 1));
+}
+
+/// Kills the calling thread, which finds out where it waits for something.
+pub fn kill() {
+    KILLED.with(|killed| killed.set(true));
+}
+
+pub fn is_killed() -> bool {
+    KILLED.with(Cell::get)
+}
+
+/// Runs a test that does not depend on the interleaving.
+pub fn test<R: Send + 'static>(test: impl Fn() -> R + Send + Sync + 'static) -> R {
+    let result = std::sync::Arc::new(std::sync::Mutex::new(None));
+    let of_execution = result.clone();
+
+    check(1, 0, move || *of_execution.lock().unwrap() = Some(test()));
+
+    let result = result.lock().unwrap().take();
+
+    result.expect("the test has run")
+}
+
+/// Executes a function often: half the times in random order, in which each thread is as likely to be
+/// the next one, and half by PCT, in which a thread runs until one of few points. A failed execution can
+/// be replayed by what shuttle prints of it.
+#[cfg(feature = "shuttle")]
+pub fn check(executions: usize, seed: u64, execution: impl Fn() + Send + Sync + 'static) {
+    use shuttle::{
+        scheduler::{PctScheduler, RandomScheduler},
+        Config, Runner,
+    };
+
+    /// The number of those points.
+    const DEPTH: usize = 3;
+
+    let mut config = Config::new();
+    let execution = std::sync::Arc::new(execution);
+    let again = execution.clone();
+    let random = RandomScheduler::new_from_seed(seed, executions.div_ceil(2));
+
+    // Code that is not optimised needs more than the default.
+    config.stack_size = 0x2_0000;
+    // Of the value of a static that is dropped.
+    config.silence_warnings = true;
+    Runner::new(random, config.clone()).run(move || execution());
+    if executions > 1 {
+        let pct = PctScheduler::new_from_seed(seed, DEPTH, executions / 2);
+
+        Runner::new(pct, config).run(move || again());
+    }
+}
+
+/// Executes a function often, with threads of std.
+#[cfg(not(feature = "shuttle"))]
+pub fn check(executions: usize, _seed: u64, execution: impl Fn() + Send + Sync + 'static) {
+    for _ in 0..executions {
+        execution();
+    }
+}

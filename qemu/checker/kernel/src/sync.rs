@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `kernel::sync`
+
+pub mod aref;
+pub mod atomic;
+pub mod lock;
+
+mod arc;
+
+pub use self::{
+    arc::{Arc, ArcBorrow},
+    lock::{CondVar, LockedBy, Mutex, SpinLockIrq},
+};
+pub use crate::{__global_lock as global_lock, __new_spinlock_irq as new_spinlock_irq};

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `kernel::transmute`
+
+/// A type without padding.
+///
+/// # Safety
+///
+/// Each byte of a value must be initialised.
+pub unsafe trait AsBytes {
+    fn as_bytes(&self) -> &[u8] {
+        // SAFETY: By the requirements of the trait, all bytes of `self` are initialised.
+        unsafe { core::slice::from_raw_parts(core::ptr::from_ref(self).cast(), size_of_val(self)) }
+    }
+}

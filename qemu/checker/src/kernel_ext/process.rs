@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: GPL-2.0
+
+pub(crate) use kernel::runtime::is_killed;
+
+#[derive(Clone, Copy)]
+pub(crate) struct Process {
+    pid: i32,
+}
+
+impl Process {
+    pub(crate) fn new(pid: i32) -> Self {
+        Self { pid }
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid
+    }
+}

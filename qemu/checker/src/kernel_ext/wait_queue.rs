@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: GPL-2.0
+
+use kernel::{prelude::*, runtime};
+
+#[derive(Default)]
+pub(crate) struct WaitQueue {
+    wakeups: runtime::Mutex<u64>,
+    woken: runtime::Condvar,
+}
+
+macro_rules! new_wait_queue {
+    ($name:literal) => {
+        $crate::kernel_ext::wait_queue::WaitQueue::default()
+    };
+}
+pub(crate) use new_wait_queue;
+
+impl WaitQueue {
+    /// May be called in any context.
+    pub(crate) fn notify_all(&self) {
+        *self.wakeups.lock().unwrap() += 1;
+        self.woken.notify_all();
+    }
+
+    pub(crate) fn wait_interruptible<T>(
+        &self,
+        mut condition: impl FnMut() -> Option<T>,
+    ) -> Result<T> {
+        loop {
+            let before = *self.wakeups.lock().unwrap();
+
+            if let Some(result) = condition() {
+                return Ok(result);
+            }
+            if runtime::is_killed() {
+                return Err(ERESTARTSYS);
+            }
+            runtime::might_sleep("waiting for a wakeup");
+
+            let mut wakeups = self.wakeups.lock().unwrap();
+
+            while *wakeups == before {
+                wakeups = self.woken.wait(wakeups).unwrap();
+            }
+        }
+    }
+}

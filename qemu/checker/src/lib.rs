@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The module's own source on the host, under a checker of interleavings.
+//!
+//! The leaf modules are the files of `src/`, unchanged, and formatted for the kernel. They use the
+//! [`kernel`] crate beside this one, and below, in place of `src/rdma/`, a device and an ib_uverbs of
+//! Rust. `Documentation/checker.rst` says how to run it and how to add a scenario.
+
+#![feature(arbitrary_self_types)]
+// The rest of the module, which is not compiled here, uses the rest of each file.
+#![allow(dead_code)]
+
+#[rustfmt::skip]
+#[path = "../../../src/attributes.rs"]
+mod attributes;
+#[rustfmt::skip]
+#[path = "../../../src/domain.rs"]
+mod domain;
+#[rustfmt::skip]
+#[path = "../../../src/event.rs"]
+mod event;
+#[rustfmt::skip]
+#[path = "../../../src/event_channel.rs"]
+mod event_channel;
+#[rustfmt::skip]
+#[path = "../../../src/event_queue.rs"]
+mod event_queue;
+#[rustfmt::skip]
+#[path = "../../../src/limits.rs"]
+mod limits;
+#[rustfmt::skip]
+#[path = "../../../src/notify.rs"]
+mod notify;
+#[rustfmt::skip]
+#[path = "../../../src/receive_qp.rs"]
+mod receive_qp;
+#[rustfmt::skip]
+#[path = "../../../src/subscriber.rs"]
+mod subscriber;
+#[rustfmt::skip]
+#[path = "../../../src/subscribers.rs"]
+mod subscribers;
+#[rustfmt::skip]
+#[path = "../../../src/uapi.rs"]
+mod uapi;
+#[rustfmt::skip]
+#[path = "../../../src/ufile.rs"]
+mod ufile;
+
+mod bindings;
+mod kernel_ext;
+mod oracle;
+mod rdma;
+
+#[cfg(test)]
+mod scenarios;
+#[cfg(test)]
+mod uverbs;
+
+use core::ffi::CStr;
+
+const NAME: &CStr = c"ib_xrc_rcv";

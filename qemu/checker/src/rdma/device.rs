@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: GPL-2.0
+
+use crate::oracle::Oracle;
+use core::{
+    ptr::NonNull,
+    sync::atomic::{AtomicIsize, AtomicU32, Ordering},
+};
+use kernel::{
+    new_condvar, new_mutex,
+    prelude::*,
+    runtime,
+    sync::{aref::AlwaysRefCounted, CondVar, Mutex},
+};
+use std::{collections::BTreeMap, sync::Arc as StdArc};
+
+/// A call of the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verb {
+    Create,
+    Modify,
+    Query,
+}
+
+/// A device that has QPs with numbers, which it gives away again at once, and reports their events.
+pub(crate) struct Device {
+    qps: Mutex<BTreeMap<u32, HwQp>>,
+    /// No event of a QP that is being destroyed is being reported.
+    is_quiet: CondVar,
+    /// The number of objects that are charged.
+    pub(crate) charges: AtomicIsize,
+    pub(crate) oracle: Oracle,
+    /// A verb that fails the next time.
+    fails: std::sync::Mutex<Option<Verb>>,
+}
+
+type Handler = StdArc<dyn Fn(u32, u32) + Send + Sync>;
+
+struct HwQp {
+    xrcd: usize,
+    handler: Handler,
+    /// The number of events that are being reported.
+    events: usize,
+    is_in_call: bool,
+    history: StdArc<History>,
+}
+
+/// The events of a QP, which outlive it.
+#[derive(Default)]
+pub(crate) struct History {
+    begun: AtomicU32,
+    done: AtomicU32,
+}
+
+impl History {
+    /// Returns the number of events that the device began to report.
+    pub(crate) fn begun(&self) -> u32 {
+        self.begun.load(Ordering::SeqCst)
+    }
+
+    /// Returns the number of events that the device has reported.
+    pub(crate) fn done(&self) -> u32 {
+        self.done.load(Ordering::SeqCst)
+    }
+}
+
+// SAFETY: It is in an `Arc` of std.
+unsafe impl AlwaysRefCounted for Device {
+    fn inc_ref(&self) {
+        // SAFETY: `new` makes an `Arc`, which exists as long as the device is borrowed.
+        unsafe { StdArc::increment_strong_count(self) }
+    }
+
+    unsafe fn dec_ref(device: NonNull<Self>) {
+        // SAFETY: The caller gives up a reference.
+        unsafe { StdArc::decrement_strong_count(device.as_ptr()) }
+    }
+}
+
+impl Device {
+    pub(crate) fn new() -> StdArc<Self> {
+        StdArc::new(Self {
+            qps: new_mutex!(BTreeMap::new(), "Device::qps"),
+            is_quiet: new_condvar!("Device::is_quiet"),
+            charges: AtomicIsize::new(0),
+            oracle: Oracle::default(),
+            fails: std::sync::Mutex::default(),
+        })
+    }
+
+    pub(crate) fn as_ptr(&self) -> *const Self {
+        self
+    }
+
+    pub(crate) fn log_qp_event(&self, _qpn: u32, _event: u32) {}
+
+    /// Lets a verb fail the next time that it is called.
+    pub(crate) fn fail(&self, verb: Verb) {
+        *self.fails.lock().unwrap() = Some(verb);
+    }
+
+    fn check(&self, verb: Verb) -> Result {
+        let mut fails = self.fails.lock().unwrap();
+
+        if *fails == Some(verb) {
+            *fails = None;
+            return Err(EIO);
+        }
+        Ok(())
+    }
+
+    /// Creates a QP with the lowest number that is free.
+    pub(crate) fn create_qp(
+        &self,
+        xrcd: usize,
+        handler: impl Fn(u32, u32) + Send + Sync + 'static,
+    ) -> Result<u32> {
+        self.check(Verb::Create)?;
+        self.oracle.uses_xrcd(xrcd);
+
+        let mut qps = self.qps.lock();
+        let qpn = (1..)
+            .find(|qpn| !qps.contains_key(qpn))
+            .expect("a number is free");
+
+        qps.insert(
+            qpn,
+            HwQp {
+                xrcd,
+                handler: StdArc::new(handler),
+                events: 0,
+                is_in_call: false,
+                history: StdArc::default(),
+            },
+        );
+        Ok(qpn)
+    }
+
+    /// Calls a verb on a QP, on which no other is being called.
+    pub(crate) fn call(&self, verb: Verb, qpn: u32) -> Result {
+        let begin_or_end = |begins| {
+            let mut qps = self.qps.lock();
+            let qp = qps.get_mut(&qpn).expect("the QP exists");
+
+            assert_ne!(qp.is_in_call, begins, "{verb:?} during another verb");
+            qp.is_in_call = begins;
+        };
+
+        begin_or_end(true);
+        runtime::interleave();
+        begin_or_end(false);
+        self.check(verb)
+    }
+
+    /// Destroys a QP. No event is reported after this.
+    pub(crate) fn destroy_qp(&self, qpn: u32) {
+        self.oracle.destroys(qpn);
+
+        let mut qps = self.qps.lock();
+
+        loop {
+            let qp = &qps[&qpn];
+
+            assert!(!qp.is_in_call, "destroyed during another verb");
+            self.oracle.uses_xrcd(qp.xrcd);
+            if qp.events == 0 {
+                break;
+            }
+            self.is_quiet.wait(&mut qps);
+        }
+
+        let qp = qps.remove(&qpn);
+
+        drop(qps);
+        drop(qp);
+    }
+
+    /// Reports an event of a QP, if it exists.
+    pub(crate) fn report(&self, qpn: u32, event: u32) {
+        let (handler, history) = {
+            let mut qps = self.qps.lock();
+            let Some(qp) = qps.get_mut(&qpn) else {
+                return;
+            };
+
+            qp.events += 1;
+            qp.history.begun.fetch_add(1, Ordering::SeqCst);
+            (qp.handler.clone(), qp.history.clone())
+        };
+
+        runtime::atomic(|| handler(qpn, event));
+        history.done.fetch_add(1, Ordering::SeqCst);
+        drop(handler);
+
+        let mut qps = self.qps.lock();
+        let qp = qps.get_mut(&qpn).expect("it is not destroyed meanwhile");
+
+        qp.events -= 1;
+        if qp.events == 0 {
+            self.is_quiet.notify_all();
+        }
+    }
+
+    /// Returns the events of the QP that has a number now.
+    pub(crate) fn history(&self, qpn: u32) -> Option<StdArc<History>> {
+        self.qps.lock().get(&qpn).map(|qp| qp.history.clone())
+    }
+
+    /// Whether a domain has a QP.
+    pub(crate) fn has_qps(&self, xrcd: usize) -> bool {
+        self.qps.lock().values().any(|qp| qp.xrcd == xrcd)
+    }
+
+    /// Panics if there is a QP that cannot be found. No call is running.
+    pub(crate) fn check_destroyed(&self) {
+        for qpn in self.qps.lock().keys() {
+            assert!(self.oracle.is_live(*qpn), "a QP has ended and exists");
+        }
+    }
+
+    /// Panics unless all was returned.
+    pub(crate) fn check_is_idle(&self) {
+        assert!(self.qps.lock().is_empty(), "a QP is left");
+        assert_eq!(self.charges.load(Ordering::SeqCst), 0, "a charge is left");
+        self.oracle.check_is_idle();
+    }
+}
