@@ -30,7 +30,8 @@ INK, PALE, RED, BLUE, GREEN = "#30343b", "#9aa1ab", "#c8352b", "#3b6fb6", "#2c7d
 COLOURS = {"sender": INK, "A": "#d07a1f", "B": "#13896f", "C": "#7a4fa8"}
 UP, ACCESS = "communication established", "local access violation work queue error"
 
-LEFT, RIGHT = 110, 24           # margins
+LEFT, RIGHT = 126, 24           # margins
+LABEL, VERDICT = 14, 16         # font sizes
 LANE = 44                       # between lanes
 HEAD, PANEL, FOOT = 92, 330, 122  # heights
 
@@ -40,6 +41,11 @@ def spread(gap_ns):
     return 4 + 6 * math.log2(1 + gap_ns / 4e6)
 
 
+def widest(text, size):
+    """How wide a text is in a font that may be any, and is bold."""
+    return 0.68 * size * len(text)
+
+
 class Axis:
     """Where the moments of a story are, with each step as wide as in every other story."""
 
@@ -47,6 +53,7 @@ class Axis:
         records = sorted(story.journal.records, key=lambda record: record["t"])
         begin = next(i for i, r in enumerate(records) if r["what"] == "step")
         self.steps = {}             # number: its moments, the first being its begin
+        labels = differences(story)
         number = 0
         for record in records[begin:]:
             if record["what"] == "step":
@@ -54,6 +61,8 @@ class Axis:
             self.steps.setdefault(number, []).append(record["t"])
         for number, moments in self.steps.items():
             width = 28 + sum(spread(b - a) for a, b in zip(moments, moments[1:]))
+            if number in labels:
+                width = max(width, 16 + widest(labels[number][1], LABEL))
             known[number] = max(known.get(number, 84), width)
         self.known = known
 
@@ -129,7 +138,7 @@ class Panel:
         self.differences = differences(story)
         good = all(good for good, *_ in self.differences.values())
         drawing.text(16, top + 8, TITLES[story.kind], font_size=16, font_weight="bold")
-        drawing.text(16, top + 30, verdict(story), GREEN if good else RED, font_size=16, font_weight="bold")
+        drawing.text(16, top + 30, verdict(story), GREEN if good else RED, font_size=VERDICT, font_weight="bold")
         self.frame(top + 20)
         self.lives()
         self.qps()
@@ -149,7 +158,7 @@ class Panel:
             self.drawing.add("rect", x=x, y=top + 24.0, width=width, height=bottom - top - 24 + 26, fill=colour,
                              fill_opacity=0.16)
             self.drawing.add("rect", x=x, y=bottom, width=width, height=26, fill=colour)
-            self.drawing.text(x + width / 2, bottom + 18, words, "white", text_anchor="middle", font_size=14,
+            self.drawing.text(x + width / 2, bottom + 18, words, "white", text_anchor="middle", font_size=LABEL,
                               font_weight="bold", textLength=min(width - 8.0, 8.0 * len(words)),
                               lengthAdjust="spacingAndGlyphs")
         for lane in LANES:
@@ -292,7 +301,8 @@ def draw(stories, path):
     axes = [Axis(story, known) for story in stories]
     for axis in axes:
         axis.place()
-    width, height = int(axes[0].end + RIGHT), HEAD + PANEL * len(stories) + FOOT
+    width = int(max(axes[0].end, *(16 + widest(verdict(story), VERDICT) for story in stories)) + RIGHT)
+    height = HEAD + PANEL * len(stories) + FOOT
     drawing = Drawing()
     drawing.add("rect", width=width, height=height, fill="white")
     heading(drawing, axes[0])
