@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * A domain is closed with a thousand receive QPs in it, on a device whose commands
- * take 300 us: the last ibv_close_xrcd() keeps several of them in the air, and
- * leaves nothing. Beside it, in the same run, a process that owns a
- * thousand XRC target QPs destroys them with mainline's ibv_destroy_qp(), one after the
+ * take 300 us: the last ibv_close_xrcd() keeps several of them in the air, with a few
+ * threads, and leaves nothing. Beside it, in the same run, a process that owns a thousand
+ * XRC target QPs destroys them with mainline's ibv_destroy_qp(), one after the
  * other. Closing other objects meanwhile does not wait for the thousand, unless they
  * are destroyed with their domain: then it waits for at most half the time of destroying
  * them one after the other.
  */
 
+#include <err.h>
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include "ktap.h"
@@ -23,7 +26,14 @@
 #define DOMAIN_FILE "/tmp/teardown"
 #define OTHER_FILE "/tmp/teardown-other"
 
-enum { QPS = 1000, COMMAND_US = 300, ROUNDS = 2, SLOW_COMMAND_US = 5000, SHARE = 2 };
+enum {
+	QPS = 1000,
+	COMMAND_US = 300,
+	ROUNDS = 2,
+	SLOW_COMMAND_US = 5000,
+	SHARE = 2,
+	THREADS = 40,		/* at most: 16 of the module, the watcher, and those of others */
+};
 
 static struct ibv_qp *own[QPS];
 
@@ -142,6 +152,7 @@ static struct account {
 	act *destroy;			/* NULL: the process is killed */
 	uint64_t ns;			/* of the faster round */
 	unsigned long in_flight;
+	unsigned int threads;
 	bool failed;
 } accounts[] = {
 	{ .what = "ibv_destroy_qp()", .create = create_own, .destroy = destroy_own },
@@ -152,12 +163,41 @@ static struct account {
 static const struct account *const serial = &accounts[0], *const last_close = &accounts[1],
 			    *const killed = &accounts[2];
 
+/* Of the whole system. */
+static unsigned int threads(void)
+{
+	struct sysinfo info;
+
+	if (sysinfo(&info))
+		err(1, "sysinfo");
+	return info.procs;
+}
+
+static atomic_bool watching;
+static unsigned int most_threads;
+
+static void *watch_threads(void *argument)
+{
+	unsigned int now;
+
+	(void)argument;
+	while (watching) {
+		now = threads();
+		if (now > most_threads)
+			most_threads = now;
+		usleep(2000);
+	}
+	return NULL;
+}
+
 /* A thousand QPs are created, then destroyed, with slow commands, before anything else. */
 static void come_and_go(struct account *account, const struct counts *before)
 {
 	struct member_info *member_info = member_info_new(DOMAIN_FILE, 0, 0);
 	unsigned long qps = model_qps(), there, left, in_flight;
+	unsigned int threads_before;
 	struct actor owner;
+	pthread_t watcher;
 	bool right;
 
 	actor_start(&owner);
@@ -167,6 +207,10 @@ static void come_and_go(struct account *account, const struct counts *before)
 	there = model_qps() - qps;
 	model_reset_counts();
 	model_latency(COMMAND_US);
+	watching = true;
+	most_threads = threads_before = threads();
+	if (pthread_create(&watcher, NULL, watch_threads, NULL))
+		errx(1, "no thread");
 	if (account->destroy) {
 		right = right && DO(owner, account->destroy, NULL);
 	} else {
@@ -174,12 +218,17 @@ static void come_and_go(struct account *account, const struct counts *before)
 		actor_kill(&owner);
 		measured->ns = now_ns() - measured->ns;
 	}
+	watching = false;
+	pthread_join(watcher, NULL);
 	model_clear();
 	left = model_qps() - qps;
 	in_flight = model_count("max_commands_in_flight");
 	actor_exit(&owner);
-	ktap_note("%s: %lu QPs in %lu ms, %lu commands in flight at most", account->what,
-		  there - left, measured->ns / 1000000, in_flight);
+	ktap_note("%s: %lu QPs in %lu ms, %lu commands in flight and %u more threads at most",
+		  account->what, there - left, measured->ns / 1000000, in_flight,
+		  most_threads - threads_before);
+	if (most_threads - threads_before > account->threads)
+		account->threads = most_threads - threads_before;
 	if (!account->ns || measured->ns < account->ns)
 		account->ns = measured->ns;
 	if (in_flight > account->in_flight)
@@ -280,7 +329,7 @@ int main(void)
 	unsigned int i;
 
 	model_or_skip("the time of commands");
-	ktap_start("a thousand receive QPs are destroyed", 7);
+	ktap_start("a thousand receive QPs are destroyed", 8);
 	measured = share(sizeof(*measured));
 	before = count_objects();
 	for (i = 0; i < ROUNDS * ARRAY_SIZE(accounts); i++)
@@ -291,6 +340,8 @@ int main(void)
 	ktap_result(overlaps(last_close), "with commands in flight, and no slower than the loop");
 	ktap_result(!killed->failed, "the exit of their last process destroys all of them");
 	ktap_result(overlaps(killed), "with commands in flight, and no slower than the loop");
+	ktap_result(last_close->threads <= THREADS && killed->threads <= THREADS,
+		    "at most 40 threads more destroy the thousand");
 	ktap_result(others_do_not_wait(&before), "close() by others meanwhile does not wait for them");
 	ktap_result(strangers_wait_for_a_share(&before),
 		    "an open beside the last close waits for half of the serial time at most");
