@@ -265,12 +265,7 @@ impl ReceiveQp {
 
     /// Returns all attributes, or `None` if the QP was destroyed.
     pub(crate) fn query(&self) -> Result<Option<QpAttr>> {
-        self.with_qp(|qp| {
-            let attributes = qp.query()?;
-
-            self.subscribers.note(&attributes);
-            Ok(attributes)
-        })
+        self.with_qp(|qp| self.subscribers.note(|| qp.query()))
     }
 
     /// Calls verbs under the QP's lock; returns `None` if the QP was or is about to be destroyed.
@@ -292,8 +287,11 @@ impl ReceiveQp {
         attributes: &mut QpAttr,
         udata: Option<&UData<'_>>,
     ) -> Result {
-        self.subscribers
-            .note_modified(attributes, |attributes| qp.modify(attributes, udata))
+        self.subscribers.note(|| {
+            qp.modify(attributes, udata)?;
+            Ok(attributes)
+        })?;
+        Ok(())
     }
 
     /// Destroys the QP, and delivers `QP_GONE` to the remaining registrations. The QP must have been

@@ -56,7 +56,10 @@ use crate::{
         BY_HOLDER, //
     }, //
 };
-use core::mem::take;
+use core::{
+    borrow::Borrow,
+    mem::take, //
+};
 use kernel::{
     prelude::*,
     sync::{
@@ -310,34 +313,25 @@ impl Subscribers {
         self.destination.load(Relaxed)
     }
 
-    /// Stores the attributes that a query returned.
-    pub(crate) fn note(&self, attributes: &QpAttr) {
-        if let Ok(state) = attributes.state() {
-            self.state.store(state as u32, Relaxed);
-        }
-        self.destination.store(attributes.destination(), Relaxed);
-    }
-
-    /// Modifies the QP with `modify`, and stores the attributes. If an event breaks the QP during the
-    /// command, its state stays ERR.
-    pub(crate) fn note_modified(
-        &self,
-        attributes: &mut QpAttr,
-        modify: impl FnOnce(&mut QpAttr) -> Result,
-    ) -> Result {
+    /// Calls a verb, and stores the attributes that the QP was modified to, or that a query returned. If
+    /// an event breaks the QP during the call, its state stays ERR.
+    pub(crate) fn note<A: Borrow<QpAttr>>(&self, verb: impl FnOnce() -> Result<A>) -> Result<A> {
         let before = self.state.load(Relaxed);
+        let noted = verb()?;
+        let attributes = noted.borrow();
+        let mask = attributes.mask();
+        let state = attributes
+            .state()
+            .ok()
+            .filter(|_| mask.has(QpAttrMask::STATE));
 
-        modify(attributes)?;
-        if let (true, Ok(state)) = (attributes.mask().has(QpAttrMask::STATE), attributes.state()) {
+        if let Some(state) = state {
             let _ = self.state.cmpxchg(before, state as u32, Relaxed);
-            if state == QpState::Reset {
-                self.destination.store(0, Relaxed);
-            }
         }
-        if attributes.mask().has(QpAttrMask::DEST_QPN) {
+        if state == Some(QpState::Reset) || mask.has(QpAttrMask::DEST_QPN) {
             self.destination.store(attributes.destination(), Relaxed);
         }
-        Ok(())
+        Ok(noted)
     }
 
     /// Returns the device.

@@ -167,6 +167,11 @@ void model_latency(unsigned int microseconds)
 	ask("{\"op\":\"latency\",\"micros\":%u}\n", microseconds);
 }
 
+void model_latency_of(const char *name, unsigned int microseconds)
+{
+	ask("{\"op\":\"latency\",\"opcode\":\"%s\",\"micros\":%u}\n", name, microseconds);
+}
+
 void model_fail(const char *status, unsigned int skip, unsigned int count)
 {
 	char limit[32] = "";

@@ -28,6 +28,8 @@ void model_event(const char *kind, uint32_t qp_num, unsigned int repeat);
 
 /* Each command takes so long, and several overlap; 0: none takes any time. */
 void model_latency(unsigned int microseconds);
+/* The same for one command (QUERY_QP, ...). */
+void model_latency_of(const char *name, unsigned int microseconds);
 
 enum { ALL_FAIL = 0 };
 

@@ -17,7 +17,13 @@
 
 #define DOMAIN_FILE "/tmp/fan_out"
 
-enum { MEMBERS = 2, COOKIE = 0x77000, REPEATED = 200, SIZE = sizeof(struct xrc_rcv_event) };
+enum {
+	MEMBERS = 2,
+	COOKIE = 0x77000,
+	REPEATED = 200,
+	COMMAND_US = 500000,
+	SIZE = sizeof(struct xrc_rcv_event),
+};
 
 /* MLX4_EVENT_TYPE_... of QPs, with the event types of verbs. */
 static const struct kind {
@@ -88,6 +94,25 @@ static int knows_these_events_only(void *argument)
 	return 0;
 }
 
+static int query(void *argument)
+{
+	struct member_info *member_info = argument;
+
+	return rcv_query(member.domain, member_info->qp_num, NULL, NULL);
+}
+
+static int modify_to_rts(void *argument)
+{
+	struct member_info *member_info = argument;
+	struct ib_uverbs_qp_attr attr = {
+		.qp_attr_mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_SQ_PSN,
+		.qp_state = IBV_QPS_RTS,
+		.timeout = 14,
+	};
+
+	return rcv_modify(member.domain, member_info->qp_num, &attr);
+}
+
 /* ---- scenarios ---- */
 
 static bool all_read(uint32_t type, uint32_t count)
@@ -145,6 +170,34 @@ static bool of_the_other_qp(void)
 	return DO(bystander, read_expected_records, mb) & no_process_reads();
 }
 
+static bool is_listed_in(const char *state)
+{
+	char words[64];
+
+	snprintf(words, sizeof(words), "qpn=%#x state=%s", mb->qp_num, state);
+	return count_listed_with("qps", words) == 1;
+}
+
+/*
+ * While the device executes a command on a QP in RTR, an event reports that the QP is broken. The
+ * state that the command returns is older.
+ */
+static bool stays_broken(act *call, const char *command)
+{
+	bool right = DO(bystander, query, mb) && is_listed_in("RTR");
+
+	model_reset_counts();
+	model_latency_of(command, COMMAND_US);
+	actor_begin(&bystander, call, mb);
+	while (!model_count("max_commands_in_flight"))
+		usleep(1000);
+	model_event("wq_catas_error", mb->qp_num, 1);
+	right &= succeeded(command, actor_wait(&bystander)) && model_commands(command) == 1;
+	model_clear();
+	*expected = (struct expectation) { IBV_EVENT_QP_FATAL, 1 };
+	return right & DO(bystander, read_expected_records, mb) & is_listed_in("ERR");
+}
+
 static bool leaves_nothing(const struct counts *before)
 {
 	bool right = true;
@@ -199,7 +252,7 @@ int main(void)
 	unsigned int i;
 
 	model_or_skip("raising events");
-	ktap_start("every event of a receive QP", KINDS + 5);
+	ktap_start("every event of a receive QP", KINDS + 7);
 	before = count_objects();
 	ktap_result(prepared(), "two processes are registered with a QP");
 	ktap_result(DO(creator, knows_these_events_only, NULL), "the device reports no other events");
@@ -210,6 +263,10 @@ int main(void)
 	}
 	ktap_result(all_counted(), "hundreds of each event are counted exactly");
 	ktap_result(of_the_other_qp(), "an event of another QP is delivered to its registrations only");
+	ktap_result(stays_broken(query, "QUERY_QP"),
+		    "debugfs shows ERR after an event during a QUERY");
+	ktap_result(stays_broken(modify_to_rts, "RTR2RTS_QP"),
+		    "debugfs shows ERR after an event during a MODIFY");
 	ktap_result(leaves_nothing(&before), "unread events are dropped with their registrations");
 	unlink(DOMAIN_FILE);
 	return ktap_end();
