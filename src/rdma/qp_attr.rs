@@ -484,9 +484,12 @@ impl QpAttr {
         self.mask = self.mask | QpAttrMask::PORT;
     }
 
-    /// Returns the QP number of the peer.
+    /// Returns the QP number of the peer, or 0 before RTR, where some providers report the last one.
     pub(crate) fn destination(&self) -> u32 {
-        self.attr.dest_qp_num
+        match self.state() {
+            Ok(QpState::Reset | QpState::Init) => 0,
+            _ => self.attr.dest_qp_num,
+        }
     }
 
     /// Returns the mask.
