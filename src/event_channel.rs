@@ -14,9 +14,11 @@
 
 use crate::{
     event_queue::{
+        Batch,
         EventQueue,
         Queued,
-        Record, //
+        Record,
+        BATCH, //
     },
     kernel_ext::{
         new_spinlock_irq,
@@ -45,9 +47,6 @@ use kernel::{
         UserSlice, //
     }, //
 };
-
-/// The maximum number of records that one `read(2)` returns.
-const BATCH: usize = 256;
 
 /// See the [module's documentation](self).
 #[pin_data]
@@ -90,15 +89,16 @@ impl<Q: Queued + Send + Sync> EventChannel<Q> {
         self.readable.notify_all();
     }
 
-    /// Takes 1 to `max` records, for [`copy`](Self::copy).
-    fn take(&self, batch: &mut KVVec<Record<Q>>, max: usize, nonblocking: bool) -> Result {
+    /// Takes records, as many as are unread and `batch` has places, for [`copy`](Self::copy). Waits for the
+    /// first. Returns their number.
+    fn take(&self, batch: &mut [Option<Record<Q>>], nonblocking: bool) -> Result<usize> {
         self.readable.wait_interruptible(|| loop {
             let mut queue = self.queue.lock();
+            let taken = queue.take(batch);
 
-            queue.take(batch, max);
-            if !batch.is_empty() {
+            if taken != 0 {
                 queue.reading += 1;
-                break Some(Ok(()));
+                break Some(Ok(taken));
             }
             // The oldest records are withheld. There can be many, so the lock is released between.
             if queue.is_empty() {
@@ -111,13 +111,21 @@ impl<Q: Queued + Send + Sync> EventChannel<Q> {
         })?
     }
 
-    /// Copies records to the buffer, and leaves the copied ones in `batch`. Records that cannot be
-    /// copied are put back.
-    fn copy(&self, batch: &mut KVVec<Record<Q>>, buffer: UserPtr, length: usize) -> Result {
+    /// Copies records to the buffer, and returns the number of those that were copied and whose
+    /// registrations exist. It is 0 if the registrations of all ended. Records that cannot be copied are
+    /// put back.
+    fn copy(
+        &self,
+        batch: &mut [Option<Record<Q>>],
+        buffer: UserPtr,
+        length: usize,
+    ) -> Result<usize> {
+        let mut taken = batch.len();
+
         loop {
             let mut writer = UserSlice::new(buffer, length).writer();
             let mut copied = 0;
-            let result = batch.iter().try_for_each(|record| {
+            let result = batch[..taken].iter().flatten().try_for_each(|record| {
                 let event = xrc_rcv_event {
                     cookie: record.cookie(),
                     first_ns: record.first,
@@ -134,7 +142,7 @@ impl<Q: Queued + Send + Sync> EventChannel<Q> {
                 Ok(())
             });
             let mut queue = self.queue.lock();
-            let mut wake = queue.restore(&batch[copied..]);
+            let mut wake = queue.restore(&batch[copied..taken]);
             let kept = queue.drop_closed(&mut batch[..copied]);
             // The others are copied again, to the place of a record whose registration ended.
             let again = kept != copied && kept != 0;
@@ -145,12 +153,15 @@ impl<Q: Queued + Send + Sync> EventChannel<Q> {
                 wake |= queue.at_end();
             }
             drop(queue);
-            batch.truncate(kept);
+            taken = kept;
             if wake {
                 self.wake();
             }
             if !again {
-                return result;
+                return match kept {
+                    0 => result.map(|()| 0),
+                    kept => Ok(kept),
+                };
             }
         }
     }
@@ -173,20 +184,16 @@ impl<Q: HasChannel> EventFile for EventChannel<Q> {
             return Err(EINVAL);
         }
 
-        let max = (length / size).min(BATCH);
-        let mut batch = KVVec::with_capacity(max, GFP_KERNEL_ACCOUNT)?;
+        let places = (length / size).min(BATCH);
+        let mut copied = 0;
 
-        loop {
-            self.take(&mut batch, max, nonblocking)?;
+        while copied == 0 {
+            let mut batch: Batch<Q> = [const { None }; BATCH];
+            let taken = self.take(&mut batch[..places], nonblocking)?;
 
-            let result = self.copy(&mut batch, buffer, length);
-
-            if !batch.is_empty() {
-                return Ok(batch.len() * size);
-            }
-            // The registrations of all records ended, unless there was an error.
-            result?;
+            copied = self.copy(&mut batch[..taken], buffer, length)?;
         }
+        Ok(copied * size)
     }
 
     fn wait_queue(&self) -> &WaitQueue {

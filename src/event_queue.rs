@@ -8,8 +8,8 @@
 //! in a tree, in the order of their oldest ones. Each operation on one of them takes logarithmic time.
 //!
 //! Reading a record copies it to user space, which can sleep for an unbounded time and can fail. So it
-//! takes two steps. [`take`](EventQueue::take) empties slots; their registrations *are being read*
-//! until [`finish`](EventQueue::finish) or [`restore`](EventQueue::restore). Meanwhile registrations may
+//! takes two steps. [`take`](EventQueue::take) empties slots, those of a [`Batch`] at most, as the lock
+//! is held and interrupts are disabled; their registrations *are being read* until [`finish`](EventQueue::finish) or [`restore`](EventQueue::restore). Meanwhile registrations may
 //! end, and events may be added. QP_GONE, the last event of a registration, is *withheld* from one
 //! reader while another reads an earlier record.
 //!
@@ -71,6 +71,12 @@ pub(crate) type Key = (u64, usize);
 
 /// The [`Tree`] of a queue.
 pub(crate) const BY_TIME: u64 = 1;
+
+/// The maximum number of records that are taken, or settled, in one section of the lock.
+pub(crate) const BATCH: usize = 16;
+
+/// Records that one reader took. They precede the places that are `None`.
+pub(crate) type Batch<Q> = [Option<Record<Q>>; BATCH];
 
 /// Stands for more than one [`take`](EventQueue::take).
 const SEVERAL: u64 = 0;
@@ -219,15 +225,17 @@ impl<Q: Queued> EventQueue<Q> {
         replace(&mut self.tree, Tree::new())
     }
 
-    /// Takes up to `max` of the oldest records, as far as `batch` has room. They are being read after
-    /// this.
+    /// Takes the oldest records, as many as `batch` has places, and returns their number. They are being
+    /// read after this.
     ///
     /// Withheld records count, too, which bounds the time that this takes. So an empty batch means that
     /// there is no record only if the queue [is empty](Self::is_empty).
-    pub(crate) fn take(&mut self, batch: &mut KVVec<Record<Q>>, max: usize) {
+    pub(crate) fn take(&mut self, batch: &mut [Option<Record<Q>>]) -> usize {
+        let mut taken = 0;
+
         self.takes = self.takes.wrapping_add(1);
 
-        for _ in batch.len()..max.min(batch.capacity()) {
+        for _ in 0..batch.len() {
             let Some(queued) = self.tree.pop_first() else {
                 break;
             };
@@ -235,40 +243,39 @@ impl<Q: Queued> EventQueue<Q> {
             let Some(slots) = queued.slots(self) else {
                 continue;
             };
-            let (taken, qpn) = (slots.take(reader), slots.qpn);
+            let (next, qpn) = (slots.take(reader), slots.qpn);
 
             self.requeue(&queued);
             // This does not drop the last reference: the reader for whose record QP_GONE is withheld
             // has one.
-            let Some((kind, count, first)) = taken else {
+            let Some((kind, count, first)) = next else {
                 continue;
             };
-            let record = Record {
+
+            batch[taken] = Some(Record {
                 queued,
                 kind,
                 qpn,
                 count,
                 first,
-            };
-
-            if batch.push_within_capacity(record).is_err() {
-                break;
-            }
+            });
+            taken += 1;
         }
+        taken
     }
 
     /// Moves the records of registrations that ended to the end of `batch`. Returns the number of the
     /// others, whose order is kept.
-    pub(crate) fn drop_closed(&mut self, batch: &mut [Record<Q>]) -> usize {
+    pub(crate) fn drop_closed(&mut self, batch: &mut [Option<Record<Q>>]) -> usize {
         let mut kept = 0;
 
         for index in 0..batch.len() {
-            let closed = batch[index]
-                .queued
-                .slots(self)
-                .is_none_or(|slots| slots.closed);
+            let exists = batch[index]
+                .as_ref()
+                .and_then(|record| record.queued.slots(self))
+                .is_some_and(|slots| !slots.closed);
 
-            if !closed {
+            if exists {
                 batch.swap(kept, index);
                 kept += 1;
             }
@@ -277,10 +284,10 @@ impl<Q: Queued> EventQueue<Q> {
     }
 
     /// Finishes reading records. Returns whether there is a new record to read.
-    pub(crate) fn finish(&mut self, batch: &[Record<Q>]) -> bool {
+    pub(crate) fn finish(&mut self, batch: &[Option<Record<Q>>]) -> bool {
         let mut new = false;
 
-        for record in batch {
+        for record in batch.iter().flatten() {
             let Some(slots) = record.queued.slots(self) else {
                 continue;
             };
@@ -295,10 +302,10 @@ impl<Q: Queued> EventQueue<Q> {
 
     /// Puts records back that could not be copied, unless their registration ended. They are the oldest
     /// again. Returns whether there is a new record to read.
-    pub(crate) fn restore(&mut self, batch: &[Record<Q>]) -> bool {
+    pub(crate) fn restore(&mut self, batch: &[Option<Record<Q>>]) -> bool {
         let mut new = self.finish(batch);
 
-        for record in batch {
+        for record in batch.iter().flatten() {
             let Some(slots) = record.queued.slots(self) else {
                 continue;
             };
@@ -408,7 +415,7 @@ mod tests {
         }
     }
 
-    type Record = super::Record<Item>;
+    type Place = Option<Record<Item>>;
 
     type Locked = SpinLockIrq<EventQueue<Item>>;
 
@@ -428,15 +435,15 @@ mod tests {
             self.0.lock().is_empty()
         }
 
-        fn finish(&self, batch: &[Record]) -> bool {
+        fn finish(&self, batch: &[Place]) -> bool {
             self.0.lock().finish(batch)
         }
 
-        fn restore(&self, batch: &[Record]) -> bool {
+        fn restore(&self, batch: &[Place]) -> bool {
             self.0.lock().restore(batch)
         }
 
-        fn drop_closed(&self, batch: &mut KVVec<Record>) -> bool {
+        fn drop_closed(&self, batch: &mut KVVec<Place>) -> bool {
             let kept = self.0.lock().drop_closed(batch);
             let before = batch.len();
 
@@ -451,23 +458,28 @@ mod tests {
         Ok(Queue(Arc::pin_init(queue, GFP_KERNEL)?))
     }
 
-    fn take(queue: &Queue, room: usize) -> Result<KVVec<Record>> {
+    fn take(queue: &Queue, room: usize) -> Result<KVVec<Place>> {
         let mut batch = KVVec::with_capacity(room, GFP_KERNEL)?;
 
+        for _ in 0..room {
+            batch.push(None, GFP_KERNEL)?;
+        }
         loop {
-            queue.0.lock().take(&mut batch, room);
-            if !batch.is_empty() || queue.is_empty() {
+            let taken = queue.0.lock().take(&mut batch);
+
+            if taken != 0 || queue.is_empty() {
+                batch.truncate(taken);
                 return Ok(batch);
             }
         }
     }
 
     /// Reads the oldest record.
-    fn read(queue: &Queue) -> Option<Record> {
+    fn read(queue: &Queue) -> Option<Record<Item>> {
         let mut batch = take(queue, 1).ok()?;
 
         queue.finish(&batch);
-        batch.pop()
+        batch.pop()?
     }
 
     fn add(queue: &Queue, cookie: u64) -> Result<Arc<Item>> {
@@ -530,7 +542,9 @@ mod tests {
 
         let mut batch = take(&queue, 1)?;
 
-        batch[0].count = u32::MAX - 1;
+        for record in batch.iter_mut().flatten() {
+            record.count = u32::MAX - 1;
+        }
         queue.restore(&batch);
         queue.post(&id, &event(FIRST, 2));
         queue.post(&id, &event(FIRST, 3));
@@ -636,7 +650,7 @@ mod tests {
         queue.close(&ids[0]);
         assert!(queue.drop_closed(&mut batch));
         assert_eq!(batch.len(), 1);
-        assert_eq!(batch[0].cookie(), 1);
+        assert_eq!(batch[0].as_ref().map(|record| record.cookie()), Some(1));
         assert!(!queue.finish(&batch));
         assert!(queue.is_empty());
         Ok(())
@@ -702,7 +716,7 @@ mod tests {
             if batch.is_empty() {
                 return Ok(kinds);
             }
-            for record in &batch {
+            for record in batch.iter().flatten() {
                 kinds.push(record.kind, GFP_KERNEL)?;
             }
             queue.finish(&batch);

@@ -32,7 +32,15 @@
 
 #define DOMAIN_FILE "/tmp/channel"
 
-enum { MANY = 5, COOKIE = 1000, SIZE = sizeof(struct xrc_rcv_event), RACES = 8, RACERS = 16 };
+enum {
+	MANY = 5,
+	CROWD = 100,
+	BATCH = 16,		/* the records of a read, at most */
+	COOKIE = 1000,
+	SIZE = sizeof(struct xrc_rcv_event),
+	RACES = 8,
+	RACERS = 16,
+};
 
 static struct actor a;
 static struct member_info *ma;
@@ -164,6 +172,34 @@ static int buffers(void *argument)
 	CHECK(gone(&records[0], registration[0].qp_num, COOKIE));
 	CHECK(read(channel, records, SIZE) == -1 && errno == EAGAIN);
 	for (i = 0; i < MANY; i++)
+		CHECK(!rcv_unreg(&registration[i]));
+	return -close(channel);
+}
+
+/*
+ * A read takes few records with interrupts disabled, and no more than these, however long its buffer
+ * is: all that it returns are settled at once.
+ */
+static int many_records(void *argument)
+{
+	static struct xrc_rcv_event records[2 * CROWD];
+	static struct registration registration[CROWD];
+	int channel = new_channel(), i, got = 0, count;
+
+	(void)argument;
+	CHECK(!fcntl(channel, F_SETFL, O_NONBLOCK));
+	for (i = 0; i < CROWD; i++)
+		CHECK(!new_qp(channel, COOKIE + i, &registration[i]));
+	for (i = 0; i < CROWD; i++)
+		CHECK(!rcv_destroy(member.domain, registration[i].qp_num));
+	while (got < CROWD) {
+		count = read(channel, records, sizeof(records)) / SIZE;
+		CHECK(count == (CROWD - got < BATCH ? CROWD - got : BATCH));
+		for (i = 0; i < count; i++, got++)
+			CHECK(gone(&records[i], registration[got].qp_num, COOKIE + got));
+	}
+	CHECK(read(channel, records, sizeof(records)) == -1 && errno == EAGAIN);
+	for (i = 0; i < CROWD; i++)
 		CHECK(!rcv_unreg(&registration[i]));
 	return -close(channel);
 }
@@ -613,7 +649,7 @@ int main(void)
 {
 	struct counts before;
 
-	ktap_start("event channels", 18);
+	ktap_start("event channels", 19);
 	before = count_objects();
 	ma = member_info_new(DOMAIN_FILE, 0, 0);
 	actor_start(&a);
@@ -622,6 +658,7 @@ int main(void)
 	ktap_result(DO(a, empty, NULL), "an empty channel has nothing to read");
 	ktap_result(DO(a, signalled, NULL), "poll, select and epoll show an event");
 	ktap_result(DO(a, buffers, NULL), "read() returns whole records in order, as many as fit");
+	ktap_result(DO(a, many_records, NULL), "read() returns 16 records at most, none is lost");
 	ktap_result(DO(a, one_by_one, ma), "single reads return records in order, QP_GONE last");
 	ktap_result(DO(a, sizes, NULL), "records have the size that the caller gave");
 	ktap_result(DO(a, two_channels, ma), "the domain's last close reaches both channels of a QP");

@@ -183,8 +183,9 @@ pub struct EventChannel {
 }
 
 impl EventChannel {
-    /// How many records [`wait`](Self::wait) takes at once, or are copied at once.
-    const BATCH: usize = 64;
+    /// How many records [`wait`](Self::wait) takes at once, or are copied at once: as many as the
+    /// kernel returns.
+    const BATCH: usize = 16;
 
     /// A channel that was created elsewhere, with records of `event_size` bytes.
     pub fn from_fd(fd: OwnedFd, event_size: usize) -> EventChannel {
@@ -205,7 +206,7 @@ impl EventChannel {
         self.event_size
     }
 
-    /// Reads unread events, as many as fit into `events`, and returns their number.
+    /// Reads unread events, as many as fit into `events`, up to 16, and returns their number.
     ///
     /// Waits for the first one, unless the channel is non-blocking.
     ///

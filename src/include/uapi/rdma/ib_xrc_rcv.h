@@ -356,7 +356,7 @@ enum xrc_rcv_event_channel_alloc_attrs {
  *	this registration; saturates at 0xffffffff
  * @reserved: 0
  *
- * read() returns whole records, as many as are unread and fit, up to 256. It fails
+ * read() returns whole records, as many as are unread and fit, up to 16. It fails
  * with EINVAL if the buffer is shorter than a record. If there is no record, it
  * blocks, or fails with EAGAIN with O_NONBLOCK. After the device was removed or the
  * uverbs file closed, it fails with EIO once all records are read.
