@@ -141,6 +141,44 @@ fn registered(xrcd: *mut ibv_xrcd, registration: Registration<'_>) -> xrc_rcv_qp
     }
 }
 
+/// The channel of an attribute, without the ownership of its descriptor.
+type Channel = Option<ManuallyDrop<EventChannel>>;
+
+/// What `reg_attr` says, and its channel.
+///
+/// # Safety
+///
+/// It is null, or has the members up to `cookie` and those that its mask names, and its channel is open.
+unsafe fn register_options(
+    reg_attr: *const xrc_rcv_reg_attr,
+) -> Result<(RegisterOptions<'static>, Channel)> {
+    let mut options = RegisterOptions::new();
+    if reg_attr.is_null() {
+        return Ok((options, None));
+    }
+    // SAFETY: By the caller's word.
+    let (mask, reserved) = unsafe { ((*reg_attr).comp_mask, (*reg_attr).reserved) };
+    if mask & !XRC_RCV_REG_ATTR_EVENTS != 0 || reserved != 0 {
+        return Err(Cause::Os(libc::EINVAL));
+    }
+    // SAFETY: By the caller's word.
+    options = options.cookie(unsafe { (*reg_attr).cookie });
+    // SAFETY: By the caller's word.
+    let channel = unsafe { (*reg_attr).channel.as_ref() }.map(xrc_rcv_event_channel::borrow);
+    if mask & XRC_RCV_REG_ATTR_EVENTS != 0 {
+        // SAFETY: Its mask says that it has this member.
+        options = options.events(EventTypes::from_bits_retain(unsafe { (*reg_attr).events }));
+    }
+    Ok((options, channel))
+}
+
+fn with_channel<'a>(options: RegisterOptions<'a>, channel: &'a Channel) -> RegisterOptions<'a> {
+    match channel {
+        Some(channel) => options.channel(channel),
+        None => options,
+    }
+}
+
 /// Queries the capabilities of the kernel and a device.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn xrc_rcv_query_caps(
@@ -300,26 +338,11 @@ pub unsafe extern "C" fn xrc_rcv_reg_qp_ex(
     qp_num: u32,
     reg_attr: *const xrc_rcv_reg_attr,
 ) -> *mut xrc_rcv_qp {
-    let mut options = RegisterOptions::new();
-    let mut channel = None;
-    if !reg_attr.is_null() {
-        // SAFETY: The caller's attribute has these members.
-        let (mask, reserved) = unsafe { ((*reg_attr).comp_mask, (*reg_attr).reserved) };
-        if mask & !XRC_RCV_REG_ATTR_EVENTS != 0 || reserved != 0 {
-            return invalid();
-        }
-        // SAFETY: The caller's attribute has this member.
-        options = options.cookie(unsafe { (*reg_attr).cookie });
-        // SAFETY: The caller's attribute has this member: the caller's channel, or null.
-        channel = unsafe { (*reg_attr).channel.as_ref() }.map(xrc_rcv_event_channel::borrow);
-        if mask & XRC_RCV_REG_ATTR_EVENTS != 0 {
-            // SAFETY: Its mask says that it has this member.
-            options = options.events(EventTypes::from_bits_retain(unsafe { (*reg_attr).events }));
-        }
-    }
-    if let Some(channel) = &channel {
-        options = options.channel(channel);
-    }
+    // SAFETY: The caller's attribute, or null.
+    let Ok((options, channel)) = (unsafe { register_options(reg_attr) }) else {
+        return invalid();
+    };
+    let options = with_channel(options, &channel);
     // SAFETY: The caller's domain is open.
     let domain = unsafe { Domain::from_ibv(xrcd) };
     let registration = domain.and_then(|domain| domain.register(qp_num, &options));
@@ -420,6 +443,81 @@ pub unsafe extern "C" fn xrc_rcv_query_domain(
         if !total.is_null() {
             total.write(all);
         }
+    }))
+}
+
+/// `struct xrc_rcv_adopted_qp` up to the QP's info.
+#[repr(C)]
+pub struct xrc_rcv_adopted_qp {
+    /// The registration, or null.
+    pub qp: *mut xrc_rcv_qp,
+    /// Why it is null, or 0.
+    pub error: c_int,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// Registers with all receive QPs of a domain.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xrc_rcv_adopt_domain(
+    xrcd: *mut ibv_xrcd,
+    reg_attr: *const xrc_rcv_reg_attr,
+    qps: *mut *mut xrc_rcv_adopted_qp,
+    size: usize,
+    count: *mut usize,
+) -> c_int {
+    const INFO: usize = size_of::<xrc_rcv_adopted_qp>();
+    if size <= INFO || size % align_of::<xrc_rcv_adopted_qp>() != 0 {
+        return libc::EINVAL;
+    }
+    let adopt = || {
+        // SAFETY: The caller's attribute, or null.
+        let (options, channel) = unsafe { register_options(reg_attr) }?;
+        let options = with_channel(options, &channel);
+        // SAFETY: The caller's domain is open.
+        let domain = unsafe { Domain::from_ibv(xrcd) }?;
+        let mut adopted = Vec::new();
+        // Those that are dropped on failure end.
+        domain.adopt(&options, |info, registration| {
+            adopted.push((info, registration))
+        })?;
+        if adopted.is_empty() {
+            return Ok((std::ptr::null_mut(), 0));
+        }
+        // SAFETY: Any size will do.
+        let array = unsafe { libc::calloc(adopted.len(), size) }.cast::<u8>();
+        if array.is_null() {
+            return Err(Cause::Os(libc::ENOMEM));
+        }
+        let count = adopted.len();
+        for (index, (info, registration)) in adopted.into_iter().enumerate() {
+            let (qp, error) = match registration {
+                Ok(registration) => (Box::into_raw(Box::new(registered(xrcd, registration))), 0),
+                Err(cause) => (std::ptr::null_mut(), cause.errno()),
+            };
+            let head = xrc_rcv_adopted_qp {
+                qp,
+                error,
+                reserved: 0,
+            };
+            let info = info.as_raw();
+            let known = (size - INFO).min(size_of_val(info));
+            // SAFETY: The element is one of the array's, as aligned as its head by the check of `size`,
+            // and has room for both.
+            unsafe {
+                let element = array.add(index * size);
+                element.cast::<xrc_rcv_adopted_qp>().write(head);
+                std::ptr::from_ref(info)
+                    .cast::<u8>()
+                    .copy_to_nonoverlapping(element.add(INFO), known);
+            }
+        }
+        Ok((array.cast(), count))
+    };
+    // SAFETY: The caller's, to be written.
+    code(adopt().map(|(array, length)| unsafe {
+        qps.write(array);
+        count.write(length);
     }))
 }
 

@@ -150,6 +150,24 @@ static bool query(void)
 	return true;
 }
 
+static bool adopt(void)
+{
+	struct xrc_rcv_adopted_qp *adopted;
+	size_t count;
+	uint32_t i;
+
+	HOLDS(!xrc_rcv_adopt_domain(xrcd, NULL, &adopted, sizeof(*adopted), &count));
+	HOLDS(count == QPS);
+	for (i = 0; i < QPS; i++) {
+		HOLDS(!adopted[i].qp && adopted[i].error == EEXIST);
+		HOLDS(adopted[i].info.qp_num == qps[i]->qp_num);
+		HOLDS(adopted[i].info.state == IBV_QPS_RESET);
+		HOLDS(later_is(&adopted[i].info, through_library));
+	}
+	free(adopted);
+	return true;
+}
+
 static bool break_qp(const struct xrc_rcv_qp *qp)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
@@ -225,10 +243,11 @@ int main(int argc, char **argv)
 	channel = xrcd ? xrc_rcv_create_event_channel(context) : NULL;
 	if (!channel)
 		err(1, "%s", argv[1]);
-	ktap_start("structs of another version", 4);
+	ktap_start("structs of another version", 5);
 	ktap_result(capabilities(), "query_caps fills the struct of that version");
 	ktap_result(create(), "alloc_qp reads the struct of that version");
 	ktap_result(query(), "query_qp and query_domain fill the structs of that version");
+	ktap_result(adopt(), "adopt_domain fills elements of that version");
 	ktap_result(events(), "read_events and get_event fill the structs of that version");
 	return ktap_end();
 }

@@ -16,7 +16,7 @@ use crate::device::Device;
 use crate::error::{Cause, Result};
 use crate::ffi::ibv_xrcd;
 use crate::receive_qp::{AllocOptions, QpInfo, RegisterOptions};
-use crate::registration::Registration;
+use crate::registration::{AdoptedQp, Registration};
 use crate::uapi::xrc_rcv_qp_info;
 use crate::verbs_sys;
 
@@ -179,6 +179,54 @@ impl Domain {
             .and_then(|domain| domain.register(qp_num, options))
             .map(|registration| Registration::of(self, registration))
             .map_err(|cause| self.error("register with receive QP", qp_num, cause))
+    }
+
+    /// Registers with every receive QP of this domain, as the successor of a process that has ended does.
+    ///
+    /// A QP is returned in the state that it has after it was registered with, so that an event is either in that
+    /// state or delivered. QPs that are destroyed meanwhile are left out, and those that are created meanwhile may
+    /// be. `options` are those of every registration: [`Event::qp_num`](crate::Event::qp_num) tells their events
+    /// apart.
+    ///
+    /// # Errors
+    ///
+    /// Those of listing the QPs, after which none is registered with. The registration of a QP fails by itself:
+    /// [`AdoptedQp::registration`] has its error, one of those of [`register`](Self::register).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn main() -> xrc_rcv::Result<()> {
+    /// # let device: xrc_rcv::Device = todo!();
+    /// use xrc_rcv::RegisterOptions;
+    ///
+    /// let domain = device.open_domain_at("/run/xrc-rcv/service")?;
+    /// let channel = device.create_event_channel()?;
+    /// for qp in domain.adopt(&RegisterOptions::new().channel(&channel))? {
+    ///     let (label, peer) = (qp.info.label(), qp.info.dest_qp_num());
+    ///     println!("QP {:#x} of {label:#x} is connected to {peer:#x}", qp.info.qp_num());
+    ///     let registration = qp.registration?; // ends when it is dropped
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn adopt(&self, options: &RegisterOptions<'_>) -> Result<Vec<AdoptedQp>> {
+        let mut qps = Vec::new();
+        self.borrowed()
+            .and_then(|domain| {
+                domain.adopt(options, |info, registration| {
+                    qps.push(AdoptedQp {
+                        registration: registration
+                            .map(|registration| Registration::of(self, registration))
+                            .map_err(|cause| {
+                                self.error("register with receive QP", info.qp_num(), cause)
+                            }),
+                        info,
+                    });
+                })
+            })
+            .map(|()| qps)
+            .map_err(self.device().error("adopt the receive QPs"))
     }
 
     /// Modifies a receive QP; the caller need not be registered with it.

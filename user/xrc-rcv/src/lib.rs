@@ -56,6 +56,11 @@
 //! event loop such as tokio's `AsyncFd` after [`set_nonblocking`](EventChannel::set_nonblocking), or
 //! use [`wait`](EventChannel::wait).
 //!
+//! # Restarts
+//!
+//! [`Domain::adopt`] registers the successor of a process with the receive QPs that it left in the domain, which
+//! are those with [`Lifetime::Domain`] if another process holds the domain open, such as `xrc-rcv hold`.
+//!
 //! # Processes
 //!
 //! The crate has no locks and no threads, so a child may use it after `fork()`. Parent and child share
@@ -96,4 +101,4 @@ pub use device::Device;
 pub use domain::{Domain, QpInfos};
 pub use error::{Cause, Error, Result};
 pub use receive_qp::{AllocOptions, Lifetime, QpInfo, RegisterOptions};
-pub use registration::Registration;
+pub use registration::{AdoptedQp, Registration};

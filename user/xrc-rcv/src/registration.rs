@@ -8,6 +8,7 @@
 use crate::borrowed;
 use crate::domain::Domain;
 use crate::error::Result;
+use crate::receive_qp::QpInfo;
 
 /// A registration with a receive QP. It keeps its domain open.
 #[derive(Debug)]
@@ -66,4 +67,15 @@ impl Drop for Registration {
         // file destroyed it. Either way the registration has ended.
         let _ = self.give_up();
     }
+}
+
+/// A receive QP that [`Domain::adopt`] has found.
+#[derive(Debug)]
+#[non_exhaustive]
+#[must_use = "dropping a registration ends it"]
+pub struct AdoptedQp {
+    /// The QP, as it is after it was registered with.
+    pub info: QpInfo,
+    /// The registration, or why there is none.
+    pub registration: Result<Registration>,
 }

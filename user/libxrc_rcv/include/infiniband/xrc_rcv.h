@@ -130,6 +130,21 @@ struct xrc_rcv_reg_attr {
 };
 
 /**
+ * struct xrc_rcv_adopted_qp - a receive QP that xrc_rcv_adopt_domain() has found
+ *
+ * @qp: the registration, to be freed by xrc_rcv_unreg_qp(), or NULL
+ * @error: 0, or a positive errno if @qp is NULL
+ * @reserved: 0
+ * @info: the QP, as it is after it was registered with
+ */
+struct xrc_rcv_adopted_qp {
+	struct xrc_rcv_qp *qp;
+	int error;
+	uint32_t reserved;
+	struct xrc_rcv_qp_info info;
+};
+
+/**
  * xrc_rcv_query_caps - query the capabilities of the kernel and a device
  *
  * @size: sizeof(*@caps)
@@ -261,6 +276,28 @@ int xrc_rcv_destroy_qp(struct ibv_xrcd *xrcd, uint32_t qp_num);
 int xrc_rcv_query_domain(struct ibv_xrcd *xrcd, uint32_t after,
 			 struct xrc_rcv_qp_info *infos, size_t size,
 			 size_t *count, uint32_t *total);
+
+/**
+ * xrc_rcv_adopt_domain - register with all receive QPs of a domain
+ *
+ * @reg_attr: parameters of each registration, as of xrc_rcv_reg_qp_ex(); may be NULL
+ * @qps: an array of the QPs in ascending order of their numbers, to be freed with
+ *	free(); NULL if there are none
+ * @size: sizeof(**@qps)
+ * @count: the number of elements of the array
+ *
+ * For the successor of a process that has ended. QPs that are destroyed meanwhile are
+ * left out. If registering with a QP fails, its element has the error, and the others
+ * are registered with nevertheless. If the call itself fails, nothing is registered
+ * with.
+ *
+ * EINVAL if @size is not that of a version of &struct xrc_rcv_adopted_qp, or
+ * for @reg_attr as of xrc_rcv_reg_qp_ex().
+ */
+int xrc_rcv_adopt_domain(struct ibv_xrcd *xrcd,
+			 const struct xrc_rcv_reg_attr *reg_attr,
+			 struct xrc_rcv_adopted_qp **qps, size_t size,
+			 size_t *count);
 
 /**
  * xrc_rcv_event_type_str - describe an event type

@@ -128,6 +128,36 @@ impl<'file> Domain<'file> {
         Ok(Registration::from_handle(self.context, handle, qp_num))
     }
 
+    /// As [`crate::Domain::adopt`]: calls `adopted` with each QP, as it is after it was registered with, or
+    /// with why it was not.
+    pub fn adopt(
+        &self,
+        options: &RegisterOptions<'_>,
+        mut adopted: impl FnMut(QpInfo, Result<Registration<'file>>),
+    ) -> Result<()> {
+        const PAGE: usize = 64;
+        let mut infos = [xrc_rcv_qp_info::default(); PAGE];
+        let mut after = None;
+        loop {
+            let (count, _) = self.query_page(after, &mut infos)?;
+            for listed in &infos[..count] {
+                after = Some(listed.qp_num);
+                let registration = self.register(listed.qp_num, options);
+                // In this order an event is either delivered, or in the state that the QP is seen in.
+                match (registration, self.query(listed.qp_num)) {
+                    // It was destroyed since it was listed.
+                    (_, Err(Cause::Os(libc::EINVAL))) => {}
+                    (Ok(registration), Ok((_, info))) => adopted(info, Ok(registration)),
+                    (Ok(_), Err(cause)) => adopted(QpInfo(*listed), Err(cause)),
+                    (Err(cause), _) => adopted(QpInfo(*listed), Err(cause)),
+                }
+            }
+            if count == 0 {
+                return Ok(());
+            }
+        }
+    }
+
     /// As [`crate::Domain::modify`].
     pub fn modify(&self, qp_num: u32, attr: &QpAttr) -> Result<()> {
         self.execute(
