@@ -155,7 +155,7 @@ impl fmt::Display for Event {
 }
 
 /// Events read at once.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Events(std::vec::IntoIter<Event>);
 
 impl Iterator for Events {
@@ -314,7 +314,7 @@ impl EventChannel {
         }
     }
 
-    fn error(&self, cause: Cause) -> Error {
+    pub(crate) fn error(&self, cause: Cause) -> Error {
         let device = self
             .device
             .clone()
@@ -377,12 +377,12 @@ impl From<EventChannel> for OwnedFd {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::io::Write;
     use std::os::fd::FromRawFd;
 
-    fn pipe(event_size: usize) -> (EventChannel, std::fs::File) {
+    pub(crate) fn pipe(event_size: usize) -> (EventChannel, std::fs::File) {
         let mut fds = [0; 2];
         // SAFETY: `fds` has room for the two descriptors.
         assert_eq!(unsafe { libc::pipe(fds.as_mut_ptr()) }, 0);
@@ -395,9 +395,9 @@ mod tests {
         }
     }
 
-    const SIZE: usize = size_of::<xrc_rcv_event>();
+    pub(crate) const SIZE: usize = size_of::<xrc_rcv_event>();
 
-    fn record(qpn: u32, event_type: u32, count: u32) -> Vec<u8> {
+    pub(crate) fn record(qpn: u32, event_type: u32, count: u32) -> Vec<u8> {
         let mut bytes = Vec::new();
         bytes.extend(42u64.to_ne_bytes());
         bytes.extend(1_500_000_000u64.to_ne_bytes());

@@ -53,8 +53,8 @@
 //! # Waiting
 //!
 //! [`EventChannel`] is a file descriptor: poll it ([`AsFd`](std::os::fd::AsFd)), give it to an
-//! event loop such as tokio's `AsyncFd` after [`set_nonblocking`](EventChannel::set_nonblocking), or
-//! use [`wait`](EventChannel::wait).
+//! event loop after [`set_nonblocking`](EventChannel::set_nonblocking), or use
+//! [`wait`](EventChannel::wait). With the feature `tokio`, `EventStream` is its stream.
 //!
 //! # Restarts
 //!
@@ -72,7 +72,7 @@
 //! Linux 7.2 or later with the module `ib_xrc_rcv`, and a device whose driver has XRC, as
 //! [`Device::query_caps`] reports. Rust 1.85. Without features the crate links with
 //! nothing but the C library; `verbs` links with libibverbs, and adds `Device::open` and the module
-//! `verbs`.
+//! `verbs`; `tokio` adds `EventStream`.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -86,6 +86,8 @@ mod error;
 pub mod ffi;
 mod receive_qp;
 mod registration;
+#[cfg(feature = "tokio")]
+mod stream;
 pub mod uapi;
 mod uverbs;
 #[cfg(feature = "verbs")]
@@ -102,3 +104,6 @@ pub use domain::{Domain, QpInfos};
 pub use error::{Cause, Error, Result};
 pub use receive_qp::{AllocOptions, Lifetime, QpInfo, RegisterOptions};
 pub use registration::{AdoptedQp, Registration};
+#[cfg(feature = "tokio")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
+pub use stream::EventStream;
