@@ -3,7 +3,7 @@
  * <infiniband/verbs.h> for programs of OFED 1.5.
  *
  * In addition to the declarations of rdma-core, OFED's header had the XRC calls,
- * and more members in four structs. These structs, and the functions that take
+ * and more members in five structs. These structs, and the functions that take
  * them, get another name while rdma-core's header is read, and are then declared
  * with OFED's members. The layouts are compatible with rdma-core's, so objects are
  * passed without conversion. OFED's programs include this header through the
@@ -84,6 +84,8 @@ int ofa_core_destroy_srq(struct ofa_core_srq *srq) __asm__("ibv_destroy_srq");
 #define ibv_destroy_srq		ofa_core_destroy_srq
 #define ibv_post_srq_recv	ofa_core_post_srq_recv
 #define ibv_post_srq_ops	ofa_core_post_srq_ops
+#define ibv_send_wr		ofa_core_send_wr
+#define ibv_post_send		ofa_core_post_send
 
 #include <infiniband/verbs.h>
 
@@ -102,6 +104,8 @@ int ofa_core_destroy_srq(struct ofa_core_srq *srq) __asm__("ibv_destroy_srq");
 #undef ibv_destroy_srq
 #undef ibv_post_srq_recv
 #undef ibv_post_srq_ops
+#undef ibv_send_wr
+#undef ibv_post_send
 
 #ifdef __cplusplus
 extern "C" {
@@ -109,9 +113,6 @@ extern "C" {
 
 /* The type of a QP that sends to XRC SRQs and receives for them. */
 #define IBV_QPT_XRC ((enum ibv_qp_type)5)
-
-/* The remote SRQ of a send; rdma-core has the same member elsewhere. */
-#define xrc_remote_srq_num qp_type.xrc.remote_srqn
 
 /**
  * enum ibv_event_flags - flag in the type of an event of a receive QP
@@ -181,6 +182,62 @@ struct ibv_qp_init_attr {
 	struct ibv_xrc_domain *xrc_domain;
 };
 
+/**
+ * struct ibv_send_wr - a work request of a send queue
+ *
+ * @xrc_remote_srq_num: the SRQ that a send to a receive QP is for; rdma-core's
+ *	qp_type.xrc.remote_srqn is the same.
+ */
+struct ibv_send_wr {
+	uint64_t wr_id;
+	struct ibv_send_wr *next;
+	struct ibv_sge *sg_list;
+	int num_sge;
+	enum ibv_wr_opcode opcode;
+	unsigned int send_flags;
+	__extension__ union {
+		__be32 imm_data;
+		uint32_t invalidate_rkey;
+	};
+	union {
+		struct {
+			uint64_t remote_addr;
+			uint32_t rkey;
+		} rdma;
+		struct {
+			uint64_t remote_addr;
+			uint64_t compare_add;
+			uint64_t swap;
+			uint32_t rkey;
+		} atomic;
+		struct {
+			struct ibv_ah *ah;
+			uint32_t remote_qpn;
+			uint32_t remote_qkey;
+		} ud;
+	} wr;
+	__extension__ union {
+		union {
+			struct {
+				uint32_t remote_srqn;
+			} xrc;
+		} qp_type;
+		uint32_t xrc_remote_srq_num;
+	};
+	__extension__ union {
+		struct {
+			struct ibv_mw *mw;
+			uint32_t rkey;
+			struct ibv_mw_bind_info bind_info;
+		} bind_mw;
+		struct {
+			void *hdr;
+			uint16_t hdr_sz;
+			uint16_t mss;
+		} tso;
+	};
+};
+
 #ifdef __cplusplus
 #define OFA_XRC_SAME(a, b) static_assert((a) == (b), #a " == " #b)
 #else
@@ -200,6 +257,15 @@ OFA_XRC_SAME(offsetof(struct ibv_qp_init_attr, sq_sig_all),
 	     offsetof(struct ofa_core_qp_init_attr, sq_sig_all));
 OFA_XRC_SAME(offsetof(struct ibv_qp_init_attr, xrc_domain),
 	     sizeof(struct ofa_core_qp_init_attr));
+OFA_XRC_SAME(sizeof(struct ibv_send_wr), sizeof(struct ofa_core_send_wr));
+OFA_XRC_SAME(offsetof(struct ibv_send_wr, imm_data),
+	     offsetof(struct ofa_core_send_wr, imm_data));
+OFA_XRC_SAME(offsetof(struct ibv_send_wr, wr),
+	     offsetof(struct ofa_core_send_wr, wr));
+OFA_XRC_SAME(offsetof(struct ibv_send_wr, xrc_remote_srq_num),
+	     offsetof(struct ofa_core_send_wr, qp_type));
+OFA_XRC_SAME(offsetof(struct ibv_send_wr, bind_mw),
+	     offsetof(struct ofa_core_send_wr, bind_mw));
 
 /* rdma-core's functions, with OFED's structs. */
 int ibv_get_async_event(struct ibv_context *context,
@@ -227,6 +293,13 @@ ibv_create_srq_ex(struct ibv_context *context,
 static inline int ibv_get_srq_num(struct ibv_srq *srq, uint32_t *srq_num)
 {
 	return ofa_core_get_srq_num((struct ofa_core_srq *)srq, srq_num);
+}
+
+static inline int ibv_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
+				struct ibv_send_wr **bad_wr)
+{
+	return ofa_core_post_send(qp, (struct ofa_core_send_wr *)wr,
+				  (struct ofa_core_send_wr **)bad_wr);
 }
 
 static inline int ibv_post_srq_recv(struct ibv_srq *srq,
