@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! The layer's state of an open device: its event channel and its registrations.
+//! The layer's state of an open device: its events and its registrations.
 //!
 //! Created when the device is opened, so that a program that waits for its events from then on gets
 //! ours, too, or at the first XRC call if the device was opened without this library; dropped when the
@@ -8,14 +8,16 @@
 //! copies of this state name the same kernel objects.
 
 use std::collections::btree_map::Entry;
-use std::os::fd::AsRawFd;
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex};
 
 use xrc_rcv::borrowed::{Context, Registration, Result};
 use xrc_rcv::ffi::{ibv_context, ibv_device};
 use xrc_rcv::{Cause, EventChannel};
 
-use crate::{fds, real, state};
+use crate::{ffi, real, state};
 
 /// An open device with receive QPs.
 #[derive(Clone)]
@@ -23,6 +25,8 @@ pub(crate) struct Device {
     context: *mut ibv_context,
     /// Where the events of all registrations arrive; non-blocking.
     pub(crate) channel: Arc<EventChannel>,
+    /// Readable when libibverbs or the channel has an event.
+    pub(crate) events: Arc<OwnedFd>,
     /// Held by the one thread that takes an event, so that no other waits for an event that was
     /// taken already.
     pub(crate) reading: Arc<Mutex<()>>,
@@ -52,19 +56,21 @@ impl Device {
         }
         // SAFETY: `context` is open.
         let channel = unsafe { Context::from_ibv(context) }?.create_event_channel()?;
-        channel
-            .set_nonblocking(true)
-            .map_err(|_| Cause::Os(libc::EIO))?;
+        let os = |error: io::Error| Cause::Os(error.raw_os_error().unwrap_or(libc::EIO));
+        channel.set_nonblocking(true).map_err(os)?;
         // SAFETY: As above.
         let async_fd = unsafe { (*context).async_fd };
+        let events = readable_with([async_fd, channel.as_raw_fd()]).map_err(os)?;
         // Another thread's may have been first, and then ours is dropped.
         match state::lock().devices.entry(context.addr()) {
             Entry::Occupied(device) => Ok(device.get().clone()),
             Entry::Vacant(place) => {
-                fds::insert(async_fd, channel.as_raw_fd());
+                // SAFETY: As above.
+                unsafe { set_async_fd(context, events.as_raw_fd()) };
                 let device = Device {
                     context,
                     channel: Arc::new(channel),
+                    events: Arc::new(events),
                     reading: Arc::default(),
                 };
                 Ok(place.insert(device).clone())
@@ -120,17 +126,67 @@ impl Device {
     }
 }
 
-/// Opens a device, as libibverbs does, with a channel for the events of receive QPs if it has any.
+/// A descriptor that is readable when one of `fds` is. Programs wait for it in ways of their own, also
+/// in signal handlers and forked children, so the kernel has to combine them.
+fn readable_with(fds: [RawFd; 2]) -> io::Result<OwnedFd> {
+    // SAFETY: No memory is passed.
+    let epoll = match unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) } {
+        -1 => return Err(io::Error::last_os_error()),
+        // SAFETY: The descriptor was just opened.
+        fd => unsafe { OwnedFd::from_raw_fd(fd) },
+    };
+    for fd in fds {
+        let mut event = libc::epoll_event {
+            events: libc::EPOLLIN as u32,
+            u64: 0,
+        };
+        // SAFETY: `event` is valid.
+        if unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut event) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(epoll)
+}
+
+/// Sets the `async_fd` that programs see.
+///
+/// # Safety
+///
+/// `context` is open.
+unsafe fn set_async_fd(context: *mut ibv_context, fd: RawFd) {
+    // SAFETY: The member is in padding of libibverbs' struct, before its lock.
+    unsafe { (*context.cast::<ffi::ibv_context>()).async_fd = fd };
+}
+
+/// Prepares a device that was just opened: it gets a channel for the events of receive QPs if it has any.
+///
+/// # Safety
+///
+/// `context` is null or open.
+unsafe fn opened(context: *mut ibv_context) -> *mut ibv_context {
+    if !context.is_null() {
+        // SAFETY: By the caller's word.
+        unsafe {
+            set_async_fd(context, (*context).async_fd);
+            // A device without receive QPs works otherwise; the calls that need them return the error.
+            let _ = Device::of(context);
+        }
+    }
+    context
+}
+
+/// Opens a device, as libibverbs does.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
     // SAFETY: The caller's device.
-    let context = unsafe { real::open_device(device) };
-    if !context.is_null() {
-        // A device without receive QPs works otherwise; the calls that need them return the error.
-        // SAFETY: Just opened.
-        let _ = unsafe { Device::of(context) };
-    }
-    context
+    unsafe { opened(real::open_device(device)) }
+}
+
+/// Opens a device by its descriptor, as libibverbs does.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
+    // SAFETY: The caller's descriptor.
+    unsafe { opened(real::import_device(cmd_fd)) }
 }
 
 /// Closes a device, as libibverbs does.
@@ -143,12 +199,8 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> i32 {
             .retain(|(of, _), _| *of != context.addr());
         state.devices.remove(&context.addr())
     };
-    if let Some(device) = device {
-        // SAFETY: The caller's context is open.
-        fds::remove(unsafe { (*context).async_fd }, device.channel.as_raw_fd());
-        // An open channel would keep the file, and with it all registrations.
-        drop(device);
-    }
+    // An open channel would keep the file, and with it all registrations.
+    drop(device);
     // SAFETY: The caller's context.
     unsafe { real::close_device(context) }
 }

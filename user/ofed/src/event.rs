@@ -56,7 +56,7 @@ unsafe fn look(device: &Device, context: *mut ibv_context, event: *mut ibv_async
     // SAFETY: The caller's context is open.
     let mut own = readable(unsafe { (*context).async_fd });
     // SAFETY: `own` is one descriptor.
-    if unsafe { real::poll(&mut own, 1, 0) } > 0 {
+    if unsafe { libc::poll(&mut own, 1, 0) } > 0 {
         // This does not block: no other thread of this process takes events meanwhile.
         // SAFETY: The caller's arguments.
         if unsafe { real::get_async_event(context, event) } != 0 {
@@ -88,6 +88,11 @@ fn readable(fd: RawFd) -> libc::pollfd {
         events: libc::POLLIN,
         revents: 0,
     }
+}
+
+fn is_nonblocking(fd: RawFd) -> bool {
+    // SAFETY: F_GETFL touches no memory.
+    unsafe { libc::fcntl(fd, libc::F_GETFL) & libc::O_NONBLOCK != 0 }
 }
 
 /// OFED's form of an event of a receive QP.
@@ -132,8 +137,8 @@ unsafe fn adopt(event: &mut ibv_async_event) {
     }
 }
 
-/// Takes the next event, of libibverbs or of a receive QP, and waits for one unless the context's
-/// `async_fd` is non-blocking.
+/// Takes the next event, of libibverbs or of a receive QP, and waits for one unless `async_fd` is
+/// non-blocking.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_async_event(
     context: *mut ibv_context,
@@ -157,17 +162,18 @@ pub unsafe extern "C" fn ibv_get_async_event(
         }
         // SAFETY: The caller's context is open.
         let async_fd = unsafe { (*context).async_fd };
-        // SAFETY: F_GETFL touches no memory.
-        if unsafe { libc::fcntl(async_fd, libc::F_GETFL) } & libc::O_NONBLOCK != 0 {
+        // Programs set the flag of the descriptor they see: this one, or libibverbs' own if they
+        // were compiled without <infiniband/ofa_xrc.h>.
+        if is_nonblocking(device.events.as_raw_fd()) || is_nonblocking(async_fd) {
             set_errno(libc::EAGAIN);
             return -1;
         }
-        let mut fds = [readable(async_fd), readable(device.channel.as_raw_fd())];
+        let mut events = readable(device.events.as_raw_fd());
         // A thread that is cancelled while it waits must leave nothing behind, or the channel
         // would never be closed.
         drop(device);
-        // SAFETY: `fds` are two descriptors.
-        if unsafe { real::poll(fds.as_mut_ptr(), 2, -1) } < 0 {
+        // SAFETY: `events` is one descriptor.
+        if unsafe { libc::poll(&mut events, 1, -1) } < 0 {
             return -1;
         }
     }

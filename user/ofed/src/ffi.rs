@@ -6,7 +6,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use xrc_rcv::ffi::{ibv_context, ibv_qp_cap, ibv_xrcd};
+use xrc_rcv::ffi::{self as core, ibv_device, ibv_qp_cap, ibv_xrcd};
 pub use xrc_rcv::verbs_sys::{ibv_cq, ibv_srq_attr, ibv_srq_init_attr_ex};
 use xrc_rcv::verbs_sys::{ibv_pd, ibv_qp};
 
@@ -15,10 +15,22 @@ pub const IBV_QPT_XRC_SEND: c_uint = 9;
 pub const IBV_EVENT_QP_FATAL: c_uint = 1;
 pub const IBV_XRC_QP_EVENT_FLAG: c_uint = 0x8000_0000;
 
+/// `struct ibv_context` up to its lock. Its own descriptor has another name, and the one that programs
+/// wait for lies in padding of libibverbs' struct.
+#[repr(C, align(8))]
+pub struct ibv_context {
+    pub device: *mut ibv_device,
+    pub ops: [*mut c_void; 32],
+    pub cmd_fd: c_int,
+    pub ofa_core_async_fd: c_int,
+    pub num_comp_vectors: c_int,
+    pub async_fd: c_int,
+}
+
 /// `struct ibv_srq` up to its lock. `xrc_srq_num` lies in padding of libibverbs' struct.
 #[repr(C, align(8))]
 pub struct ibv_srq {
-    pub context: *mut ibv_context,
+    pub context: *mut core::ibv_context,
     pub srq_context: *mut c_void,
     pub pd: *mut ibv_pd,
     pub handle: u32,
@@ -65,7 +77,7 @@ pub struct ibv_async_event {
 /// OFED's domain; the members after its two public ones are ours.
 #[repr(C)]
 pub struct ibv_xrc_domain {
-    pub context: *mut ibv_context,
+    pub context: *mut core::ibv_context,
     pub handle: u32,
     pub(crate) xrcd: *mut ibv_xrcd,
 }

@@ -3,8 +3,8 @@
 //! The XRC calls of OFED 1.5, for programs that were written for it.
 //!
 //! OFED had its own libibverbs; this library stands in front of today's. It adds the calls that were
-//! removed ([`domain`], [`receive_qp`]), and intercepts those whose meaning OFED widened ([`qp`],
-//! [`event`], [`poll`]) before calling libibverbs, which does the rest. `<infiniband/ofa_xrc.h>`
+//! removed ([`domain`], [`receive_qp`]), and intercepts those whose meaning OFED widened ([`context`],
+//! [`qp`], [`event`]) before calling libibverbs, which does the rest. `<infiniband/ofa_xrc.h>`
 //! declares both. Programs link with it, or are started with it preloaded.
 //!
 //! The exported functions take the pointers that the C declarations name, valid as libibverbs requires
@@ -15,9 +15,7 @@
 pub mod context;
 pub mod domain;
 pub mod event;
-mod fds;
 pub mod ffi;
-pub mod poll;
 pub mod qp;
 mod real;
 pub mod receive_qp;

@@ -37,7 +37,7 @@ impl Symbol {
         if address.is_null() {
             // A library that was loaded before this one calls it from its constructor.
             address = self.look_up();
-            // This library needs libibverbs and the C library, so they are loaded.
+            // This library needs libibverbs, so it is loaded.
             assert!(!address.is_null(), "{:?} not found", self.name);
         }
         address
@@ -51,7 +51,7 @@ macro_rules! real {
             $(pub(super) static $name: super::Symbol = super::Symbol::new($symbol);)*
         }
 
-        /// Looks everything up, as `dlsym()` must not be called in signal handlers.
+        /// Looks everything up: `dlsym()` is not for children of a process with threads.
         pub(crate) fn look_up_all() {
             $(symbols::$name.look_up();)*
         }
@@ -76,6 +76,7 @@ macro_rules! real {
 
 real! {
     open_device, c"ibv_open_device", (device: *mut ibv_device) -> *mut ibv_context;
+    import_device, c"ibv_import_device", (cmd_fd: c_int) -> *mut ibv_context;
     close_device, c"ibv_close_device", (context: *mut ibv_context) -> c_int;
     create_qp, c"ibv_create_qp", (pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp;
     modify_qp, c"ibv_modify_qp", (qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int;
@@ -85,17 +86,4 @@ real! {
     get_async_event, c"ibv_get_async_event",
         (context: *mut ibv_context, event: *mut ibv_async_event) -> c_int;
     ack_async_event, c"ibv_ack_async_event", (event: *mut ibv_async_event) -> ();
-    poll, c"poll", (fds: *mut libc::pollfd, count: libc::nfds_t, timeout: c_int) -> c_int;
-    ppoll, c"ppoll",
-        (fds: *mut libc::pollfd, count: libc::nfds_t, timeout: *const libc::timespec,
-         mask: *const libc::sigset_t) -> c_int;
-    select, c"select",
-        (count: c_int, read: *mut libc::fd_set, write: *mut libc::fd_set,
-         except: *mut libc::fd_set, timeout: *mut libc::timeval) -> c_int;
-    pselect, c"pselect",
-        (count: c_int, read: *mut libc::fd_set, write: *mut libc::fd_set,
-         except: *mut libc::fd_set, timeout: *const libc::timespec,
-         mask: *const libc::sigset_t) -> c_int;
-    epoll_ctl, c"epoll_ctl",
-        (epoll: c_int, op: c_int, fd: c_int, event: *mut libc::epoll_event) -> c_int;
 }

@@ -2,9 +2,8 @@
 
 //! The layer's state: open devices, their registrations, and pairs of QPs.
 //!
-//! One lock is over all of it. It is held for a look-up or a change and over no system call, and never
-//! by code that runs in signal handlers (see [`crate::fds`]). `fork()` takes it, so that the child finds
-//! it free and the state consistent.
+//! One lock is over all of it. It is held for a look-up or a change and over no system call. `fork()`
+//! takes it, so that the child finds it free and the state consistent.
 
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
@@ -63,8 +62,7 @@ extern "C" fn after_fork_in_child() {
     }
 }
 
-/// Runs when the library is loaded, to prepare the calls that may come in a signal handler or a forked
-/// child.
+/// Runs when the library is loaded, to prepare the calls that may come in a forked child.
 extern "C" fn load() {
     crate::real::look_up_all();
     let handlers = (before_fork, after_fork_in_parent, after_fork_in_child);

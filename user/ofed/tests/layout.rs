@@ -21,6 +21,9 @@ fn layout() {
     );
 
     structs!(facts:
+        ibv_context [Some("offsetof(struct ibv_context, mutex)")] {
+            device ops cmd_fd ofa_core_async_fd num_comp_vectors async_fd
+        }
         ibv_srq [Some("offsetof(struct ibv_srq, mutex)")] {
             context srq_context pd handle xrc_srq_num
         }

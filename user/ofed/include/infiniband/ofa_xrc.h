@@ -5,8 +5,9 @@
  * In addition to the declarations of rdma-core, OFED's header had the XRC calls,
  * and more members in five structs. These structs, and the functions that take
  * them, get another name while rdma-core's header is read, and are then declared
- * with OFED's members. The layouts are compatible with rdma-core's, so objects are
- * passed without conversion. OFED's programs include this header through the
+ * with OFED's members. A sixth, struct ibv_context, gets a second descriptor in its
+ * padding. The layouts are compatible with rdma-core's, so objects are passed
+ * without conversion. OFED's programs include this header through the
  * infiniband/verbs.h that pkg-config ofa_xrc puts before rdma-core's.
  *
  * All XRC calls return 0 or a positive errno. ENOSYS means that the device has no
@@ -26,6 +27,8 @@
 
 #include <stddef.h>
 #include <stdint.h>
+/* Has the names of the members of struct ibv_context, too. */
+#include <rdma/ib_user_verbs.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -87,6 +90,41 @@ int ofa_core_destroy_srq(struct ofa_core_srq *srq) __asm__("ibv_destroy_srq");
 #define ibv_send_wr		ofa_core_send_wr
 #define ibv_post_send		ofa_core_post_send
 
+/*
+ * The end of struct ibv_context is
+ *
+ *	int async_fd;
+ *	int num_comp_vectors;
+ *	(padding)
+ *
+ * and becomes
+ *
+ *	int ofa_core_async_fd;
+ *	union {
+ *		struct {
+ *			int ofa_core_before_async_fd;
+ *			int async_fd;
+ *			int :0;
+ *		};
+ *		int num_comp_vectors;
+ *	};
+ *
+ * The kernel wants libibverbs' own descriptor back when objects are created; a
+ * program waits for the one in the padding, which is readable when there is an
+ * event of libibverbs or of a receive QP.
+ */
+#define async_fd							\
+	ofa_core_async_fd;						\
+	__extension__ union {						\
+		__extension__ struct {					\
+			int ofa_core_before_async_fd;			\
+			int async_fd
+#define num_comp_vectors						\
+			:0;						\
+		};							\
+		int num_comp_vectors;					\
+	}
+
 #include <infiniband/verbs.h>
 
 #undef ibv_async_event
@@ -106,6 +144,8 @@ int ofa_core_destroy_srq(struct ofa_core_srq *srq) __asm__("ibv_destroy_srq");
 #undef ibv_post_srq_ops
 #undef ibv_send_wr
 #undef ibv_post_send
+#undef async_fd
+#undef num_comp_vectors
 
 #ifdef __cplusplus
 extern "C" {
@@ -266,6 +306,13 @@ OFA_XRC_SAME(offsetof(struct ibv_send_wr, xrc_remote_srq_num),
 	     offsetof(struct ofa_core_send_wr, qp_type));
 OFA_XRC_SAME(offsetof(struct ibv_send_wr, bind_mw),
 	     offsetof(struct ofa_core_send_wr, bind_mw));
+/* rdma-core's layout, with the descriptor between the last int and the mutex. */
+OFA_XRC_SAME(offsetof(struct ibv_context, num_comp_vectors),
+	     offsetof(struct ibv_context, ofa_core_async_fd) + sizeof(int));
+OFA_XRC_SAME(offsetof(struct ibv_context, async_fd),
+	     offsetof(struct ibv_context, num_comp_vectors) + sizeof(int));
+OFA_XRC_SAME(offsetof(struct ibv_context, mutex),
+	     offsetof(struct ibv_context, async_fd) + sizeof(int));
 
 /* rdma-core's functions, with OFED's structs. */
 int ibv_get_async_event(struct ibv_context *context,
