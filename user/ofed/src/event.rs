@@ -15,34 +15,31 @@ use crate::{qp, real, set_errno};
 /// The result of one attempt to take an event.
 enum Look {
     Event,
-    Nothing,
     Failed,
+    /// There is none until this descriptor is readable.
+    Wait(RawFd),
+    /// The device has no receive QPs.
+    NotOurs,
 }
 
 unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
 }
 
-/// Keeps the thread, which programs may cancel while it waits for events, from being cancelled while it
-/// holds a lock or has taken an event.
-struct Uncancelled(c_int);
+/// Calls `function` in a thread that cannot be cancelled meanwhile.
+///
+/// Programs cancel threads that wait for events, asynchronously, too. Such a thread must not hold a lock
+/// then or a reference to a channel, which would never be closed.
+fn uncancelled<T>(function: impl FnOnce() -> T) -> T {
+    const PTHREAD_CANCEL_DISABLE: c_int = 1;
 
-impl Uncancelled {
-    const DISABLE: c_int = 1;
-
-    fn new() -> Uncancelled {
-        let mut old = 0;
-        // SAFETY: `old` is to be written.
-        unsafe { pthread_setcancelstate(Self::DISABLE, &mut old) };
-        Uncancelled(old)
-    }
-}
-
-impl Drop for Uncancelled {
-    fn drop(&mut self) {
-        // SAFETY: The state is the one from before; the other is not asked for.
-        unsafe { pthread_setcancelstate(self.0, std::ptr::null_mut()) };
-    }
+    let mut old = 0;
+    // SAFETY: `old` is to be written.
+    unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut old) };
+    let result = function();
+    // SAFETY: The state is the one from before; the other is not asked for.
+    unsafe { pthread_setcancelstate(old, std::ptr::null_mut()) };
+    result
 }
 
 /// Takes an event if there is one.
@@ -50,11 +47,14 @@ impl Drop for Uncancelled {
 /// # Safety
 ///
 /// As [`ibv_get_async_event`].
-unsafe fn look(device: &Device, context: *mut ibv_context, event: *mut ibv_async_event) -> Look {
-    let _whole = Uncancelled::new();
+unsafe fn look(context: *mut ibv_context, event: *mut ibv_async_event) -> Look {
+    let Some(device) = Device::find(context) else {
+        return Look::NotOurs;
+    };
     let _turn = device.reading.lock().unwrap();
     // SAFETY: The caller's context is open.
-    let mut own = readable(unsafe { (*context).async_fd });
+    let async_fd = unsafe { (*context).async_fd };
+    let mut own = readable(async_fd);
     // SAFETY: `own` is one descriptor.
     if unsafe { libc::poll(&mut own, 1, 0) } > 0 {
         // This does not block: no other thread of this process takes events meanwhile.
@@ -73,12 +73,26 @@ unsafe fn look(device: &Device, context: *mut ibv_context, event: *mut ibv_async
             unsafe { event.write(translate(&records[0])) };
             Look::Event
         }
-        Err(error) if matches!(error.errno(), libc::EAGAIN | libc::EINTR) => Look::Nothing,
+        Err(error) if matches!(error.errno(), libc::EAGAIN | libc::EINTR) => {
+            let events = device.events.as_raw_fd();
+            // Programs set the flag of the descriptor they see: this one, or libibverbs' own if they
+            // were compiled without <infiniband/ofa_xrc.h>.
+            if is_nonblocking(events) || is_nonblocking(async_fd) {
+                set_errno(libc::EAGAIN);
+                return Look::Failed;
+            }
+            Look::Wait(events)
+        }
         Err(error) => {
             set_errno(error.errno());
             Look::Failed
         }
     }
+}
+
+fn is_nonblocking(fd: RawFd) -> bool {
+    // SAFETY: F_GETFL touches no memory.
+    unsafe { libc::fcntl(fd, libc::F_GETFL) & libc::O_NONBLOCK != 0 }
 }
 
 /// `fd`, to be polled for input.
@@ -88,11 +102,6 @@ fn readable(fd: RawFd) -> libc::pollfd {
         events: libc::POLLIN,
         revents: 0,
     }
-}
-
-fn is_nonblocking(fd: RawFd) -> bool {
-    // SAFETY: F_GETFL touches no memory.
-    unsafe { libc::fcntl(fd, libc::F_GETFL) & libc::O_NONBLOCK != 0 }
 }
 
 /// OFED's form of an event of a receive QP.
@@ -145,36 +154,26 @@ pub unsafe extern "C" fn ibv_get_async_event(
     event: *mut ibv_async_event,
 ) -> c_int {
     loop {
-        let Some(device) = Device::find(context) else {
-            // SAFETY: The caller's arguments.
-            let result = unsafe { real::get_async_event(context, event) };
-            if result == 0 {
-                // SAFETY: `event` was just filled.
-                unsafe { adopt(&mut *event) };
-            }
-            return result;
-        };
         // SAFETY: The caller's arguments.
-        match unsafe { look(&device, context, event) } {
+        match uncancelled(|| unsafe { look(context, event) }) {
             Look::Event => return 0,
             Look::Failed => return -1,
-            Look::Nothing => {}
-        }
-        // SAFETY: The caller's context is open.
-        let async_fd = unsafe { (*context).async_fd };
-        // Programs set the flag of the descriptor they see: this one, or libibverbs' own if they
-        // were compiled without <infiniband/ofa_xrc.h>.
-        if is_nonblocking(device.events.as_raw_fd()) || is_nonblocking(async_fd) {
-            set_errno(libc::EAGAIN);
-            return -1;
-        }
-        let mut events = readable(device.events.as_raw_fd());
-        // A thread that is cancelled while it waits must leave nothing behind, or the channel
-        // would never be closed.
-        drop(device);
-        // SAFETY: `events` is one descriptor.
-        if unsafe { libc::poll(&mut events, 1, -1) } < 0 {
-            return -1;
+            Look::Wait(fd) => {
+                let mut fd = readable(fd);
+                // SAFETY: `fd` is one descriptor.
+                if unsafe { libc::poll(&mut fd, 1, -1) } < 0 {
+                    return -1;
+                }
+            }
+            Look::NotOurs => {
+                // SAFETY: The caller's arguments.
+                let result = unsafe { real::get_async_event(context, event) };
+                if result == 0 {
+                    // SAFETY: `event` was just filled.
+                    uncancelled(|| unsafe { adopt(&mut *event) });
+                }
+                return result;
+            }
         }
     }
 }
@@ -187,14 +186,16 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
         element,
         event_type,
     } = unsafe { *event };
-    // SAFETY: An event of these types is a QP's.
-    if is_of_qp(event_type) && qp::acknowledge_adopted(unsafe { element.qp }) {
-        return;
-    }
-    if event_type & IBV_XRC_QP_EVENT_FLAG == 0 {
-        // SAFETY: The caller's event.
-        unsafe { real::ack_async_event(event) }
-    }
+    uncancelled(|| {
+        // SAFETY: An event of these types is a QP's.
+        if is_of_qp(event_type) && qp::acknowledge_adopted(unsafe { element.qp }) {
+            return;
+        }
+        if event_type & IBV_XRC_QP_EVENT_FLAG == 0 {
+            // SAFETY: The caller's event.
+            unsafe { real::ack_async_event(event) }
+        }
+    });
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ macro_rules! real {
             $(pub(super) static $name: super::Symbol = super::Symbol::new($symbol);)*
         }
 
-        /// Looks everything up: `dlsym()` is not for children of a process with threads.
+        /// Looks everything up: a thread that is cancelled in `dlsym()` would leave its lock.
         pub(crate) fn look_up_all() {
             $(symbols::$name.look_up();)*
         }

@@ -62,7 +62,7 @@ extern "C" fn after_fork_in_child() {
     }
 }
 
-/// Runs when the library is loaded, to prepare the calls that may come in a forked child.
+/// Runs when the library is loaded, to prepare the calls that may come in a forked child or be cancelled.
 extern "C" fn load() {
     crate::real::look_up_all();
     let handlers = (before_fork, after_fork_in_parent, after_fork_in_child);
