@@ -4,6 +4,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use xrc_rcv::borrowed::{Domain, Result};
 use xrc_rcv::ffi::ibv_context;
@@ -11,7 +12,7 @@ use xrc_rcv::verbs_sys::{self, ibv_pd, ibv_xrcd_init_attr, verbs_context_xrc_ops
 
 use crate::context::Device;
 use crate::ffi::*;
-use crate::{errno, set_errno};
+use crate::{errno, qp, set_errno};
 
 impl ibv_xrc_domain {
     /// The domain as the calls of `xrc-rcv` take it.
@@ -22,6 +23,25 @@ impl ibv_xrc_domain {
     pub(crate) unsafe fn as_domain<'a>(&self) -> Result<Domain<'a>> {
         // SAFETY: An open domain has an open `ibv_xrcd`.
         unsafe { Domain::from_ibv(self.xrcd) }
+    }
+
+    /// Whether a QP of type `IBV_QPT_XRC` of this process is to receive for the domain's SRQs: there may
+    /// be any, and messages for them do not come through receive QPs.
+    pub(crate) fn needs_targets(&self) -> bool {
+        let has_srq = self.shared || self.has_srq.load(Ordering::Relaxed);
+        has_srq && !self.has_receive_qp.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing else can receive for them, as no other process has the domain open.
+    pub(crate) fn needs_every_target(&self) -> bool {
+        !self.shared && self.needs_targets()
+    }
+
+    /// Takes note of a receive QP, through which messages come from now on.
+    pub(crate) fn receives(&self) {
+        if !self.has_receive_qp.swap(true, Ordering::Relaxed) {
+            qp::hide_targets(self);
+        }
     }
 }
 
@@ -66,6 +86,9 @@ pub unsafe extern "C" fn ibv_open_xrc_domain(
         context,
         handle,
         xrcd,
+        shared: fd != -1,
+        has_srq: AtomicBool::new(false),
+        has_receive_qp: AtomicBool::new(false),
     }))
 }
 
@@ -75,6 +98,10 @@ pub unsafe extern "C" fn ibv_close_xrc_domain(domain: *mut ibv_xrc_domain) -> c_
     // SAFETY: The caller's domain is open.
     let (context, xrcd) = unsafe { ((*domain).context, (*domain).xrcd) };
     if Device::find(context).is_some_and(|device| device.uses(domain.addr())) {
+        return libc::EBUSY;
+    }
+    // The kernel knows only those with a target.
+    if qp::any_in(domain) {
         return libc::EBUSY;
     }
     // SAFETY: As above, and so is its context.
@@ -126,6 +153,7 @@ pub unsafe extern "C" fn ibv_create_xrc_srq(
     unsafe {
         get_srq_num(srq.cast::<c_void>(), &mut number);
         (*srq).xrc_srq_num = number;
+        (*domain).has_srq.store(true, Ordering::Relaxed);
     }
     srq
 }

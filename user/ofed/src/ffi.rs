@@ -5,6 +5,7 @@
 #![allow(non_camel_case_types, missing_docs)]
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::sync::atomic::AtomicBool;
 
 use xrc_rcv::ffi::{self as core, ibv_device, ibv_qp_cap, ibv_xrcd};
 pub use xrc_rcv::verbs_sys::{ibv_cq, ibv_srq_attr, ibv_srq_init_attr_ex};
@@ -80,4 +81,10 @@ pub struct ibv_xrc_domain {
     pub context: *mut core::ibv_context,
     pub handle: u32,
     pub(crate) xrcd: *mut ibv_xrcd,
+    /// Whether other processes may have it open, too.
+    pub(crate) shared: bool,
+    /// Whether this process created an SRQ in it.
+    pub(crate) has_srq: AtomicBool,
+    /// Whether this process created or registered with a receive QP of it.
+    pub(crate) has_receive_qp: AtomicBool,
 }

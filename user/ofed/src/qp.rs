@@ -5,8 +5,8 @@
 //! Such a QP is a pair: an initiator, which is the `ibv_qp` that the program holds, and a target
 //! beside it. They have two numbers where the program exchanges one with its peer, so that one
 //! carries both: see `Number`. Where the peer turns out to be a receive QP, which never sends, the
-//! target is destroyed again; MPI libraries, which connect to nothing else, so pay for it only until
-//! they connect.
+//! target is destroyed again. A QP that has nothing to receive has no target from the start, and a
+//! plain number: where the process uses receive QPs, or where the domain is its own and has no SRQ.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint};
@@ -108,6 +108,39 @@ fn with_pairs_mut<T>(change: impl FnOnce(&mut BTreeMap<usize, Pair>) -> T) -> T 
     result
 }
 
+/// Whether this process has a QP in `domain`.
+pub(crate) fn any_in(domain: *const ibv_xrc_domain) -> bool {
+    let pairs = &state::lock().pairs;
+    pairs.values().any(|pair| ptr::eq(pair.domain, domain))
+}
+
+/// Gives the QPs of `domain` plain numbers. Their targets stay until they are connected, as a peer may
+/// have been given the other number.
+pub(crate) fn hide_targets(domain: *const ibv_xrc_domain) {
+    with_pairs_mut(|pairs| {
+        for (qp, pair) in pairs {
+            if ptr::eq(pair.domain, domain) {
+                let qp = ptr::with_exposed_provenance_mut::<ibv_qp>(*qp);
+                // SAFETY: Pairs are forgotten before their QPs are destroyed.
+                unsafe { pair.make_plain(qp) };
+            }
+        }
+    });
+}
+
+impl Pair {
+    /// Makes the number of `qp` that of its initiator.
+    ///
+    /// # Safety
+    ///
+    /// `qp` is this pair's.
+    unsafe fn make_plain(&mut self, qp: *mut ibv_qp) {
+        self.number = Number(self.number.initiator());
+        // SAFETY: By the caller's word.
+        unsafe { (*qp).qp_num = self.number.0 };
+    }
+}
+
 /// Calls `function` while `qp` has the number that its provider gave it.
 ///
 /// # Safety
@@ -154,7 +187,14 @@ pub unsafe extern "C" fn ibv_create_qp(
         return qp;
     }
     // SAFETY: `qp` was just created, and the domain is the caller's.
-    match unsafe { create_target(qp, init.xrc_domain) } {
+    let target = unsafe {
+        if (*init.xrc_domain).needs_targets() {
+            create_target(qp, init.xrc_domain)
+        } else {
+            Ok((ptr::null_mut(), Number((*qp).qp_num)))
+        }
+    };
+    match target {
         Ok((target, number)) => {
             init.cap = attr.cap;
             let pair = Pair {
@@ -163,9 +203,9 @@ pub unsafe extern "C" fn ibv_create_qp(
                 domain: init.xrc_domain,
                 unacknowledged: 0,
             };
-            with_pairs_mut(|pairs| pairs.insert(qp.expose_provenance(), pair));
             // SAFETY: As above.
             unsafe { (*qp).qp_num = number.0 };
+            with_pairs_mut(|pairs| pairs.insert(qp.expose_provenance(), pair));
             qp
         }
         Err(errno) => {
@@ -241,7 +281,9 @@ pub unsafe extern "C" fn ibv_modify_qp(
     attr: *mut ibv_qp_attr,
     mask: c_int,
 ) -> c_int {
-    let Some((number, target)) = with_pair(qp, |pair| (pair.number, pair.target)) else {
+    let Some((number, target, domain)) =
+        with_pair(qp, |pair| (pair.number, pair.target, pair.domain))
+    else {
         // SAFETY: The caller's arguments.
         return unsafe { real::modify_qp(qp, attr, mask) };
     };
@@ -261,17 +303,21 @@ pub unsafe extern "C" fn ibv_modify_qp(
     let result = unsafe {
         let modify = || real::modify_qp(qp, own.as_mut_ptr(), initiator_mask);
         let result = with_own_number(qp, number, modify);
-        (*qp).qp_num = number.0;
+        with_pair(qp, |pair| (*qp).qp_num = pair.number.0);
         result
     };
     if result != 0 || target.is_null() {
         return result;
     }
 
-    if has(QpAttrMask::DEST_QPN) && !peer.is_pair() {
+    // The peer is a receive QP, or an initiator without a target.
+    // SAFETY: A domain stays open while it has a pair.
+    if has(QpAttrMask::DEST_QPN) && !peer.is_pair() && !unsafe { (*domain).needs_every_target() } {
         with_pairs_mut(|pairs| {
             if let Some(pair) = pairs.get_mut(&qp.addr()) {
                 pair.target = ptr::null_mut();
+                // SAFETY: `qp` is this pair's.
+                unsafe { pair.make_plain(qp) };
             }
         });
         // SAFETY: Only the pair knew the target. None of its events is left unacknowledged, as it

@@ -45,6 +45,8 @@ pub unsafe extern "C" fn ibv_create_xrc_rcv_qp(
         let registration = rcv.alloc(&AllocOptions::new().channel(&device.channel))?;
         let number = registration.qp_num();
         device.remember(registration, domain.addr());
+        // SAFETY: As above.
+        unsafe { (*domain).receives() };
         Ok(number)
     };
     // SAFETY: The caller's `qp_num` is to be written.
@@ -73,6 +75,8 @@ pub unsafe extern "C" fn ibv_alloc_xrc_rcv_qp(
             .and_then(|registration| {
                 // SAFETY: The caller's `qp_num` is to be written.
                 unsafe { qp_num.write(registration.qp_num()) };
+                // SAFETY: As above.
+                unsafe { (*domain).receives() };
                 registration.unregister()
             }),
     )
@@ -130,7 +134,12 @@ pub unsafe extern "C" fn ibv_reg_xrc_rcv_qp(domain: *mut ibv_xrc_domain, qp_num:
     let device = unsafe { Device::of((*domain).context) };
     // SAFETY: As above.
     let rcv = unsafe { (*domain).as_domain() };
-    code(device.and_then(|device| register(&device, rcv?)))
+    code(
+        device
+            .and_then(|device| register(&device, rcv?))
+            // SAFETY: As above.
+            .map(|()| unsafe { (*domain).receives() }),
+    )
 }
 
 /// Undoes any number of registrations. The last process to do so destroys the QP.

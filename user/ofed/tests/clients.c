@@ -714,6 +714,100 @@ static void both_ways(void)
 	}
 }
 
+/* ---- A QP that only sends, to one that receives ---- */
+
+static void one_way(void)
+{
+	struct connection c[2] = { 0 };
+	struct node node[2];
+	struct ibv_srq *srq;
+	struct ibv_wc wc;
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		node_open(&node[i], device);
+		c[i].domain = ibv_open_xrc_domain(node[i].context, -1, O_CREAT);
+		CHECK(c[i].domain, "%s", strerror(errno));
+		/* The first has nothing to receive for. */
+		srq = i ? node_srq(&node[i], c[i].domain) : NULL;
+		CHECK(!i || srq, "%s", strerror(errno));
+		c[i].qp = node_sender(&node[i], c[i].domain);
+		CHECK(c[i].qp, "%s", strerror(errno));
+		CHECK(!to_init(&node[i], &c[i]));
+	}
+	for (i = 0; i < 2; i++) {
+		c[i].peer = c[!i].qp->qp_num;
+		CHECK(!to_rtr(&node[i], &c[i]));
+		CHECK(!to_rts(&node[i], &c[i]));
+	}
+	CHECK(!send_to(&node[0], c[0].qp, srq->xrc_srq_num));
+	CHECK(completion(&node[1], &wc) && !wc.status);
+}
+
+/* ---- rdma_bw: numbers are sent as six digits ---- */
+
+/* Longer ones end the process: this is built with _FORTIFY_SOURCE. */
+static uint32_t printed(uint32_t qpn)
+{
+	char message[sizeof("000000")];
+	unsigned int number;
+
+	sprintf(message, "%06x", qpn);
+	CHECK(sscanf(message, "%x", &number) == 1);
+	return number;
+}
+
+static void six_digits(void)
+{
+	struct connection client = { 0 }, server = { 0 };
+	struct node node[2];
+	struct ibv_xrc_domain *domain;
+	struct ibv_srq *srq;
+	struct ibv_qp *qp;
+	struct ibv_wc wc;
+
+	node_open(&node[0], device);
+	client.domain = ibv_open_xrc_domain(node[0].context, -1, O_CREAT);
+	CHECK(client.domain, "%s", strerror(errno));
+	client.qp = node_sender(&node[0], client.domain);
+	CHECK(client.qp, "%s", strerror(errno));
+	server.peer = printed(client.qp->qp_num);
+
+	node_open(&node[1], device);
+	server.domain = ibv_open_xrc_domain(node[1].context, -1, O_CREAT);
+	CHECK(server.domain, "%s", strerror(errno));
+	srq = node_srq(&node[1], server.domain);
+	CHECK(srq, "%s", strerror(errno));
+	server.rcv_qpn = create(server.domain);
+	client.peer = printed(server.rcv_qpn);
+
+	CHECK(!to_init(&node[0], &client) && !to_init(&node[1], &server));
+	CHECK(!to_rtr(&node[0], &client) && !to_rtr(&node[1], &server));
+	CHECK(!to_rts(&node[0], &client) && !to_rts(&node[1], &server));
+	CHECK(!send_to(&node[0], client.qp, srq->xrc_srq_num));
+	CHECK(completion(&node[1], &wc) && !wc.status);
+	CHECK(printed(client.qp->qp_num) == server.peer);
+	CHECK(ibv_close_xrc_domain(client.domain) == EBUSY);
+	CHECK(!ibv_destroy_qp(client.qp));
+	CHECK(!ibv_close_xrc_domain(client.domain));
+
+	/* Where messages come through a receive QP, the other QPs only send. */
+	qp = node_sender(&node[1], server.domain);
+	CHECK(qp, "%s", strerror(errno));
+	CHECK(printed(qp->qp_num) == qp->qp_num);
+	CHECK(!ibv_destroy_qp(qp));
+
+	/* The same in a domain that others may use, and for a QP that was there before. */
+	domain = open_domain(&node[1], O_CREAT);
+	qp = node_sender(&node[1], domain);
+	CHECK(qp, "%s", strerror(errno));
+	CHECK(!ibv_unreg_xrc_rcv_qp(domain, create(domain)));
+	CHECK(printed(qp->qp_num) == qp->qp_num);
+	CHECK(ibv_close_xrc_domain(domain) == EBUSY);
+	CHECK(!ibv_destroy_qp(qp));
+	CHECK(!ibv_close_xrc_domain(domain));
+}
+
 /* ---- Errors of opening ---- */
 
 static void open_errors(void)
@@ -748,6 +842,8 @@ static const struct scenario {
 } scenarios[] = {
 	{ "opening a domain fails as in OFED", .alone = open_errors },
 	{ "QPs of type IBV_QPT_XRC send and receive", .alone = both_ways },
+	{ "a QP of type IBV_QPT_XRC without an SRQ sends to one that receives", .alone = one_way },
+	{ "rdma_bw: QP numbers have six digits where receive QPs receive", .alone = six_digits },
 	{ "GASNet: processes race to create, all modify, one is killed",
 	  .receiver = gasnet, .sender = gasnet_sender },
 	{ "Open MPI: poll, ppoll, select, pselect, epoll and read wait on async_fd; a close is EBUSY",
