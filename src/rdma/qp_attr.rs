@@ -5,6 +5,12 @@
 //! C headers: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h),
 //! [`include/uapi/rdma/ib_user_verbs.h`](srctree/include/uapi/rdma/ib_user_verbs.h)
 
+mod mask;
+mod state;
+
+pub(crate) use mask::QpAttrMask;
+pub(crate) use state::QpState;
+
 use super::{
     bindings,
     device::{
@@ -12,10 +18,7 @@ use super::{
         Registered, //
     }, //
 };
-use core::{
-    ops::BitOr,
-    ptr::NonNull, //
-};
+use core::ptr::NonNull;
 use kernel::{
     error::to_result,
     prelude::*,
@@ -24,135 +27,6 @@ use kernel::{
         FromBytes, //
     }, //
 };
-
-/// A mask of attributes: `enum ib_qp_attr_mask`.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct QpAttrMask(u32);
-
-macro_rules! mask_bits {
-    ($($name:ident = $c_name:ident,)*) => {
-        $(pub(crate) const $name: Self = Self(bindings::$c_name as u32);)*
-    };
-}
-
-impl QpAttrMask {
-    /// The empty mask.
-    pub(crate) const NONE: Self = Self(0);
-
-    mask_bits! {
-        STATE = ib_qp_attr_mask_IB_QP_STATE,
-        CUR_STATE = ib_qp_attr_mask_IB_QP_CUR_STATE,
-        ACCESS_FLAGS = ib_qp_attr_mask_IB_QP_ACCESS_FLAGS,
-        PKEY_INDEX = ib_qp_attr_mask_IB_QP_PKEY_INDEX,
-        PORT = ib_qp_attr_mask_IB_QP_PORT,
-        QKEY = ib_qp_attr_mask_IB_QP_QKEY,
-        AV = ib_qp_attr_mask_IB_QP_AV,
-        PATH_MTU = ib_qp_attr_mask_IB_QP_PATH_MTU,
-        TIMEOUT = ib_qp_attr_mask_IB_QP_TIMEOUT,
-        RETRY_CNT = ib_qp_attr_mask_IB_QP_RETRY_CNT,
-        RNR_RETRY = ib_qp_attr_mask_IB_QP_RNR_RETRY,
-        RQ_PSN = ib_qp_attr_mask_IB_QP_RQ_PSN,
-        MAX_QP_RD_ATOMIC = ib_qp_attr_mask_IB_QP_MAX_QP_RD_ATOMIC,
-        ALT_PATH = ib_qp_attr_mask_IB_QP_ALT_PATH,
-        MIN_RNR_TIMER = ib_qp_attr_mask_IB_QP_MIN_RNR_TIMER,
-        SQ_PSN = ib_qp_attr_mask_IB_QP_SQ_PSN,
-        MAX_DEST_RD_ATOMIC = ib_qp_attr_mask_IB_QP_MAX_DEST_RD_ATOMIC,
-        PATH_MIG_STATE = ib_qp_attr_mask_IB_QP_PATH_MIG_STATE,
-        DEST_QPN = ib_qp_attr_mask_IB_QP_DEST_QPN,
-        EN_SQD_ASYNC_NOTIFY = ib_qp_attr_mask_IB_QP_EN_SQD_ASYNC_NOTIFY,
-    }
-
-    /// All bits that the interface to processes defines.
-    pub(crate) const STANDARD: Self = Self((Self::DEST_QPN.0 << 1) - 1);
-
-    /// Creates a mask from bits of `enum ib_qp_attr_mask`, which are not checked.
-    pub(crate) const fn from_bits(bits: u32) -> Self {
-        Self(bits)
-    }
-
-    /// Returns the bits of `enum ib_qp_attr_mask`.
-    pub(super) const fn bits(self) -> u32 {
-        self.0
-    }
-
-    /// Returns the attributes in either mask; `|` for constants.
-    pub(crate) const fn or(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    /// Returns the attributes that are not in `other`.
-    pub(crate) const fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
-    }
-
-    /// Returns the attributes in both masks.
-    pub(crate) const fn and(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-
-    /// Whether the mask has all attributes of another.
-    pub(crate) const fn has(self, all: Self) -> bool {
-        self.0 & all.0 == all.0
-    }
-
-    /// Whether the mask has no attribute.
-    pub(crate) const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-}
-
-impl BitOr for QpAttrMask {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        self.or(other)
-    }
-}
-
-/// The state of a queue pair: `enum ib_qp_state`.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-pub(crate) enum QpState {
-    Reset = bindings::ib_qp_state_IB_QPS_RESET,
-    Init = bindings::ib_qp_state_IB_QPS_INIT,
-    Rtr = bindings::ib_qp_state_IB_QPS_RTR,
-    Rts = bindings::ib_qp_state_IB_QPS_RTS,
-    Sqd = bindings::ib_qp_state_IB_QPS_SQD,
-    Sqe = bindings::ib_qp_state_IB_QPS_SQE,
-    Err = bindings::ib_qp_state_IB_QPS_ERR,
-}
-
-impl QpState {
-    /// Returns the abbreviation that the specification uses.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Reset => "RESET",
-            Self::Init => "INIT",
-            Self::Rtr => "RTR",
-            Self::Rts => "RTS",
-            Self::Sqd => "SQD",
-            Self::Sqe => "SQE",
-            Self::Err => "ERR",
-        }
-    }
-}
-
-impl TryFrom<u32> for QpState {
-    type Error = Error;
-
-    fn try_from(state: u32) -> Result<Self> {
-        Ok(match state {
-            bindings::ib_qp_state_IB_QPS_RESET => Self::Reset,
-            bindings::ib_qp_state_IB_QPS_INIT => Self::Init,
-            bindings::ib_qp_state_IB_QPS_RTR => Self::Rtr,
-            bindings::ib_qp_state_IB_QPS_RTS => Self::Rts,
-            bindings::ib_qp_state_IB_QPS_SQD => Self::Sqd,
-            bindings::ib_qp_state_IB_QPS_SQE => Self::Sqe,
-            bindings::ib_qp_state_IB_QPS_ERR => Self::Err,
-            _ => return Err(EINVAL),
-        })
-    }
-}
 
 /// The attributes of the interface to processes: `struct ib_uverbs_qp_attr`.
 #[repr(transparent)]
@@ -170,7 +44,7 @@ const _: () = assert!(size_of::<UserQpAttr>() == 10 * 4 + 2 * 32 + 5 * 4 + 2 * 2
 impl UserQpAttr {
     /// Returns the mask. `EINVAL` if it has unknown bits.
     pub(crate) fn mask(&self) -> Result<QpAttrMask> {
-        let mask = QpAttrMask(self.0.qp_attr_mask);
+        let mask = QpAttrMask::from_bits(self.0.qp_attr_mask);
 
         if !mask.without(QpAttrMask::STANDARD).is_empty() {
             return Err(EINVAL);
@@ -517,7 +391,7 @@ impl QpAttr {
     pub(crate) fn to_user(&self) -> UserQpAttr {
         let attr = &self.attr;
         let mut user = bindings::ib_uverbs_qp_attr {
-            qp_attr_mask: QpAttrMask::STANDARD.0,
+            qp_attr_mask: QpAttrMask::STANDARD.bits(),
             qp_state: attr.qp_state,
             cur_qp_state: attr.cur_qp_state,
             path_mtu: attr.path_mtu,

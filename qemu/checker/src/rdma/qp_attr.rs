@@ -1,103 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
+//! `src/rdma/qp_attr.rs`: its masks and states, unchanged, and attributes without the structures of C.
+
+#[rustfmt::skip]
+#[path = "../../../../src/rdma/qp_attr/mask.rs"]
+mod mask;
+#[rustfmt::skip]
+#[path = "../../../../src/rdma/qp_attr/state.rs"]
+mod state;
+
+pub(crate) use mask::QpAttrMask;
+pub(crate) use state::QpState;
+
 use super::device::Device;
-use core::ops::BitOr;
 use kernel::prelude::*;
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct QpAttrMask(u32);
-
-macro_rules! mask_bits {
-    ($($name:ident = $bit:literal,)*) => {
-        $(pub(crate) const $name: Self = Self(1 << $bit);)*
-    };
-}
-
-impl QpAttrMask {
-    pub(crate) const NONE: Self = Self(0);
-
-    mask_bits! {
-        STATE = 0,
-        CUR_STATE = 1,
-        EN_SQD_ASYNC_NOTIFY = 2,
-        ACCESS_FLAGS = 3,
-        PKEY_INDEX = 4,
-        PORT = 5,
-        QKEY = 6,
-        AV = 7,
-        PATH_MTU = 8,
-        TIMEOUT = 9,
-        RETRY_CNT = 10,
-        RNR_RETRY = 11,
-        RQ_PSN = 12,
-        MAX_QP_RD_ATOMIC = 13,
-        ALT_PATH = 14,
-        MIN_RNR_TIMER = 15,
-        SQ_PSN = 16,
-        MAX_DEST_RD_ATOMIC = 17,
-        PATH_MIG_STATE = 18,
-        DEST_QPN = 20,
-    }
-
-    pub(crate) const fn or(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    pub(crate) const fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
-    }
-
-    pub(crate) const fn and(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-
-    pub(crate) const fn has(self, all: Self) -> bool {
-        self.0 & all.0 == all.0
-    }
-
-    pub(crate) const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-}
-
-impl BitOr for QpAttrMask {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        self.or(other)
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-pub(crate) enum QpState {
-    Reset,
-    Init,
-    Rtr,
-    Rts,
-    Sqd,
-    Sqe,
-    Err,
-}
-
-impl TryFrom<u32> for QpState {
-    type Error = Error;
-
-    fn try_from(state: u32) -> Result<Self> {
-        [
-            Self::Reset,
-            Self::Init,
-            Self::Rtr,
-            Self::Rts,
-            Self::Sqd,
-            Self::Sqe,
-            Self::Err,
-        ]
-        .into_iter()
-        .find(|known| *known as u32 == state)
-        .ok_or(EINVAL)
-    }
-}
 
 /// Attributes that a process passes.
 pub(crate) struct UserQpAttr {
