@@ -4,7 +4,7 @@
 
 #![allow(non_camel_case_types, non_upper_case_globals)]
 
-use crate::rdma::device::Device;
+use crate::{oracle::Label, rdma::device::Device};
 
 /// The interface to processes, as bindgen reads it from the header.
 #[rustfmt::skip]
@@ -60,7 +60,7 @@ pub(crate) const ib_xrc_rcv_action_IB_XRC_RCV_DESTROY: ib_xrc_rcv_action = 3;
 pub(crate) unsafe fn ib_xrc_rcv_notify(
     action: ib_xrc_rcv_action,
     device: *const Device,
-    domain: u32,
+    _domain: u32,
     qpn: u32,
     label: u64,
     registrations: u32,
@@ -75,7 +75,7 @@ pub(crate) unsafe fn ib_xrc_rcv_notify(
     }
     device
         .oracle
-        .notified(action, domain, qpn, label, registrations);
+        .notified(action, Label::from_raw(label), qpn, registrations);
 }
 
 pub(crate) unsafe fn ib_xrc_rcv_notify_event(

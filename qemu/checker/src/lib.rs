@@ -53,9 +53,13 @@ mod oracle;
 mod rdma;
 
 #[cfg(test)]
+mod kernel_user;
+#[cfg(test)]
 mod scenarios;
 #[cfg(test)]
 mod uverbs;
+#[cfg(test)]
+mod watch;
 
 use core::ffi::CStr;
 

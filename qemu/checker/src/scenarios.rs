@@ -3,7 +3,9 @@
 //! What several processes and a device do with one QP at the same time.
 
 use crate::{
-    rdma::device::Verb,
+    event::EventMask,
+    kernel_user::KernelUser,
+    rdma::device::{Verb, REPORTED},
     receive_qp::Lifetime,
     uverbs::{Attached, File},
 };
@@ -22,6 +24,10 @@ enum Action {
     /// The process passed a bad pointer.
     AllocFaults,
     Register,
+    /// Two threads of one process register.
+    RegisterByTwo,
+    /// For one type of events only, and not for QP_GONE.
+    RegisterMasked,
     /// The process was killed.
     RegisterKilled,
     Unregister,
@@ -29,55 +35,153 @@ enum Action {
     /// The device reports two events.
     Events,
     Read,
+    /// Two processes read, one of which passed a bad pointer.
+    ReadByTwo,
     /// The process passed a bad pointer, then a good one.
     ReadFaults,
+    /// Until the end of the channel.
+    ReadWaits,
     CloseChannel,
+    /// The process has created a QP of its own, too.
     CloseFile,
     /// Each process closes its handle of the domain.
     CloseDomain,
     RemoveDevice,
+    /// A user in the kernel.
+    KernelAlloc,
+    KernelRegister,
+    KernelUnregister,
+    KernelDestroy,
 }
 
 use Action::*;
 
-const ACTIONS: [Action; 14] = [
+const ACTIONS: [Action; 22] = [
     Alloc,
     AllocFails,
     AllocFaults,
     Register,
+    RegisterByTwo,
+    RegisterMasked,
     RegisterKilled,
     Unregister,
     Destroy,
     Events,
     Read,
+    ReadByTwo,
     ReadFaults,
+    ReadWaits,
     CloseChannel,
     CloseFile,
     CloseDomain,
     RemoveDevice,
+    KernelAlloc,
+    KernelRegister,
+    KernelUnregister,
+    KernelDestroy,
 ];
 
+/// The process or the kernel user of a thread.
+#[derive(Clone)]
+enum User {
+    Process(StdArc<File>),
+    Kernel(StdArc<KernelUser>),
+}
+
 impl Action {
-    /// Whether the file is registered with the QP before.
-    fn is_of_registered(self) -> bool {
+    fn is_of_kernel(self) -> bool {
         matches!(
             self,
-            Unregister | Destroy | Read | ReadFaults | CloseChannel | CloseFile
+            KernelAlloc | KernelRegister | KernelUnregister | KernelDestroy
         )
     }
 
-    fn run(self, attached: &Attached, file: &File, lifetime: Lifetime, qpn: u32) {
-        let result = match self {
+    /// Whether the user is registered with the QP before.
+    fn is_of_registered(self) -> bool {
+        matches!(
+            self,
+            Unregister
+                | Destroy
+                | Read
+                | ReadByTwo
+                | ReadFaults
+                | ReadWaits
+                | CloseChannel
+                | CloseFile
+                | KernelUnregister
+                | KernelDestroy
+        )
+    }
+
+    /// Opens what the thread uses.
+    fn prepare(self, attached: &Attached, qpn: u32) -> User {
+        if self.is_of_kernel() {
+            let user = KernelUser::open(attached);
+
+            if self.is_of_registered() {
+                user.register(attached, qpn).unwrap();
+            }
+            return User::Kernel(user);
+        }
+
+        let file = attached.open();
+
+        if self.is_of_registered() {
+            attached.register(&file, qpn, EventMask::ALL).unwrap();
+        }
+        if self == CloseFile {
+            attached
+                .alloc(&file, Lifetime::Registrations, false)
+                .unwrap();
+        }
+        User::Process(file)
+    }
+
+    fn run(self, attached: &StdArc<Attached>, user: &User, lifetime: Lifetime, qpn: u32) {
+        let result = match user {
+            User::Process(file) => self.run_process(attached, file, lifetime, qpn),
+            User::Kernel(user) => self.run_kernel(attached, user, lifetime, qpn),
+        };
+
+        if let Err(e) = result {
+            assert!(self.may_fail_with(e), "{self:?} fails with {e:?}");
+        }
+    }
+
+    fn run_process(
+        self,
+        attached: &StdArc<Attached>,
+        file: &StdArc<File>,
+        lifetime: Lifetime,
+        qpn: u32,
+    ) -> Result {
+        match self {
             Alloc => attached.alloc(file, lifetime, false).map(drop),
             AllocFails => {
                 attached.device.fail(Verb::Modify);
                 attached.alloc(file, lifetime, false).map(drop)
             }
             AllocFaults => attached.alloc(file, lifetime, true).map(drop),
-            Register => attached.register(file, qpn),
+            Register => attached.register(file, qpn, EventMask::ALL),
+            RegisterByTwo => {
+                let (other, of_other) = (file.clone(), attached.clone());
+                let other = runtime::spawn(move || of_other.register(&other, qpn, EventMask::ALL));
+                let results = [
+                    attached.register(file, qpn, EventMask::ALL),
+                    other.join().unwrap(),
+                ];
+
+                assert_ne!(results, [Ok(()); 2], "a file registers twice");
+                results[0].and(results[1])
+            }
+            RegisterMasked => {
+                let mask = EventMask::from_raw(1 << REPORTED[0]);
+
+                attached.register(file, qpn, mask?)
+            }
             RegisterKilled => {
                 runtime::kill();
-                attached.register(file, qpn)
+                attached.register(file, qpn, EventMask::ALL)
             }
             Unregister => attached.unregister(file),
             Destroy => attached.destroy(file, qpn),
@@ -86,11 +190,24 @@ impl Action {
                 Ok(())
             }
             Read => file.channel().read(2, 2, true).map(drop),
+            ReadByTwo => {
+                let other = file.clone();
+                let other = runtime::spawn(move || other.channel().read(1, 0, true).map(drop));
+                let result = file.channel().read(2, 2, true).map(drop);
+
+                result.and(other.join().unwrap())
+            }
             ReadFaults => {
                 let _ = file.channel().read(2, 1, true);
 
                 file.channel().read(1, 0, true).map(drop)
             }
+            ReadWaits => loop {
+                if let Err(e) = file.channel().read(4, 4, false) {
+                    assert_eq!(e, EIO, "the end of a channel");
+                    break Ok(());
+                }
+            },
             CloseChannel => {
                 file.channel().close();
                 Ok(())
@@ -109,26 +226,48 @@ impl Action {
                 attached.remove();
                 Ok(())
             }
-        };
+            KernelAlloc | KernelRegister | KernelUnregister | KernelDestroy => {
+                unreachable!("of a kernel user")
+            }
+        }
+    }
 
-        if let Err(e) = result {
-            assert!(self.may_fail_with(e), "{self:?} fails with {e:?}");
+    fn run_kernel(
+        self,
+        attached: &Attached,
+        user: &KernelUser,
+        lifetime: Lifetime,
+        qpn: u32,
+    ) -> Result {
+        match self {
+            KernelAlloc => user.alloc(attached, lifetime),
+            KernelRegister => user.register(attached, qpn),
+            KernelUnregister => {
+                user.unregister(attached);
+                Ok(())
+            }
+            KernelDestroy => user.destroy(attached, qpn),
+            _ => unreachable!("of a process"),
         }
     }
 
     /// Whether the documentation has an error of the call. EIO is that of a device that was removed,
-    /// ENODEV that of a handle that was closed.
+    /// ENODEV that of a handle that was closed, and of a domain during the removal of the device.
     fn may_fail_with(self, e: Error) -> bool {
         let expected: &[Error] = match self {
             Alloc => &[EIO, ENODEV],
             AllocFails => &[EIO, ENODEV],
             AllocFaults => &[EIO, ENODEV, EFAULT],
-            Register => &[EIO, ENODEV, EINVAL],
+            Register | RegisterMasked => &[EIO, ENODEV, EINVAL],
+            RegisterByTwo => &[EIO, ENODEV, EINVAL, EEXIST],
             RegisterKilled => &[EIO, ENODEV, EINVAL, EINTR],
-            Unregister => &[],
             Destroy => &[EIO, ENODEV, EINVAL, EBUSY],
-            Read | ReadFaults => &[EIO, EAGAIN, EFAULT],
-            Events | CloseChannel | CloseFile | CloseDomain | RemoveDevice => &[],
+            Read | ReadByTwo | ReadFaults => &[EIO, EAGAIN, EFAULT],
+            KernelAlloc => &[EIO, ENODEV],
+            KernelRegister => &[EINVAL],
+            KernelDestroy => &[EINVAL, EBUSY],
+            Unregister | Events | ReadWaits | CloseChannel | CloseFile | CloseDomain
+            | RemoveDevice | KernelUnregister => &[],
         };
 
         expected.contains(&e)
@@ -152,35 +291,46 @@ impl Scenario {
         let qpn = attached.alloc(&creator, lifetime, false).unwrap();
 
         for _ in 0..self.bystanders {
-            attached.register(&attached.open(), qpn).unwrap();
+            attached
+                .register(&attached.open(), qpn, EventMask::ALL)
+                .unwrap();
         }
 
-        let mut threads = Vec::new();
+        let users: Vec<_> = self
+            .actions
+            .iter()
+            .map(|action| (*action, action.prepare(&attached, qpn)))
+            .collect();
 
-        for action in &self.actions {
-            let file = attached.open();
-
-            if action.is_of_registered() {
-                attached.register(&file, qpn).unwrap();
-            }
-            threads.push((*action, file));
-        }
         // One of the threads may be the last holder.
-        if self.bystanders == 0 && threads.iter().any(|(action, _)| action.is_of_registered()) {
+        if self.bystanders == 0 && users.iter().any(|(action, _)| action.is_of_registered()) {
             attached.unregister(&creator).unwrap();
         }
+        drop(creator);
 
-        let threads = threads.into_iter().map(|(action, file)| {
-            let attached = attached.clone();
+        let mut threads = Vec::new();
+        let mut rest = Rest::default();
 
-            runtime::spawn(move || action.run(&attached, &file, lifetime, qpn))
-        });
+        for (action, user) in users {
+            let thread = {
+                let (attached, user) = (attached.clone(), user.clone());
 
-        for thread in threads.collect::<Vec<_>>() {
+                runtime::spawn(move || action.run(&attached, &user, lifetime, qpn))
+            };
+
+            match user {
+                User::Process(file) if action == ReadWaits => rest.readers.push((file, thread)),
+                User::Process(_) => threads.push(thread),
+                User::Kernel(user) => {
+                    rest.kernel_users.push(user);
+                    threads.push(thread);
+                }
+            }
+        }
+        for thread in threads {
             thread.join().unwrap();
         }
-        drop(creator);
-        finish(attached, self.bystanders != 0);
+        rest.finish(attached, self.bystanders != 0);
     }
 
     /// Executes it in many interleavings.
@@ -200,37 +350,87 @@ impl Scenario {
     }
 }
 
-/// Processes read their events, close their handles of the domain if `domain_first`, and their files; the
-/// device is removed.
-fn finish(attached: StdArc<Attached>, domain_first: bool) {
-    let files = attached.files();
+/// The users that are left when the threads have ended, but for files.
+#[derive(Default)]
+struct Rest {
+    /// Files whose channels are read until their end.
+    readers: Vec<(StdArc<File>, runtime::JoinHandle<()>)>,
+    kernel_users: Vec<StdArc<KernelUser>>,
+}
 
-    attached.device.check_destroyed();
-    for file in &files {
-        file.channel().read_all(false);
-    }
-    if domain_first {
-        for file in &files {
-            attached.close_domain(file);
-        }
-        for file in &files {
-            file.channel().read_all(true);
-        }
-    }
-    for file in &files {
-        attached.close(file);
+impl Rest {
+    /// Users read their events, close their handles of the domain if `domain_first`, and their files;
+    /// the device is removed.
+    fn finish(mut self, attached: StdArc<Attached>, domain_first: bool) {
+        let files = attached.files();
+
         attached.device.check_destroyed();
-        file.channel().close();
+        self.read_all(&files, false);
+        if domain_first {
+            for file in &files {
+                attached.close_domain(file);
+            }
+            self.close_kernel_domains(&attached);
+            self.read_all(&files, true);
+            for user in &self.kernel_users {
+                user.check();
+            }
+        }
+        for file in &files {
+            attached.close(file);
+            attached.device.check_destroyed();
+        }
+        for (_, thread) in self.readers.drain(..) {
+            thread.join().unwrap();
+        }
+        for file in &files {
+            file.channel().close();
+        }
+        for user in &self.kernel_users {
+            user.unregister(&attached);
+        }
+        if !domain_first {
+            self.close_kernel_domains(&attached);
+        }
+        drop(self);
+        drop(files);
+        attached.check_is_idle();
+        attached.remove();
+
+        let device = attached.device.clone();
+
+        drop(StdArc::into_inner(attached).expect("no thread uses it"));
+        device.check_is_idle();
+        assert_eq!(runtime::objects(), 0, "an object is left");
     }
-    drop(files);
-    attached.check_is_idle();
-    attached.remove();
 
-    let device = attached.device.clone();
+    fn close_kernel_domains(&self, attached: &Attached) {
+        for user in &self.kernel_users {
+            user.close_domain(attached);
+        }
+    }
 
-    drop(StdArc::into_inner(attached).expect("no thread uses it"));
-    device.check_is_idle();
-    assert_eq!(runtime::objects(), 0, "an object is left");
+    /// Reads the events of all files. The QPs have ended if `have_ended`.
+    fn read_all(&self, files: &[StdArc<File>], have_ended: bool) {
+        for file in files {
+            let channel = file.channel();
+            let is_read = self
+                .readers
+                .iter()
+                .any(|(read, _)| StdArc::ptr_eq(read, file));
+
+            if !is_read {
+                channel.read_all(have_ended);
+                continue;
+            }
+            while !channel.is_complete(have_ended) {
+                runtime::yield_now();
+            }
+            if have_ended {
+                channel.check();
+            }
+        }
+    }
 }
 
 /// Checks all multisets of `number` actions, for both lifetimes, with an event to each registration at
@@ -272,10 +472,10 @@ fn one_thread() {
 
 #[test]
 fn pairs_of_threads() {
-    check_all(2, 40);
+    check_all(2, 20);
 }
 
 #[test]
 fn triples_of_threads() {
-    check_all(3, 20);
+    check_all(3, 4);
 }

@@ -7,12 +7,12 @@
 
 use crate::{
     attributes::InitialState,
-    bindings,
-    domain::{Domain, Domains, QpInitAttr, Registration},
+    domain::{Domain, Domains, NewQp, QpInitAttr, Registration},
     event::EventMask,
     kernel_ext::process::Process,
+    oracle::Label,
     rdma::{
-        device::{Device, History},
+        device::{Device, History, REPORTED},
         pd::ProtectionDomain,
         qp_attr::{QpAttr, QpAttrMask},
         uverbs::{event_file::EventFile, FileId, RemoveReason},
@@ -20,16 +20,18 @@ use crate::{
     },
     receive_qp::Lifetime,
     subscriber::{EventChannel, Holder, Subscriber},
+    subscribers::Subscribers,
     uapi::{xrc_rcv_event, RecordSize, XRC_RCV_EVENT_QP_GONE},
+    watch::Watch,
 };
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use kernel::{
     prelude::*,
     runtime::{self, RwLock},
     sync::Arc,
     uaccess::{UserBuffer, UserPtr},
 };
-use std::sync::{Arc as StdArc, Mutex as StdMutex, OnceLock};
+use std::sync::{Arc as StdArc, Mutex as StdMutex};
 
 /// The device with its one domain that processes share.
 pub(crate) struct Attached {
@@ -37,6 +39,8 @@ pub(crate) struct Attached {
     domains: Arc<Domains>,
     pd: Arc<ProtectionDomain>,
     xrcd: Xrcd,
+    /// The number of QPs that were created.
+    qps: AtomicU64,
     /// `xrcd_tree_mutex`, with the number of handles of the domain.
     xrcd_users: runtime::Mutex<usize>,
     files: StdMutex<Vec<StdArc<File>>>,
@@ -63,37 +67,14 @@ struct Handle {
     watch: StdArc<Watch>,
 }
 
-/// What a registration was promised, and what it got.
-#[derive(Default)]
-pub(crate) struct Watch {
-    cookie: u64,
-    promise: OnceLock<Promise>,
-    /// Events that were over before the registration began to end.
-    over_at_end: OnceLock<u32>,
-    read: AtomicU32,
-    gone: AtomicBool,
-    /// It did not come into being, or its unread events were discarded: by UNREG, or its file or
-    /// channel was closed.
-    is_discarded: AtomicBool,
-}
-
-/// The events of the QP, of which a registration gets each that happens while it exists.
-struct Promise {
-    history: StdArc<History>,
-    /// Events that were over before REG began.
-    over_before: u32,
-    /// Events that had begun when REG returned.
-    begun_before: u32,
-}
-
 /// The descriptor of an event channel.
 pub(crate) struct Channel {
     channel: Arc<EventChannel>,
     object: AtomicBool,
     descriptor: AtomicBool,
     watches: StdMutex<Vec<StdArc<Watch>>>,
-    /// One process reads at a time, in the order of the records.
-    reader: runtime::Mutex<()>,
+    /// Held by processes that read, which keep the descriptor open.
+    readers: RwLock<()>,
 }
 
 impl Channel {
@@ -105,7 +86,7 @@ impl Channel {
             object: AtomicBool::new(true),
             descriptor: AtomicBool::new(true),
             watches: StdMutex::default(),
-            reader: runtime::Mutex::default(),
+            readers: RwLock::new(()),
         })
     }
 
@@ -125,7 +106,7 @@ impl Channel {
 
     /// A process closes the descriptor, which no thread reads.
     pub(crate) fn close(&self) {
-        let _reader = self.reader.lock().unwrap();
+        let _no_reader = self.readers.write().unwrap();
 
         for watch in &*self.watches.lock().unwrap() {
             watch.discard();
@@ -136,29 +117,38 @@ impl Channel {
         }
     }
 
-    /// Reads the events that have happened, and checks them. The QPs have ended if `have_ended`.
+    /// Whether all events that are to come were read. The QPs have ended if `have_ended`.
+    pub(crate) fn is_complete(&self, have_ended: bool) -> bool {
+        let watches = self.watches.lock().unwrap();
+
+        watches.iter().all(|watch| watch.is_complete(have_ended))
+    }
+
+    /// Reads the events that have happened. The QPs have ended if `have_ended`.
     pub(crate) fn read_all(&self, have_ended: bool) {
-        let watches = self.watches.lock().unwrap().clone();
-
-        for watch in watches {
-            let is_complete = || {
-                let gone = watch.gone.load(Ordering::SeqCst);
-
-                watch.is_discarded.load(Ordering::SeqCst) || gone || !have_ended && !watch.waits()
-            };
-
-            // An event that does not come is a deadlock, or the end of a channel of a file that was
-            // closed.
-            while !is_complete() && self.read(4, 4, false).is_ok() {}
-            if have_ended {
-                watch.check();
-            }
+        // An event that does not come is a deadlock, or the end of a channel of a file that was closed.
+        while !self.is_complete(have_ended) && self.read(4, 4, false).is_ok() {}
+        while self.read(4, 4, true).is_ok() {}
+        if have_ended {
+            self.check();
         }
     }
 
-    /// Reads up to `max` records, of which `valid` can be copied. Returns whether to read again.
+    /// Checks the events that were read, after the QPs have ended.
+    pub(crate) fn check(&self) {
+        for watch in &*self.watches.lock().unwrap() {
+            watch.check();
+        }
+    }
+
+    /// Whether `poll(2)` reports records to read.
+    fn is_readable(&self) -> bool {
+        self.channel.poll() & kernel::bindings::POLLIN != 0
+    }
+
+    /// Reads up to `max` records, of which `valid` can be copied. Returns the number of records.
     pub(crate) fn read(&self, max: usize, valid: usize, nonblocking: bool) -> Result<usize> {
-        let _reader = self.reader.lock().unwrap();
+        let _reader = self.readers.read().unwrap();
         let size = size_of::<xrc_rcv_event>();
         let mut buffer = UserBuffer {
             bytes: vec![0; max * size],
@@ -169,6 +159,12 @@ impl Channel {
             return Err(EIO);
         }
 
+        let mut silent: Vec<u64> = {
+            let watches = self.watches.lock().unwrap();
+            let silent = watches.iter().filter(|watch| watch.is_silent());
+
+            silent.map(|watch| watch.cookie).collect()
+        };
         let bytes = self
             .channel
             .read(UserPtr::new(&mut buffer), max * size, nonblocking)?;
@@ -183,81 +179,16 @@ impl Channel {
                 .find(|watch| watch.cookie == event.cookie)
                 .expect("an event of a registration of the channel");
 
-            watch.got(&event);
+            assert!(
+                !silent.contains(&event.cookie),
+                "an event after QP_GONE, or after UNREG"
+            );
+            watch.got(event.type_, event.count);
+            if event.type_ == XRC_RCV_EVENT_QP_GONE {
+                silent.push(event.cookie);
+            }
         }
         Ok(bytes / size)
-    }
-}
-
-impl Watch {
-    /// REG has returned.
-    fn begins(&self, history: StdArc<History>, over_before: u32) {
-        let promise = Promise {
-            begun_before: history.begun(),
-            history,
-            over_before,
-        };
-
-        assert!(self.promise.set(promise).is_ok());
-    }
-
-    /// UNREG is called, or another end begins.
-    fn ends(&self, why: RemoveReason) {
-        if why != RemoveReason::DeviceRemoved {
-            self.discard();
-        }
-        if let Some(promise) = self.promise.get() {
-            let _ = self.over_at_end.set(promise.history.done());
-        }
-    }
-
-    fn got(&self, event: &xrc_rcv_event) {
-        assert!(
-            !self.gone.load(Ordering::SeqCst),
-            "an event after QP_GONE, the last one"
-        );
-        if event.type_ == XRC_RCV_EVENT_QP_GONE {
-            assert_eq!(event.count, 1, "QP_GONE comes once");
-            self.gone.store(true, Ordering::SeqCst);
-        } else {
-            self.read.fetch_add(event.count, Ordering::SeqCst);
-        }
-    }
-
-    /// Returns how many events the registration has to get at least.
-    fn least(&self) -> u32 {
-        self.promise.get().map_or(0, |promise| {
-            let over = self.over_at_end.get().copied();
-
-            over.unwrap_or_else(|| promise.history.done())
-                .saturating_sub(promise.begun_before)
-        })
-    }
-
-    fn discard(&self) {
-        self.is_discarded.store(true, Ordering::SeqCst);
-    }
-
-    /// Whether events are to come that have happened.
-    fn waits(&self) -> bool {
-        !self.is_discarded.load(Ordering::SeqCst) && self.read.load(Ordering::SeqCst) < self.least()
-    }
-
-    /// Checks what was read, after the QP has ended.
-    fn check(&self) {
-        let read = self.read.load(Ordering::SeqCst);
-
-        if let Some(promise) = self.promise.get() {
-            let most = promise.history.begun() - promise.over_before;
-
-            assert!(read <= most, "{read} events of {most}");
-        }
-        if !self.is_discarded.load(Ordering::SeqCst) {
-            let least = self.least();
-
-            assert!(read >= least, "{read} events of {least}");
-            assert!(self.gone.load(Ordering::SeqCst), "no QP_GONE");
-        }
     }
 }
 
@@ -276,6 +207,7 @@ impl Attached {
                 id: 1,
             },
             device,
+            qps: AtomicU64::new(0),
             xrcd_users: runtime::Mutex::new(0),
             files: StdMutex::default(),
             is_removed: runtime::Mutex::new(false),
@@ -294,7 +226,7 @@ impl Attached {
             cookies: AtomicU64::new(0),
         });
 
-        *self.xrcd_users.lock().unwrap() += 1;
+        self.get_xrcd();
         files.push(file.clone());
         file
     }
@@ -324,12 +256,9 @@ impl Attached {
     }
 
     /// Creates a subscriber whose events are reported on the channel of a file.
-    fn subscriber(&self, file: &File) -> Result<(Arc<Subscriber>, StdArc<Watch>)> {
-        let watch = StdArc::new(Watch {
-            cookie: file.cookies.fetch_add(1, Ordering::SeqCst),
-            ..Watch::default()
-        });
-        let holder = Holder::File(file.id, Process::new(file.id.0 as i32), EventMask::ALL);
+    fn subscriber(&self, file: &File, mask: EventMask) -> Result<(Arc<Subscriber>, StdArc<Watch>)> {
+        let watch = Watch::new(file.cookies.fetch_add(1, Ordering::SeqCst), mask);
+        let holder = Holder::File(file.id, Process::new(file.id.0 as i32), mask);
         let channel = file.channel.get();
 
         if channel.is_none() {
@@ -343,21 +272,62 @@ impl Attached {
         Ok((subscriber, watch))
     }
 
+    /// Creates a QP in the domain.
+    pub(crate) fn create(&self, lifetime: Lifetime, subscriber: Arc<Subscriber>) -> Result<NewQp> {
+        let mut attributes = QpAttr::new();
+        let init = QpInitAttr {
+            lifetime,
+            initial_state: InitialState::Init(QpAttrMask::PORT),
+            label: Label::new(self.qps.fetch_add(1, Ordering::SeqCst), lifetime).as_raw(),
+            attributes: &mut attributes,
+            udata: None,
+        };
+
+        self.domains
+            .get_or_new(&self.xrcd)?
+            .create(&self.xrcd, &self.pd, init, subscriber)
+    }
+
+    /// Registers with a QP that has a number.
+    pub(crate) fn register_subscriber(
+        &self,
+        qpn: u32,
+        subscriber: Arc<Subscriber>,
+        watch: &Watch,
+    ) -> Result<Registration> {
+        let before = self.device.history(qpn);
+        let over_before = before.as_ref().map(|history| history.done());
+        let domain = self.domain()?;
+        let registration = domain
+            .find(qpn)
+            .and_then(|qp| domain.register(&qp, subscriber))?;
+        let after = self.device.history(qpn);
+
+        // Otherwise another QP got the number meanwhile.
+        if let Some(history) = before.filter(|before| is_same(before, after.as_ref())) {
+            watch.begins(history, over_before.unwrap_or_default());
+        }
+        Ok(registration)
+    }
+
+    /// Destroys a QP of the other lifetime. `has_own` returns whether the caller is registered.
+    pub(crate) fn destroy_qp(&self, qpn: u32, has_own: impl Fn(&Subscribers) -> bool) -> Result {
+        let domain = self.domain()?;
+
+        self.device.oracle.may_end_with(1);
+
+        let result = domain.destroy(qpn, has_own);
+
+        self.device.check_ended();
+        result
+    }
+
     /// `XRC_RCV_METHOD_QP_ALLOC`. `fault` is at the copying of the QP number to the process.
     pub(crate) fn alloc(&self, file: &File, lifetime: Lifetime, fault: bool) -> Result<u32> {
         self.command(file, || {
-            let (subscriber, watch) = self.subscriber(file)?;
-            let mut attributes = QpAttr::new();
-            let init = QpInitAttr {
-                lifetime,
-                initial_state: InitialState::Init(QpAttrMask::PORT),
-                label: 0,
-                attributes: &mut attributes,
-                udata: None,
-            };
-            let domain = self.domains.get_or_new(&self.xrcd)?;
-            let qp = domain
-                .create(&self.xrcd, &self.pd, init, subscriber)
+            let (subscriber, watch) = self.subscriber(file, EventMask::ALL)?;
+            let qp = self
+                .create(lifetime, subscriber)
                 .inspect_err(|_| watch.discard())?;
             let qpn = qp.qpn();
 
@@ -368,7 +338,7 @@ impl Attached {
             }
 
             if let Some(history) = self.device.history(qpn) {
-                watch.begins(history, 0);
+                watch.begins(history, Default::default());
             }
             file.handles.lock().unwrap().push(Handle {
                 registration: qp.publish(),
@@ -379,22 +349,13 @@ impl Attached {
     }
 
     /// `XRC_RCV_METHOD_QP_REG`
-    pub(crate) fn register(&self, file: &File, qpn: u32) -> Result {
+    pub(crate) fn register(&self, file: &File, qpn: u32, mask: EventMask) -> Result {
         self.command(file, || {
-            let before = self.device.history(qpn);
-            let over_before = before.as_ref().map_or(0, |history| history.done());
-            let domain = self.domain()?;
-            let (subscriber, watch) = self.subscriber(file)?;
-            let registration = domain
-                .find(qpn)
-                .and_then(|qp| domain.register(&qp, subscriber))
+            let (subscriber, watch) = self.subscriber(file, mask)?;
+            let registration = self
+                .register_subscriber(qpn, subscriber, &watch)
                 .inspect_err(|_| watch.discard())?;
-            let after = self.device.history(qpn);
 
-            // Otherwise another QP got the number meanwhile.
-            if let Some(history) = before.filter(|before| is_same(before, after.as_ref())) {
-                watch.begins(history, over_before);
-            }
             file.handles.lock().unwrap().push(Handle {
                 registration,
                 watch,
@@ -406,17 +367,7 @@ impl Attached {
     /// `XRC_RCV_METHOD_QP_DESTROY`
     pub(crate) fn destroy(&self, file: &File, qpn: u32) -> Result {
         self.command(file, || {
-            let domain = self.domain()?;
-            let history = self.device.history(qpn);
-
-            self.device.oracle.may_end_with(1);
-            domain.destroy(qpn, |subscribers| subscribers.has(file.id))?;
-
-            let after = self.device.history(qpn);
-            let exists = history.is_some_and(|before| is_same(&before, after.as_ref()));
-
-            assert!(!exists, "DESTROY has returned and the QP exists");
-            Ok(())
+            self.destroy_qp(qpn, |subscribers| subscribers.has(file.id))
         })
     }
 
@@ -432,6 +383,13 @@ impl Attached {
         let handle = handle.ok_or(ENODEV)?;
 
         handle.end(RemoveReason::Destroyed);
+        self.device.check_ended();
+        if file.handles.lock().unwrap().is_empty() {
+            assert!(
+                !file.channel.is_readable(),
+                "records of registrations that have ended"
+            );
+        }
         Ok(())
     }
 
@@ -440,17 +398,25 @@ impl Attached {
         let is_open = file.is_open.read().unwrap();
 
         if *is_open {
-            self.put_xrcd(file);
+            self.close_handle(file);
         }
     }
 
-    fn put_xrcd(&self, file: &File) {
+    fn close_handle(&self, file: &File) {
         let mut exists = file.xrcd.write().unwrap();
 
-        if !core::mem::replace(&mut *exists, false) {
-            return;
+        if core::mem::replace(&mut *exists, false) {
+            self.put_xrcd();
         }
+    }
 
+    /// Opens the domain once more.
+    pub(crate) fn get_xrcd(&self) {
+        *self.xrcd_users.lock().unwrap() += 1;
+    }
+
+    /// Closes the domain once.
+    pub(crate) fn put_xrcd(&self) {
         let mut users = self.xrcd_users.lock().unwrap();
 
         *users -= 1;
@@ -462,6 +428,7 @@ impl Attached {
                 "a closed domain has a QP"
             );
             self.device.oracle.closed(self.xrcd.id);
+            self.device.check_ended();
         }
     }
 
@@ -481,7 +448,8 @@ impl Attached {
             handle.end(why);
         }
         file.channel.destroy();
-        self.put_xrcd(file);
+        self.device.check_ended();
+        self.close_handle(file);
     }
 
     /// A process closes the file for the last time. Its event channel stays open.
@@ -499,7 +467,9 @@ impl Attached {
         for file in self.files() {
             self.destroy_objects(&file, RemoveReason::DeviceRemoved);
         }
+        self.device.oracle.may_end_with(u32::MAX);
         self.domains.close_all();
+        self.device.check_ended();
     }
 
     /// Panics unless all is as before the first file was opened. All files are closed.
@@ -519,19 +489,24 @@ impl Attached {
         );
     }
 
-    /// Reports two events of a QP.
+    /// Reports an event of each type.
     pub(crate) fn report(&self, qpn: u32) {
-        self.device
-            .report(qpn, bindings::ib_event_type_IB_EVENT_COMM_EST);
-        self.device
-            .report(qpn, bindings::ib_event_type_IB_EVENT_PATH_MIG);
+        for event in REPORTED {
+            self.device.report(qpn, event);
+        }
     }
 }
 
 impl Handle {
     fn end(self, why: RemoveReason) {
-        self.watch.ends(why);
+        if why != RemoveReason::DeviceRemoved {
+            self.watch.discard();
+        }
+        self.watch.ends();
         self.registration.unregister(why);
+        if why != RemoveReason::DeviceRemoved {
+            self.watch.is_over();
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-use crate::oracle::Oracle;
+use crate::{bindings, oracle::Oracle};
 use core::{
+    cell::RefCell,
     ptr::NonNull,
     sync::atomic::{AtomicIsize, AtomicU32, Ordering},
 };
@@ -44,23 +45,37 @@ struct HwQp {
     history: StdArc<History>,
 }
 
+/// The types of the events that are reported.
+pub(crate) const REPORTED: [u32; 2] = [
+    bindings::ib_event_type_IB_EVENT_COMM_EST,
+    bindings::ib_event_type_IB_EVENT_PATH_MIG,
+];
+
+/// A number for each type.
+pub(crate) type Counts = [u32; REPORTED.len()];
+
 /// The events of a QP, which outlive it.
 #[derive(Default)]
 pub(crate) struct History {
-    begun: AtomicU32,
-    done: AtomicU32,
+    begun: [AtomicU32; REPORTED.len()],
+    done: [AtomicU32; REPORTED.len()],
 }
 
 impl History {
     /// Returns the number of events that the device began to report.
-    pub(crate) fn begun(&self) -> u32 {
-        self.begun.load(Ordering::SeqCst)
+    pub(crate) fn begun(&self) -> Counts {
+        core::array::from_fn(|index| self.begun[index].load(Ordering::SeqCst))
     }
 
     /// Returns the number of events that the device has reported.
-    pub(crate) fn done(&self) -> u32 {
-        self.done.load(Ordering::SeqCst)
+    pub(crate) fn done(&self) -> Counts {
+        core::array::from_fn(|index| self.done[index].load(Ordering::SeqCst))
     }
+}
+
+runtime::thread_local! {
+    /// The QPs that calls of the thread ended, and whose destruction was not checked yet.
+    static ENDED: RefCell<Vec<(u32, StdArc<History>)>> = const { RefCell::new(Vec::new()) };
 }
 
 // SAFETY: It is in an `Arc` of std.
@@ -176,6 +191,10 @@ impl Device {
 
     /// Reports an event of a QP, if it exists.
     pub(crate) fn report(&self, qpn: u32, event: u32) {
+        let index = REPORTED
+            .iter()
+            .position(|reported| *reported == event)
+            .expect("its type is one of these");
         let (handler, history) = {
             let mut qps = self.qps.lock();
             let Some(qp) = qps.get_mut(&qpn) else {
@@ -183,12 +202,12 @@ impl Device {
             };
 
             qp.events += 1;
-            qp.history.begun.fetch_add(1, Ordering::SeqCst);
+            qp.history.begun[index].fetch_add(1, Ordering::SeqCst);
             (qp.handler.clone(), qp.history.clone())
         };
 
         runtime::atomic(|| handler(qpn, event));
-        history.done.fetch_add(1, Ordering::SeqCst);
+        history.done[index].fetch_add(1, Ordering::SeqCst);
         drop(handler);
 
         let mut qps = self.qps.lock();
@@ -208,6 +227,24 @@ impl Device {
     /// Whether a domain has a QP.
     pub(crate) fn has_qps(&self, xrcd: usize) -> bool {
         self.qps.lock().values().any(|qp| qp.xrcd == xrcd)
+    }
+
+    /// The calling thread ends a QP.
+    pub(crate) fn ends(&self, qpn: u32) {
+        if let Some(history) = self.history(qpn) {
+            ENDED.with(|ended| ended.borrow_mut().push((qpn, history)));
+        }
+    }
+
+    /// Panics if a QP exists that the calling thread has ended. Called when that call returns.
+    pub(crate) fn check_ended(&self) {
+        for (qpn, history) in ENDED.with(RefCell::take) {
+            let exists = self
+                .history(qpn)
+                .is_some_and(|now| StdArc::ptr_eq(&now, &history));
+
+            assert!(!exists, "a call that ends a QP has returned, and it exists");
+        }
     }
 
     /// Panics if there is a QP that cannot be found. No call is running.

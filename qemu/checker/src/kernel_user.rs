@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A user in the kernel, which has the domain open, and a handler in place of an event channel.
+//!
+//! Calls have the order of those in `src/kernel_api.rs`. Nothing keeps them from the removal of the
+//! device.
+
+use crate::{
+    domain::Registration,
+    event::{Event, EventMask},
+    rdma::uverbs::RemoveReason,
+    receive_qp::Lifetime,
+    subscriber::{Callback, Holder, Subscriber},
+    uverbs::Attached,
+    watch::Watch,
+};
+use kernel::{prelude::*, sync::Arc};
+use std::sync::{Arc as StdArc, Mutex as StdMutex};
+
+pub(crate) struct KernelUser {
+    registration: StdMutex<Option<(Registration, StdArc<Watch>)>>,
+}
+
+struct Handler(StdArc<Watch>);
+
+impl Callback for Handler {
+    fn event(&self, event: &Event) {
+        assert!(
+            !self.0.is_silent(),
+            "an event after UNREG, or after QP_GONE"
+        );
+        self.0.got(event.kind.as_raw(), event.count);
+    }
+}
+
+impl KernelUser {
+    /// Opens the domain.
+    pub(crate) fn open(attached: &Attached) -> StdArc<Self> {
+        attached.get_xrcd();
+        StdArc::new(Self {
+            registration: StdMutex::default(),
+        })
+    }
+
+    fn subscriber() -> Result<(Arc<Subscriber>, StdArc<Watch>)> {
+        let watch = Watch::new(0, EventMask::ALL);
+        let handler: KBox<dyn Callback> = Box::new(Handler(watch.clone()));
+        let holder = Holder::Kernel(Some(handler), EventMask::ALL);
+
+        Ok((Subscriber::new(holder, None, 0)?, watch))
+    }
+
+    fn keep(&self, registration: Registration, watch: StdArc<Watch>) {
+        let before = self
+            .registration
+            .lock()
+            .unwrap()
+            .replace((registration, watch));
+
+        assert!(before.is_none(), "a user registers once");
+    }
+
+    /// `ib_xrc_rcv_alloc_qp`
+    pub(crate) fn alloc(&self, attached: &Attached, lifetime: Lifetime) -> Result {
+        let (subscriber, watch) = Self::subscriber()?;
+        let qp = attached.create(lifetime, subscriber)?;
+
+        if let Some(history) = attached.device.history(qp.qpn()) {
+            watch.begins(history, Default::default());
+        }
+        self.keep(qp.publish(), watch);
+        attached.device.check_ended();
+        Ok(())
+    }
+
+    /// `ib_xrc_rcv_reg_qp`
+    pub(crate) fn register(&self, attached: &Attached, qpn: u32) -> Result {
+        let (subscriber, watch) = Self::subscriber()?;
+        let registration = attached.register_subscriber(qpn, subscriber, &watch)?;
+
+        self.keep(registration, watch);
+        Ok(())
+    }
+
+    /// `ib_xrc_rcv_unreg_qp`
+    pub(crate) fn unregister(&self, attached: &Attached) {
+        let registration = self.registration.lock().unwrap().take();
+        let Some((registration, watch)) = registration else {
+            return;
+        };
+
+        watch.ends();
+        registration.unregister(RemoveReason::Destroyed);
+        watch.is_over();
+        attached.device.check_ended();
+    }
+
+    /// `ib_xrc_rcv_destroy_qp`
+    pub(crate) fn destroy(&self, attached: &Attached, qpn: u32) -> Result {
+        let registration = self.registration.lock().unwrap();
+
+        attached.destroy_qp(qpn, |subscribers| {
+            registration
+                .as_ref()
+                .is_some_and(|(own, _)| subscribers.contains(own.subscriber()))
+        })
+    }
+
+    /// Closes the domain; the registration may end later.
+    pub(crate) fn close_domain(&self, attached: &Attached) {
+        attached.put_xrcd();
+    }
+
+    /// Checks the events, after the QP has ended.
+    pub(crate) fn check(&self) {
+        if let Some((_, watch)) = &*self.registration.lock().unwrap() {
+            watch.check();
+        }
+    }
+}
