@@ -39,6 +39,7 @@ guest_options() {
 		--no-leak-check) leak_check= && shift ;;
 		--icount) icount=y default_cpus=4 LAB_ACCEL=tcg && shift ;;
 		--parallel) parallel=y && shift ;;
+		--one-cpu) default_cpus=1 && shift ;;
 		--keep-log) keep_log=${2-} && shift 2 ;;
 		--timeout) timeout=${2-} && shift 2 ;;
 		--) shift && break ;;
@@ -80,7 +81,7 @@ guest_prepare() {
 		printf 'LAB_BUILD=%q\nLAB_BUILD_ROOT=%q\nLAB_MODULES=%q\n' "$(build_dir)" "$build_root" "$kmodules"
 		printf 'LAB_KERNEL=%q\nLAB_DEVICE=%q\n' "$kernel" "$device"
 		printf 'LAB_MODULE=%q\n' "${with_module:+$(build_dir)/module/ib_xrc_rcv.ko}"
-		printf 'LAB_LEAK_CHECK=%q\nLAB_SHELL=%q\nLAB_ICOUNT=%q\n' "$leak_check" "${shell-}" "$icount"
+		printf 'LAB_LEAK_CHECK=%q\nLAB_SHELL=%q\nLAB_LIVE=%q\nLAB_ICOUNT=%q\n' "$leak_check" "${shell-}" "${LAB_LIVE-}" "$icount"
 		printf 'LAB_LONG=%q\nVERBOSE=%q\n' "${LAB_LONG-}" "${VERBOSE-}"
 		printf 'KSRC=%q\n' "$ksrc"
 		printf 'LAB_ROWS=%q\nLAB_COLUMNS=%q\n' "${rows-}" "${columns-}"
