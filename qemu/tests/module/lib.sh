@@ -2,7 +2,8 @@
 # shellcheck shell=bash
 #
 # For the scripts beside this file: processes with receive QPs in right, held by the names of
-# their domains, and the kernel's log from a mark on.
+# their domains, and the kernel's log from a mark on. What is done again and again, until something holds,
+# starts no program: that takes long on the debug kernel, and so keeps what is waited for from coming.
 
 here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 # shellcheck source=qemu/tests/lib/ktap.sh
@@ -27,36 +28,47 @@ scenario_end() {
 trap scenario_end EXIT
 
 # begin NAME COMMAND… - a holder: starts it and waits until it is ready. Its words are in
-# $work/NAME, it ends with `end NAME`. With $cgroup it is in that control group.
+# $work/NAME, it ends with `end NAME`. With $cgroup it is in that control group, with $label it has that label
+# of SELinux.
 begin() {
 	local name=$1
 	shift
 	# Left by a test that failed: it would keep the device from the tests that follow.
 	[ ! -e "$work/$name.pid" ] || end "$name" KILL
-	rm -f "$work/$name.in"
-	mkfifo "$work/$name.in"
+	[ -p "$work/$name.in" ] || mkfifo "$work/$name.in" || return
+	: >"$work/$name"
 	# Open for writing here as long as the holder is to stay.
-	sleep infinity >"$work/$name.in" &
+	(
+		exec >"$work/$name.in" {silence}<> <(:)
+		read -ru "$silence"
+	) &
 	echo $! >"$work/$name.keeper.pid"
 	(
 		[ -z "${cgroup-}" ] || echo $BASHPID >"$cgroup/cgroup.procs"
+		[ -z "${label-}" ] || printf %s "user:role:$label" >/proc/self/attr/exec || exit
 		exec "${in_right[@]}" "$@"
 	) <"$work/$name.in" >"$work/$name" 2>&1 &
 	echo $! >"$work/$name.pid"
-	for _ in $(seq 300); do
-		grep -q '^ready$' "$work/$name" && return
-		kill -0 "$(cat "$work/$name.pid")" 2>/dev/null || break
-		sleep 0.1
-	done
+	within 30 settled "$name" && said "$name" ready && return
 	cat "$work/$name"
+	return 1
+}
+settled() { said "$1" ready || ! kill -0 "$(pid_of "$1")" 2>/dev/null; }
+
+# said NAME LINE - whether it is one of the holder's.
+said() {
+	local line
+	while read -r line; do
+		[ "$line" != "$2" ] || return 0
+	done <"$work/$1"
 	return 1
 }
 
 # end NAME [SIGNAL] - the holder's input ends, or it is sent a signal.
 end() {
 	local holder keeper
-	holder=$(cat "$work/$1.pid")
-	keeper=$(cat "$work/$1.keeper.pid")
+	read -r holder <"$work/$1.pid"
+	read -r keeper <"$work/$1.keeper.pid"
 	[ -z "${2-}" ] || kill -"$2" "$holder"
 	kill "$keeper"
 	wait "$holder" "$keeper" 2>/dev/null
@@ -64,15 +76,30 @@ end() {
 }
 
 # qps NAME - the numbers of the QPs that a holder created.
-qps() { awk '$1 == "qp" { print $2 }' "$work/$1"; }
-pid_of() { cat "$work/$1.pid"; }
+qps() {
+	local word number
+	while read -r word number; do
+		[ "$word" != qp ] || echo "$number"
+	done <"$work/$1"
+}
+pid_of() {
+	local pid
+	read -r pid <"$work/$1.pid"
+	echo "$pid"
+}
 
 # The kernel's log after the last mark.
 log_mark() {
 	mark=$RANDOM$RANDOM
 	echo "scenario $mark" >/dev/kmsg
 }
-log_since() { dmesg | sed "1,/scenario $mark/d"; }
+log_since() {
+	local log
+	log=$(busybox dmesg)
+	printf '%s\n' "${log##*"scenario $mark"}"
+}
+# log_has TEXT - since the last mark
+log_has() { [[ $(log_since) == *"$1"* ]]; }
 
 # expect NAME VALUE - compares, and reports a difference.
 expect() {
