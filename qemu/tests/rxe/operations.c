@@ -10,6 +10,7 @@
 #include <err.h>
 #include <errno.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "node.h"
 
@@ -33,9 +34,11 @@ static void wait_for(struct ibv_cq *cq, enum ibv_wr_opcode opcode)
 	uint64_t end = now_ns() + PATIENCE_S * 1000000000ull;
 	struct ibv_wc wc;
 
-	while (ibv_poll_cq(cq, 1, &wc) <= 0)
+	while (ibv_poll_cq(cq, 1, &wc) <= 0) {
 		if (now_ns() > end)
 			errx(1, "operation %d does not complete", opcode);
+		usleep(200);
+	}
 	if (wc.status)
 		errx(1, "operation %d: %s", opcode, ibv_wc_status_str(wc.status));
 }
