@@ -750,11 +750,9 @@ static void one_way(void)
 static uint32_t printed(uint32_t qpn)
 {
 	char message[sizeof("000000")];
-	unsigned int number;
 
 	sprintf(message, "%06x", qpn);
-	CHECK(sscanf(message, "%x", &number) == 1);
-	return number;
+	return strtoul(message, NULL, 16);
 }
 
 static void six_digits(void)

@@ -104,7 +104,7 @@ int ofa_core_destroy_srq(struct ofa_core_srq *srq) __asm__("ibv_destroy_srq");
  *		struct {
  *			int ofa_core_before_async_fd;
  *			int async_fd;
- *			int :0;
+ *			int : 0;
  *		};
  *		int num_comp_vectors;
  *	};
@@ -120,7 +120,7 @@ int ofa_core_destroy_srq(struct ofa_core_srq *srq) __asm__("ibv_destroy_srq");
 			int ofa_core_before_async_fd;			\
 			int async_fd
 #define num_comp_vectors						\
-			:0;						\
+			: 0;						\
 		};							\
 		int num_comp_vectors;					\
 	}
@@ -235,6 +235,7 @@ struct ibv_send_wr {
 	int num_sge;
 	enum ibv_wr_opcode opcode;
 	unsigned int send_flags;
+
 	__extension__ union {
 		__be32 imm_data;
 		uint32_t invalidate_rkey;
