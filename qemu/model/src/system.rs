@@ -1,0 +1,776 @@
+// SPDX-License-Identifier: GPL-2.0
+
+use stateright::{Model, Property};
+use xrc_rcv_spec::{Lifetime, Phase, Qp, Step, Violation};
+
+/// The configuration: `F` uverbs files, each with a handle of the domain at first, and `Q` receive QPs that
+/// exist at the same time.
+pub struct System<const F: usize, const Q: usize> {
+    /// The number of events that the device reports of each QP.
+    pub events: u8,
+    pub fault: Option<Fault>,
+}
+
+/// A fault in the design, which one of the properties has to find.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// REG does not check that the QP can still be found.
+    RegisterOnEnded,
+    /// The last UNREG releases the lock before it removes the QP from its domain.
+    UnregisterInTwoSteps,
+    /// DESTROY does not count the registrations of others.
+    DestroyWhileRegistered,
+    /// The last close of the domain removes QPs that another call has removed.
+    CloseEndsAll,
+    /// A registration gets events that happened before it.
+    RegisterJoinsPending,
+    /// QP_GONE takes the place of events that are pending.
+    GoneDropsPending,
+    /// QP_GONE is delivered while the device still reports events.
+    GoneBeforeDestroy,
+    /// Two threads deliver an event.
+    DeliveredTwice,
+    /// The last close of the domain does not wait for QPs that other calls destroy.
+    CloseDoesNotWait,
+    /// UNREG returns before the QP is destroyed.
+    UnregisterDoesNotWait,
+    /// The close of a file forgets one of its registrations.
+    CloseForgets,
+    /// A QP that ended is destroyed by its last holder only, and not where a file is closed.
+    NobodyDestroys,
+}
+
+impl Fault {
+    /// All of them, with the property that finds each.
+    pub const ALL: [(Fault, &'static str); 12] = [
+        (Fault::RegisterOnEnded, REGISTER),
+        (Fault::UnregisterInTwoSteps, ONE_STEP),
+        (Fault::DestroyWhileRegistered, REGISTERED),
+        (Fault::CloseEndsAll, ONCE),
+        (Fault::RegisterJoinsPending, EVENTS),
+        (Fault::GoneDropsPending, EVENTS),
+        (Fault::GoneBeforeDestroy, LAST),
+        (Fault::DeliveredTwice, EVENTS),
+        (Fault::CloseDoesNotWait, DOMAIN),
+        (Fault::UnregisterDoesNotWait, RETURNS),
+        (Fault::CloseForgets, ZERO),
+        (Fault::NobodyDestroys, EVENTUALLY),
+    ];
+}
+
+const ONCE: &str = "a QP is destroyed once";
+const REGISTERED: &str = "no QP is destroyed while registered, unless by DESTROY of its holder, or its domain or device goes";
+const REGISTER: &str = "no REG succeeds on a QP that has ended";
+const ONE_STEP: &str = "the last UNREG and the end of the QP are one step";
+const EVENTS: &str = "every event reaches each registration once";
+const LAST: &str = "QP_GONE is the last event";
+const DOMAIN: &str = "no QP outlives its domain";
+const RETURNS: &str = "a call that ends a QP returns when it is destroyed";
+const EVENTUALLY: &str = "everything is destroyed in the end";
+const ZERO: &str = "counts return to zero";
+
+/// What a step has broken.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+enum Broken {
+    Specification(Violation),
+    DestroyedTwice,
+    OutlivesDomain,
+    ReturnedEarly,
+    /// A registration got an event twice, or one that happened before it, or has lost one.
+    Event,
+    AfterGone,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct State<const F: usize, const Q: usize> {
+    broken: Option<Broken>,
+    device: Device,
+    /// The last close of the domain has begun.
+    closing: bool,
+    /// It is over.
+    closed: bool,
+    files: [File<Q>; F],
+    qps: [Slot<F>; Q],
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+enum Device {
+    Present,
+    Removing,
+    Removed,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+struct File<const Q: usize> {
+    is_open: bool,
+    has_handle: bool,
+    call: Option<Call<Q>>,
+}
+
+/// A call that is not over, of the file's one thread, or of uverbs that closes the file.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+enum Call<const Q: usize> {
+    /// ALLOC has created the QP; it cannot be found yet.
+    Alloc(usize),
+    /// UNREG or DESTROY has ended the QP, and waits until it is destroyed.
+    Ended(usize),
+    /// UNREG has removed the last registration; see [`Fault::UnregisterInTwoSteps`].
+    Unregistered(usize),
+    /// The last close of the domain.
+    CloseDomain,
+    /// The file is closed by its process, or with the device. `ended` are the QPs that this has ended.
+    CloseFile { removed: bool, ended: [bool; Q] },
+    /// As before; the registrations are gone, and so is the handle, which was the last.
+    CloseFileAndDomain,
+}
+
+/// One of the QPs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+struct Slot<const F: usize> {
+    qp: Qp,
+    provider: Provider,
+    destructions: u8,
+    happened: u8,
+    /// The files that get each event, and have not got it yet.
+    pending: [[bool; F]; 2],
+    registrations: [Option<Registration>; F],
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+enum Provider {
+    Absent,
+    Exists,
+    /// It is destroyed; QP_GONE was not delivered.
+    Destroyed,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+struct Registration {
+    /// The number of events that had happened before.
+    since: u8,
+    got: u8,
+    gone: bool,
+}
+
+impl<const F: usize> Slot<F> {
+    const UNUSED: Self = Self {
+        qp: Qp::NEW,
+        provider: Provider::Absent,
+        destructions: 0,
+        happened: 0,
+        pending: [[false; F]; 2],
+        registrations: [None; F],
+    };
+
+    fn is_found(&self) -> bool {
+        matches!(self.qp.phase, Phase::Found | Phase::Unneeded)
+    }
+
+    /// Whether no report of it is to come, so that a new QP may take its place.
+    fn is_free(&self) -> bool {
+        *self == Self::UNUSED
+    }
+
+    fn register(&mut self, file: usize) {
+        self.registrations[file] = Some(Registration {
+            since: self.happened,
+            got: 0,
+            gone: false,
+        });
+    }
+
+    fn unregister(&mut self, file: usize) {
+        self.registrations[file] = None;
+        for pending in &mut self.pending {
+            pending[file] = false;
+        }
+    }
+
+    fn others(&self, file: usize) -> usize {
+        let others = (0..F).filter(|other| *other != file);
+
+        others
+            .filter(|other| self.registrations[*other].is_some())
+            .count()
+    }
+}
+
+/// A file, or a QP, or both, by their numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    AllocBegins(usize, usize, Lifetime),
+    AllocFails(usize),
+    AllocEnds(usize),
+    Register(usize, usize),
+    Unregister(usize, usize),
+    /// The second step of UNREG; see [`Fault::UnregisterInTwoSteps`].
+    RemoveUnneeded(usize),
+    Destroy(usize, usize),
+    /// UNREG or DESTROY returns.
+    Return(usize),
+    CloseHandle(usize),
+    CloseFile(usize),
+    /// uverbs destroys the handle of a registration of a file that is closed.
+    CloseRegistration(usize, usize),
+    CloseFileHandle(usize),
+    /// The last close of the domain reports the end of a QP.
+    End(usize),
+    /// The last close of the domain is over.
+    DomainClosed(usize),
+    RemoveDevice,
+    RemoveFile(usize),
+    DeviceRemoved,
+    Event(usize),
+    Deliver(usize, usize),
+    ProviderDestroys(usize),
+    /// QP_GONE is delivered.
+    Gone(usize),
+}
+
+impl<const F: usize, const Q: usize> State<F, Q> {
+    fn step(&mut self, qp: usize, step: Step) {
+        match self.qps[qp].qp.step(step, self.closing) {
+            Ok(after) => self.qps[qp].qp = after,
+            Err(violation) => self.breaks(Broken::Specification(violation)),
+        }
+    }
+
+    fn breaks(&mut self, broken: Broken) {
+        self.broken.get_or_insert(broken);
+    }
+
+    /// A registration ends. Returns whether the QP ends with it.
+    fn unregister(&mut self, file: usize, qp: usize) -> bool {
+        self.qps[qp].unregister(file);
+        self.step(qp, Step::Unregister);
+        self.qps[qp].qp.phase == Phase::Unneeded && !self.closing
+    }
+
+    /// The handle of the domain is closed. Returns whether it was the last.
+    fn close_handle(&mut self, file: usize) -> bool {
+        self.files[file].has_handle = false;
+
+        let last = self.files.iter().all(|file| !file.has_handle);
+
+        self.closing |= last;
+        last
+    }
+
+    /// All that a QP was, after the last report of it.
+    fn forget(&mut self, qp: usize) {
+        let slot = &self.qps[qp];
+        let is_over = slot.qp.is_over() && slot.provider == Provider::Absent;
+        let is_awaited = self.files.iter().any(|file| match file.call {
+            Some(Call::Ended(awaited)) => awaited == qp,
+            Some(Call::CloseFile { ended, .. }) => ended[qp],
+            _ => false,
+        });
+
+        if is_over && !is_awaited {
+            self.qps[qp] = Slot::UNUSED;
+        }
+    }
+
+    fn is_destroyed(&self, qp: usize) -> bool {
+        self.qps[qp].qp.phase == Phase::Gone
+    }
+
+    /// The same state with other numbers for files and QPs: one of all that differ in these only.
+    fn canonical(self) -> Self {
+        let mut best = self.with_files_sorted();
+
+        for first in 0..Q {
+            for second in first + 1..Q {
+                best = best.min(self.with_qps_swapped(first, second).with_files_sorted());
+            }
+        }
+        best
+    }
+
+    fn with_qps_swapped(mut self, first: usize, second: usize) -> Self {
+        let other = |qp: usize| match qp {
+            _ if qp == first => second,
+            _ if qp == second => first,
+            _ => qp,
+        };
+
+        self.qps.swap(first, second);
+        for file in &mut self.files {
+            match &mut file.call {
+                Some(Call::Alloc(qp) | Call::Ended(qp) | Call::Unregistered(qp)) => {
+                    *qp = other(*qp)
+                }
+                Some(Call::CloseFile { ended, .. }) => ended.swap(first, second),
+                Some(Call::CloseDomain | Call::CloseFileAndDomain) | None => (),
+            }
+        }
+        self
+    }
+
+    fn with_files_sorted(mut self) -> Self {
+        let key = |state: &Self, file: usize| {
+            let of_qps = state.qps.map(|slot| {
+                (
+                    slot.registrations[file],
+                    slot.pending.map(|event| event[file]),
+                )
+            });
+
+            (state.files[file], of_qps)
+        };
+
+        // Few files: a bubble sort.
+        for end in (1..F).rev() {
+            for file in 0..end {
+                if key(&self, file) > key(&self, file + 1) {
+                    self.files.swap(file, file + 1);
+                    for slot in &mut self.qps {
+                        slot.registrations.swap(file, file + 1);
+                        for pending in &mut slot.pending {
+                            pending.swap(file, file + 1);
+                        }
+                    }
+                }
+            }
+        }
+        self
+    }
+}
+
+impl<const F: usize, const Q: usize> System<F, Q> {
+    fn has(&self, fault: Fault) -> bool {
+        self.fault == Some(fault)
+    }
+
+    fn actions_of_file(&self, state: &State<F, Q>, file: usize, actions: &mut Vec<Action>) {
+        let File {
+            is_open,
+            has_handle,
+            call,
+        } = state.files[file];
+
+        match call {
+            Some(Call::Alloc(_)) => {
+                actions.extend([Action::AllocEnds(file), Action::AllocFails(file)]);
+            }
+            Some(Call::Unregistered(_)) => actions.push(Action::RemoveUnneeded(file)),
+            Some(Call::Ended(qp)) => {
+                if state.is_destroyed(qp) || self.has(Fault::UnregisterDoesNotWait) {
+                    actions.push(Action::Return(file));
+                }
+            }
+            Some(Call::CloseFile { ended, .. }) => {
+                let mut registrations = (0..Q)
+                    .filter(|qp| state.qps[*qp].registrations[file].is_some())
+                    .skip(self.has(Fault::CloseForgets).into());
+
+                if let Some(qp) = registrations.next() {
+                    actions.push(Action::CloseRegistration(file, qp));
+                } else if (0..Q).all(|qp| !ended[qp] || state.is_destroyed(qp)) {
+                    actions.push(Action::CloseFileHandle(file));
+                }
+            }
+            Some(Call::CloseDomain | Call::CloseFileAndDomain) => {
+                let found = (0..Q).find(|qp| {
+                    state.qps[*qp].is_found()
+                        || self.has(Fault::CloseEndsAll) && state.qps[*qp].qp.phase == Phase::Ended
+                });
+
+                if let Some(qp) = found {
+                    actions.push(Action::End(qp));
+                } else if self.has(Fault::CloseDoesNotWait)
+                    || state
+                        .qps
+                        .iter()
+                        .all(|slot| slot.provider == Provider::Absent)
+                {
+                    actions.push(Action::DomainClosed(file));
+                }
+            }
+            None if !is_open => (),
+            None => {
+                if state.device == Device::Removing {
+                    actions.push(Action::RemoveFile(file));
+                    return;
+                }
+                actions.push(Action::CloseFile(file));
+                if has_handle {
+                    actions.push(Action::CloseHandle(file));
+                }
+                for (number, slot) in state.qps.iter().enumerate() {
+                    if slot.registrations[file].is_some() {
+                        actions.push(Action::Unregister(file, number));
+                    } else if has_handle
+                        && (slot.is_found()
+                            || self.has(Fault::RegisterOnEnded) && slot.qp.phase == Phase::Ended)
+                    {
+                        actions.push(Action::Register(file, number));
+                    }
+                    if has_handle && slot.is_free() {
+                        for lifetime in [Lifetime::Registrations, Lifetime::Domain] {
+                            actions.push(Action::AllocBegins(file, number, lifetime));
+                        }
+                    }
+                    if has_handle
+                        && slot.is_found()
+                        && slot.qp.lifetime == Some(Lifetime::Domain)
+                        && (slot.others(file) == 0 || self.has(Fault::DestroyWhileRegistered))
+                    {
+                        actions.push(Action::Destroy(file, number));
+                    }
+                }
+            }
+        }
+    }
+
+    fn actions_of_qp(&self, state: &State<F, Q>, number: usize, actions: &mut Vec<Action>) {
+        let slot = &state.qps[number];
+
+        if slot.provider == Provider::Exists && slot.happened < self.events {
+            actions.push(Action::Event(number));
+        }
+        for file in 0..F {
+            if slot.pending.iter().any(|event| event[file]) {
+                actions.push(Action::Deliver(number, file));
+            }
+        }
+
+        let is_delivered = slot.pending.iter().flatten().all(|file| !file);
+        let helps = match self.fault {
+            // Only those that wait destroy it.
+            Some(Fault::NobodyDestroys) => state
+                .files
+                .iter()
+                .any(|file| file.call == Some(Call::Ended(number)) || state.closing),
+            _ => true,
+        };
+
+        if slot.qp.phase == Phase::Ended {
+            if slot.provider == Provider::Exists && helps {
+                actions.push(Action::ProviderDestroys(number));
+            }
+
+            let may_be_gone = slot.provider == Provider::Destroyed
+                || self.has(Fault::GoneBeforeDestroy) && slot.provider == Provider::Exists;
+
+            if may_be_gone && (is_delivered || self.has(Fault::GoneDropsPending)) {
+                actions.push(Action::Gone(number));
+            }
+        }
+        // The device goes on, if QP_GONE did not wait for it.
+        if slot.qp.phase == Phase::Gone && slot.provider == Provider::Exists {
+            actions.push(Action::ProviderDestroys(number));
+        }
+    }
+}
+
+impl<const F: usize, const Q: usize> Model for System<F, Q> {
+    type State = State<F, Q>;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<Self::State> {
+        assert!(self.events <= 2);
+        vec![State {
+            broken: None,
+            device: Device::Present,
+            closing: false,
+            closed: false,
+            files: [File {
+                is_open: true,
+                has_handle: true,
+                call: None,
+            }; F],
+            qps: [Slot::UNUSED; Q],
+        }]
+    }
+
+    fn actions(&self, state: &Self::State, actions: &mut Vec<Self::Action>) {
+        if state.broken.is_some() {
+            return;
+        }
+        for file in 0..F {
+            self.actions_of_file(state, file, actions);
+        }
+        for qp in 0..Q {
+            self.actions_of_qp(state, qp, actions);
+        }
+        match state.device {
+            // uverbs waits for commands that are running; of files that are being closed, one at a time.
+            Device::Present => actions.push(Action::RemoveDevice),
+            Device::Removing if state.files.iter().all(|file| !file.is_open) => {
+                actions.push(Action::DeviceRemoved);
+            }
+            Device::Removing | Device::Removed => (),
+        }
+    }
+
+    fn next_state(&self, state: &Self::State, action: Self::Action) -> Option<Self::State> {
+        let mut next = *state;
+
+        match action {
+            Action::AllocBegins(file, qp, lifetime) => {
+                let slot = &mut next.qps[qp];
+
+                slot.provider = Provider::Exists;
+                slot.qp.lifetime = Some(lifetime);
+                slot.register(file);
+                next.files[file].call = Some(Call::Alloc(qp));
+            }
+            Action::AllocFails(file) => {
+                let Some(Call::Alloc(qp)) = next.files[file].call.take() else {
+                    return None;
+                };
+
+                next.qps[qp] = Slot::UNUSED;
+            }
+            Action::AllocEnds(file) => {
+                let Some(Call::Alloc(qp)) = next.files[file].call.take() else {
+                    return None;
+                };
+
+                next.step(qp, Step::Alloc);
+                next.step(qp, Step::Register);
+            }
+            Action::Register(file, qp) => {
+                next.qps[qp].register(file);
+                if self.has(Fault::RegisterJoinsPending) {
+                    for event in &mut next.qps[qp].pending {
+                        event[file] = event.iter().any(|file| *file);
+                    }
+                }
+                next.step(qp, Step::Register);
+            }
+            Action::Unregister(file, qp) => {
+                if next.unregister(file, qp) {
+                    if self.has(Fault::UnregisterInTwoSteps) {
+                        next.files[file].call = Some(Call::Unregistered(qp));
+                    } else {
+                        next.step(qp, Step::End);
+                        next.files[file].call = Some(Call::Ended(qp));
+                    }
+                }
+                next.forget(qp);
+            }
+            Action::RemoveUnneeded(file) => {
+                let Some(Call::Unregistered(qp)) = next.files[file].call.take() else {
+                    return None;
+                };
+
+                if next.qps[qp].is_found() {
+                    next.step(qp, Step::End);
+                }
+            }
+            Action::Destroy(file, qp) => {
+                next.step(qp, Step::End);
+                next.files[file].call = Some(Call::Ended(qp));
+            }
+            Action::Return(file) => {
+                let Some(Call::Ended(qp)) = next.files[file].call.take() else {
+                    return None;
+                };
+
+                if !next.is_destroyed(qp) {
+                    next.breaks(Broken::ReturnedEarly);
+                }
+                next.forget(qp);
+            }
+            Action::CloseHandle(file) => {
+                if next.close_handle(file) {
+                    next.files[file].call = Some(Call::CloseDomain);
+                }
+            }
+            Action::CloseFile(file) | Action::RemoveFile(file) => {
+                next.files[file].call = Some(Call::CloseFile {
+                    removed: action == Action::RemoveFile(file),
+                    ended: [false; Q],
+                });
+            }
+            Action::CloseRegistration(file, qp) => {
+                if next.unregister(file, qp) {
+                    next.step(qp, Step::End);
+                    if let Some(Call::CloseFile { ended, .. }) = &mut next.files[file].call {
+                        ended[qp] = true;
+                    }
+                }
+                next.forget(qp);
+            }
+            Action::CloseFileHandle(file) => {
+                let had_handle = next.files[file].has_handle;
+
+                if had_handle && next.close_handle(file) {
+                    next.files[file].call = Some(Call::CloseFileAndDomain);
+                } else {
+                    next.files[file].call = None;
+                    next.files[file].is_open = false;
+                }
+                for qp in 0..Q {
+                    next.forget(qp);
+                }
+            }
+            Action::End(qp) => next.step(qp, Step::End),
+            Action::DomainClosed(file) => {
+                if next
+                    .qps
+                    .iter()
+                    .any(|slot| slot.provider != Provider::Absent)
+                {
+                    next.breaks(Broken::OutlivesDomain);
+                }
+                next.closed = true;
+                if next.files[file].call.take() == Some(Call::CloseFileAndDomain) {
+                    next.files[file].is_open = false;
+                }
+            }
+            Action::RemoveDevice => next.device = Device::Removing,
+            Action::DeviceRemoved => next.device = Device::Removed,
+            Action::Event(qp) => {
+                let slot = &mut next.qps[qp];
+
+                slot.pending[usize::from(slot.happened)] =
+                    slot.registrations.map(|file| file.is_some());
+                slot.happened += 1;
+            }
+            Action::Deliver(qp, file) => {
+                let slot = &mut next.qps[qp];
+                let event = slot.pending.iter_mut().find(|event| event[file])?;
+
+                event[file] = false;
+                if self.has(Fault::DeliveredTwice) {
+                    // Each of two threads has found it pending.
+                    slot.registrations[file].as_mut()?.got += 1;
+                }
+
+                let registration = slot.registrations[file].as_mut()?;
+
+                registration.got += 1;
+
+                let Registration { since, got, gone } = *registration;
+                let most = slot.happened - since;
+
+                if gone {
+                    next.breaks(Broken::AfterGone);
+                } else if got > most {
+                    next.breaks(Broken::Event);
+                }
+                next.step(qp, Step::Event);
+            }
+            Action::ProviderDestroys(qp) => {
+                let slot = &mut next.qps[qp];
+
+                slot.destructions += 1;
+                slot.provider = if slot.qp.phase == Phase::Gone {
+                    Provider::Absent
+                } else {
+                    Provider::Destroyed
+                };
+                if slot.destructions > 1 {
+                    next.breaks(Broken::DestroyedTwice);
+                } else if next.closed {
+                    next.breaks(Broken::OutlivesDomain);
+                }
+                next.forget(qp);
+            }
+            Action::Gone(qp) => {
+                let slot = &mut next.qps[qp];
+                let happened = slot.happened;
+                let mut is_lost = false;
+
+                for registration in slot.registrations.iter_mut().flatten() {
+                    is_lost |= registration.got != happened - registration.since;
+                    registration.gone = true;
+                }
+                if slot.provider == Provider::Destroyed {
+                    slot.provider = Provider::Absent;
+                }
+                // With GoneBeforeDestroy, an event is lost only if it was pending.
+                if is_lost {
+                    next.breaks(Broken::Event);
+                }
+                next.step(qp, Step::Gone);
+                next.forget(qp);
+            }
+        }
+        Some(next.canonical())
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        use Violation::*;
+
+        macro_rules! never {
+            ($name:ident: $broken:pat) => {
+                Property::always($name, |_: &Self, state: &State<F, Q>| {
+                    !matches!(state.broken, Some($broken))
+                })
+            };
+        }
+
+        fn is_last<const F: usize, const Q: usize>(
+            system: &System<F, Q>,
+            state: &State<F, Q>,
+        ) -> bool {
+            let mut actions = Vec::new();
+
+            system.actions(state, &mut actions);
+            actions.is_empty() && state.broken.is_none()
+        }
+
+        vec![
+            never!(ONCE: Broken::DestroyedTwice
+                | Broken::Specification(EndedTwice | GoneTwice | AllocatedTwice)),
+            never!(REGISTERED: Broken::Specification(EndedWhileRegistered)),
+            never!(REGISTER: Broken::Specification(RegisteredOnEnded)),
+            never!(ONE_STEP: Broken::Specification(NotOneStep | NotCreator | NotRegistered)),
+            never!(EVENTS: Broken::Event),
+            never!(LAST: Broken::AfterGone | Broken::Specification(EventAfterGone)),
+            never!(DOMAIN: Broken::OutlivesDomain),
+            never!(RETURNS: Broken::ReturnedEarly),
+            Property::always(EVENTUALLY, |system, state: &State<F, Q>| {
+                let exists = |slot: &Slot<F>| slot.provider != Provider::Absent;
+
+                !is_last(system, state) || !state.qps.iter().any(exists)
+            }),
+            Property::always(ZERO, |system, state: &State<F, Q>| {
+                let is_left = |file: &File<Q>| file.is_open || file.has_handle;
+                let is_used =
+                    |slot: &Slot<F>| slot.provider == Provider::Absent && *slot != Slot::UNUSED;
+
+                !is_last(system, state)
+                    || !state.qps.iter().any(is_used) && !state.files.iter().any(is_left)
+                    || state
+                        .qps
+                        .iter()
+                        .any(|slot| slot.provider != Provider::Absent)
+            }),
+            Property::sometimes("a QP outlives its creator", |_, state: &State<F, Q>| {
+                let is_closed = state.files.iter().any(|file| !file.is_open);
+
+                is_closed && state.qps.iter().any(Slot::is_found)
+            }),
+            Property::sometimes(
+                "a registration outlives its QP",
+                |_, state: &State<F, Q>| {
+                    let outlives =
+                        |slot: &Slot<F>| slot.qp.phase == Phase::Gone && slot.qp.registrations != 0;
+
+                    state.qps.iter().any(outlives)
+                },
+            ),
+            Property::sometimes(
+                "a registration is added while an event is pending",
+                |_, state: &State<F, Q>| {
+                    state.qps.iter().any(|slot| {
+                        let is_later = |file: &Option<Registration>| {
+                            file.is_some_and(|file| file.since == slot.happened)
+                        };
+
+                        slot.pending.iter().flatten().any(|file| *file)
+                            && slot.registrations.iter().any(is_later)
+                    })
+                },
+            ),
+            Property::sometimes("the device is removed", |_, state: &State<F, Q>| {
+                state.device == Device::Removed
+            }),
+        ]
+    }
+}

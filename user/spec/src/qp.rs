@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+
+use std::fmt;
+
+/// The object whose removal destroys a receive QP.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Lifetime {
+    /// Its registrations.
+    Registrations,
+    /// Its domain.
+    Domain,
+}
+
+/// How far the life of a receive QP is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Phase {
+    /// It is being created, and cannot be found.
+    New,
+    /// ALLOC was reported; the registration of its creator follows.
+    Allocated,
+    /// It can be found by its number.
+    Found,
+    /// It has to end before anything else is reported of it.
+    Unneeded,
+    /// It has ended: the provider destroys it.
+    Ended,
+    /// The provider has destroyed it, and QP_GONE was delivered.
+    Gone,
+}
+
+/// A report of a receive QP.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Step {
+    /// It was added to its domain.
+    Alloc,
+    /// A registration was added.
+    Register,
+    /// A registration ended.
+    Unregister,
+    /// It was removed from its domain, to be destroyed.
+    End,
+    /// An event was delivered to its registrations. Not in the order of the lock of the domain: it may come
+    /// between any two of the others but for [`Step::Gone`].
+    Event,
+    /// It was destroyed, and QP_GONE delivered.
+    Gone,
+}
+
+/// What a step breaks.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Violation {
+    /// ALLOC was reported before.
+    AllocatedTwice,
+    /// The first registration is that of the creator, and nothing comes between.
+    NotCreator,
+    /// A REG succeeded on a QP that has ended, or cannot be found yet.
+    RegisteredOnEnded,
+    /// A registration ended that did not exist.
+    NotRegistered,
+    /// The last UNREG and the end of the QP are one step.
+    NotOneStep,
+    /// The QP ended before.
+    EndedTwice,
+    /// The QP ended while it was registered, and its domain was not closed.
+    EndedWhileRegistered,
+    /// The QP was destroyed before it ended, or twice.
+    GoneTwice,
+    /// An event was delivered after QP_GONE.
+    EventAfterGone,
+    /// An event was for more or for fewer registrations than there were.
+    DeliveredToOthers,
+    /// Another number of registrations was reported.
+    WrongCount,
+    /// The QP was not created, or is over.
+    Unknown,
+    /// Another QP that can be found has the number.
+    SameNumber,
+    /// The uverbs file is registered with the QP.
+    SameFile,
+    /// The domain was closed before.
+    ClosedTwice,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Violation::AllocatedTwice => "the QP was created before",
+            Violation::NotCreator => {
+                "the registration of the creator follows ALLOC, and nothing comes between"
+            }
+            Violation::RegisteredOnEnded => "no REG succeeds on a QP that cannot be found",
+            Violation::NotRegistered => "the registration does not exist",
+            Violation::NotOneStep => "the last UNREG and the end of the QP are one step",
+            Violation::EndedTwice => "a QP that cannot be found ends",
+            Violation::EndedWhileRegistered => {
+                "a QP ends while it is registered, and its domain is open"
+            }
+            Violation::GoneTwice => "a QP is destroyed once, after it has ended",
+            Violation::EventAfterGone => "QP_GONE is the last event",
+            Violation::DeliveredToOthers => {
+                "an event is delivered to each registration that exists when it happens, and no other"
+            }
+            Violation::WrongCount => "the QP has another number of registrations",
+            Violation::Unknown => "there is no such QP",
+            Violation::SameNumber => "another QP of the device has the number",
+            Violation::SameFile => "a uverbs file registers with a QP once",
+            Violation::ClosedTwice => "a domain is closed once",
+        })
+    }
+}
+
+/// A receive QP.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Qp {
+    /// How far its life is.
+    pub phase: Phase,
+    /// `None` if it is not known, as that of a QP that was created before the reports began.
+    pub lifetime: Option<Lifetime>,
+    /// The number of registrations, that of the creator not before it is reported.
+    pub registrations: u32,
+}
+
+impl Qp {
+    /// A QP that is being created.
+    pub const NEW: Qp = Qp {
+        phase: Phase::New,
+        lifetime: None,
+        registrations: 0,
+    };
+
+    /// The state after a step, or what that breaks. `closed`: the last close of its domain has begun.
+    pub fn step(mut self, step: Step, closed: bool) -> Result<Qp, Violation> {
+        use Phase::*;
+        match (step, self.phase) {
+            (Step::Event, Gone) => return Err(Violation::EventAfterGone),
+            (Step::Event, _) => (),
+
+            (Step::Alloc, New) => self.phase = Allocated,
+            (Step::Alloc, _) => return Err(Violation::AllocatedTwice),
+
+            (Step::Register, Allocated) => {
+                self.registrations = 1;
+                // The domain was closed while it was created: it was added and removed at once.
+                self.phase = if closed { Unneeded } else { Found };
+            }
+            (_, Allocated) => return Err(Violation::NotCreator),
+            (Step::Register, Found) if !closed => self.registrations += 1,
+            (Step::Register, Unneeded) if !closed => return Err(Violation::NotOneStep),
+            (Step::Register, _) => return Err(Violation::RegisteredOnEnded),
+
+            // The registrations of a QP may end after it.
+            (Step::Unregister, New) => return Err(Violation::NotRegistered),
+            (Step::Unregister, _) if self.registrations == 0 => {
+                return Err(Violation::NotRegistered);
+            }
+            (Step::Unregister, phase) => {
+                self.registrations -= 1;
+                if phase == Found
+                    && self.registrations == 0
+                    && self.lifetime == Some(Lifetime::Registrations)
+                {
+                    self.phase = Unneeded;
+                }
+            }
+
+            (Step::End, Found | Unneeded) => {
+                let may_have = match self.lifetime {
+                    _ if closed => u32::MAX,
+                    None => u32::MAX,
+                    Some(Lifetime::Registrations) => 0,
+                    // That of the caller of DESTROY.
+                    Some(Lifetime::Domain) => 1,
+                };
+                if self.registrations > may_have {
+                    return Err(Violation::EndedWhileRegistered);
+                }
+                self.phase = Ended;
+            }
+            (Step::End, _) => return Err(Violation::EndedTwice),
+
+            (Step::Gone, Ended) => self.phase = Gone,
+            (Step::Gone, Found) if self.lifetime.is_none() => self.phase = Gone,
+            (Step::Gone, _) => return Err(Violation::GoneTwice),
+        }
+        Ok(self)
+    }
+
+    /// Whether nothing is reported of it any more.
+    pub fn is_over(&self) -> bool {
+        self.phase == Phase::Gone && self.registrations == 0
+    }
+}
