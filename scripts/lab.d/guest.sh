@@ -11,7 +11,6 @@ leak_check=y
 keep_log=
 icount=
 parallel=
-default_cpus=2
 timeout=1800
 boot_timeout=${LAB_BOOT_TIMEOUT:-240}
 
@@ -37,9 +36,8 @@ guest_options() {
 		--device) wanted=${2-} && shift 2 ;;
 		--no-module) with_module= && shift ;;
 		--no-leak-check) leak_check= && shift ;;
-		--icount) icount=y default_cpus=4 LAB_ACCEL=tcg && shift ;;
+		--icount) icount=y LAB_ACCEL=tcg && shift ;;
 		--parallel) parallel=y && shift ;;
-		--one-cpu) default_cpus=1 && shift ;;
 		--keep-log) keep_log=${2-} && shift 2 ;;
 		--timeout) timeout=${2-} && shift 2 ;;
 		--) shift && break ;;
@@ -62,6 +60,18 @@ guest_accel() {
 		echo kvm
 	else
 		echo tcg
+	fi
+}
+
+# Emulated CPUs that take turns do no more than one does, and one that polls has its turn of a tenth of a
+# second while the one that it waits for has to wait for it.
+guest_cpus() { # guest_cpus ACCELERATOR
+	if [ -n "$icount" ]; then
+		echo 4
+	elif [ -n "$parallel" ] || [ "$1" = kvm ]; then
+		echo 2
+	else
+		echo 1
 	fi
 }
 
@@ -98,11 +108,12 @@ guest_cleanup() {
 
 # The guest's console is our standard output; the kernel's log is written to a file.
 guest_qemu() {
-	local accel memory=${LAB_MEMORY:-1024} cpus=${LAB_CPUS:-$default_cpus} thread=single qemu
+	local accel cpus memory=${LAB_MEMORY:-1024} thread=single qemu
 	local append="console=ttyS0 loglevel=8 panic=-1"
 	# kmemleak is two fifths of the debug kernel's work.
 	[ -n "$leak_check" ] || append+=" kmemleak=off"
 	accel=$(guest_accel)
+	cpus=${LAB_CPUS:-$(guest_cpus "$accel")}
 	qemu=(qemu-system-x86_64
 		-machine q35,memory-backend=mem -smp "$cpus" -m "$memory"
 		-object "memory-backend-memfd,id=mem,size=${memory}M,share=on"
