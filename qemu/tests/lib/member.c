@@ -268,11 +268,15 @@ int member_state(void *argument)
 static bool poll_for(struct ibv_cq *cq, struct ibv_wc *wc)
 {
 	uint64_t end = now_ns() + GIVE_UP_MS * 1000000ull;
+	unsigned int pause = 100;
 
 	while (!ibv_poll_cq(cq, 1, wc)) {
 		if (now_ns() > end)
 			return false;
-		usleep(200);
+		/* Emulated, the waiting processes would have all of the CPU. */
+		usleep(pause);
+		if (pause < 10000)
+			pause *= 2;
 	}
 	return true;
 }

@@ -140,7 +140,7 @@ static bool kill_in_message(void)
 	plan(4, mb->message_size);
 	begin_traffic();
 	while (!__atomic_load_n(first, __ATOMIC_RELAXED))
-		;
+		usleep(200);
 	actor_kill(&a);
 	hit = !__atomic_load_n(last, __ATOMIC_RELAXED);
 	if (!hit)

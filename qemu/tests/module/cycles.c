@@ -96,10 +96,17 @@ static double median_per_cycle(long kib[ROUNDS], uint32_t count)
 	return kib[ROUNDS / 2] * 1024. / count;
 }
 
+static uint32_t usual_count(bool checked)
+{
+	if (checked)
+		return is_long_run() ? 500 : 200;
+	return is_long_run() ? 100000 : 50000;
+}
+
 int main(int argc, char **argv)
 {
 	bool checked = memory_is_checked();
-	uint32_t count = argc > 1 ? strtoul(argv[1], NULL, 10) : checked ? 500 : 100000,
+	uint32_t count = argc > 1 ? strtoul(argv[1], NULL, 10) : usual_count(checked),
 		 per_round = count / ROUNDS, round;
 	long slab[ROUNDS] = {}, pages[ROUNDS] = {}, slab_before, available_before;
 	bool done = true, same = true;

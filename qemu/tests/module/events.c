@@ -402,7 +402,8 @@ int main(void)
 	 * The checkers of the debug kernel make each many times dearer; with the modelled
 	 * ConnectX-3 each is three commands of its firmware.
 	 */
-	unsigned int repetitions = memory_is_checked() || device_is_model() ? 2000 : 100000;
+	bool slow = memory_is_checked() || device_is_model();
+	unsigned int repetitions = slow ? 1000 : is_long_run() ? 100000 : 50000;
 	struct counts before;
 	bool ready = true;
 	char text[96];

@@ -321,7 +321,7 @@ static bool completions(unsigned int expected)
 				return wrong("a completion: %s", ibv_wc_status_str(wc.status));
 			found++;
 		}
-	} while (found < expected && now_ns() < end);
+	} while (found < expected && now_ns() < end && !usleep(200));
 	return found == expected || wrong("%u completions instead of %u", found, expected);
 }
 
@@ -331,9 +331,11 @@ static bool taken_in_vain(struct ibv_srq *from, enum ibv_wc_status status)
 	uint64_t end = now_ns() + ANSWER_MS * 1000000ull;
 	struct ibv_wc wc;
 
-	while (ibv_poll_cq(cq, 1, &wc) <= 0)
+	while (ibv_poll_cq(cq, 1, &wc) <= 0) {
 		if (now_ns() > end)
 			return wrong("the receive does not complete");
+		usleep(200);
+	}
 	if (wc.status != status || wc.qp_num != target->qp_num || wc.wr_id != (uintptr_t)from)
 		return wrong("%s from QP %#x, of %s SRQ", ibv_wc_status_str(wc.status), wc.qp_num,
 			     wc.wr_id == (uintptr_t)from ? "the right" : "another");
