@@ -12,7 +12,6 @@ here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 
 stage=$LAB_USER/stage/usr
 programs=$LAB_USER/tests
-export PATH=$stage/bin:$PATH
 
 # One node is enough: it can send to itself. A network namespace comes with a sysfs of its own, without
 # the mounts below.
