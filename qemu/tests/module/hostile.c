@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -334,6 +335,16 @@ static bool spoiled_presence(const struct method *method, unsigned int i)
 	return right;
 }
 
+/* Padding in struct ib_uverbs_qp_attr, whatever its mask has. */
+static const size_t paddings[] = {
+	offsetof(struct ib_uverbs_qp_attr, reserved[0]),
+	offsetof(struct ib_uverbs_qp_attr, reserved[4]),
+	offsetof(struct ib_uverbs_qp_attr, ah_attr.reserved),
+	offsetof(struct ib_uverbs_qp_attr, ah_attr.grh.reserved),
+	offsetof(struct ib_uverbs_qp_attr, alt_ah_attr.reserved),
+	offsetof(struct ib_uverbs_qp_attr, alt_ah_attr.grh.reserved),
+};
+
 static bool spoiled_input(const struct method *method, unsigned int i)
 {
 	const struct attribute *attribute = &method->attributes[i];
@@ -342,6 +353,7 @@ static bool spoiled_input(const struct method *method, unsigned int i)
 	struct ib_uverbs_attr *attr;
 	bool right = true, flags = attribute->id == XRC_RCV_ATTR_QP_ALLOC_FLAGS &&
 				   method == method_named("ALLOC");
+	unsigned int padding;
 	struct call call;
 
 	attr = spoil(method, &call, i);
@@ -426,11 +438,14 @@ static bool spoiled_input(const struct method *method, unsigned int i)
 	attr = spoil(method, &call, i);
 	attr->data = (uintptr_t)copy;
 	right &= answers(method, &call, -EINVAL, "attribute %u, an all-ones mask", i);
-	memcpy(copy, &good_attr, sizeof(good_attr));
-	((struct ib_uverbs_qp_attr *)copy)->reserved[0] = 1;
-	attr = spoil(method, &call, i);
-	attr->data = (uintptr_t)copy;
-	right &= answers(method, &call, -EINVAL, "attribute %u, padding", i);
+	for (padding = 0; padding < ARRAY_SIZE(paddings); padding++) {
+		memcpy(copy, &good_attr, sizeof(good_attr));
+		copy[paddings[padding]] = 1;
+		attr = spoil(method, &call, i);
+		attr->data = (uintptr_t)copy;
+		right &= answers(method, &call, -EINVAL, "attribute %u, padding at %zu", i,
+				 paddings[padding]);
+	}
 	return right;
 }
 
