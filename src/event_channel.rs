@@ -137,7 +137,9 @@ impl<Q: Queued + Send + Sync> EventChannel<Q> {
                 let (known, zeroes) = self.record_size.fit(&event);
 
                 writer.write_slice(known)?;
-                writer.write_slice(zeroes)?;
+                if !zeroes.is_empty() {
+                    writer.write_slice(zeroes)?;
+                }
                 copied += 1;
                 Ok(())
             });
