@@ -25,6 +25,11 @@ pub(crate) enum Command {
     /// Root sees everything, through the module's directory in debugfs. Any user sees which devices
     /// have receive QPs, and with --file the QPs of a domain whose file they may open.
     Show(Show),
+    /// Keep a domain open, so that its receive QPs outlive the processes that use them
+    ///
+    /// Opens the domain of a file, prints a line, reports that it is ready to the service manager, and
+    /// waits for a signal. The unit xrc-rcv-hold@.service runs it. See xrc_rcv(7) about restarts.
+    Hold(Hold),
     /// Report changes of receive QPs as they happen
     ///
     /// Follows the tracepoints of the module in a trace instance of its own. It is no registration:
@@ -98,6 +103,29 @@ fn number(text: &str) -> Result<u32, std::num::ParseIntError> {
 }
 
 #[derive(Args)]
+pub(crate) struct Hold {
+    /// Hold the domain on this device, which may be given several times; without, on all devices with
+    /// receive QPs
+    #[arg(short, long = "device", value_name = "NAME")]
+    pub(crate) devices: Vec<String>,
+    /// Create the file if it does not exist, with these permissions, in octal (600 if not given)
+    #[arg(short, long, value_name = "MODE", num_args = 0..=1, require_equals = true,
+          default_missing_value = "600", value_parser = mode)]
+    pub(crate) create: Option<u32>,
+    /// The file of the domain
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+}
+
+/// Permissions of a file in octal.
+fn mode(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o777 => Ok(mode),
+        _ => Err("permissions are an octal number up to 777".into()),
+    }
+}
+
+#[derive(Args)]
 pub(crate) struct Watch {
     /// Show only this device: its name in this network namespace, or its number as rdma(8) shows it
     #[arg(short, long, value_name = "NAME|INDEX")]
@@ -132,7 +160,7 @@ pub(crate) struct Bench {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::{CommandFactory, Parser};
 
     #[test]
     fn the_command_line_is_consistent() {
@@ -175,6 +203,26 @@ mod tests {
         assert!(parse("xrc-rcv bench --yes --divisor 100").is_ok());
         assert!(parse("xrc-rcv bench -d mlx4_0").is_ok());
         assert!(parse("xrc-rcv bench -d mlx4_0 --yes").is_ok());
+    }
+
+    #[test]
+    fn hold_creates_a_file_only_if_asked() {
+        let parse = |args: &str| super::Cli::try_parse_from(args.split(' ')).map(|cli| cli.command);
+        let create = |args: &str| match parse(args) {
+            Ok(super::Command::Hold(hold)) => hold.create,
+            _ => panic!("{args}"),
+        };
+        assert_eq!(create("xrc-rcv hold x"), None);
+        assert_eq!(create("xrc-rcv hold --create x"), Some(0o600));
+        assert_eq!(create("xrc-rcv hold -d a -d b --create=660 x"), Some(0o660));
+        for wrong in [
+            "hold",
+            "hold --create=1777 x",
+            "hold --create=x x",
+            "hold x y",
+        ] {
+            assert!(parse(&format!("xrc-rcv {wrong}")).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! `xrc-rcv`: shows XRC receive queue pairs that the kernel owns, their registrations, and their cost.
+//! `xrc-rcv`: shows XRC receive queue pairs that the kernel owns, their registrations, and their cost, and
+//! keeps their domains open.
 
 mod bench;
 mod cli;
 mod debugfs;
+mod hold;
 mod show;
 mod snapshot;
 mod sysfs;
@@ -25,6 +27,11 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Show(args) => {
             if !show::run(&args, &mut io::stdout().lock())? {
+                return Ok(ExitCode::from(NO_RECEIVE_QPS));
+            }
+        }
+        Command::Hold(args) => {
+            if !hold::run(&args, &mut io::stdout().lock())? {
                 return Ok(ExitCode::from(NO_RECEIVE_QPS));
             }
         }

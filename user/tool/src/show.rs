@@ -19,6 +19,9 @@ use crate::snapshot::{Caps, Device, Domain, JSON_VERSION, Qp, Registration, Stat
 use crate::sysfs::RdmaDevice;
 use crate::{debugfs, sysfs};
 
+pub(crate) const NO_DEVICE: &str =
+    "there is no RDMA device in this network namespace ('rdma dev' lists them)";
+
 /// Prints the selected devices, and returns whether the module is attached to any of them.
 pub(crate) fn run(args: &Show, out: &mut impl Write) -> Result<bool> {
     let found = sysfs::devices_named(Path::new(sysfs::ROOT), args.device.as_deref())?;
@@ -58,9 +61,7 @@ pub(crate) fn run(args: &Show, out: &mut impl Write) -> Result<bool> {
         eprintln!("xrc-rcv: {name}: {advice}");
     }
     if devices.is_empty() {
-        eprintln!(
-            "xrc-rcv: there is no RDMA device in this network namespace ('rdma dev' lists them)"
-        );
+        eprintln!("xrc-rcv: {NO_DEVICE}");
     }
     Ok(devices.iter().any(|device| attached(&device)))
 }
@@ -129,7 +130,7 @@ fn look(device: &RdmaDevice) -> Result<Device> {
     })
 }
 
-fn query_caps(device: &RdmaDevice) -> Result<(Status, Option<Caps>)> {
+pub(crate) fn query_caps(device: &RdmaDevice) -> Result<(Status, Option<Caps>)> {
     let Some(uverbs) = &device.uverbs else {
         return Ok((Status::NotExposed, None));
     };

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+
+//! `xrc-rcv hold`: keeps the domain of a file open, so that its receive QPs outlive the processes that use
+//! them, until a signal ends it.
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use sd_notify::NotifyState;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use xrc_rcv::{Device, Domain, EventChannel};
+
+use crate::cli::Hold;
+use crate::snapshot::Status;
+use crate::{show, sysfs};
+
+/// A domain that is held on one device.
+struct Held {
+    domain: Domain,
+    /// Without registrations. It comes to its end when the device is removed.
+    removal: EventChannel,
+}
+
+impl Held {
+    fn open(device: Device, file: &File) -> Result<Held> {
+        Ok(Held {
+            domain: device.open_domain(Some(file.as_fd()))?,
+            removal: device.create_event_channel()?,
+        })
+    }
+
+    fn name(&self) -> &str {
+        self.domain.device().name()
+    }
+}
+
+/// Returns whether the module is attached to any of the devices. If so, a signal has ended it.
+pub(crate) fn run(args: &Hold, out: &mut impl Write) -> Result<bool> {
+    let (signalled, wake) = UnixStream::pair()?;
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::low_level::pipe::register(signal, wake.try_clone()?)?;
+    }
+    let file = open(&args.file, args.create)?;
+    let mut held = hold(args, &file)?;
+    if held.is_empty() {
+        return Ok(false);
+    }
+    let path = args.file.display();
+    let status = |held: &[Held]| format!("holds the domain of {path} on {}", names(held));
+    // The service manager waits for this.
+    sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(&status(&held))])
+        .context("$NOTIFY_SOCKET")?;
+    // From here on the QPs depend on this process, which does not end because nothing reads what it reports.
+    let _ = writeln!(out, "{}", status(&held)).and_then(|()| out.flush());
+    while !wait(&signalled, &held)? {
+        held.retain(|held| {
+            let removed = is_removed(&held.removal);
+            if removed {
+                let _ = writeln!(
+                    io::stderr(),
+                    "xrc-rcv: {}: the device was removed, and with it the domain of {path}",
+                    held.name()
+                );
+            }
+            !removed
+        });
+        if held.is_empty() {
+            bail!("no device is left");
+        }
+        let _ = sd_notify::notify(&[NotifyState::Status(&status(&held))]);
+    }
+    let _ = sd_notify::notify(&[NotifyState::Stopping]);
+    Ok(true)
+}
+
+/// Opens the file of the domain, and creates it with the permissions `create` if it does not exist.
+fn open(path: &Path, create: Option<u32>) -> Result<File> {
+    let what = || path.display().to_string();
+    let mut options = OpenOptions::new();
+    // A FIFO is refused below, and must not be waited for.
+    options.read(true).custom_flags(libc::O_NONBLOCK);
+    if let Some(mode) = create {
+        let created = options.clone().write(true).create_new(true).open(path);
+        match created {
+            Ok(file) => {
+                // Whatever the umask.
+                let permissions = Permissions::from_mode(mode);
+                file.set_permissions(permissions).with_context(what)?;
+                return Ok(file);
+            }
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error).with_context(what),
+        }
+    }
+    let file = options.open(path).with_context(what)?;
+    if !file.metadata().with_context(what)?.is_file() {
+        bail!(
+            "{}: not a regular file, without which a domain has no receive QPs",
+            path.display()
+        );
+    }
+    Ok(file)
+}
+
+/// Opens the domain on the devices that are named, which have to have receive QPs, or on all that have them.
+fn hold(args: &Hold, file: &File) -> Result<Vec<Held>> {
+    let root = Path::new(sysfs::ROOT);
+    let mut found = sysfs::devices(root)?;
+    for name in &args.devices {
+        sysfs::devices_named(root, Some(name))?;
+    }
+    if !args.devices.is_empty() {
+        found.retain(|device| args.devices.contains(&device.name));
+    }
+    if found.is_empty() {
+        eprintln!("xrc-rcv: {}", show::NO_DEVICE);
+    }
+    let mut held = Vec::new();
+    let mut advice = Vec::new();
+    for device in found {
+        let (status, _) = show::query_caps(&device)?;
+        match status.advice() {
+            None => held.push(Held::open(Device::open(&device.name)?, file)?),
+            Some(remedy) => advice.push((device.name, status, remedy)),
+        }
+    }
+    for (name, status, remedy) in advice {
+        if !args.devices.is_empty() {
+            bail!("{name}: {remedy}");
+        }
+        if held.is_empty() || status != Status::NoXrc {
+            eprintln!("xrc-rcv: {name}: {remedy}");
+        }
+    }
+    Ok(held)
+}
+
+fn names(held: &[Held]) -> String {
+    let names: Vec<&str> = held.iter().map(Held::name).collect();
+    names.join(", ")
+}
+
+/// Waits for a signal or the removal of a device. Returns whether it was a signal.
+fn wait(signalled: &UnixStream, held: &[Held]) -> Result<bool> {
+    let mut fds = vec![PollFd::new(signalled, PollFlags::IN)];
+    fds.extend(held.iter().map(|h| PollFd::new(&h.removal, PollFlags::IN)));
+    loop {
+        match poll(&mut fds, None) {
+            Err(Errno::INTR) => continue,
+            result => result?,
+        };
+        return Ok(!fds[0].revents().is_empty());
+    }
+}
+
+fn is_removed(channel: &EventChannel) -> bool {
+    let mut fds = [PollFd::new(channel, PollFlags::IN)];
+    let now = rustix::event::Timespec::default();
+    matches!(poll(&mut fds, Some(&now)), Ok(1..)) && fds[0].revents().contains(PollFlags::HUP)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_created_once_with_its_permissions() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("domain");
+        let error = open(&path, None).unwrap_err();
+        assert!(format!("{error:#}").starts_with(path.to_str().unwrap()));
+        let mode = |file: File| file.metadata().unwrap().permissions().mode() & 0o7777;
+        assert_eq!(mode(open(&path, Some(0o666)).unwrap()), 0o666);
+        assert_eq!(mode(open(&path, Some(0o600)).unwrap()), 0o666);
+        let error = open(root.path(), Some(0o600)).unwrap_err();
+        assert!(error.to_string().contains("not a regular file"), "{error}");
+    }
+}
