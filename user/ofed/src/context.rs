@@ -158,7 +158,24 @@ unsafe fn set_async_fd(context: *mut ibv_context, fd: RawFd) {
     unsafe { (*context.cast::<ffi::ibv_context>()).async_fd = fd };
 }
 
-/// Prepares a device that was just opened: it gets a channel for the events of receive QPs if it has any.
+/// Prepares a device that the layer does not know yet: it gets a channel for the events of receive QPs
+/// if it has any.
+///
+/// # Safety
+///
+/// `context` is open.
+pub(crate) unsafe fn prepare(context: *mut ibv_context) {
+    if Device::find(context).is_none() {
+        // SAFETY: By the caller's word.
+        unsafe {
+            set_async_fd(context, (*context).async_fd);
+            // A device without receive QPs works otherwise; the calls that need them return the error.
+            let _ = Device::of(context);
+        }
+    }
+}
+
+/// Prepares a device that libibverbs has opened, if it has.
 ///
 /// # Safety
 ///
@@ -166,11 +183,7 @@ unsafe fn set_async_fd(context: *mut ibv_context, fd: RawFd) {
 unsafe fn opened(context: *mut ibv_context) -> *mut ibv_context {
     if !context.is_null() {
         // SAFETY: By the caller's word.
-        unsafe {
-            set_async_fd(context, (*context).async_fd);
-            // A device without receive QPs works otherwise; the calls that need them return the error.
-            let _ = Device::of(context);
-        }
+        unsafe { prepare(context) };
     }
     context
 }

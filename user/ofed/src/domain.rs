@@ -10,7 +10,7 @@ use xrc_rcv::borrowed::{Domain, Result};
 use xrc_rcv::ffi::ibv_context;
 use xrc_rcv::verbs_sys::{self, ibv_pd, ibv_xrcd_init_attr, verbs_context_xrc_ops};
 
-use crate::context::Device;
+use crate::context::{self, Device};
 use crate::ffi::*;
 use crate::{errno, qp, set_errno};
 
@@ -72,6 +72,9 @@ pub unsafe extern "C" fn ibv_open_xrc_domain(
         set_errno(libc::ENOSYS);
         return ptr::null_mut();
     };
+    // The device may have been opened past this library.
+    // SAFETY: The caller's context is open.
+    unsafe { context::prepare(context) };
     // SAFETY: The provider's function is given its own context.
     let xrcd = unsafe { open_xrcd(context, &mut init_attr) };
     if xrcd.is_null() {

@@ -72,6 +72,11 @@ int ofa_core_destroy_srq(struct ofa_core_srq *srq) __asm__("ibv_destroy_srq");
 }
 #endif
 
+#define ibv_open_device		ofa_core_open_device
+#define ibv_import_device	ofa_core_import_device
+#define ibv_close_device	ofa_core_close_device
+#define ibv_modify_qp		ofa_core_modify_qp
+#define ibv_destroy_qp		ofa_core_destroy_qp
 #define ibv_async_event		ofa_core_async_event
 #define ibv_get_async_event	ofa_core_get_async_event
 #define ibv_ack_async_event	ofa_core_ack_async_event
@@ -127,6 +132,11 @@ int ofa_core_destroy_srq(struct ofa_core_srq *srq) __asm__("ibv_destroy_srq");
 
 #include <infiniband/verbs.h>
 
+#undef ibv_open_device
+#undef ibv_import_device
+#undef ibv_close_device
+#undef ibv_modify_qp
+#undef ibv_destroy_qp
 #undef ibv_async_event
 #undef ibv_get_async_event
 #undef ibv_ack_async_event
@@ -315,14 +325,32 @@ OFA_XRC_SAME(offsetof(struct ibv_context, async_fd),
 OFA_XRC_SAME(offsetof(struct ibv_context, mutex),
 	     offsetof(struct ibv_context, async_fd) + sizeof(int));
 
-/* rdma-core's functions, with OFED's structs. */
+/*
+ * The functions that OFED widened. Their symbols are the layer's own: a program
+ * that is opened with dlopen() may find those of libibverbs before the layer's.
+ */
+struct ibv_context *ibv_open_device(struct ibv_device *device)
+	__asm__("ofa_xrc_open_device");
+struct ibv_context *ibv_import_device(int cmd_fd)
+	__asm__("ofa_xrc_import_device");
+int ibv_close_device(struct ibv_context *context)
+	__asm__("ofa_xrc_close_device");
 int ibv_get_async_event(struct ibv_context *context,
-			struct ibv_async_event *event);
-void ibv_ack_async_event(struct ibv_async_event *event);
+			struct ibv_async_event *event)
+	__asm__("ofa_xrc_get_async_event");
+void ibv_ack_async_event(struct ibv_async_event *event)
+	__asm__("ofa_xrc_ack_async_event");
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd,
-			     struct ibv_qp_init_attr *qp_init_attr);
+			     struct ibv_qp_init_attr *qp_init_attr)
+	__asm__("ofa_xrc_create_qp");
+int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask)
+	__asm__("ofa_xrc_modify_qp");
 int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask,
-		 struct ibv_qp_init_attr *init_attr);
+		 struct ibv_qp_init_attr *init_attr)
+	__asm__("ofa_xrc_query_qp");
+int ibv_destroy_qp(struct ibv_qp *qp) __asm__("ofa_xrc_destroy_qp");
+
+/* rdma-core's functions, with OFED's structs. */
 struct ibv_srq *ibv_create_srq(struct ibv_pd *pd,
 			       struct ibv_srq_init_attr *srq_init_attr);
 int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *srq_attr,
