@@ -31,6 +31,8 @@
 #define QPS 3
 #define LABEL 0x123456789abcdef0ULL
 #define SIZE 64
+/* Others have to run meanwhile. */
+#define POLL_US 100
 
 static const char *device_name;
 static char file_name[] = "/tmp/successor.XXXXXX";
@@ -87,6 +89,20 @@ static void join(struct party *party, char *buffer)
 		err(1, "domain, PD, CQ and MR");
 }
 
+static void post_receive(struct party *party)
+{
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)party->buffer + SIZE,
+		.length = SIZE,
+		.lkey = party->mr->lkey,
+	};
+	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad;
+
+	if (ibv_post_srq_recv(party->srq, &wr, &bad))
+		errx(1, "post_srq_recv");
+}
+
+/* With two receives in one place: the peer sends a message when the one before was answered. */
 static uint32_t create_srq(struct party *party)
 {
 	struct ibv_srq_init_attr_ex attr = {
@@ -98,18 +114,13 @@ static uint32_t create_srq(struct party *party)
 		.xrcd = party->xrcd,
 		.cq = party->cq,
 	};
-	struct ibv_sge sge = {
-		.addr = (uintptr_t)party->buffer + SIZE,
-		.length = SIZE,
-		.lkey = party->mr->lkey,
-	};
-	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad;
 	uint32_t srq_num;
 
 	party->srq = ibv_create_srq_ex(party->context, &attr);
-	if (!party->srq || ibv_get_srq_num(party->srq, &srq_num) ||
-	    ibv_post_srq_recv(party->srq, &wr, &bad) || ibv_post_srq_recv(party->srq, &wr, &bad))
+	if (!party->srq || ibv_get_srq_num(party->srq, &srq_num))
 		err(1, "SRQ");
+	post_receive(party);
+	post_receive(party);
 	return srq_num;
 }
 
@@ -243,6 +254,50 @@ static void create_qps(struct party *party, struct account *account)
 	}
 }
 
+static void adopt_qps(struct party *party, struct account *account)
+{
+	struct xrc_rcv_adopted_qp *qps;
+	size_t count, i;
+
+	errno = xrc_rcv_adopt_domain(party->xrcd, NULL, &qps, sizeof(*qps), &count);
+	if (errno || count != QPS)
+		err(1, "adopt_domain: %zu", count);
+	for (i = 0; i < count; i++) {
+		if (qps[i].error || qps[i].info.label != LABEL + i)
+			errx(1, "QP %#x: %s", qps[i].info.qp_num, strerror(qps[i].error));
+		account->qp_num[i] = qps[i].info.qp_num;
+	}
+	free(qps);
+}
+
+/* What a service has in memory that outlives it. */
+struct store {
+	/* Read by the peer. */
+	_Atomic uint64_t value;
+	/* The number of the last message that was stored. */
+	_Atomic uint64_t answered;
+};
+
+/* Stores each message's number, and posts its receive again. */
+static _Noreturn void serve(struct party *party)
+{
+	struct store *store = (void *)party->buffer;
+	uint64_t *message = (void *)(party->buffer + SIZE);
+	struct ibv_wc wc;
+
+	for (;;) {
+		if (ibv_poll_cq(party->cq, 1, &wc) != 1) {
+			usleep(POLL_US);
+			continue;
+		}
+		if (wc.status != IBV_WC_SUCCESS)
+			errx(1, "receive: %s", ibv_wc_status_str(wc.status));
+		store->value = *message;
+		store->answered = *message;
+		post_receive(party);
+	}
+}
+
 static void send_descriptor(int to, int fd, const struct account *account)
 {
 	union {
@@ -294,7 +349,9 @@ struct process {
 	struct account account;
 };
 
-static void start(struct process *process, bool creates, char *memory)
+enum role { CREATOR, SUCCESSOR };
+
+static void start(struct process *process, enum role role, char *memory)
 {
 	struct account account = { 0 };
 	struct party party = { 0 };
@@ -312,14 +369,15 @@ static void start(struct process *process, bool creates, char *memory)
 		return;
 	}
 	join(&party, memory);
-	if (creates)
+	if (role == CREATOR)
 		create_qps(&party, &account);
+	else
+		adopt_qps(&party, &account);
 	account.srq_num = create_srq(&party);
 	account.rkey = party.mr->rkey;
 	account.address = (uintptr_t)memory;
 	send_descriptor(pair[1], party.context->cmd_fd, &account);
-	for (;;)
-		pause();
+	serve(&party);
 }
 
 static void kill_it(struct process *process)
@@ -511,8 +569,20 @@ static bool restart(struct process *process, char *memory)
 		HOLDS(!ibv_destroy_qp(sender));
 	sender = create_sender();
 	HOLDS(sender);
-	start(process, true, memory);
+	start(process, CREATOR, memory);
 	return connect_to(sender, process->account.qp_num[0]);
+}
+
+/* Ends what is left of a dead process, and of its QPs. */
+static bool forget(struct process *process)
+{
+	int i;
+
+	close(process->device);
+	for (i = 0; i < QPS; i++)
+		HOLDS(!xrc_rcv_destroy_qp(peer.xrcd, process->account.qp_num[i]));
+	HOLDS(!total());
+	return true;
 }
 
 /* The open device of the dead process is kept, as by a service manager. */
@@ -531,23 +601,154 @@ static bool kept(char *memory)
 	HOLDS(request(IBV_WR_SEND, &process.account) == IBV_WC_SUCCESS);
 	HOLDS(!strcmp(memory + SIZE, "to the dead"));
 	HOLDS(is_connected() && total() == QPS);
-	close(process.device);
+	return forget(&process);
+}
+
+#define KILLS 20
+
+/* The peer's view of 20 restarts. */
+static struct {
+	struct process process[KILLS + 1];
+	struct store *store;
+	/* The process that requests are for, and the one that the peer has changed over to. */
+	atomic_int current, confirmed;
+	atomic_bool end;
+	uint64_t sent, read, repeated, longest_ns;
+	const char *failure;
+} load;
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000000000ULL + now.tv_nsec;
+}
+
+static bool fails(const char *what)
+{
+	load.failure = what;
+	return false;
+}
+
+/* Sends a message until it was answered: again to each successor. Returns whether every request completed. */
+static bool put(uint64_t number)
+{
+	int to;
+
+	do {
+		to = load.current;
+		load.confirmed = to;
+		*(uint64_t *)peer.buffer = number;
+		if (request(IBV_WR_SEND, &load.process[to].account) != IBV_WC_SUCCESS)
+			return fails("SEND");
+		while (load.store->answered < number && load.current == to)
+			usleep(POLL_US);
+		load.repeated += load.store->answered < number;
+	} while (load.store->answered < number);
 	return true;
 }
 
-/* Without it, each request that names the SRQ of the dead process breaks the connection. */
+/* One-sided, whether a process runs or not. */
+static bool get(uint64_t least)
+{
+	const struct store *seen = (void *)peer.buffer;
+	int from = load.current;
+
+	load.confirmed = from;
+	if (request(IBV_WR_RDMA_READ, &load.process[from].account) != IBV_WC_SUCCESS)
+		return fails("RDMA READ");
+	if (seen->value < least)
+		return fails("an older value");
+	load.read++;
+	return true;
+}
+
+static void *put_and_get(void *arg)
+{
+	uint64_t last = now_ns(), now;
+
+	while (!load.end && put(load.sent + 1) && get(load.sent + 1)) {
+		load.sent++;
+		now = now_ns();
+		if (now - last > load.longest_ns)
+			load.longest_ns = now - last;
+		last = now;
+	}
+	return arg;
+}
+
+/* A service under load is killed again and again; its peer sees nothing of it but a pause. */
+static bool restarts(char *memory)
+{
+	uint64_t start_ns, longest_ns = 0, before;
+	pthread_t thread;
+	int i;
+
+	memset(memory, 0, 2 * SIZE);
+	load.store = (void *)memory;
+	HOLDS(restart(&load.process[0], memory));
+	HOLDS(!pthread_create(&thread, NULL, put_and_get, NULL));
+	for (i = 0; i < KILLS; i++) {
+		struct process *next = &load.process[i + 1];
+
+		/* Under load, at any moment of it. */
+		before = load.store->answered;
+		while (load.store->answered < before + 5 && !load.failure)
+			usleep(POLL_US);
+		usleep(rand() % 5000);
+		start_ns = now_ns();
+		kill_it(&load.process[i]);
+		start(next, SUCCESSOR, memory);
+		load.current = i + 1;
+		if (now_ns() - start_ns > longest_ns)
+			longest_ns = now_ns() - start_ns;
+		HOLDS(!memcmp(next->account.qp_num, load.process[0].account.qp_num, sizeof(next->account.qp_num)));
+		while (load.confirmed != i + 1 && !load.failure)
+			usleep(POLL_US);
+		close(load.process[i].device);
+	}
+	load.end = true;
+	pthread_join(thread, NULL);
+	ktap_note("%d kills: %llu messages and reads, %llu repeated; longest restart %llu ms, longest pause %llu ms",
+		  KILLS, (unsigned long long)load.sent, (unsigned long long)load.repeated,
+		  (unsigned long long)longest_ns / 1000000, (unsigned long long)load.longest_ns / 1000000);
+	if (load.failure)
+		ktap_note("%s", load.failure);
+	HOLDS(!load.failure && load.sent >= 5 * KILLS && is_connected());
+	kill_it(&load.process[KILLS]);
+	return forget(&load.process[KILLS]);
+}
+
+/* Without it, each request that names the SRQ of the dead process breaks the connection, as the domain learns. */
 static bool gone(char *memory, enum ibv_wr_opcode opcode)
 {
+	struct xrc_rcv_event_channel *domain_channel = xrc_rcv_create_event_channel(peer.context);
+	struct xrc_rcv_event event = { .type = IBV_EVENT_COMM_EST };
+	struct pollfd fd = { .events = POLLIN };
 	struct process process;
+	struct ibv_qp_attr attr;
+	struct xrc_rcv_qp *qp;
 	int status;
 
-	HOLDS(restart(&process, memory));
+	HOLDS(domain_channel && restart(&process, memory));
+	qp = xrc_rcv_reg_qp(peer.xrcd, process.account.qp_num[0], domain_channel, 0);
+	HOLDS(qp);
 	close(process.device);
 	kill_it(&process);
 	status = request(opcode, &process.account);
-	ktap_note("status: %s", ibv_wc_status_str(status));
-	HOLDS(status != IBV_WC_SUCCESS && !is_connected());
-	return true;
+	fd.fd = domain_channel->fd;
+	while (event.type == IBV_EVENT_COMM_EST && poll(&fd, 1, 5000) == 1)
+		HOLDS(!xrc_rcv_get_event(domain_channel, &event, sizeof(event)));
+	HOLDS(!xrc_rcv_query_qp(peer.xrcd, qp->qp_num, &attr, NULL, 0));
+	ktap_note("sender: %s; receive QP: %s, state %u", ibv_wc_status_str(status),
+		  xrc_rcv_event_type_str(event.type), attr.qp_state);
+	HOLDS(status > IBV_WC_SUCCESS && !is_connected() && attr.qp_state == IBV_QPS_ERR);
+	/* Drivers differ. */
+	HOLDS(event.type == IBV_EVENT_QP_ACCESS_ERR || event.type == IBV_EVENT_QP_REQ_ERR);
+	HOLDS(!xrc_rcv_unreg_qp(qp) && !xrc_rcv_destroy_event_channel(domain_channel));
+	process.device = -1;
+	return forget(&process);
 }
 
 int main(int argc, char **argv)
@@ -569,9 +770,9 @@ int main(int argc, char **argv)
 	sender = create_sender();
 	if (!sender)
 		err(1, "sender");
-	start(&first, true, memory);
+	start(&first, CREATOR, memory);
 
-	ktap_start("a successor", 11);
+	ktap_start("a successor", 12);
 	ktap_result(survive(), "a held domain keeps the QPs of a process that is killed");
 	join(&successor, calloc(2, SIZE));
 	ktap_result(adopt(), "adopt_domain returns numbers, labels, peers and states as they were");
@@ -581,6 +782,7 @@ int main(int argc, char **argv)
 	ktap_result(vanishing(), "QPs that vanish meanwhile are left out");
 	ktap_result(emptied(), "the last QPs are destroyed, and there is nothing to adopt");
 	ktap_result(kept(memory), "an open device that is kept keeps the SRQ and the memory of a dead process");
+	ktap_result(restarts(memory), "a peer has no error while a service is killed 20 times under load");
 	ktap_result(gone(memory, IBV_WR_SEND), "a SEND to the SRQ of a dead process breaks the connection");
 	ktap_result(gone(memory, IBV_WR_RDMA_READ), "an RDMA READ by it does");
 	ktap_result(gone(memory, IBV_WR_RDMA_WRITE), "an RDMA WRITE by it does");
