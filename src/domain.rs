@@ -79,6 +79,7 @@ pub(crate) struct Domain {
     delivery: Arc<UnboundQueue>,
     /// The uverbs files that have registrations.
     ufiles: Arc<UFiles>,
+    last_serial: Atomic<u64>,
     #[pin]
     qps: Mutex<Qps>,
 }
@@ -152,6 +153,7 @@ impl Domain {
                 queue: domains.queue.clone(),
                 delivery: domains.delivery.clone(),
                 ufiles: domains.ufiles.clone(),
+                last_serial: Atomic::new(0),
                 qps <- new_mutex!(Qps::new(), "Domain::qps"),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -176,7 +178,8 @@ impl Domain {
         let counted = self.qp_count.add(limits::per_domain())?;
         let user = UserQuota::take()?;
         let charge = Charge::hca_object(device)?;
-        let subscribers = Subscribers::new(device.into(), self.id, self.delivery.clone())?;
+        let serial = self.last_serial.fetch_add(1, Relaxed).wrapping_add(1);
+        let subscribers = Subscribers::new(device.into(), self.id, serial, self.delivery.clone())?;
         let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let qp = ReceiveQp::new(
             QpResources {
@@ -254,7 +257,7 @@ impl Domain {
                 return Err(EINVAL);
             }
             if qp.subscribers().add(&subscriber)? {
-                notify::registered(qp.report(), subscriber.pid());
+                notify::registered(qp.report(), subscriber.report());
                 break;
             }
             drop(qps);
@@ -347,6 +350,9 @@ impl Domain {
 
             qps.is_closed = true;
             qps.len = 0;
+            if let Some(qp) = qps.tree.values().next() {
+                notify::closed(qp.report());
+            }
             take(&mut qps.tree)
         };
 
@@ -386,12 +392,13 @@ impl NewQp {
 
         qps.insert(node);
         notify::allocated(qp.report());
-        notify::registered(qp.report(), registration.subscriber.pid());
+        notify::registered(qp.report(), registration.subscriber.report());
 
         let is_closed = qps.is_closed;
 
         if is_closed {
             qps.remove(qp.qpn());
+            notify::closed(qp.report());
             notify::destroyed(qp.report());
         }
         drop(qps);
@@ -441,7 +448,7 @@ impl Registration {
             let subscribers = qp.subscribers();
 
             subscribers.remove(subscriber, why);
-            notify::unregistered(qp.report(), subscriber.pid());
+            notify::unregistered(qp.report(), subscriber.report());
 
             let in_domain = qps.get(qpn).is_some_and(|found| Arc::ptr_eq(found, qp));
             let unneeded =

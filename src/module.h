@@ -14,9 +14,21 @@ unsigned int ib_xrc_rcv_max_registrations_per_qp(void);
 unsigned int ib_xrc_rcv_accounting_uid(void);
 bool ib_xrc_rcv_may_exceed_limits(void);
 
-void ib_xrc_rcv_notify(enum ib_xrc_rcv_action action, struct ib_device *ibdev, u32 domain,
-		       u32 qpn, u64 label, u32 registrations, int pid);
-void ib_xrc_rcv_notify_event(struct ib_device *ibdev, u32 domain, u32 qpn, u32 type,
-			     u32 count, u32 delivered);
+/* A receive QP in a report. For an event, the registrations are those that it was for. */
+struct ib_xrc_rcv_qp {
+	struct ib_device	*ibdev;
+	u64			label;
+	u64			serial;
+	u32			domain;
+	u32			qpn;
+	u32			lifetime;
+	u32			registrations;
+};
+
+void ib_xrc_rcv_notify(enum ib_xrc_rcv_action action, const struct ib_xrc_rcv_qp *qp, int pid,
+		       const void *file);
+void ib_xrc_rcv_notify_event(const struct ib_xrc_rcv_qp *qp, u32 type, u32 count, u32 delivered);
+void ib_xrc_rcv_notify_gone(const struct ib_xrc_rcv_qp *qp, u32 delivered);
+void ib_xrc_rcv_notify_close(const struct ib_xrc_rcv_qp *qp);
 
 #endif /* _IB_XRC_RCV_MODULE_H */

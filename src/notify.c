@@ -25,34 +25,43 @@ int ib_xrc_rcv_unregister_notifier(struct notifier_block *nb)
 }
 EXPORT_SYMBOL_GPL(ib_xrc_rcv_unregister_notifier);
 
-void ib_xrc_rcv_notify(enum ib_xrc_rcv_action action, struct ib_device *ibdev, u32 domain,
-		       u32 qpn, u64 label, u32 registrations, int pid)
+void ib_xrc_rcv_notify(enum ib_xrc_rcv_action action, const struct ib_xrc_rcv_qp *qp, int pid,
+		       const void *file)
 {
 	struct ib_xrc_rcv_notifier_info info = {
-		.device = ibdev,
-		.qpn = qpn,
-		.registrations = registrations,
+		.device = qp->ibdev,
+		.qpn = qp->qpn,
+		.registrations = qp->registrations,
 	};
 
 	switch (action) {
 	case IB_XRC_RCV_ALLOC:
-		trace_ib_xrc_rcv_alloc(ibdev, domain, qpn, label, registrations);
+		trace_ib_xrc_rcv_alloc(qp);
 		break;
 	case IB_XRC_RCV_REG:
-		trace_ib_xrc_rcv_reg(ibdev, domain, qpn, registrations, pid);
+		trace_ib_xrc_rcv_reg(qp, pid, file);
 		break;
 	case IB_XRC_RCV_UNREG:
-		trace_ib_xrc_rcv_unreg(ibdev, domain, qpn, registrations, pid);
+		trace_ib_xrc_rcv_unreg(qp, pid, file);
 		break;
 	case IB_XRC_RCV_DESTROY:
-		trace_ib_xrc_rcv_destroy(ibdev, domain, qpn, label, registrations);
+		trace_ib_xrc_rcv_destroy(qp);
 		break;
 	}
 	blocking_notifier_call_chain(&notifiers, action, &info);
 }
 
-void ib_xrc_rcv_notify_event(struct ib_device *ibdev, u32 domain, u32 qpn, u32 type,
-			     u32 count, u32 delivered)
+void ib_xrc_rcv_notify_event(const struct ib_xrc_rcv_qp *qp, u32 type, u32 count, u32 delivered)
 {
-	trace_ib_xrc_rcv_event(ibdev, domain, qpn, type, count, delivered);
+	trace_ib_xrc_rcv_event(qp, type, count, delivered);
+}
+
+void ib_xrc_rcv_notify_gone(const struct ib_xrc_rcv_qp *qp, u32 delivered)
+{
+	trace_ib_xrc_rcv_gone(qp, delivered);
+}
+
+void ib_xrc_rcv_notify_close(const struct ib_xrc_rcv_qp *qp)
+{
+	trace_ib_xrc_rcv_close(qp->ibdev, qp->domain);
 }

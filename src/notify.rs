@@ -3,12 +3,17 @@
 //! Reports changes of receive QPs to tracepoints, and to the notifiers of providers.
 //!
 //! The callers hold the domain's lock, so that reports are in order. After the destruction of a QP,
-//! only the end of its remaining registrations is reported.
+//! only the end of its remaining registrations is reported. Events are reported with the lock of the QP's
+//! subscribers held instead, so that QP_GONE is the last.
 
 use crate::{
     bindings,
-    rdma::device::Device, //
+    rdma::{
+        device::Device,
+        uverbs::FileId, //
+    }, //
 };
+use core::ptr::null;
 
 /// The description of a receive QP in a report.
 #[derive(Clone, Copy)]
@@ -16,60 +21,94 @@ pub(crate) struct Qp<'a> {
     pub(crate) device: &'a Device,
     pub(crate) domain: u32,
     pub(crate) qpn: u32,
+    /// Distinguishes the QPs of the domain, which may have the same number one after the other.
+    pub(crate) serial: u64,
+    /// 0 in a report of an event.
     pub(crate) label: u64,
+    /// `XRC_RCV_LIFETIME_*`; 0 in a report of an event.
+    pub(crate) lifetime: u32,
+    /// For an event, the number of registrations that it was for.
     pub(crate) registrations: u32,
 }
 
-fn notify(action: bindings::ib_xrc_rcv_action, qp: Qp<'_>, pid: i32) {
+impl Qp<'_> {
+    fn to_c(self) -> bindings::ib_xrc_rcv_qp {
+        bindings::ib_xrc_rcv_qp {
+            ibdev: self.device.as_ptr(),
+            label: self.label,
+            serial: self.serial,
+            domain: self.domain,
+            qpn: self.qpn,
+            lifetime: self.lifetime,
+            registrations: self.registrations,
+        }
+    }
+}
+
+/// The holder of a registration.
+#[derive(Clone, Copy)]
+pub(crate) struct Holder {
+    /// 0 for a kernel user.
+    pub(crate) pid: i32,
+    pub(crate) file: Option<FileId>,
+}
+
+fn notify(action: bindings::ib_xrc_rcv_action, qp: Qp<'_>, holder: Option<Holder>) {
+    let pid = holder.map_or(0, |holder| holder.pid);
+    let file = holder.and_then(|holder| holder.file);
+
     // SAFETY:
-    // * The device is valid as long as it is borrowed, which is longer than the call.
+    // * The device is valid as long as it is borrowed, which is longer than the call. The file is not
+    //   dereferenced.
     // * The function may sleep, and so may the callers of the functions below: they hold a mutex.
     unsafe {
-        bindings::ib_xrc_rcv_notify(
-            action,
-            qp.device.as_ptr(),
-            qp.domain,
-            qp.qpn,
-            qp.label,
-            qp.registrations,
-            pid,
-        )
+        bindings::ib_xrc_rcv_notify(action, &qp.to_c(), pid, file.map_or(null(), FileId::as_ptr))
     }
 }
 
 /// Reports that a QP was added to its domain.
 pub(crate) fn allocated(qp: Qp<'_>) {
-    notify(bindings::ib_xrc_rcv_action_IB_XRC_RCV_ALLOC, qp, 0);
+    notify(bindings::ib_xrc_rcv_action_IB_XRC_RCV_ALLOC, qp, None);
 }
 
-/// Reports a new registration. `pid` is 0 for a kernel user.
-pub(crate) fn registered(qp: Qp<'_>, pid: i32) {
-    notify(bindings::ib_xrc_rcv_action_IB_XRC_RCV_REG, qp, pid);
+/// Reports a new registration.
+pub(crate) fn registered(qp: Qp<'_>, holder: Holder) {
+    notify(bindings::ib_xrc_rcv_action_IB_XRC_RCV_REG, qp, Some(holder));
 }
 
-/// Reports the end of a registration. `pid` is 0 for a kernel user.
-pub(crate) fn unregistered(qp: Qp<'_>, pid: i32) {
-    notify(bindings::ib_xrc_rcv_action_IB_XRC_RCV_UNREG, qp, pid);
+/// Reports the end of a registration.
+pub(crate) fn unregistered(qp: Qp<'_>, holder: Holder) {
+    notify(
+        bindings::ib_xrc_rcv_action_IB_XRC_RCV_UNREG,
+        qp,
+        Some(holder),
+    );
 }
 
 /// Reports that a QP was removed from its domain, and is about to be destroyed.
 pub(crate) fn destroyed(qp: Qp<'_>) {
-    notify(bindings::ib_xrc_rcv_action_IB_XRC_RCV_DESTROY, qp, 0);
+    notify(bindings::ib_xrc_rcv_action_IB_XRC_RCV_DESTROY, qp, None);
+}
+
+/// Reports that the QPs of a domain, of which `qp` is one, are destroyed with it.
+pub(crate) fn closed(qp: Qp<'_>) {
+    // SAFETY: The device is valid as long as it is borrowed, which is longer than the call. The
+    // function may be called in any context: it is a tracepoint.
+    unsafe { bindings::ib_xrc_rcv_notify_close(&qp.to_c()) }
 }
 
 /// Reports an event of a QP, or `count` of the same kind, that were delivered to `delivered` of its
 /// registrations. May be called in any context.
-pub(crate) fn event(
-    device: &Device,
-    domain: u32,
-    qpn: u32,
-    event: u32,
-    count: u32,
-    delivered: u32,
-) {
+pub(crate) fn event(qp: Qp<'_>, event: u32, count: u32, delivered: u32) {
     // SAFETY: The device is valid as long as it is borrowed, which is longer than the call. The
     // function may be called in any context: it is a tracepoint.
-    unsafe {
-        bindings::ib_xrc_rcv_notify_event(device.as_ptr(), domain, qpn, event, count, delivered)
-    }
+    unsafe { bindings::ib_xrc_rcv_notify_event(&qp.to_c(), event, count, delivered) }
+}
+
+/// Reports that a QP was destroyed, and QP_GONE was delivered to `delivered` of its registrations. May be
+/// called in any context.
+pub(crate) fn gone(qp: Qp<'_>, delivered: u32) {
+    // SAFETY: The device is valid as long as it is borrowed, which is longer than the call. The
+    // function may be called in any context: it is a tracepoint.
+    unsafe { bindings::ib_xrc_rcv_notify_gone(&qp.to_c(), delivered) }
 }

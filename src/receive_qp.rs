@@ -196,7 +196,9 @@ impl ReceiveQp {
             device: self.subscribers.device(),
             domain: self.subscribers.domain(),
             qpn: self.qpn,
+            serial: self.subscribers.serial(),
             label: self.label,
+            lifetime: self.lifetime.as_raw(),
             registrations: self.subscribers.len() as u32,
         }
     }

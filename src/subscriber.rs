@@ -33,6 +33,7 @@ use crate::{
             Links, //
         }, //
     },
+    notify,
     rdma::uverbs::{
         event_file::{
             FileOperations,
@@ -197,6 +198,14 @@ impl Subscriber {
         match self.holder {
             Holder::File(_, process, _) => process.pid(),
             Holder::Kernel(..) => 0,
+        }
+    }
+
+    /// Returns the holder of the registration for reports.
+    pub(crate) fn report(&self) -> notify::Holder {
+        notify::Holder {
+            pid: self.pid(),
+            file: self.file(),
         }
     }
 

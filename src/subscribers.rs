@@ -91,6 +91,7 @@ const TURN: usize = 16;
 pub(crate) struct Subscribers {
     device: ARef<Device>,
     domain: u32,
+    serial: u64,
     events: Atomic<i64>,
     state: Atomic<u32>,
     destination: Atomic<u32>,
@@ -128,7 +129,8 @@ struct Events {
     kinds: [EventType; EventType::COUNT],
     times: [u64; EventType::COUNT],
     counts: [u32; EventType::COUNT],
-    /// The number of subscribers that each was delivered to.
+    /// The number of subscribers that each was for, and the number of those that it was delivered to.
+    subscribers: [u32; EventType::COUNT],
     delivered: [u32; EventType::COUNT],
     /// The kinds that the event mask of a subscriber excludes.
     masked: EventMask,
@@ -169,6 +171,7 @@ impl Events {
         let mut wakeup = None;
 
         for index in 0..self.len {
+            self.subscribers[index] += 1;
             match subscriber.deliver(&self.get(index)) {
                 Delivery::Done(readers) => {
                     self.delivered[index] += 1;
@@ -258,17 +261,19 @@ fn wake(wakeups: Wakeups) {
 }
 
 impl Subscribers {
-    /// Creates the list of a QP in the domain with the id `domain`. `queue` delivers the events of a QP
-    /// with many subscribers.
+    /// Creates the list of the `serial`th QP of the domain with the id `domain`. `queue` delivers the
+    /// events of a QP with many subscribers.
     pub(crate) fn new(
         device: ARef<Device>,
         domain: u32,
+        serial: u64,
         queue: Arc<UnboundQueue>,
     ) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 device,
                 domain,
+                serial,
                 events: Atomic::new(0),
                 state: Atomic::new(QpState::Reset as u32),
                 destination: Atomic::new(0),
@@ -342,6 +347,11 @@ impl Subscribers {
     /// Returns the id of the domain.
     pub(crate) fn domain(&self) -> u32 {
         self.domain
+    }
+
+    /// Returns which of the QPs of the domain it is, in the order in which they were created.
+    pub(crate) fn serial(&self) -> u64 {
+        self.serial
     }
 
     /// Adds a registration. `EEXIST` if its uverbs file has one, `EDQUOT` over the limit. Returns
@@ -440,35 +450,60 @@ impl Subscribers {
     /// pending events. May sleep.
     pub(crate) fn deliver_step(&self) -> bool {
         let mut wakeups = Wakeups::default();
-        let step = self.list.lock().step(&mut wakeups);
+        let step = self.step(&mut self.list.lock(), &mut wakeups);
 
         wake(wakeups);
         match step {
             Step::Idle => return false,
             Step::More => (),
-            Step::Delivered(events) => self.report(&events),
+            Step::Delivered(events) => self.log(&events),
         }
         cond_resched();
         true
     }
 
-    fn report(&self, events: &Events) {
-        for index in 0..events.len {
-            let (event, delivered) = (events.get(index), events.delivered[index]);
+    /// Does a [step](List::step). The events of a round are reported with the lock held, so that their
+    /// reports are in order, and QP_GONE is the last.
+    fn step(&self, list: &mut List, wakeups: &mut Wakeups) -> Step {
+        let step = list.step(wakeups);
 
-            if event.kind == EventType::QP_GONE {
-                continue;
+        if let Step::Delivered(events) = &step {
+            for index in 0..events.len {
+                let (event, delivered) = (events.get(index), events.delivered[index]);
+                let qp = self.report(event.qpn, events.subscribers[index]);
+
+                if event.kind == EventType::QP_GONE {
+                    notify::gone(qp, delivered);
+                } else {
+                    notify::event(qp, event.kind.as_raw(), event.count, delivered);
+                }
             }
-            self.trace(event.qpn, event.kind.as_raw(), event.count, delivered);
-            // An event that an event mask excludes is not logged either.
-            if delivered == 0 && !events.masked.has(event.kind) {
-                self.device.log_qp_event(event.qpn, event.kind.as_raw());
-            }
+        }
+        step
+    }
+
+    fn report(&self, qpn: u32, registrations: u32) -> notify::Qp<'_> {
+        notify::Qp {
+            device: &self.device,
+            domain: self.domain,
+            qpn,
+            serial: self.serial,
+            label: 0,
+            lifetime: 0,
+            registrations,
         }
     }
 
-    fn trace(&self, qpn: u32, ib_event: u32, count: u32, delivered: u32) {
-        notify::event(&self.device, self.domain, qpn, ib_event, count, delivered);
+    /// Logs the events that were not delivered. An event that an event mask excludes is not logged either.
+    fn log(&self, events: &Events) {
+        for index in 0..events.len {
+            let event = events.get(index);
+            let is_gone = event.kind == EventType::QP_GONE;
+
+            if !is_gone && events.delivered[index] == 0 && !events.masked.has(event.kind) {
+                self.device.log_qp_event(event.qpn, event.kind.as_raw());
+            }
+        }
     }
 }
 
@@ -480,7 +515,7 @@ impl EventHandler for Subscribers {
         }
 
         let Some(kind) = EventType::from_ib_event(ib_event) else {
-            self.trace(qpn, ib_event, 1, 0);
+            notify::event(self.report(qpn, self.len() as u32), ib_event, 1, 0);
             return self.device.log_qp_event(qpn, ib_event);
         };
         let event = Event::now(qpn, kind);
@@ -491,7 +526,7 @@ impl EventHandler for Subscribers {
 
             list.pending.add(&event);
             if at_once {
-                list.step(&mut wakeups)
+                self.step(&mut list, &mut wakeups)
             } else {
                 Step::More
             }
@@ -499,7 +534,7 @@ impl EventHandler for Subscribers {
 
         wake(wakeups);
         match step {
-            Step::Delivered(events) => self.report(&events),
+            Step::Delivered(events) => self.log(&events),
             // An item that is queued already has not begun, and delivers this event as well.
             Step::More | Step::Idle => drop(self.queue.enqueue(Arc::from(self))),
         }

@@ -16,106 +16,166 @@
 #include <rdma/rdma_cm.h>
 #include <trace/misc/rdma.h>	/* needs all three */
 
+#define xrc_rcv_show_lifetime(lifetime)					\
+	__print_symbolic(lifetime,					\
+			 { XRC_RCV_LIFETIME_REGISTRATIONS, "registrations" },	\
+			 { XRC_RCV_LIFETIME_DOMAIN, "domain" })
+
 DECLARE_EVENT_CLASS(ib_xrc_rcv_qp,
-	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u64 label,
-		 u32 registrations),
-	TP_ARGS(ibdev, domain, qpn, label, registrations),
+	TP_PROTO(const struct ib_xrc_rcv_qp *qp),
+	TP_ARGS(qp),
 	TP_STRUCT__entry(
 		__field(u32, index)
-		__string(device, ibdev->name)
+		__string(device, qp->ibdev->name)
 		__field(u32, domain)
 		__field(u32, qpn)
 		__field(u64, label)
 		__field(u32, registrations)
+		__field(u32, lifetime)
+		__field(u64, serial)
 	),
 	TP_fast_assign(
-		__entry->index = ibdev->index;
+		__entry->index = qp->ibdev->index;
 		__assign_str(device);
-		__entry->domain = domain;
-		__entry->qpn = qpn;
-		__entry->label = label;
-		__entry->registrations = registrations;
+		__entry->domain = qp->domain;
+		__entry->qpn = qp->qpn;
+		__entry->label = qp->label;
+		__entry->registrations = qp->registrations;
+		__entry->lifetime = qp->lifetime;
+		__entry->serial = qp->serial;
 	),
-	TP_printk("index=%u device=%s domain=%u qpn=0x%x label=0x%llx registrations=%u",
+	TP_printk("index=%u device=%s domain=%u qpn=0x%x label=0x%llx registrations=%u lifetime=%s serial=%llu",
 		  __entry->index, __get_str(device), __entry->domain,
-		  __entry->qpn, __entry->label, __entry->registrations)
+		  __entry->qpn, __entry->label, __entry->registrations,
+		  xrc_rcv_show_lifetime(__entry->lifetime), __entry->serial)
 );
 
 DEFINE_EVENT(ib_xrc_rcv_qp, ib_xrc_rcv_alloc,
-	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u64 label,
-		 u32 registrations),
-	TP_ARGS(ibdev, domain, qpn, label, registrations)
+	TP_PROTO(const struct ib_xrc_rcv_qp *qp),
+	TP_ARGS(qp)
 );
 
 DEFINE_EVENT(ib_xrc_rcv_qp, ib_xrc_rcv_destroy,
-	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u64 label,
-		 u32 registrations),
-	TP_ARGS(ibdev, domain, qpn, label, registrations)
+	TP_PROTO(const struct ib_xrc_rcv_qp *qp),
+	TP_ARGS(qp)
 );
 
+/* The file is that of the registration, NULL in the kernel; a hash of it is printed. */
 DECLARE_EVENT_CLASS(ib_xrc_rcv_registration,
-	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u32 registrations,
-		 int pid),
-	TP_ARGS(ibdev, domain, qpn, registrations, pid),
+	TP_PROTO(const struct ib_xrc_rcv_qp *qp, int pid, const void *file),
+	TP_ARGS(qp, pid, file),
 	TP_STRUCT__entry(
 		__field(u32, index)
-		__string(device, ibdev->name)
+		__string(device, qp->ibdev->name)
 		__field(u32, domain)
 		__field(u32, qpn)
 		__field(u32, registrations)
 		__field(int, pid)
+		__field(const void *, file)
+		__field(u64, serial)
 	),
 	TP_fast_assign(
-		__entry->index = ibdev->index;
+		__entry->index = qp->ibdev->index;
 		__assign_str(device);
-		__entry->domain = domain;
-		__entry->qpn = qpn;
-		__entry->registrations = registrations;
+		__entry->domain = qp->domain;
+		__entry->qpn = qp->qpn;
+		__entry->registrations = qp->registrations;
 		__entry->pid = pid;
+		__entry->file = file;
+		__entry->serial = qp->serial;
 	),
-	TP_printk("index=%u device=%s domain=%u qpn=0x%x registrations=%u pid=%d",
+	TP_printk("index=%u device=%s domain=%u qpn=0x%x registrations=%u pid=%d file=%p serial=%llu",
 		  __entry->index, __get_str(device), __entry->domain,
-		  __entry->qpn, __entry->registrations, __entry->pid)
+		  __entry->qpn, __entry->registrations, __entry->pid,
+		  __entry->file, __entry->serial)
 );
 
 DEFINE_EVENT(ib_xrc_rcv_registration, ib_xrc_rcv_reg,
-	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u32 registrations,
-		 int pid),
-	TP_ARGS(ibdev, domain, qpn, registrations, pid)
+	TP_PROTO(const struct ib_xrc_rcv_qp *qp, int pid, const void *file),
+	TP_ARGS(qp, pid, file)
 );
 
 DEFINE_EVENT(ib_xrc_rcv_registration, ib_xrc_rcv_unreg,
-	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u32 registrations,
-		 int pid),
-	TP_ARGS(ibdev, domain, qpn, registrations, pid)
+	TP_PROTO(const struct ib_xrc_rcv_qp *qp, int pid, const void *file),
+	TP_ARGS(qp, pid, file)
 );
 
 TRACE_EVENT(ib_xrc_rcv_event,
-	TP_PROTO(struct ib_device *ibdev, u32 domain, u32 qpn, u32 type,
-		 u32 count, u32 delivered),
-	TP_ARGS(ibdev, domain, qpn, type, count, delivered),
+	TP_PROTO(const struct ib_xrc_rcv_qp *qp, u32 type, u32 count, u32 delivered),
+	TP_ARGS(qp, type, count, delivered),
 	TP_STRUCT__entry(
 		__field(u32, index)
-		__string(device, ibdev->name)
+		__string(device, qp->ibdev->name)
 		__field(u32, domain)
 		__field(u32, qpn)
 		__field(u32, type)
 		__field(u32, count)
 		__field(u32, delivered)
+		__field(u32, registrations)
+		__field(u64, serial)
+	),
+	TP_fast_assign(
+		__entry->index = qp->ibdev->index;
+		__assign_str(device);
+		__entry->domain = qp->domain;
+		__entry->qpn = qp->qpn;
+		__entry->type = type;
+		__entry->count = count;
+		__entry->delivered = delivered;
+		__entry->registrations = qp->registrations;
+		__entry->serial = qp->serial;
+	),
+	TP_printk("index=%u device=%s domain=%u qpn=0x%x type=%s count=%u delivered=%u registrations=%u serial=%llu",
+		  __entry->index, __get_str(device), __entry->domain,
+		  __entry->qpn, rdma_show_ib_event(__entry->type),
+		  __entry->count, __entry->delivered, __entry->registrations,
+		  __entry->serial)
+);
+
+/* The QP was destroyed, and QP_GONE delivered. */
+TRACE_EVENT(ib_xrc_rcv_gone,
+	TP_PROTO(const struct ib_xrc_rcv_qp *qp, u32 delivered),
+	TP_ARGS(qp, delivered),
+	TP_STRUCT__entry(
+		__field(u32, index)
+		__string(device, qp->ibdev->name)
+		__field(u32, domain)
+		__field(u32, qpn)
+		__field(u32, delivered)
+		__field(u32, registrations)
+		__field(u64, serial)
+	),
+	TP_fast_assign(
+		__entry->index = qp->ibdev->index;
+		__assign_str(device);
+		__entry->domain = qp->domain;
+		__entry->qpn = qp->qpn;
+		__entry->delivered = delivered;
+		__entry->registrations = qp->registrations;
+		__entry->serial = qp->serial;
+	),
+	TP_printk("index=%u device=%s domain=%u qpn=0x%x delivered=%u registrations=%u serial=%llu",
+		  __entry->index, __get_str(device), __entry->domain,
+		  __entry->qpn, __entry->delivered, __entry->registrations,
+		  __entry->serial)
+);
+
+/* The last close of a domain with QPs, or the removal of its device. */
+TRACE_EVENT(ib_xrc_rcv_close,
+	TP_PROTO(struct ib_device *ibdev, u32 domain),
+	TP_ARGS(ibdev, domain),
+	TP_STRUCT__entry(
+		__field(u32, index)
+		__string(device, ibdev->name)
+		__field(u32, domain)
 	),
 	TP_fast_assign(
 		__entry->index = ibdev->index;
 		__assign_str(device);
 		__entry->domain = domain;
-		__entry->qpn = qpn;
-		__entry->type = type;
-		__entry->count = count;
-		__entry->delivered = delivered;
 	),
-	TP_printk("index=%u device=%s domain=%u qpn=0x%x type=%s count=%u delivered=%u",
-		  __entry->index, __get_str(device), __entry->domain,
-		  __entry->qpn, rdma_show_ib_event(__entry->type),
-		  __entry->count, __entry->delivered)
+	TP_printk("index=%u device=%s domain=%u",
+		  __entry->index, __get_str(device), __entry->domain)
 );
 
 #endif /* _IB_XRC_RCV_TRACE_H */

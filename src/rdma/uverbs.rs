@@ -19,7 +19,11 @@ pub(crate) mod table;
 
 use super::device::Device;
 use crate::bindings;
-use core::pin::Pin;
+use core::{
+    ffi::c_void,
+    pin::Pin,
+    ptr::without_provenance, //
+};
 
 /// The data of a device, for the methods that are called on it.
 pub(crate) trait DeviceData: Sized + 'static {
@@ -41,6 +45,13 @@ pub(super) fn came_first() -> bool {
 /// Identifies an open uverbs file. May be reused when the file is closed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FileId(usize);
+
+impl FileId {
+    /// Returns the address of the `struct ib_uverbs_file`, to be compared only.
+    pub(crate) fn as_ptr(self) -> *const c_void {
+        without_provenance(self.0)
+    }
+}
 
 /// The reason why an object is destroyed: `enum rdma_remove_reason`.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,9 @@
 
 #![allow(non_camel_case_types, non_upper_case_globals)]
 
-use crate::{oracle::Label, rdma::device::Device};
+use crate::rdma::device::Device;
+use core::ffi::c_void;
+use xrc_rcv_spec::{Lifetime, Record, What};
 
 /// The interface to processes, as bindgen reads it from the header.
 #[rustfmt::skip]
@@ -57,35 +59,84 @@ pub(crate) const ib_xrc_rcv_action_IB_XRC_RCV_REG: ib_xrc_rcv_action = 1;
 pub(crate) const ib_xrc_rcv_action_IB_XRC_RCV_UNREG: ib_xrc_rcv_action = 2;
 pub(crate) const ib_xrc_rcv_action_IB_XRC_RCV_DESTROY: ib_xrc_rcv_action = 3;
 
+pub(crate) struct ib_xrc_rcv_qp {
+    pub(crate) ibdev: *const Device,
+    pub(crate) label: u64,
+    pub(crate) serial: u64,
+    pub(crate) domain: u32,
+    pub(crate) qpn: u32,
+    pub(crate) lifetime: u32,
+    pub(crate) registrations: u32,
+}
+
+impl ib_xrc_rcv_qp {
+    /// Reports what happened to the QP.
+    ///
+    /// # Safety
+    ///
+    /// The device must be valid.
+    unsafe fn report(&self, what: What) {
+        // SAFETY: By the requirements of this function.
+        let device = unsafe { &*self.ibdev };
+
+        device.oracle.reported(&Record::Qp {
+            domain: self.domain,
+            number: self.qpn,
+            serial: self.serial,
+            what,
+        });
+        if let What::End(_) = what {
+            device.ends(self.qpn);
+        }
+    }
+}
+
 pub(crate) unsafe fn ib_xrc_rcv_notify(
     action: ib_xrc_rcv_action,
-    device: *const Device,
-    _domain: u32,
-    qpn: u32,
-    label: u64,
-    registrations: u32,
+    qp: *const ib_xrc_rcv_qp,
     _pid: i32,
+    file: *const c_void,
 ) {
-    // SAFETY: The device is valid for the length of the call.
-    let device = unsafe { &*device };
+    // SAFETY: The QP is valid for the length of the call.
+    let qp = unsafe { &*qp };
+    let holder = (!file.is_null()).then(|| file.addr() as u64);
+    let lifetime = match qp.lifetime {
+        uapi::XRC_RCV_LIFETIME_DOMAIN => Lifetime::Domain,
+        _ => Lifetime::Registrations,
+    };
+    let what = match action {
+        ib_xrc_rcv_action_IB_XRC_RCV_ALLOC => What::Alloc(lifetime),
+        ib_xrc_rcv_action_IB_XRC_RCV_REG => What::Register(holder, qp.registrations),
+        ib_xrc_rcv_action_IB_XRC_RCV_UNREG => What::Unregister(holder, qp.registrations),
+        ib_xrc_rcv_action_IB_XRC_RCV_DESTROY => What::End(qp.registrations),
+        other => panic!("action {other}"),
+    };
 
     kernel::runtime::might_sleep("calling notifiers");
-    if action == ib_xrc_rcv_action_IB_XRC_RCV_DESTROY {
-        device.ends(qpn);
-    }
-    device
-        .oracle
-        .notified(action, Label::from_raw(label), qpn, registrations);
+    // SAFETY: The device is valid for the length of the call.
+    unsafe { qp.report(what) }
 }
 
 pub(crate) unsafe fn ib_xrc_rcv_notify_event(
-    _device: *const Device,
-    _domain: u32,
-    _qpn: u32,
-    _event: u32,
+    qp: *const ib_xrc_rcv_qp,
+    event: u32,
     _count: u32,
     _delivered: u32,
 ) {
+    // SAFETY: The QP and the device are valid for the length of the call.
+    unsafe { (*qp).report(What::Event(event.into(), (*qp).registrations)) }
+}
+
+pub(crate) unsafe fn ib_xrc_rcv_notify_gone(qp: *const ib_xrc_rcv_qp, _delivered: u32) {
+    // SAFETY: The QP and the device are valid for the length of the call.
+    unsafe { (*qp).report(What::Gone((*qp).registrations)) }
+}
+
+pub(crate) unsafe fn ib_xrc_rcv_notify_close(qp: *const ib_xrc_rcv_qp) {
+    // SAFETY: The QP and the device are valid for the length of the call.
+    let (device, domain) = unsafe { (&*(*qp).ibdev, (*qp).domain) };
+
+    device.oracle.reported(&Record::Close { domain });
 }
 
 pub(crate) unsafe fn ib_xrc_rcv_max_qps_per_domain() -> u32 {

@@ -10,7 +10,6 @@ use crate::{
     domain::{Domain, Domains, NewQp, QpInitAttr, Registration},
     event::EventMask,
     kernel_ext::process::Process,
-    oracle::Label,
     rdma::{
         device::{Device, History, REPORTED},
         pd::ProtectionDomain,
@@ -39,8 +38,6 @@ pub(crate) struct Attached {
     domains: Arc<Domains>,
     pd: Arc<ProtectionDomain>,
     xrcd: Xrcd,
-    /// The number of QPs that were created.
-    qps: AtomicU64,
     /// `xrcd_tree_mutex`, with the number of handles of the domain.
     xrcd_users: runtime::Mutex<usize>,
     files: StdMutex<Vec<StdArc<File>>>,
@@ -207,7 +204,6 @@ impl Attached {
                 id: 1,
             },
             device,
-            qps: AtomicU64::new(0),
             xrcd_users: runtime::Mutex::new(0),
             files: StdMutex::default(),
             is_removed: runtime::Mutex::new(false),
@@ -278,7 +274,7 @@ impl Attached {
         let init = QpInitAttr {
             lifetime,
             initial_state: InitialState::Init(QpAttrMask::PORT),
-            label: Label::new(self.qps.fetch_add(1, Ordering::SeqCst), lifetime).as_raw(),
+            label: 0,
             attributes: &mut attributes,
             udata: None,
         };
@@ -313,8 +309,6 @@ impl Attached {
     /// Destroys a QP of the other lifetime. `has_own` returns whether the caller is registered.
     pub(crate) fn destroy_qp(&self, qpn: u32, has_own: impl Fn(&Subscribers) -> bool) -> Result {
         let domain = self.domain()?;
-
-        self.device.oracle.may_end_with(1);
 
         let result = domain.destroy(qpn, has_own);
 
@@ -421,7 +415,6 @@ impl Attached {
 
         *users -= 1;
         if *users == 0 {
-            self.device.oracle.may_end_with(u32::MAX);
             self.domains.close(&self.xrcd);
             assert!(
                 !self.device.has_qps(self.xrcd.id),
@@ -467,7 +460,6 @@ impl Attached {
         for file in self.files() {
             self.destroy_objects(&file, RemoveReason::DeviceRemoved);
         }
-        self.device.oracle.may_end_with(u32::MAX);
         self.domains.close_all();
         self.device.check_ended();
     }

@@ -77,8 +77,6 @@ pub enum Violation {
     SameNumber,
     /// The uverbs file is registered with the QP.
     SameFile,
-    /// The domain was closed before.
-    ClosedTwice,
 }
 
 impl fmt::Display for Violation {
@@ -102,9 +100,8 @@ impl fmt::Display for Violation {
             }
             Violation::WrongCount => "the QP has another number of registrations",
             Violation::Unknown => "there is no such QP",
-            Violation::SameNumber => "another QP of the device has the number",
+            Violation::SameNumber => "another QP of the domain has the number",
             Violation::SameFile => "a uverbs file registers with a QP once",
-            Violation::ClosedTwice => "a domain is closed once",
         })
     }
 }

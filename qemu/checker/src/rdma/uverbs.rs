@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
+use core::{ffi::c_void, ptr::without_provenance};
+
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct FileId(pub(crate) usize);
+
+impl FileId {
+    pub(crate) fn as_ptr(self) -> *const c_void {
+        without_provenance(self.0)
+    }
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RemoveReason {
