@@ -138,6 +138,14 @@ pub(crate) struct Watch {
     /// Stop after this number of lines
     #[arg(short = 'n', long, value_name = "COUNT")]
     pub(crate) count: Option<u64>,
+    /// Print nothing, but check that each step is one that the specification allows
+    ///
+    /// Stops with an error at the first one that it does not allow.
+    #[arg(long, conflicts_with_all = ["device", "domain", "qpn", "pid", "json", "count"])]
+    pub(crate) check: bool,
+    /// Check a trace that was copied to a file
+    #[arg(long, value_name = "FILE", requires = "check")]
+    pub(crate) from: Option<PathBuf>,
 }
 
 #[derive(Args)]

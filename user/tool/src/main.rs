@@ -4,6 +4,7 @@
 //! keeps their domains open.
 
 mod bench;
+mod check;
 mod cli;
 mod debugfs;
 mod hold;

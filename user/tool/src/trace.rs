@@ -23,13 +23,27 @@ const PREFIX: &str = "xrc-rcv-";
 /// The trace system of the module.
 const SYSTEM: &str = "ib_xrc_rcv";
 
+/// The tracepoints whose names are values of `action` in output.schema.json.
+const CHANGES: [&str; 5] = ["alloc", "reg", "unreg", "destroy", "event"];
+
+/// The size of the ring buffer of a CPU, where no record may be lost.
+const BUFFER_KB: &str = "16384";
+
+/// Which tracepoints are enabled.
+pub(crate) enum Tracepoints {
+    /// Those that are printed.
+    Changes,
+    /// All of the module.
+    All,
+}
+
 pub(crate) struct Instance {
     directory: PathBuf,
 }
 
 impl Instance {
     /// Starts tracing. Earlier events are not seen.
-    pub(crate) fn start() -> Result<Instance> {
+    pub(crate) fn start(tracepoints: Tracepoints) -> Result<Instance> {
         let Some(root) = ROOTS
             .iter()
             .map(Path::new)
@@ -53,7 +67,18 @@ impl Instance {
         // The clock of the events that programs read, and no additional column.
         instance.write("trace_clock", "mono")?;
         instance.write("options/irq-info", "0")?;
-        instance.write(&format!("events/{SYSTEM}/enable"), "1")?;
+        match tracepoints {
+            Tracepoints::Changes => {
+                for tracepoint in CHANGES {
+                    let enable = format!("events/{SYSTEM}/{SYSTEM}_{tracepoint}/enable");
+                    instance.write(&enable, "1")?;
+                }
+            }
+            Tracepoints::All => {
+                instance.write("buffer_size_kb", BUFFER_KB)?;
+                instance.write(&format!("events/{SYSTEM}/enable"), "1")?;
+            }
+        }
         Ok(instance)
     }
 
@@ -120,7 +145,8 @@ impl Record {
         cpu.parse::<u32>().ok()?;
         let (task, pid) = task.trim().rsplit_once('-')?;
         let (time, rest) = rest.split_once(": ")?;
-        let (seconds, micros) = time.trim().split_once('.')?;
+        // A column of flags may come before it.
+        let (seconds, micros) = time.split_ascii_whitespace().last()?.split_once('.')?;
         let (event, fields) = rest.split_once(':')?;
         Some(Record {
             version: JSON_VERSION,
@@ -161,6 +187,8 @@ fn parse_fields(text: &str) -> Map<String, Value> {
                     Ok(0) if matches!(key, "pid" | "label") => Value::Null,
                     // A string, as that of `show`.
                     Ok(_) if key == "label" => Value::from(value),
+                    // A hash in hexadecimal digits.
+                    Ok(_) if key == "file" => Value::from(value),
                     Ok(number) => Value::from(number),
                     Err(_) => Value::from(value),
                 };
@@ -211,6 +239,9 @@ mod tests {
             (odd.task_comm.as_deref(), odd.task_pid),
             (Some("my-app-2"), 4711)
         );
+        let flags =
+            Record::parse("    app-7 [001] ..... 2.000003: ib_xrc_rcv_reg: device=a").unwrap();
+        assert_eq!((flags.time_ns, &*flags.action), (2_000_003_000, "reg"));
         let unknown = Record::parse("  <...>-12 [000] 1.000001: unreg: device=a pid=0").unwrap();
         assert_eq!((unknown.task_comm, unknown.task_pid), (None, 12));
         assert_eq!(unknown.fields["pid"], Value::Null);

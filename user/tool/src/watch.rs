@@ -6,18 +6,21 @@
 //! It uses tracepoints. An event channel would need a registration, which would change the QP: a
 //! registered QP stays alive, and its events are no longer logged once they reach a channel.
 
-use std::io::{self, Read, Write};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use signal_hook::consts::*;
 
+use crate::check::Check;
 use crate::cli::{Filter, Watch};
 use crate::sysfs;
-use crate::trace::{Instance, Record};
+use crate::trace::{Instance, Record, Tracepoints};
 
 /// The signals that would end the process and leave the trace instance behind.
 const SIGNALS: [i32; 10] = [
@@ -25,46 +28,89 @@ const SIGNALS: [i32; 10] = [
 ];
 
 pub(crate) fn run(args: &Watch, out: &mut impl Write) -> Result<()> {
+    if args.check {
+        return check(args.from.as_deref());
+    }
     let device = args.device.as_deref().map(index).transpose()?;
+    let mut left = args.count.unwrap_or(u64::MAX);
+    if left == 0 {
+        return Ok(());
+    }
+    follow(Tracepoints::Changes, |lines| {
+        for line in lines {
+            if print(args, device, line, out)? {
+                left -= 1;
+            }
+            if left == 0 {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        out.flush()?;
+        Ok(ControlFlow::Continue(()))
+    })
+}
+
+/// Checks the steps of a file, or those that happen from now on.
+fn check(from: Option<&Path>) -> Result<()> {
+    let mut check = Check::default();
+    if let Some(path) = from {
+        let file = File::open(path).with_context(|| path.display().to_string())?;
+        for line in BufReader::new(file).lines() {
+            check.take(&line?)?;
+        }
+    } else {
+        follow(Tracepoints::All, |lines| {
+            for line in lines {
+                check.take(line)?;
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+    }
+    eprintln!("xrc-rcv: {}", check.summary());
+    Ok(())
+}
+
+/// Calls a function with the lines of the trace, until it breaks, or a signal comes.
+fn follow(
+    tracepoints: Tracepoints,
+    mut take: impl FnMut(&[&str]) -> Result<ControlFlow<()>>,
+) -> Result<()> {
     let (interrupted, wake) = UnixStream::pair()?;
     for signal in SIGNALS {
         signal_hook::low_level::pipe::register(signal, wake.try_clone()?)?;
     }
-    let instance = Instance::start()?;
+    let instance = Instance::start(tracepoints)?;
     let mut pipe = instance.pipe()?;
     let mut text = Vec::new();
-    let mut left = args.count.unwrap_or(u64::MAX);
-    while left > 0 {
-        let mut fds = [
-            PollFd::new(&pipe, PollFlags::IN),
-            PollFd::new(&interrupted, PollFlags::IN),
-        ];
-        match poll(&mut fds, None) {
-            Err(Errno::INTR) => continue,
-            result => result?,
-        };
-        if !fds[1].revents().is_empty() {
-            break;
-        }
-        let mut chunk = [0; 4096];
+    let mut ends = false;
+    loop {
+        let mut chunk = [0; 0x1_0000];
         match pipe.read(&mut chunk) {
             Ok(read) => text.extend_from_slice(&chunk[..read]),
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-                ) => {}
+            // All was read that had happened before the signal.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && ends => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let mut fds = [
+                    PollFd::new(&pipe, PollFlags::IN),
+                    PollFd::new(&interrupted, PollFlags::IN),
+                ];
+                match poll(&mut fds, None) {
+                    Err(Errno::INTR) => continue,
+                    result => result?,
+                };
+                ends = !fds[1].revents().is_empty();
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error.into()),
         }
-        while let Some(end) = text.iter().position(|&byte| byte == b'\n') {
-            let line: Vec<u8> = text.drain(..=end).collect();
-            if left > 0 && print(args, device, String::from_utf8_lossy(&line).trim_end(), out)? {
-                left -= 1;
-            }
+        let end = text.iter().rposition(|&byte| byte == b'\n');
+        let whole: Vec<u8> = text.drain(..end.map_or(0, |end| end + 1)).collect();
+        let whole = String::from_utf8_lossy(&whole);
+        let lines: Vec<&str> = whole.lines().map(str::trim_end).collect();
+        if take(&lines)?.is_break() {
+            return Ok(());
         }
-        out.flush()?;
     }
-    Ok(())
 }
 
 /// The index of a device, which is given by it or by its name in this network namespace. The trace has
@@ -137,6 +183,8 @@ mod tests {
             filter,
             json,
             count: None,
+            check: false,
+            from: None,
         };
         let any = print(&args, device, LINE, &mut out).unwrap();
         assert_eq!(any, !out.is_empty());

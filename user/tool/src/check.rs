@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+
+//! `xrc-rcv watch --check`: compares the trace with what `Documentation/semantics.rst` specifies, of which
+//! the crate xrc-rcv-spec is the state machine.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use anyhow::{Context, Result, bail};
+use xrc_rcv_spec as spec;
+
+use crate::trace::Record;
+
+/// The devices of a trace.
+#[derive(Default)]
+pub(crate) struct Check {
+    devices: BTreeMap<u64, spec::Device>,
+    accepted: u64,
+}
+
+impl Check {
+    /// Takes a line of the trace. Fails if the specification does not allow the step.
+    pub(crate) fn take(&mut self, line: &str) -> Result<()> {
+        // A comment of the file `trace`.
+        if line.is_empty() || line.starts_with('#') {
+            return Ok(());
+        }
+        let Some(record) = Record::parse(line) else {
+            bail!("no step, but: {line}");
+        };
+        let (device, step) = step(&record).with_context(|| format!("a field of: {line}"))?;
+        let device = self.devices.entry(device).or_default();
+        if let Err(violation) = device.step(&step) {
+            bail!(
+                "after {} steps: {violation}, but: {}",
+                self.accepted,
+                line.trim()
+            );
+        }
+        self.accepted += 1;
+        Ok(())
+    }
+
+    /// The result, if all steps were accepted.
+    pub(crate) fn summary(&self) -> String {
+        let left: usize = self.devices.values().map(spec::Device::len).sum();
+        format!("{} steps accepted, {left} receive QPs left", self.accepted)
+    }
+}
+
+/// The device of a record, and what happened.
+fn step(record: &Record) -> Option<(u64, spec::Record)> {
+    let number = |key| record.fields.get(key)?.as_u64();
+    let short = |key| u32::try_from(number(key)?).ok();
+    let device = number("ifindex")?;
+    let domain = short("domain")?;
+    if record.action == "close" {
+        return Some((device, spec::Record::Close { domain }));
+    }
+    let registrations = short("registrations")?;
+    let what = match record.action.as_str() {
+        "alloc" => spec::What::Alloc(match record.fields.get("lifetime")?.as_str()? {
+            "registrations" => spec::Lifetime::Registrations,
+            "domain" => spec::Lifetime::Domain,
+            _ => return None,
+        }),
+        "reg" => spec::What::Register(holder(record)?, registrations),
+        "unreg" => spec::What::Unregister(holder(record)?, registrations),
+        "destroy" => spec::What::End(registrations),
+        "event" => {
+            let kind = record.fields.get("type")?.as_str()?;
+            spec::What::Event(self::kind(kind), registrations)
+        }
+        "gone" => spec::What::Gone(registrations),
+        _ => return None,
+    };
+    let step = spec::Record::Qp {
+        domain,
+        number: short("lqpn")?,
+        serial: number("serial")?,
+        what,
+    };
+    Some((device, step))
+}
+
+/// A number for the name of a type of events.
+fn kind(name: &str) -> spec::Kind {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The uverbs file of a registration: the kernel prints a hash of its address.
+fn holder(record: &Record) -> Option<spec::Holder> {
+    let file = record.fields.get("file")?.as_str()?;
+    // Of a user in the kernel; or the kernel has no key for the hash yet.
+    Some(u64::from_str_radix(file, 16).ok().filter(|file| *file != 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two processes, of which the first creates a QP; the device breaks it.
+    const TRACE: [&str; 8] = [
+        "alloc: index=1 device=a domain=1 qpn=0x11 label=0x0 registrations=0 lifetime=registrations serial=1",
+        "reg: index=1 device=a domain=1 qpn=0x11 registrations=1 pid=7 file=00000000aaaaaaaa serial=1",
+        "reg: index=1 device=a domain=1 qpn=0x11 registrations=2 pid=8 file=00000000bbbbbbbb serial=1",
+        "event: index=1 device=a domain=1 qpn=0x11 type=QP_FATAL count=1 delivered=2 registrations=2 serial=1",
+        "unreg: index=1 device=a domain=1 qpn=0x11 registrations=1 pid=7 file=00000000aaaaaaaa serial=1",
+        "unreg: index=1 device=a domain=1 qpn=0x11 registrations=0 pid=8 file=00000000bbbbbbbb serial=1",
+        "destroy: index=1 device=a domain=1 qpn=0x11 label=0x0 registrations=0 lifetime=registrations serial=1",
+        "gone: index=1 device=a domain=1 qpn=0x11 registrations=0 delivered=0 serial=1",
+    ];
+
+    /// Takes the steps, and returns the summary, or the error.
+    fn check(steps: &[&str]) -> Result<String> {
+        let mut check = Check::default();
+        for (second, step) in steps.iter().enumerate() {
+            check.take(&format!("  a-7 [000] {second}.000001: ib_xrc_rcv_{step}"))?;
+        }
+        Ok(check.summary())
+    }
+
+    #[test]
+    fn a_life_is_accepted() {
+        assert_eq!(
+            check(&TRACE).unwrap(),
+            "8 steps accepted, 0 receive QPs left"
+        );
+        assert_eq!(
+            check(&TRACE[..7]).unwrap(),
+            "7 steps accepted, 1 receive QPs left"
+        );
+    }
+
+    #[test]
+    fn a_trace_may_begin_with_any_step() {
+        for first in 1..TRACE.len() {
+            check(&TRACE[first..]).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_trace_without_one_of_its_steps_is_rejected() {
+        // But for an event, which need not happen; and for the last step, after which there is none.
+        for left_out in [1, 2, 4, 5, 6] {
+            let mut steps = TRACE.to_vec();
+            steps.remove(left_out);
+            let error = check(&steps).unwrap_err().to_string();
+            assert!(error.contains(", but: a-7 [000]"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_step_that_comes_again_is_rejected() {
+        for twice in [0, 1, 2, 4, 5, 6, 7] {
+            let mut steps = TRACE.to_vec();
+            steps.insert(twice, TRACE[twice]);
+            assert!(check(&steps).is_err(), "{}", TRACE[twice]);
+        }
+    }
+
+    #[test]
+    fn numbers_are_compared() {
+        for (at, from, to, because) in [
+            (
+                3,
+                "registrations=2",
+                "registrations=4",
+                "an event is delivered to each",
+            ),
+            (
+                4,
+                "registrations=1",
+                "registrations=2",
+                "another number of registrations",
+            ),
+            (4, "aaaaaaaa", "cccccccc", "the registration does not exist"),
+            (2, "bbbbbbbb", "aaaaaaaa", "registers with a QP once"),
+            (6, "serial=1", "serial=2", "there is no such QP"),
+        ] {
+            let doctored = TRACE[at].replace(from, to);
+            let mut steps = TRACE.to_vec();
+            steps[at] = &doctored;
+            let error = check(&steps).unwrap_err().to_string();
+            assert!(error.contains(because), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_qp_ends_while_registered_with_its_domain_only() {
+        let end = "destroy: index=1 device=a domain=1 qpn=0x11 label=0x0 registrations=2 \
+                   lifetime=registrations serial=1";
+        let mut steps = TRACE[..4].to_vec();
+        steps.push(end);
+        let error = check(&steps).unwrap_err().to_string();
+        assert!(error.contains("its domain is open"), "{error}");
+        steps.insert(4, "close: index=1 device=a domain=1");
+        assert!(check(&steps).is_ok());
+        steps.push(TRACE[2]);
+        assert!(check(&steps).is_err());
+    }
+
+    #[test]
+    fn lost_records_end_it() {
+        let error = Check::default().take("CPU:1 [LOST 12 EVENTS]").unwrap_err();
+        assert_eq!(error.to_string(), "no step, but: CPU:1 [LOST 12 EVENTS]");
+    }
+}
