@@ -95,11 +95,15 @@ static int read_all_records(void *argument)
 {
 	struct xrc_rcv_event events[MANY + 2];
 	bool seen[MANY] = {};
-	ssize_t size;
+	ssize_t size = 0, got;
 	unsigned int i;
 
 	(void)argument;
-	size = read(member.channel, events, sizeof(events));
+	while (size < MANY * SIZE) {
+		got = read(member.channel, (char *)events + size, sizeof(events) - size);
+		CHECK(got > 0);
+		size += got;
+	}
 	CHECK(size == MANY * SIZE);
 	for (i = 0; i < MANY; i++) {
 		CHECK(is_gone(&events[i]));
