@@ -9,9 +9,10 @@
 //!
 //! Reading a record copies it to user space, which can sleep for an unbounded time and can fail. So it
 //! takes two steps. [`take`](EventQueue::take) empties slots, those of a [`Batch`] at most, as the lock
-//! is held and interrupts are disabled; their registrations *are being read* until [`finish`](EventQueue::finish) or [`restore`](EventQueue::restore). Meanwhile registrations may
-//! end, and events may be added. QP_GONE, the last event of a registration, is *withheld* from one
-//! reader while another reads an earlier record.
+//! is held and interrupts are disabled; their registrations *are being read* until
+//! [`finish`](EventQueue::finish) or [`restore`](EventQueue::restore). Meanwhile registrations may end,
+//! and events may be added. QP_GONE, the last event of a registration, is *withheld* from one reader
+//! while another reads an earlier record.
 //!
 //! Owned by an [`EventChannel`](crate::event_channel::EventChannel), whose lock guards the queue and
 //! the slots. Nothing in this file sleeps or frees memory.

@@ -108,10 +108,11 @@ guest_cleanup() {
 
 # The guest's console is our standard output; the kernel's log is written to a file.
 guest_qemu() {
-	local accel cpus memory=${LAB_MEMORY:-1024} thread=single qemu
+	local accel cpus memory=${LAB_MEMORY:-1024} thread=single qemu more
 	local append="console=ttyS0 loglevel=8 panic=-1"
 	# kmemleak is two fifths of the debug kernel's work.
 	[ -n "$leak_check" ] || append+=" kmemleak=off"
+	read -ra more <<<"${LAB_QEMU_ARGS-}"
 	accel=$(guest_accel)
 	cpus=${LAB_CPUS:-$(guest_cpus "$accel")}
 	qemu=(qemu-system-x86_64
@@ -121,7 +122,7 @@ guest_qemu() {
 		-kernel "$kimage" -initrd "$initramfs"
 		-serial "file:$run/kernel.log"
 		-chardev "stdio,id=console,signal=$1" -device virtio-serial-pci -device virtconsole,chardev=console
-		-device virtio-rng-pci)
+		-device virtio-rng-pci "${more[@]}")
 	case $accel in
 	kvm) qemu+=(-accel kvm -cpu host -append "$append ${LAB_APPEND-}") ;;
 	# Under emulation timers are late: values that the kernel would measure with them are given to it, first

@@ -1,0 +1,491 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * usage: scale FILE readers N…
+ *        scale FILE objects QPS FILES
+ *        scale FILE costs
+ *
+ * readers: an error of a QP with N registrations, each of a uverbs file with an event channel of
+ * its own, from the command to the last channel that is readable; beside it N eventfds that a loop
+ * in the kernel signals (/dev/eventfds). The registrations and the reading process share a CPU with
+ * the delivery. Marks both for irqs_off.c.
+ *
+ * objects: QPS receive QPs, with each of which FILES uverbs files register.
+ *
+ * costs: time to create, connect and destroy, and the memory, of an object of each kind that processes
+ * are connected with.
+ *
+ * Prints a JSON object for each measurement.
+ */
+
+#define _GNU_SOURCE
+#include <err.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "irqs_off.h"
+#include "member.h"
+#include "observe.h"
+
+enum { WAIT_MS = 600000, BATCH = 1024, ROUNDS = 3 };
+
+/* A uverbs file with the domain open, without what libibverbs adds. */
+struct party {
+	struct domain domain;
+	int channel;
+	struct registration registration;
+};
+
+static char uverbs_path[64];
+static int domain_fd;
+static struct { unsigned long begin, end; } text;
+
+static uint32_t command(int fd, uint32_t number, void *request, size_t request_size, void *response,
+			size_t response_size)
+{
+	struct ib_uverbs_cmd_hdr *header = request;
+
+	*header = (struct ib_uverbs_cmd_hdr){ .command = number, .in_words = request_size / 4,
+					      .out_words = response_size / 4 };
+	memcpy(header + 1, &response, sizeof(response));
+	if (write(fd, request, request_size) != (ssize_t)request_size)
+		err(1, "command %u of uverbs", number);
+	return 0;
+}
+
+static void party_open(struct party *party)
+{
+	struct ib_uverbs_get_context_resp context;
+	struct { struct ib_uverbs_cmd_hdr header; struct ib_uverbs_get_context get; } get = { 0 };
+	struct ib_uverbs_open_xrcd_resp xrcd;
+	struct { struct ib_uverbs_cmd_hdr header; struct ib_uverbs_open_xrcd open; } open_xrcd = {
+		.open.fd = domain_fd, .open.oflags = O_CREAT };
+
+	party->domain.uverbs_fd = open(uverbs_path, O_RDWR | O_CLOEXEC);
+	if (party->domain.uverbs_fd < 0)
+		err(1, "%s", uverbs_path);
+	command(party->domain.uverbs_fd, IB_USER_VERBS_CMD_GET_CONTEXT, &get, sizeof(get), &context,
+		sizeof(context));
+	close(context.async_fd);
+	command(party->domain.uverbs_fd, IB_USER_VERBS_CMD_OPEN_XRCD, &open_xrcd, sizeof(open_xrcd),
+		&xrcd, sizeof(xrcd));
+	party->domain.handle = xrcd.xrcd_handle;
+	party->channel = NO_CHANNEL;
+}
+
+static struct party *parties_open(size_t len, bool channels)
+{
+	struct party *parties = calloc(len, sizeof(*parties));
+	size_t i;
+
+	if (!parties)
+		err(1, "calloc");
+	for (i = 0; i < len; i++) {
+		party_open(&parties[i]);
+		if (channels)
+			parties[i].channel = rcv_channel(parties[i].domain.uverbs_fd);
+		if (channels && parties[i].channel < 0)
+			errx(1, "event channel %zu: %s", i, strerror(-parties[i].channel));
+	}
+	return parties;
+}
+
+static void parties_close(struct party *parties, size_t len)
+{
+	size_t i;
+
+	for (i = 0; i < len; i++) {
+		if (parties[i].channel >= 0)
+			close(parties[i].channel);
+		close(parties[i].domain.uverbs_fd);
+	}
+	free(parties);
+}
+
+/* Waits until all are readable. */
+static void wait_for(int epoll, size_t len)
+{
+	struct epoll_event events[BATCH];
+	int found;
+
+	while (len) {
+		found = epoll_wait(epoll, events, BATCH, WAIT_MS);
+		if (found <= 0)
+			errx(1, "%zu descriptors are not readable", len);
+		len -= found;
+	}
+}
+
+static void watch(int epoll, int fd)
+{
+	struct epoll_event event = { .events = EPOLLIN | EPOLLET };
+
+	if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event))
+		err(1, "epoll_ctl");
+}
+
+static int new_epoll(void)
+{
+	int epoll = epoll_create1(EPOLL_CLOEXEC);
+
+	if (epoll < 0)
+		err(1, "epoll_create1");
+	return epoll;
+}
+
+static void read_once(int fd)
+{
+	uint64_t data[8];
+
+	if (read(fd, data, sizeof(data)) < 0)
+		err(1, "read");
+}
+
+static uint64_t signal_eventfds(size_t len)
+{
+	int *fds = calloc(len, sizeof(*fds)), epoll = new_epoll();
+	int device = open("/dev/eventfds", O_RDWR | O_CLOEXEC);
+	uint64_t begin, took = UINT64_MAX;
+	size_t i, round;
+
+	if (!fds || device < 0)
+		err(1, "/dev/eventfds");
+	for (i = 0; i < len; i++) {
+		fds[i] = eventfd(0, EFD_CLOEXEC);
+		if (fds[i] < 0)
+			err(1, "eventfd");
+		watch(epoll, fds[i]);
+	}
+	if (write(device, fds, len * sizeof(*fds)) < 0)
+		err(1, "/dev/eventfds");
+	for (round = 0; round < ROUNDS; round++) {
+		begin = now_ns();
+		fsync(device);
+		wait_for(epoll, len);
+		begin = now_ns() - begin;
+		took = begin < took ? begin : took;
+		for (i = 0; i < len; i++)
+			read_once(fds[i]);
+	}
+	close(device);
+	for (i = 0; i < len; i++)
+		close(fds[i]);
+	close(epoll);
+	free(fds);
+	return took;
+}
+
+static void measure_readers(size_t len)
+{
+	struct party *parties = parties_open(len, true);
+	struct ib_uverbs_qp_attr to_init;
+	struct node node;
+	uint64_t reg, begin, end, took = UINT64_MAX, command_took = UINT64_MAX;
+	int epoll = new_epoll();
+	uint32_t qp_num;
+	size_t i, round;
+
+	node_open(&node, "right");
+	to_init = attr_to_init(&node);
+	if (rcv_alloc(parties[0].domain, 0, NULL, parties[0].channel, 0, &parties[0].registration))
+		errx(1, "no receive QP");
+	qp_num = parties[0].registration.qp_num;
+	reg = now_ns();
+	for (i = 1; i < len; i++)
+		if (rcv_reg(parties[i].domain, qp_num, parties[i].channel, 0,
+			    &parties[i].registration))
+			errx(1, "registration %zu", i);
+	reg = now_ns() - reg;
+	for (i = 0; i < len; i++)
+		watch(epoll, parties[i].channel);
+	for (round = 0; round < ROUNDS; round++) {
+		if (rcv_modify(parties[0].domain, qp_num, &to_init))
+			errx(1, "INIT");
+		if (!round)
+			irqs_off_search(text.begin, text.end);
+		begin = now_ns();
+		if (rcv_to_state(parties[0].domain, qp_num, IBV_QPS_ERR))
+			errx(1, "ERR");
+		end = now_ns();
+		command_took = end - begin < command_took ? end - begin : command_took;
+		wait_for(epoll, len);
+		end = now_ns();
+		took = end - begin < took ? end - begin : took;
+		if (!round)
+			irqs_off_search(0, 0);
+		for (i = 0; i < len; i++)
+			read_once(parties[i].channel);
+		if (rcv_to_state(parties[0].domain, qp_num, IBV_QPS_RESET))
+			errx(1, "RESET");
+	}
+	close(epoll);
+	parties_close(parties, len);
+	ibv_close_device(node.context);
+	printf("{\"measurement\": \"readers\", \"n\": %zu, \"reg_ns\": %" PRIu64
+	       ", \"delivery_ns\": %" PRIu64 ", \"eventfds_ns\": %" PRIu64 "}\n",
+	       len, len > 1 ? reg / (len - 1) : 0, took, signal_eventfds(len));
+	fflush(stdout);
+}
+
+static void measure_objects(size_t qps, size_t files)
+{
+	const long before = slab_unreclaimable();
+	struct party *parties = parties_open(files, true);
+	uint32_t *numbers = calloc(qps, sizeof(*numbers));
+	struct registration registration;
+	uint64_t alloc, reg, close_ns;
+	long with_files, with_qps, with_all;
+	size_t i, j;
+
+	if (!numbers)
+		err(1, "calloc");
+	with_files = slab_unreclaimable();
+	alloc = now_ns();
+	for (i = 0; i < qps; i++) {
+		if (rcv_alloc(parties[0].domain, 0, NULL, parties[0].channel, 0, &registration))
+			errx(1, "receive QP %zu", i);
+		numbers[i] = registration.qp_num;
+	}
+	alloc = now_ns() - alloc;
+	with_qps = slab_unreclaimable();
+	reg = now_ns();
+	for (j = 1; j < files; j++)
+		for (i = 0; i < qps; i++)
+			if (rcv_reg(parties[j].domain, numbers[i], parties[j].channel, 0, &registration))
+				errx(1, "registration %zu of QP %zu", j, i);
+	reg = now_ns() - reg;
+	with_all = slab_unreclaimable();
+	close_ns = now_ns();
+	parties_close(parties, files);
+	close_ns = now_ns() - close_ns;
+	free(numbers);
+	printf("{\"measurement\": \"objects\", \"qps\": %zu, \"files\": %zu, \"alloc_ns\": %" PRIu64
+	       ", \"reg_ns\": %" PRIu64 ", \"close_ns\": %" PRIu64
+	       ", \"file_bytes\": %ld, \"qp_bytes\": %ld, \"registration_bytes\": %ld, \"left_kib\": %ld}\n",
+	       qps, files, alloc / qps, files > 1 ? reg / (qps * (files - 1)) : 0, close_ns,
+	       (with_files - before) * 1024 / (long)files, (with_qps - with_files) * 1024 / (long)qps,
+	       files > 1 ? (with_all - with_qps) * 1024 / (long)(qps * (files - 1)) : 0,
+	       slab_unreclaimable() - before);
+}
+
+/* ---- costs ---- */
+
+enum { SEND_DEPTH = 16, RECV_DEPTH = 8, COPIES = 2000 };
+
+static struct {
+	struct file creator, other;
+	struct ibv_cq *cq;
+	struct ibv_srq *srq;
+	struct ibv_qp *qps[COPIES], *opened[COPIES];
+	struct registration registrations[COPIES], others[COPIES];
+	struct path path;
+	struct ib_uverbs_qp_attr attr;
+} objects;
+
+static void connected(size_t i, struct ibv_qp *qp)
+{
+	if (!qp)
+		err(1, "QP %zu", i);
+	qp_connect(&objects.creator.node, qp, &objects.path);
+	objects.qps[i] = qp;
+}
+
+static void create_rc_with(size_t i, struct ibv_srq *srq)
+{
+	struct ibv_qp_init_attr attr = {
+		.qp_type = IBV_QPT_RC,
+		.send_cq = objects.cq,
+		.recv_cq = objects.cq,
+		.srq = srq,
+		.cap = { .max_send_wr = SEND_DEPTH, .max_send_sge = 1,
+			 .max_recv_wr = srq ? 0 : RECV_DEPTH, .max_recv_sge = srq ? 0 : 1 },
+	};
+
+	connected(i, ibv_create_qp(objects.creator.node.pd, &attr));
+}
+
+static void create_rc(size_t i)
+{
+	create_rc_with(i, NULL);
+}
+
+static void create_rc_srq(size_t i)
+{
+	create_rc_with(i, objects.srq);
+}
+
+static void create_xrc_send(size_t i)
+{
+	connected(i, node_create_initiator(&objects.creator.node, objects.cq, SEND_DEPTH));
+}
+
+static void create_target(size_t i)
+{
+	connected(i, node_create_target(&objects.creator.node, objects.creator.xrcd));
+}
+
+static void destroy_qp(size_t i)
+{
+	if (ibv_destroy_qp(objects.qps[i]))
+		errx(1, "QP %zu is not destroyed", i);
+}
+
+static void open_target(size_t i)
+{
+	struct ibv_qp_open_attr attr = {
+		.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE,
+		.qp_num = objects.qps[i]->qp_num,
+		.xrcd = objects.other.xrcd,
+		.qp_type = IBV_QPT_XRC_RECV,
+	};
+
+	objects.opened[i] = ibv_open_qp(objects.other.node.context, &attr);
+	if (!objects.opened[i])
+		err(1, "ibv_open_qp %zu", i);
+}
+
+static void close_target(size_t i)
+{
+	if (ibv_destroy_qp(objects.opened[i]))
+		errx(1, "opened QP %zu is not closed", i);
+}
+
+static void create_receive(size_t i)
+{
+	if (rcv_alloc(objects.creator.domain, 0, &objects.attr, NO_CHANNEL, 0,
+		      &objects.registrations[i]))
+		errx(1, "receive QP %zu", i);
+}
+
+static void destroy_receive(size_t i)
+{
+	if (rcv_unreg(&objects.registrations[i]))
+		errx(1, "registration %zu", i);
+}
+
+static void create_registration(size_t i)
+{
+	if (rcv_reg(objects.other.domain, objects.registrations[i].qp_num, NO_CHANNEL, 0,
+		    &objects.others[i]))
+		errx(1, "registration %zu", i);
+}
+
+static void destroy_registration(size_t i)
+{
+	if (rcv_unreg(&objects.others[i]))
+		errx(1, "registration %zu", i);
+}
+
+/* The objects that one needs are those of the kind before it. */
+static const struct kind {
+	const char *name;
+	void (*create)(size_t i);
+	void (*destroy)(size_t i);
+	bool needs_before;
+} kinds[] = {
+	{ "rc", create_rc, destroy_qp, false },
+	{ "rc_srq", create_rc_srq, destroy_qp, false },
+	{ "xrc_send", create_xrc_send, destroy_qp, false },
+	{ "target", create_target, destroy_qp, false },
+	{ "opened", open_target, close_target, true },
+	{ "receive", create_receive, destroy_receive, false },
+	{ "registration", create_registration, destroy_registration, true },
+};
+
+static uint64_t each(void (*action)(size_t i))
+{
+	const uint64_t begin = now_ns();
+	size_t i;
+
+	for (i = 0; i < COPIES; i++)
+		action(i);
+	return (now_ns() - begin) / COPIES;
+}
+
+static void measure_costs(void)
+{
+	struct ibv_srq_init_attr srq = { .attr = { .max_wr = RECV_DEPTH, .max_sge = 1 } };
+	const char *separator = "";
+	const struct kind *kind;
+	uint64_t create, destroy;
+	long before;
+
+	file_open(&objects.creator, "/tmp/scale");
+	file_open(&objects.other, "/tmp/scale");
+	objects.cq = ibv_create_cq(objects.creator.node.context, 16, NULL, NULL, 0);
+	objects.srq = ibv_create_srq(objects.creator.node.pd, &srq);
+	if (!objects.cq || !objects.srq)
+		err(1, "CQ and SRQ");
+	objects.path = (struct path){ .gid = objects.creator.node.gid, .lid = objects.creator.node.lid,
+				      .qp_num = 0x11, .timeout = 14 };
+	objects.attr = attr_connected(&objects.creator.node, &objects.path);
+	printf("{\"measurement\": \"costs\", \"costs\": {");
+	for (kind = kinds; kind < kinds + ARRAY_SIZE(kinds); kind++) {
+		if (kind->needs_before)
+			each(kind[-1].create);
+		before = memory_available();
+		create = each(kind->create);
+		before -= memory_available();
+		destroy = each(kind->destroy);
+		if (kind->needs_before)
+			each(kind[-1].destroy);
+		printf("%s\"%s\": {\"create_us\": %.3f, \"destroy_us\": %.3f, \"bytes\": %ld}",
+		       separator, kind->name, create / 1e3, destroy / 1e3, before * 1024 / COPIES);
+		separator = ", ";
+	}
+	printf("}}\n");
+}
+
+/* The text of the module, from the first of its functions to the last. */
+static void find_text(void)
+{
+	FILE *symbols = fopen("/proc/kallsyms", "re");
+	unsigned long address;
+	char line[512], type;
+
+	if (!symbols)
+		err(1, "/proc/kallsyms");
+	while (fgets(line, sizeof(line), symbols)) {
+		if (!strstr(line, "[ib_xrc_rcv]") || sscanf(line, "%lx %c", &address, &type) != 2 ||
+		    !strchr("tT", type))
+			continue;
+		if (!text.begin || address < text.begin)
+			text.begin = address;
+		if (address > text.end)
+			text.end = address;
+	}
+	fclose(symbols);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct rlimit files = { 1 << 20, 1 << 20 };
+	char link[64];
+	struct node node;
+	int i;
+
+	if (argc < 3 || setrlimit(RLIMIT_NOFILE, &files))
+		errx(1, "usage: scale FILE readers N… | objects QPS FILES | costs");
+	find_text();
+	domain_fd = open(argv[1], O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	node_open(&node, "right");
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", node.context->cmd_fd);
+	if (domain_fd < 0 || readlink(link, uverbs_path, sizeof(uverbs_path) - 1) < 0)
+		err(1, "%s", argv[1]);
+	ibv_close_device(node.context);
+	if (!strcmp(argv[2], "readers"))
+		for (i = 3; i < argc; i++)
+			measure_readers(strtoul(argv[i], NULL, 0));
+	else if (!strcmp(argv[2], "costs"))
+		measure_costs();
+	else if (argc == 5)
+		measure_objects(strtoul(argv[3], NULL, 0), strtoul(argv[4], NULL, 0));
+	return 0;
+}
