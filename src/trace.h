@@ -16,6 +16,9 @@
 #include <rdma/rdma_cm.h>
 #include <trace/misc/rdma.h>	/* needs all three */
 
+TRACE_DEFINE_ENUM(XRC_RCV_LIFETIME_REGISTRATIONS);
+TRACE_DEFINE_ENUM(XRC_RCV_LIFETIME_DOMAIN);
+
 #define xrc_rcv_show_lifetime(lifetime)					\
 	__print_symbolic(lifetime,					\
 			 { XRC_RCV_LIFETIME_REGISTRATIONS, "registrations" },	\

@@ -165,13 +165,16 @@ unsafe fn set_async_fd(context: *mut ibv_context, fd: RawFd) {
 ///
 /// `context` is open.
 pub(crate) unsafe fn prepare(context: *mut ibv_context) {
-    if Device::find(context).is_none() {
+    // SAFETY: By the caller's word.
+    if unsafe { Device::of(context) }.is_ok() {
+        return;
+    }
+    // A device without receive QPs works otherwise; the calls that need them return the error.
+    let state = state::lock();
+    // Another thread may have prepared it meanwhile.
+    if !state.devices.contains_key(&context.addr()) {
         // SAFETY: By the caller's word.
-        unsafe {
-            set_async_fd(context, (*context).async_fd);
-            // A device without receive QPs works otherwise; the calls that need them return the error.
-            let _ = Device::of(context);
-        }
+        unsafe { set_async_fd(context, (*context).async_fd) };
     }
 }
 

@@ -67,6 +67,8 @@ impl Instance {
         // The clock of the events that programs read, and no additional column.
         instance.write("trace_clock", "mono")?;
         instance.write("options/irq-info", "0")?;
+        // Tracepoints are enabled one after the other. A trace begins with all of them.
+        instance.write("tracing_on", "0")?;
         match tracepoints {
             Tracepoints::Changes => {
                 for tracepoint in CHANGES {
@@ -79,7 +81,13 @@ impl Instance {
                 instance.write(&format!("events/{SYSTEM}/enable"), "1")?;
             }
         }
+        instance.write("tracing_on", "1")?;
         Ok(instance)
+    }
+
+    /// Ends the trace. What was traced before can be read.
+    pub(crate) fn stop(&self) -> Result<()> {
+        self.write("tracing_on", "0")
     }
 
     fn write(&self, file: &str, value: &str) -> Result<()> {

@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use signal_hook::consts::*;
 
@@ -86,7 +86,16 @@ fn follow(
     loop {
         let mut chunk = [0; 0x1_0000];
         match pipe.read(&mut chunk) {
-            Ok(read) => text.extend_from_slice(&chunk[..read]),
+            Ok(0) if ends => return Ok(()),
+            Ok(read) => {
+                text.extend_from_slice(&chunk[..read]);
+                // Records may come faster than they are read.
+                let mut fds = [PollFd::new(&interrupted, PollFlags::IN)];
+                if !ends && matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1..)) {
+                    instance.stop()?;
+                    ends = true;
+                }
+            }
             // All was read that had happened before the signal.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && ends => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
