@@ -46,7 +46,7 @@ static const struct {
 enum { STATUSES = ARRAY_SIZE(statuses) };
 
 static struct registration mine;
-static const struct path *nobody;	/* a sender that never sends */
+static const struct path *silent_sender;	/* a sender that never sends */
 
 /* ---- how a QP gets from state to state ---- */
 
@@ -64,7 +64,7 @@ static int to_init(void)
 
 static int to_rtr(void)
 {
-	struct ib_uverbs_qp_attr attr = attr_to_rtr(&member.node, nobody);
+	struct ib_uverbs_qp_attr attr = attr_to_rtr(&member.node, silent_sender);
 
 	return modify(&attr);
 }
@@ -87,7 +87,7 @@ static int load_alternate_path(void)
 		.qp_state = IBV_QPS_RTS,
 		.alt_port_num = 1,
 		.alt_timeout = 14,
-		.alt_ah_attr = { .dlid = nobody->lid, .port_num = 1 },
+		.alt_ah_attr = { .dlid = silent_sender->lid, .port_num = 1 },
 	};
 
 	return modify(&attr);
@@ -129,7 +129,7 @@ static int alloc_in_init(void)
 
 static int alloc_connected(void)
 {
-	struct ib_uverbs_qp_attr attr = attr_connected(&member.node, nobody);
+	struct ib_uverbs_qp_attr attr = attr_connected(&member.node, silent_sender);
 
 	return rcv_alloc(member.domain, 0, &attr, NO_CHANNEL, 0, &mine);
 }
@@ -322,7 +322,7 @@ static int has_no_reserved_key(void *argument)
 		CHECK(!model_lets_use_all_memory(mine.qp_num));
 		CHECK(!unreg());
 	}
-	qp_connect(&member.node, mainlines, nobody);
+	qp_connect(&member.node, mainlines, silent_sender);
 	CHECK(!model_lets_use_all_memory(mainlines->qp_num));
 	return -ibv_destroy_qp(mainlines);
 }
@@ -365,7 +365,7 @@ static int undoing(void *argument)
 
 static int one_of_a_crowd(void *argument)
 {
-	struct ib_uverbs_qp_attr attr = attr_connected(&member.node, nobody);
+	struct ib_uverbs_qp_attr attr = attr_connected(&member.node, silent_sender);
 	unsigned int i;
 
 	(void)argument;
@@ -420,7 +420,7 @@ static bool works(void)
 	bool right;
 
 	actor_start(&fresh);
-	member_info->sender = nobody;
+	member_info->sender = silent_sender;
 	right = DO(fresh, member_join, member_info) &&
 		DO(fresh, member_alloc_connected, member_info) && DO(fresh, member_unreg, NULL);
 	actor_exit(&fresh);
@@ -437,7 +437,7 @@ static bool reset_by(const struct fatality *fatality, const struct counts *befor
 	bool right;
 
 	mo->wants_events = true;
-	mo->sender = nobody;
+	mo->sender = silent_sender;
 	actor_start(&villain);
 	actor_start(&other);
 	right = DO(villain, member_join, mv) && DO(other, member_join, mo) &&
@@ -468,7 +468,7 @@ int main(void)
 	ktap_start("every firmware command fails once", CALLS + FATALITIES + 3);
 	before = count_objects();
 	qps = model_qps();
-	nobody = peer = share(sizeof(*peer));
+	silent_sender = peer = share(sizeof(*peer));
 	index = share(sizeof(*index));
 	member_info = member_info_new(DOMAIN_FILE, 0, 0);
 	actor_start(&a);

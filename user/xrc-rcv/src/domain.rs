@@ -196,8 +196,7 @@ impl Domain {
     /// # Examples
     ///
     /// ```no_run
-    /// # fn main() -> xrc_rcv::Result<()> {
-    /// # let device: xrc_rcv::Device = todo!();
+    /// # fn adopt(device: &xrc_rcv::Device) -> xrc_rcv::Result<()> {
     /// use xrc_rcv::RegisterOptions;
     ///
     /// let domain = device.open_domain_at("/run/xrc-rcv/service")?;
