@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# The kernels a guest can boot: Debian's own ("stock" and its successors), the newest source
-# with every checker on ("debug"), or a custom build tree. Each has a build tree (kdir), a source
-# (ksrc), a boot image, modules and an initramfs of its own; all paths are as seen in the root.
+# The kernels a guest can boot: Debian's own ("stock" and its successors), the newest source with
+# every checker on ("debug") or with versions of symbols ("modversions"), or a custom build tree. Each
+# has a build tree (kdir), a source (ksrc), a boot image, modules and an initramfs of its own; all paths
+# are as seen in the root.
 
 kernel=${KDIR:-stock}
 kernel_rest=()
@@ -18,7 +19,7 @@ kernel_option() {
 		case $1 in
 		--kernel)
 			kernel=${2-}
-			[ -n "$kernel" ] || die "--kernel wants stock, debug or a directory"
+			[ -n "$kernel" ] || die "--kernel wants stock, debug, modversions or a directory"
 			shift 2
 			;;
 		*)
@@ -32,9 +33,9 @@ kernel_option() {
 kernel_setup() {
 	case $kernel in
 	stock | stock:*) kernel_stock ;;
-	debug) kernel_debug ;;
+	debug | modversions) "kernel_$kernel" ;;
 	/*) kernel_own ;;
-	*) die "--kernel wants stock, stock:VERSION-FLAVOUR, debug or an absolute directory, not '$kernel'" ;;
+	*) die "--kernel wants stock, stock:VERSION-FLAVOUR, debug, modversions or an absolute directory, not '$kernel'" ;;
 	esac
 	[ -z "${KSRC-}" ] || ksrc=$KSRC
 	initramfs=$cache/initramfs/$kernel_key-$(key_of "$tree/qemu/guest/initramfs-init" "$tree/scripts/make-initramfs").cpio.gz
@@ -202,26 +203,36 @@ kernel_source_unpack() {
 	touch "$ksrc/.complete"
 }
 
-# The debug kernel
+# Kernels of the lab's own configurations
 # ---------------------------------------------------------------------------
 
-kernel_debug() {
+kernel_debug() { kernel_built debug "$tree/qemu/kernel/debug.config" "about 10 minutes on 2 cores"; }
+
+kernel_modversions() {
+	local config=$build_root/modversions.config
+	mkdir -p "$build_root"
+	sed '/^# The checkers/,/^$/d' "$tree/qemu/kernel/debug.config" | cat - "$tree/qemu/kernel/modversions.config" >"$config"
+	kernel_built modversions "$config" "about 5 minutes on 2 cores"
+}
+
+# kernel_built NAME CONFIG "how long"
+kernel_built() {
 	kernel_choose stock
 	kernel_source_make
-	kernel_key=debug-$kernel_abi-$(key_of "$tree/qemu/kernel/debug.config" "$tree/scripts/build-debug-kernel" "$root/etc/lab-toolchain")
+	kernel_key=$1-$kernel_abi-$(key_of "$2" "$tree/scripts/build-debug-kernel" "$root/etc/lab-toolchain")
 	kdir=$cache/kernel/$kernel_key
-	[ -e "$kdir/.complete" ] || with_cache_lock kernel-debug kernel_debug_build
+	[ -e "$kdir/.complete" ] || with_cache_lock "kernel-$1" kernel_build "$@"
 	kmodules=$kdir/modules
 	# By its PVH entry: bzImage takes an emulated CPU four seconds to decompress.
 	kimage=$kdir/vmlinux
 	kver=$(cat "$kdir/include/config/kernel.release")
 }
 
-kernel_debug_build() {
+kernel_build() {
 	[ -e "$kdir/.complete" ] && return
 	mkdir -p "$kdir"
-	step kernel-debug "building the debug kernel (about 10 minutes on 2 cores)" \
-		root_exec "$tree/scripts/build-debug-kernel" "$ksrc" "$tree/qemu/kernel/debug.config" "$kdir"
+	step "kernel-$1" "building the $1 kernel ($3)" \
+		root_exec "$tree/scripts/build-debug-kernel" "$ksrc" "$2" "$kdir"
 	touch "$kdir/.complete"
 }
 
