@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::fault::Fate;
 use crate::hca::{Hca, Port};
+use crate::headers::Grh;
 use crate::qpc::Service;
 use crate::responder::Drop;
 
@@ -20,6 +21,8 @@ use crate::responder::Drop;
 const PSN_MASK: u32 = 0xff_ffff;
 /// The first multicast LID.
 pub const LID_MULTICAST: u16 = 0xc000;
+/// The LID of packets that go to the other end of the cable.
+const LID_PERMISSIVE: u16 = 0xffff;
 /// Requests of one QP before another gets its turn, and the lock can change hands.
 const BURST: usize = 16;
 
@@ -36,8 +39,8 @@ pub struct Packet {
     pub service: Service,
     /// The partition it belongs to.
     pub pkey: u16,
-    /// The GIDs of its GRH, if it has one: the sender's, and the receiver's.
-    pub gids: Option<([u8; 16], [u8; 16])>,
+    /// Its GRH, if it has one.
+    pub grh: Option<Grh>,
     /// The QP it is for.
     pub dqpn: u32,
     /// The sequence number of its first packet.
@@ -52,7 +55,7 @@ pub struct Packet {
     pub solicited: bool,
     /// The request.
     pub body: Body,
-    /// For a datagram: its sender, its key, and the multicast group it is for.
+    /// For a datagram: its sender and its key.
     pub datagram: Option<DatagramHeader>,
 }
 
@@ -90,10 +93,6 @@ pub struct DatagramHeader {
     pub sqpn: u32,
     /// The key that must match the receiver's.
     pub qkey: u32,
-    /// The sender's GID.
-    pub sgid: [u8; 16],
-    /// The destination's GID, when there is a GRH.
-    pub dgid: Option<[u8; 16]>,
 }
 
 /// The request and its payload.
@@ -279,6 +278,9 @@ impl Fabric {
     /// Carries a packet to its port.
     fn carry(&mut self, packet: &Packet, now: Instant) -> Option<Response> {
         self.at(packet.slid)?;
+        if packet.dlid == LID_PERMISSIVE {
+            return None;
+        }
         if packet.dlid >= LID_MULTICAST {
             for hca in &mut self.hcas {
                 hca.receive_multicast(packet);

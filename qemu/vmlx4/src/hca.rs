@@ -84,8 +84,6 @@ pub struct Counters {
     pub timeouts: u64,
     /// Packets dropped at one of our ports, by reason.
     pub drops: BTreeMap<Drop, u64>,
-    /// Management packets of QP0 and QP1 that were swallowed.
-    pub mads_swallowed: u64,
 }
 
 impl Counters {

@@ -9,7 +9,7 @@
 //!   its objects ([`eq`], [`cq`], [`srq`], [`qp`], [`mpt`], [`mcg`]) and its firmware
 //!   ([`command`], [`firmware`], [`mad`]);
 //! * [`wqe`] has the work requests that the guest posts, [`requester`] sends them, [`responder`]
-//!   receives them and [`fabric`] carries them between ports;
+//!   receives them and [`fabric`] carries them between ports; [`headers`] are those of packets;
 //! * [`violation`] lists the rules that a driver must keep, [`fault`] the faults that a test can inject,
 //!   and [`control`] is the interface for tests.
 //!
@@ -28,6 +28,7 @@ pub mod fault;
 pub mod firmware;
 pub mod hca;
 pub mod hcr;
+pub mod headers;
 pub mod icm;
 pub mod mad;
 pub mod mcg;

@@ -11,12 +11,15 @@ use crate::hca::{Hca, PORTS};
 const MAD_SIZE: usize = 256;
 
 // struct ib_smp.
+const MAD_CLASS: usize = 0x01;
 const MAD_METHOD: usize = 0x03;
 const MAD_STATUS: usize = 0x04;
 const MAD_ATTR_ID: usize = 0x10;
 const MAD_ATTR_MOD: usize = 0x14;
 const MAD_DATA: usize = 0x40;
 const DATA_SIZE: usize = MAD_SIZE - MAD_DATA;
+const CLASS_LID_ROUTED: u8 = 0x01;
+const CLASS_DIRECTED_ROUTE: u8 = 0x81;
 const METHOD_GET: u8 = 0x01;
 const METHOD_SET: u8 = 0x02;
 const METHOD_GET_RESP: u8 = 0x81;
@@ -70,6 +73,12 @@ impl Hca {
         let method = mad.get_u8(MAD_METHOD);
         mad.set_u8(MAD_METHOD, METHOD_GET_RESP);
         let attribute = mad.get_be16(MAD_ATTR_ID);
+        let class = mad.get_u8(MAD_CLASS);
+        if !matches!(class, CLASS_LID_ROUTED | CLASS_DIRECTED_ROUTE) {
+            // Performance management, for one.
+            mad.set_be16(MAD_STATUS, STATUS_UNSUPPORTED);
+            return Ok(Output::Mailbox(mad.to_vec()));
+        }
         if method == METHOD_SET && attribute == attribute::PKEY_TABLE {
             self.set_pkeys(port, modifier, &mad);
         }
@@ -204,6 +213,7 @@ mod tests {
     fn pkeys_can_be_set_until_a_reset() {
         let mut bench = Bench::new();
         let mut mad = [0; MAD_SIZE];
+        mad.set_u8(MAD_CLASS, CLASS_DIRECTED_ROUTE);
         mad.set_u8(MAD_METHOD, METHOD_SET);
         mad.set_be16(MAD_ATTR_ID, attribute::PKEY_TABLE);
         mad.set_be64(MAD_DATA, 0xffff_8003_8002_8001);
@@ -226,7 +236,18 @@ mod tests {
     }
 
     fn ask(bench: &mut Bench, attribute: u16, modifier: u32, port: u32) -> Vec<u8> {
+        ask_class(bench, CLASS_LID_ROUTED, attribute, modifier, port)
+    }
+
+    fn ask_class(
+        bench: &mut Bench,
+        class: u8,
+        attribute: u16,
+        modifier: u32,
+        port: u32,
+    ) -> Vec<u8> {
         let mut mad = [0; MAD_SIZE];
+        mad.set_u8(MAD_CLASS, class);
         mad.set_u8(MAD_METHOD, METHOD_GET);
         mad.set_be16(MAD_ATTR_ID, attribute);
         mad.set_be32(MAD_ATTR_MOD, modifier);
@@ -272,5 +293,9 @@ mod tests {
         let answer = ask(&mut bench, 0x01, 0, 1);
         assert_eq!(answer.get_be16(MAD_STATUS), STATUS_UNSUPPORTED);
         assert_eq!(bench.run(0x24, 3, 0, &[0; MAD_SIZE]), Err(Status::BadIndex));
+        // PortInfo's number means something else in performance management.
+        let answer = ask_class(&mut bench, 0x04, attribute::PORT_INFO, 0, 1);
+        assert_eq!(answer.get_be16(MAD_STATUS), STATUS_UNSUPPORTED);
+        assert_eq!(answer[MAD_DATA..], [0; DATA_SIZE]);
     }
 }

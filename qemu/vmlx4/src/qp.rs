@@ -279,11 +279,33 @@ impl Qps {
         self.table.values()
     }
 
+    /// Where QP `qpn` is among the QP0s and QP1s of the ports, if it is one of them.
+    fn special_offset(&self, qpn: u32) -> Option<u32> {
+        const SPECIAL_QPS: u32 = 2 * PORTS as u32;
+        let offset = qpn.checked_sub(self.special_base)?;
+        (self.special_base != 0 && offset < SPECIAL_QPS).then_some(offset)
+    }
+
     /// QP `qpn` is QP0 or QP1 of a port.
     pub fn is_special(&self, qpn: u32) -> bool {
-        const SPECIAL_QPS: u32 = 2 * PORTS as u32;
-        let offset = qpn.checked_sub(self.special_base);
-        self.special_base != 0 && offset.is_some_and(|offset| offset < SPECIAL_QPS)
+        self.special_offset(qpn).is_some()
+    }
+
+    /// QP `qpn` is QP0 of a port.
+    pub fn is_subnet_management(&self, qpn: u32) -> bool {
+        let offset = self.special_offset(qpn);
+        offset.is_some_and(|offset| offset < u32::from(PORTS))
+    }
+
+    /// The QP that packets for QP `dqpn` of `port` are for: QP0 and QP1 have other numbers inside
+    /// the adapter.
+    pub fn behind(&self, port: u8, dqpn: u32) -> u32 {
+        if dqpn > 1 || self.special_base == 0 {
+            return dqpn;
+        }
+        self.special_base
+            .wrapping_add(dqpn.wrapping_mul(u32::from(PORTS)))
+            .wrapping_add(u32::from(port).wrapping_sub(1))
     }
 
     /// All of them, for a test.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::bytes::Fields;
+use crate::headers::Grh;
 use crate::icm::Buffer;
 
 /// Size of the context in a command's mailbox.
@@ -49,12 +50,14 @@ const PATH_GRH_MYLMC: usize = 0x05;
 const PATH_RLID: usize = 0x06;
 const PATH_ACKTO: usize = 0x08;
 const PATH_MGID_INDEX: usize = 0x09;
+const PATH_HOP_LIMIT: usize = 0x0b;
+const PATH_TCLASS_FLOWLABEL: usize = 0x0c;
 const PATH_RGID: usize = 0x10;
 const PATH_SCHED_QUEUE: usize = 0x20;
 /// In PATH_SCHED_QUEUE: port 2.
 const SCHED_QUEUE_PORT_2: u8 = 1 << 6;
 /// In PATH_GRH_MYLMC: packets have a GRH.
-const GRH: u8 = 1 << 7;
+const GRH_PRESENT: u8 = 1 << 7;
 /// In PATH_PKEY_INDEX.
 const PKEY_INDEX_MASK: u8 = 0x7f;
 /// In PATH_ACKTO: the timeout; below it, the link type.
@@ -113,19 +116,29 @@ pub struct Path {
     pub remote_lid: u16,
     /// Where in our port's table the P_Key of the packets is.
     pub pkey_index: u8,
-    /// With a GRH: where in our port's table our GID is, and the other end's GID.
-    pub grh: Option<(u8, [u8; 16])>,
+    /// With a GRH: where in our port's table our GID is, and the header without that.
+    pub grh: Option<(u8, Grh)>,
 }
 
 impl Path {
     fn parse(path: &[u8; PATH_SIZE]) -> Self {
         let second = path.get_u8(PATH_SCHED_QUEUE) & SCHED_QUEUE_PORT_2 != 0;
-        let grh = path.get_u8(PATH_GRH_MYLMC) & GRH != 0;
+        let grh = path.get_u8(PATH_GRH_MYLMC) & GRH_PRESENT != 0;
+        let tclass_flowlabel = path.get_be32(PATH_TCLASS_FLOWLABEL);
         Self {
             port: if second { 2 } else { 1 },
             remote_lid: path.get_be16(PATH_RLID),
             pkey_index: path.get_u8(PATH_PKEY_INDEX) & PKEY_INDEX_MASK,
-            grh: grh.then(|| (path.get_u8(PATH_MGID_INDEX), path.field(PATH_RGID))),
+            grh: grh.then(|| {
+                let grh = Grh {
+                    traffic_class: (tclass_flowlabel >> 20) as u8,
+                    flow_label: tclass_flowlabel & 0xf_ffff,
+                    hop_limit: path.get_u8(PATH_HOP_LIMIT),
+                    sgid: [0; 16],
+                    dgid: path.field(PATH_RGID),
+                };
+                (path.get_u8(PATH_MGID_INDEX), grh)
+            }),
         }
     }
 }

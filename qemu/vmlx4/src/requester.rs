@@ -11,6 +11,7 @@ use crate::cq::{Cqe, Syndrome};
 use crate::eq::EventType;
 use crate::fabric::{previous_psn, Atomic, Body, DatagramHeader, Nak, Packet, Reply, Response};
 use crate::hca::Hca;
+use crate::headers::{Grh, RawDatagram, VL_MANAGEMENT};
 use crate::memory::DmaError;
 use crate::mpt::{Access, KeyError};
 use crate::qp::Qp;
@@ -101,14 +102,11 @@ impl Hca {
             }
         };
         let qp = self.qps.get(qpn)?;
-        if qp.service == Service::Mlx {
-            return Some(self.swallow(qpn, control));
-        }
         let parsed = qp
             .send_wqe(&self.dma, &control)
             .ok()
             .flatten()
-            .and_then(|bytes| SendWqe::parse(control, &bytes, qp.service == Service::Ud));
+            .and_then(|bytes| SendWqe::parse(control, &bytes, qp.service));
         let Some(wqe) = parsed else {
             return Some(Transfer {
                 wqe: None,
@@ -145,24 +143,6 @@ impl Hca {
         })
     }
 
-    /// QP0 and QP1 send to a subnet manager, and there is none: the request completes.
-    fn swallow(&mut self, qpn: u32, control: crate::wqe::ControlSegment) -> Transfer {
-        log::debug!("MAD of QP {qpn:#x} swallowed");
-        self.counters.mads_swallowed = self.counters.mads_swallowed.saturating_add(1);
-        Transfer {
-            wqe: Some(SendWqe {
-                control,
-                request: Request::Nop,
-                datagram: None,
-                segments: Vec::new(),
-                inline_across_line: false,
-            }),
-            packet: None,
-            error: None,
-            bytes: 0,
-        }
-    }
-
     fn packet(&self, qp: &Qp, wqe: &SendWqe) -> Result<Option<Packet>, LocalError> {
         let length = wqe.length();
         if length > qp.context.max_message() {
@@ -171,6 +151,9 @@ impl Hca {
         let immediate = |wanted: bool| wanted.then_some(wqe.control.immediate);
         let body = match wqe.request {
             Request::Nop => return Ok(None),
+            Request::Send { .. } if qp.service == Service::Mlx => {
+                return self.management_packet(qp, wqe).map(Some);
+            }
             Request::Send { immediate: wanted } => Body::Send {
                 payload: self.gather(qp, &wqe.segments)?,
                 immediate: immediate(wanted),
@@ -224,7 +207,10 @@ impl Hca {
                 service_level: datagram.service_level,
                 service: qp.service,
                 pkey,
-                gids: None,
+                grh: datagram.grh.map(|grh| Grh {
+                    sgid: self.port_gid(port),
+                    ..grh
+                }),
                 dqpn: datagram.dqpn,
                 psn,
                 mtu,
@@ -239,8 +225,6 @@ impl Hca {
                     } else {
                         datagram.qkey
                     },
-                    sgid: self.port_gid(port),
-                    dgid: datagram.dgid,
                 }),
             },
             None => Packet {
@@ -249,9 +233,10 @@ impl Hca {
                 service_level: qp.context.service_level(),
                 service: qp.service,
                 pkey,
-                gids: path
-                    .grh
-                    .map(|(index, remote)| (self.gid(port, index).unwrap_or([0; 16]), remote)),
+                grh: path.grh.map(|(index, grh)| Grh {
+                    sgid: self.gid(port, index).unwrap_or_default(),
+                    ..grh
+                }),
                 dqpn: qp.context.remote_qpn(),
                 psn,
                 mtu,
@@ -262,6 +247,48 @@ impl Hca {
                 datagram: None,
             },
         }))
+    }
+
+    /// The packet of a WQE of QP0 or QP1, whose headers are in its gather list. The device fills in
+    /// the source LID and the CRC.
+    fn management_packet(&self, qp: &Qp, wqe: &SendWqe) -> Result<Packet, LocalError> {
+        let raw = RawDatagram::parse(&self.gather(qp, &wqe.segments)?);
+        let agreed = raw.filter(|raw| {
+            let subnet = raw.virtual_lane == VL_MANAGEMENT;
+            wqe.control.destination_lid() == raw.dlid
+                && subnet == self.qps.is_subnet_management(qp.qpn)
+                && subnet == (raw.sqpn == 0)
+        });
+        let Some(raw) = agreed else {
+            self.dma.violations.note(
+                Violation::ManagementHeaders,
+                format_args!("QP {:#x}, WQE {:#x}", qp.qpn, qp.sq.index),
+            );
+            return Err(LocalError::Operation);
+        };
+        let port = self.port(qp.context.path().port);
+        Ok(Packet {
+            slid: port.ok_or(LocalError::Operation)?.lid,
+            dlid: raw.dlid,
+            service_level: raw.service_level,
+            service: Service::Ud,
+            pkey: raw.pkey,
+            grh: raw.grh,
+            dqpn: raw.dqpn,
+            psn: raw.psn,
+            mtu: qp.context.path_mtu().ok_or(LocalError::Operation)?,
+            srqn: 0,
+            migration_request: false,
+            solicited: raw.solicited,
+            body: Body::Send {
+                payload: raw.payload,
+                immediate: None,
+            },
+            datagram: Some(DatagramHeader {
+                sqpn: raw.sqpn,
+                qkey: raw.qkey,
+            }),
+        })
     }
 
     /// Reads a gather list.
@@ -481,5 +508,162 @@ impl Request {
             Self::CompareSwap { .. } => "atomic_cs",
             Self::FetchAdd { .. } => "atomic_fa",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bytes::Fields;
+    use crate::headers::tests::general;
+    use crate::testing::{Bench, QpSetup};
+
+    const LOCAL: u64 = 0x1_0000;
+    /// Where a datagram is received, and its length with the space for a GRH.
+    const RECEIVED: u64 = 0x200;
+    const LENGTH: u32 = 40 + 256;
+
+    /// QP0 and QP1 of both ports, with memory for a datagram.
+    struct Management {
+        bench: Bench,
+        key: u32,
+        page: u64,
+    }
+
+    fn management() -> Management {
+        let mut bench = Bench::connected();
+        bench.special_qps();
+        let (key, page) = bench.region(0x10, LOCAL, 0x1000, 0x1f << 10);
+        Management { bench, key, page }
+    }
+
+    impl Management {
+        /// Posts a receive on `to`, sends from `from`, and returns the completion if the datagram
+        /// arrived.
+        fn send(&mut self, from: u32, to: u32, datagram: &RawDatagram) -> Option<[u8; 32]> {
+            let bench = &mut self.bench;
+            bench.post_receive(to, LENGTH, self.key, LOCAL + RECEIVED);
+            let memory = &bench.hca.dma.memory;
+            memory.write(self.page, &datagram.payload).unwrap();
+            let wqe = Bench::management_wqe(datagram, self.key, LOCAL);
+            bench.post_send(from, wqe);
+            bench.settle();
+            bench.received(0).then(|| bench.cqe(Bench::RECV_CQN, 0))
+        }
+
+        fn arrived<const N: usize>(&self, at: u64) -> [u8; N] {
+            let memory = &self.bench.hca.dma.memory;
+            memory.block(self.page + RECEIVED + at).unwrap()
+        }
+    }
+
+    #[test]
+    fn a_management_datagram_reaches_qp1_of_the_other_port() {
+        let mut test = management();
+        let datagram = RawDatagram {
+            service_level: 3,
+            pkey: 0x8001,
+            solicited: true,
+            ..general(2, &[0xa5; 256])
+        };
+        let cqe = test.send(Bench::QP1, Bench::QP1 + 1, &datagram).unwrap();
+        assert_eq!(test.bench.completion(Bench::SEND_CQN, 0), Some(0));
+        assert_eq!(cqe.get_be24(0), Bench::QP1 + 1);
+        // The P_Key's index at port 2, QP1 without GRH, service level and LID, bytes.
+        assert_eq!((cqe.get_be32(4), cqe.get_be32(8)), (2, 1));
+        assert_eq!((cqe.get_be16(12), cqe.get_be16(14)), (0x3000, 1));
+        assert_eq!(cqe.get_be32(0x14), LENGTH);
+        assert_eq!(test.arrived::<40>(0), [0; 40]);
+        assert_eq!(test.arrived::<256>(40), [0xa5; 256]);
+    }
+
+    #[test]
+    fn its_grh_arrives_as_the_driver_wrote_it() {
+        let mut test = management();
+        let grh = Grh {
+            traffic_class: 9,
+            flow_label: 0x1_2345,
+            hop_limit: 63,
+            sgid: test.bench.hca.port_gid(1),
+            dgid: test.bench.hca.port_gid(2),
+        };
+        let datagram = RawDatagram {
+            grh: Some(grh),
+            ..general(2, &[0x5a; 256])
+        };
+        let cqe = test.send(Bench::QP1, Bench::QP1 + 1, &datagram).unwrap();
+        assert_eq!(cqe.get_be32(8), 1 << 31 | 1);
+        assert_eq!(test.arrived::<40>(0), grh.of_datagram(256));
+        assert_eq!(test.arrived::<256>(40), [0x5a; 256]);
+    }
+
+    #[test]
+    fn a_subnet_management_packet_reaches_qp0_without_a_key() {
+        let mut test = management();
+        let datagram = RawDatagram {
+            virtual_lane: VL_MANAGEMENT,
+            dqpn: 0,
+            sqpn: 0,
+            qkey: 0,
+            pkey: 0x1234,
+            ..general(2, &[1; 256])
+        };
+        let cqe = test.send(Bench::QP0, Bench::QP0 + 1, &datagram).unwrap();
+        assert_eq!((cqe.get_be24(0), cqe.get_be32(8)), (Bench::QP0 + 1, 0));
+    }
+
+    #[test]
+    fn a_strange_key_or_partition_is_dropped() {
+        let wrong = [
+            RawDatagram {
+                qkey: 0x8001_0001,
+                ..general(2, &[0; 256])
+            },
+            RawDatagram {
+                pkey: 0x8003,
+                ..general(2, &[0; 256])
+            },
+            general(0xffff, &[0; 256]),
+            general(77, &[0; 256]),
+        ];
+        for datagram in wrong {
+            let mut test = management();
+            let cqe = test.send(Bench::QP1, Bench::QP1 + 1, &datagram);
+            assert_eq!(cqe, None, "{datagram:?}");
+            assert_eq!(test.bench.completion(Bench::SEND_CQN, 0), Some(0));
+        }
+    }
+
+    #[test]
+    fn headers_that_contradict_the_wqe_are_refused() {
+        for wrong in 0..3 {
+            let mut test = management();
+            let datagram = general(2, &[0; 256]);
+            let mut wqe = Bench::management_wqe(&datagram, test.key, LOCAL);
+            let mut from = Bench::QP1;
+            match wrong {
+                // Another LID, another length, QP0 without its virtual lane.
+                0 => wqe.set_be16(12, 1),
+                1 => wqe.set_be32(48, 252),
+                _ => from = Bench::QP0,
+            }
+            test.bench.post_send(from, wqe);
+            test.bench.settle();
+            assert_eq!(test.bench.completion(Bench::SEND_CQN, 0), Some(2));
+            assert_eq!(test.bench.violations(), [Violation::ManagementHeaders]);
+        }
+    }
+
+    #[test]
+    fn a_connected_qp_does_not_reach_qp1() {
+        let mut test = management();
+        test.bench.qp_rts(0x40, &QpSetup::new(1, 1));
+        test.bench
+            .post_receive(Bench::QP1 + 1, LENGTH, test.key, LOCAL);
+        let wqe = Bench::wqe(0x0a, 0, None, (8, test.key, LOCAL));
+        test.bench.post_send(0x40, wqe);
+        test.bench.settle();
+        assert!(!test.bench.received(0));
+        assert_eq!(test.bench.hca.counters.drops[&Drop::Service], 1);
     }
 }

@@ -11,22 +11,19 @@ use std::time::Instant;
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::bytes::Fields;
 use crate::cq::{Cqe, RecvOpcode, Syndrome};
 use crate::eq::EventType;
 use crate::fabric::{
     previous_psn, psn_is_before, Body, DatagramHeader, Nak, Packet, Reply, Response, LID_MULTICAST,
 };
 use crate::hca::Hca;
+use crate::headers::GRH_SIZE;
 use crate::memory::DmaError;
 use crate::mpt::{Access, KeyError, Region};
 use crate::qpc::{Context, Migration, Path, Service, State};
 use crate::srq::RecvWqe;
 use crate::violation::Violation;
 use crate::wqe::parse_scatter;
-
-/// Space before every received datagram for its GRH.
-const GRH_SIZE: usize = 40;
 
 /// Why a packet is dropped without a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -96,7 +93,8 @@ impl Hca {
         if self.faults.is_dead() {
             return None;
         }
-        let qpn = packet.dqpn;
+        let port = self.port_of_lid(packet.dlid)?;
+        let qpn = self.qps.behind(port, packet.dqpn);
         if !self.admits(qpn, packet) {
             return None;
         }
@@ -146,7 +144,11 @@ impl Hca {
 
     fn admit(&mut self, qpn: u32, packet: &Packet) -> Result<(), Drop> {
         let qp = self.qps.get(qpn).ok_or(Drop::Qp)?;
-        if qp.service != packet.service {
+        let service = match packet.dqpn {
+            0 | 1 => Service::Mlx,
+            _ => packet.service,
+        };
+        if qp.service != service || (service == Service::Mlx && packet.datagram.is_none()) {
             return Err(Drop::Service);
         }
         if !qp.can_receive() {
@@ -156,7 +158,13 @@ impl Hca {
             return Err(Drop::Initiator);
         }
         let path = match &packet.datagram {
+            // Subnet management packets are of no partition.
+            Some(_) if packet.dqpn == 0 => return Ok(()),
             Some(header) if header.qkey != qp.context.qkey() => return Err(Drop::QKey),
+            Some(_) if packet.dqpn == 1 => {
+                let index = self.pkey_index(qp.context.path().port, packet.pkey);
+                return index.map(|_| ()).ok_or(Drop::PKey);
+            }
             Some(_) => {
                 let path = qp.context.path();
                 let lid = self.port(path.port).map(|port| port.lid);
@@ -173,9 +181,16 @@ impl Hca {
 
     /// Whether both are members of a partition, and at least one a full one.
     pub fn pkey_matches(&self, path: &Path, pkey: u16) -> bool {
-        const FULL: u16 = 1 << 15;
         let ours = self.pkey(path.port, path.pkey_index).unwrap_or(0);
-        pkey & !FULL != 0 && pkey & !FULL == ours & !FULL && (pkey | ours) & FULL != 0
+        pkeys_match(ours, pkey)
+    }
+
+    /// Where in the table of `port` the P_Key is that admits a packet with `pkey`.
+    fn pkey_index(&self, port: u8, pkey: u16) -> Option<u8> {
+        let ours = self.port(port)?.pkeys.iter();
+        let mut indices = (0..).zip(ours);
+        let (index, _) = indices.find(|(_, ours)| pkeys_match(**ours, pkey))?;
+        Some(index)
     }
 
     /// Whether a packet from `slid` to `dlid` came over `path`.
@@ -185,10 +200,10 @@ impl Hca {
 
     /// Whether a GRH, if there is one, names both ends of `path`.
     fn gids_match(&self, path: &Path, packet: &Packet) -> bool {
-        match (path.grh, packet.gids) {
+        match (path.grh, packet.grh) {
             (None, None) => true,
-            (Some((index, remote)), Some((source, destination))) => {
-                source == remote && self.gid(path.port, index) == Some(destination)
+            (Some((index, ours)), Some(theirs)) => {
+                theirs.sgid == ours.dgid && self.gid(path.port, index) == Some(theirs.dgid)
             }
             (ours, _) => {
                 self.dma.violations.note(
@@ -523,10 +538,10 @@ impl Hca {
         let Some(header) = &packet.datagram else {
             return;
         };
-        let Some(dgid) = header.dgid else {
+        let Some(grh) = &packet.grh else {
             return;
         };
-        for qpn in self.mcgs.members(&dgid) {
+        for qpn in self.mcgs.members(&grh.dgid) {
             if self.admits(qpn, packet) {
                 self.receive_datagram(qpn, packet, header);
             }
@@ -552,7 +567,11 @@ impl Hca {
             self.counters.count_drop(Drop::NoReceive);
             return;
         };
-        let mut message = grh(header, payload.len()).to_vec();
+        let mut message = match &packet.grh {
+            Some(grh) => grh.of_datagram(payload.len()),
+            None => [0; GRH_SIZE],
+        }
+        .to_vec();
         message.extend_from_slice(payload);
         let cqe = match self.scatter(target.pd, &parse_scatter(&wqe.scatter), &message) {
             Ok(true) => {
@@ -560,35 +579,26 @@ impl Hca {
                     Some(_) => RecvOpcode::SendImm,
                     None => RecvOpcode::Send,
                 };
+                // In place of immediate data, QP1 shows which P_Key it was admitted by.
+                let pkey_index = self.pkey_index(target.context.path().port, packet.pkey);
+                let pkey_index = [0, 0, 0, pkey_index.unwrap_or(0)];
                 Cqe::receive(qpn, wqe.index, opcode, message.len() as u32)
-                    .immediate(immediate.unwrap_or_default())
+                    .immediate(immediate.unwrap_or(pkey_index))
             }
             Ok(false) => Cqe::receive_error(qpn, wqe.index, Syndrome::LocalLengthErr),
             Err(_) => Cqe::receive_error(qpn, wqe.index, Syndrome::LocalProtErr),
         };
         let cqe = cqe
-            .remote(header.sqpn, header.dgid.is_some())
+            .remote(header.sqpn, packet.grh.is_some())
             .source(packet.slid, packet.service_level);
         self.complete(qpn, target.cqn, cqe, packet.solicited);
     }
 }
 
-/// The global route header a datagram came with, or blank space in its place.
-fn grh(header: &DatagramHeader, payload: usize) -> [u8; GRH_SIZE] {
-    // Base and datagram transport headers, and the invariant CRC.
-    const HEADERS: usize = 12 + 8 + 4;
-    const NEXT_HEADER_IBA: u8 = 0x1b;
-    const VERSION: u32 = 6 << 28;
-    let mut grh = [0; GRH_SIZE];
-    if let Some(dgid) = header.dgid {
-        grh.set_be32(0, VERSION);
-        grh.set_be16(4, payload.saturating_add(HEADERS) as u16);
-        grh.set_u8(6, NEXT_HEADER_IBA);
-        grh.set_u8(7, 0xff);
-        grh.set_field(8, &header.sgid);
-        grh.set_field(24, &dgid);
-    }
-    grh
+/// Whether both P_Keys are of a partition, and at least one is a full member's.
+fn pkeys_match(one: u16, other: u16) -> bool {
+    const FULL: u16 = 1 << 15;
+    one & !FULL != 0 && one & !FULL == other & !FULL && (one | other) & FULL != 0
 }
 
 #[cfg(test)]
@@ -596,6 +606,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::bytes::Fields;
     use crate::command::Status;
     use crate::testing::{Bench, QpSetup};
 

@@ -18,6 +18,7 @@ use crate::cq::CQE_SIZE;
 use crate::eq::EQE_SIZE;
 use crate::fabric::Fabric;
 use crate::hca::Hca;
+use crate::headers::{tests::raw, RawDatagram};
 use crate::icm::Buffer;
 use crate::memory::DmaError;
 use crate::violation::Violation;
@@ -76,6 +77,7 @@ pub struct QpSetup {
     pub rnr_timer: u32,
     pub migration: u32,
     pub mtu: u8,
+    pub qkey: u32,
     pub pkey_index: u8,
     pub send_psn: u32,
     pub receive_psn: u32,
@@ -104,6 +106,7 @@ impl QpSetup {
             rnr_timer: 12,
             migration: 3,
             mtu: 5,
+            qkey: Bench::QKEY,
             pkey_index: 0,
             send_psn: 0,
             receive_psn: 0,
@@ -140,7 +143,7 @@ impl QpSetup {
         context.set_be32(0x78, self.send_psn);
         context.set_be32(0x98, self.xrcd);
         context.set_be32(0x9c, self.recv_cqn);
-        context.set_be32(0xa8, Bench::QKEY);
+        context.set_be32(0xa8, self.qkey);
         if let Some(srqn) = self.srqn {
             context.set_be32(0xac, 1 << 24 | srqn);
         }
@@ -167,6 +170,9 @@ impl Bench {
     pub const PD: u32 = 0x8001;
     pub const UAR: u32 = 130;
     pub const QKEY: u32 = 0x1111_1111;
+    /// QP0 and QP1 of port 1; those of port 2 follow.
+    pub const QP0: u32 = 8;
+    pub const QP1: u32 = 10;
     pub const SEND_CQN: u32 = 0x81;
     pub const RECV_CQN: u32 = 0x82;
 
@@ -687,6 +693,56 @@ impl Bench {
             .is_some_and(|deadline| deadline <= self.now)
         {}
         self.hca = fabric.hcas.pop().unwrap();
+    }
+
+    /// QP0 and QP1 of both ports.
+    pub fn special_qps(&mut self) {
+        const MLX: u32 = 7;
+        self.run(0x23, Self::QP0, 0, &[]).unwrap();
+        for (qpn, port, qkey) in [
+            (Self::QP0, 1, 0),
+            (Self::QP0 + 1, 2, 0),
+            (Self::QP1, 1, 0x8001_0000),
+            (Self::QP1 + 1, 2, 0x8001_0000),
+        ] {
+            let setup = QpSetup {
+                path: (port, 0),
+                qkey,
+                ..QpSetup::new(MLX, 0)
+            };
+            self.qp_rts(qpn, &setup);
+        }
+    }
+
+    /// The WQE of QP0 or QP1 that sends `datagram`, as `build_mlx_header()` makes it: the headers
+    /// inline, the payload in memory, room for the CRC inline.
+    pub fn management_wqe(datagram: &RawDatagram, lkey: u32, address: u64) -> Vec<u8> {
+        const SEND: u8 = 0x0a;
+        const LINE: usize = 64;
+        const INLINE: u32 = 1 << 31;
+        let packet = raw(datagram);
+        let length = datagram.payload.len();
+        let mut headers = &packet[..packet.len() - length - 4];
+        let mut wqe = vec![0; 16];
+        wqe[3] = SEND;
+        wqe.set_be32(8, 3 << 2);
+        wqe.set_be16(12, datagram.dlid);
+        while !headers.is_empty() {
+            let room = LINE - wqe.len() % LINE - 4;
+            let (now, later) = headers.split_at(room.min(headers.len()));
+            wqe.extend_from_slice(&(INLINE | now.len() as u32).to_be_bytes());
+            wqe.extend_from_slice(now);
+            headers = later;
+        }
+        wqe.resize(wqe.len().next_multiple_of(16), 0);
+        let mut rest = [0; 32];
+        rest.set_be32(0, length as u32);
+        rest.set_be32(4, lkey);
+        rest.set_be64(8, address);
+        rest.set_be32(16, INLINE | 4);
+        wqe.extend_from_slice(&rest);
+        wqe[7] = (wqe.len() / 16) as u8;
+        wqe
     }
 
     /// Lets time pass.

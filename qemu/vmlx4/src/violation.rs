@@ -34,6 +34,9 @@ pub enum Violation {
     ReservedQpn,
     /// A QP other than QP0 and QP1 has the service of management QPs, or they have another. Refused.
     SpecialService,
+    /// The headers of a packet of QP0 or QP1, which the driver builds, contradict each other or the
+    /// WQE. It is not sent.
+    ManagementHeaders,
     /// The number of an XRC target lacks bit 23, or another one has it.
     XrcQpnBit,
     /// 2ERR or 2RST of a QP in RESET. Refused.

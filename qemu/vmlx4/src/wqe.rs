@@ -5,6 +5,8 @@
 //! A WQE was copied out of guest RAM before it comes here, so it cannot change under us.
 
 use crate::bytes::Fields;
+use crate::headers::Grh;
+use crate::qpc::Service;
 
 /// Size of a control segment (struct mlx4_wqe_ctrl_seg), and the unit WQEs are counted in.
 pub const CONTROL_SIZE: usize = 0x10;
@@ -75,6 +77,12 @@ impl ControlSegment {
             immediate: segment.field(0x0c),
         }
     }
+
+    /// In the head of a WQE of QP0 and QP1 (struct mlx4_wqe_mlx_seg): the destination's LID, where
+    /// others have immediate data.
+    pub fn destination_lid(&self) -> u16 {
+        self.immediate.get_be16(0)
+    }
 }
 
 /// Remote memory.
@@ -93,8 +101,8 @@ pub struct Datagram {
     pub port: u8,
     /// Destination port; 0xc000 and above are multicast.
     pub dlid: u16,
-    /// Destination GID, when there is a GRH.
-    pub dgid: Option<[u8; 16]>,
+    /// The GRH, if there is one. The source GID is left to the port.
+    pub grh: Option<Grh>,
     /// Service level.
     pub service_level: u8,
     /// Destination QP.
@@ -190,8 +198,8 @@ pub struct SendWqe {
 }
 
 impl SendWqe {
-    /// Parses the bytes of a WQE of a connected (`datagram` false) or UD QP. None: no such request.
-    pub fn parse(control: ControlSegment, wqe: &[u8], datagram: bool) -> Option<Self> {
+    /// Parses the bytes of a WQE of a QP of this service. None: no such request.
+    pub fn parse(control: ControlSegment, wqe: &[u8], service: Service) -> Option<Self> {
         let mut at = CONTROL_SIZE;
         let mut take = |size: usize| -> Option<usize> {
             let start = at;
@@ -199,7 +207,7 @@ impl SendWqe {
             Some(start)
         };
         let mut address = None;
-        if datagram {
+        if service == Service::Ud {
             address = Some(Self::parse_datagram(wqe, take(DATAGRAM_SIZE)?));
         }
         let remote = |at: usize| RemoteAddress {
@@ -210,7 +218,7 @@ impl SendWqe {
             opcode::NOP => Request::Nop,
             opcode::SEND => Request::Send { immediate: false },
             opcode::SEND_IMM => Request::Send { immediate: true },
-            _ if datagram => return None,
+            _ if !service.connected() => return None,
             opcode::RDMA_WRITE => Request::Write {
                 remote: remote(take(RADDR_SIZE)?),
                 immediate: false,
@@ -255,11 +263,18 @@ impl SendWqe {
         let field = |offset: usize| at.wrapping_add(offset);
         let port_pd = wqe.get_be32(field(0x00));
         let g_slid = wqe.get_u8(field(0x05));
+        let sl_tclass_flowlabel = wqe.get_be32(field(0x0c));
         Datagram {
             port: (port_pd >> 24 & 3) as u8,
             dlid: wqe.get_be16(field(0x06)),
-            dgid: (g_slid & 0x80 != 0).then(|| wqe.field(field(0x10))),
-            service_level: (wqe.get_be32(field(0x0c)) >> 28) as u8,
+            grh: (g_slid & 0x80 != 0).then(|| Grh {
+                traffic_class: (sl_tclass_flowlabel >> 20) as u8,
+                flow_label: sl_tclass_flowlabel & 0xf_ffff,
+                hop_limit: wqe.get_u8(field(0x0b)),
+                sgid: [0; 16],
+                dgid: wqe.field(field(0x10)),
+            }),
+            service_level: (sl_tclass_flowlabel >> 28) as u8,
             dqpn: wqe.get_be24(field(0x20)),
             qkey: wqe.get_be32(field(0x24)),
         }
@@ -355,7 +370,7 @@ mod tests {
         data(&mut wqe, 16, 8, 0x1200, 0x7000);
         wqe.set_be32(32, INLINE_SEG | 14);
         wqe[36..50].copy_from_slice(b"fourteen bytes");
-        let parsed = SendWqe::parse(control, &wqe, false).unwrap();
+        let parsed = SendWqe::parse(control, &wqe, Service::Rc).unwrap();
         assert_eq!(parsed.length(), 22);
         assert_eq!(
             parsed.segments[1],
@@ -369,7 +384,7 @@ mod tests {
         let (control, mut wqe) = wqe(opcode::SEND, 8);
         for (length, across_line) in [(44, false), (45, true)] {
             wqe.set_be32(16, INLINE_SEG | length);
-            let parsed = SendWqe::parse(control, &wqe, false).unwrap();
+            let parsed = SendWqe::parse(control, &wqe, Service::Rc).unwrap();
             assert_eq!(parsed.inline_across_line, across_line);
         }
     }
@@ -382,7 +397,7 @@ mod tests {
         wqe.set_be32(24, 0x3400);
         wqe.set_be64(32, 1);
         wqe.set_be64(40, 2);
-        let parsed = SendWqe::parse(control, &wqe, false).unwrap();
+        let parsed = SendWqe::parse(control, &wqe, Service::Rc).unwrap();
         let remote = RemoteAddress {
             address: 0x9000,
             rkey: 0x3400,
@@ -408,10 +423,10 @@ mod tests {
         wqe[32..48].copy_from_slice(&[0xff; 16]);
         wqe.set_be32(48, 0xff_ffff);
         wqe.set_be32(52, 0x1111);
-        let datagram = SendWqe::parse(control, &wqe, true).unwrap().datagram;
+        let datagram = SendWqe::parse(control, &wqe, Service::Ud).unwrap().datagram;
         let datagram = datagram.unwrap();
         assert_eq!((datagram.port, datagram.dlid), (2, 0xc001));
-        assert_eq!(datagram.dgid, Some([0xff; 16]));
+        assert_eq!(datagram.grh.unwrap().dgid, [0xff; 16]);
         assert_eq!((datagram.service_level, datagram.qkey), (5, 0x1111));
     }
 
@@ -419,16 +434,16 @@ mod tests {
     fn nonsense_is_refused() {
         // Truncated before its remote address, inline data beyond the end, no such opcode.
         let (control, bytes) = wqe(opcode::RDMA_READ, 1);
-        assert!(SendWqe::parse(control, &bytes, false).is_none());
+        assert!(SendWqe::parse(control, &bytes, Service::Rc).is_none());
         let (control, mut bytes) = wqe(opcode::SEND, 2);
         bytes.set_be32(16, INLINE_SEG | 13);
-        assert!(SendWqe::parse(control, &bytes, false).is_none());
+        assert!(SendWqe::parse(control, &bytes, Service::Rc).is_none());
         bytes.set_be32(16, u32::MAX);
-        assert!(SendWqe::parse(control, &bytes, false).is_none());
+        assert!(SendWqe::parse(control, &bytes, Service::Rc).is_none());
         let (control, bytes) = wqe(0x1f, 2);
-        assert!(SendWqe::parse(control, &bytes, false).is_none());
+        assert!(SendWqe::parse(control, &bytes, Service::Rc).is_none());
         let (control, bytes) = wqe(opcode::RDMA_WRITE, 4);
-        assert!(SendWqe::parse(control, &bytes, true).is_none());
+        assert!(SendWqe::parse(control, &bytes, Service::Ud).is_none());
     }
 
     #[test]
