@@ -11,8 +11,9 @@
 
 use std::time::{Duration, Instant};
 
+use crate::administration::{Administration, Endport, SM_LID};
 use crate::fault::Fate;
-use crate::hca::{Hca, Port};
+use crate::hca::{Hca, Port, PORTS};
 use crate::headers::Grh;
 use crate::qpc::Service;
 use crate::responder::Drop;
@@ -214,7 +215,9 @@ pub enum Nak {
 pub struct Fabric {
     /// Its adapters.
     pub hcas: Vec<Hca>,
-    /// Messages that will be late.
+    /// Subnet administration.
+    pub administration: Administration,
+    /// Messages that arrive after the next one: those that are late, and answers of the administration.
     late: Vec<Packet>,
 }
 
@@ -223,6 +226,7 @@ impl Fabric {
     pub fn new(count: usize) -> Self {
         Self {
             hcas: (0..count).map(Hca::new).collect(),
+            administration: Administration::default(),
             late: Vec::new(),
         }
     }
@@ -268,6 +272,13 @@ impl Fabric {
         }
     }
 
+    /// The ports that carry packets.
+    fn endports(&self) -> Vec<Endport> {
+        let hcas = self.hcas.iter();
+        let ports = hcas.flat_map(|hca| (1..=PORTS).filter_map(|number| hca.endport(number)));
+        ports.collect()
+    }
+
     fn fate(&mut self, index: usize) -> Fate {
         match self.hca(index) {
             Some(hca) => hca.faults.fate(),
@@ -277,7 +288,15 @@ impl Fabric {
 
     /// Carries a packet to its port.
     fn carry(&mut self, packet: &Packet, now: Instant) -> Option<Response> {
-        self.at(packet.slid)?;
+        if packet.slid != SM_LID {
+            self.at(packet.slid)?;
+        }
+        if packet.dlid == SM_LID {
+            let ports = self.endports();
+            let answer = self.administration.answer(packet, &ports);
+            self.late.extend(answer);
+            return None;
+        }
         if packet.dlid == LID_PERMISSIVE {
             return None;
         }
@@ -318,8 +337,10 @@ impl Fabric {
             }
         }
         // There is no next one to wait for.
-        for packet in std::mem::take(&mut self.late) {
-            self.carry(&packet, now);
+        while !self.late.is_empty() {
+            for packet in std::mem::take(&mut self.late) {
+                self.carry(&packet, now);
+            }
         }
         self.hcas
             .iter()

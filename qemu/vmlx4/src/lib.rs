@@ -10,6 +10,7 @@
 //!   ([`command`], [`firmware`], [`mad`]);
 //! * [`wqe`] has the work requests that the guest posts, [`requester`] sends them, [`responder`]
 //!   receives them and [`fabric`] carries them between ports; [`headers`] are those of packets;
+//! * [`administration`] answers for the subnet manager;
 //! * [`violation`] lists the rules that a driver must keep, [`fault`] the faults that a test can inject,
 //!   and [`control`] is the interface for tests.
 //!
@@ -18,6 +19,7 @@
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects))]
 
+pub mod administration;
 pub mod bytes;
 pub mod command;
 pub mod control;

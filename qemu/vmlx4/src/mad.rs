@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 //! MAD_IFC: the subnet management agent inside the adapter, which the driver asks about its own
-//! node and ports. There is no subnet manager: LIDs are fixed and ports with a cable are active.
+//! node and ports. LIDs are fixed and ports with a cable are active: there is nothing that a subnet
+//! manager would have to set.
 
+use crate::administration::{Endport, SM_LID};
 use crate::bytes::Fields;
 use crate::command::{Command, Outcome, Output, Status};
 use crate::hca::{Hca, PORTS};
@@ -43,8 +45,6 @@ pub const PKEYS: usize = 3;
 /// order, so that an index means another P_Key at the other end.
 pub const DEFAULT_PKEYS: [[u16; PKEYS]; PORTS as usize] =
     [[0xffff, 0x8001, 0x8002], [0xffff, 0x8002, 0x8001]];
-/// Where a subnet manager would be, if there were one.
-const SM_LID: u16 = 1;
 /// The capabilities a ConnectX-3 port shows, until the driver says others.
 pub const DEFAULT_CAPABILITY_MASK: u32 = 0x0251_4868;
 
@@ -60,6 +60,12 @@ impl Hca {
         gid.set_be64(0, SUBNET_PREFIX);
         gid.set_be64(8, self.port_guid(port));
         gid
+    }
+
+    /// Port number `number` as the subnet sees it, if it is active.
+    pub fn endport(&self, number: u8) -> Option<Endport> {
+        let port = self.port(number).filter(|port| port.is_up())?;
+        Some(Endport::new(port, self.port_gid(number)))
     }
 
     /// MAD_IFC: answers one management datagram, received on port `in_modifier`.

@@ -514,6 +514,7 @@ impl Request {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::administration::SM_LID;
     use crate::bytes::Fields;
     use crate::headers::tests::general;
     use crate::testing::{Bench, QpSetup};
@@ -665,5 +666,26 @@ mod tests {
         test.bench.settle();
         assert!(!test.bench.received(0));
         assert_eq!(test.bench.hca.counters.drops[&Drop::Service], 1);
+    }
+
+    #[test]
+    fn the_subnet_administration_answers() {
+        let mut test = management();
+        let mut query = [0; 256];
+        // SubnAdmGet(PathRecord) by LIDs.
+        query.set_be32(0, 0x0103_0201);
+        query.set_be64(8, 0x1234);
+        query.set_be16(16, 0x35);
+        query.set_be64(48, 3 << 4);
+        query.set_be16(56 + 40, 2);
+        query.set_be16(56 + 42, 1);
+        let datagram = general(SM_LID, &query);
+        let cqe = test.send(Bench::QP1, Bench::QP1, &datagram).unwrap();
+        assert_eq!((cqe.get_be16(14), cqe.get_be32(8)), (SM_LID, 1));
+        let answer = test.arrived::<256>(40);
+        assert_eq!((answer.get_be32(0), answer.get_be16(4)), (0x0103_0281, 0));
+        assert_eq!(answer.get_be64(8), 0x1234);
+        let dgid = answer.field::<16>(56 + 8);
+        assert_eq!(dgid, test.bench.hca.port_gid(2));
     }
 }

@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use crate::administration::Administration;
 use crate::bytes::Fields;
 use crate::command::{Command, Status};
 use crate::cq::CQE_SIZE;
@@ -157,6 +158,7 @@ impl QpSetup {
 
 pub struct Bench {
     pub hca: Hca,
+    administration: Administration,
     heap: u64,
     mtt: u64,
     eqs: BTreeMap<u32, Buffer>,
@@ -183,6 +185,7 @@ impl Bench {
         hca.write_config(4, &[0x06, 0x04]);
         Self {
             hca,
+            administration: Administration::default(),
             heap: HEAP,
             mtt: 0,
             eqs: BTreeMap::new(),
@@ -688,11 +691,13 @@ impl Bench {
         let hca = std::mem::replace(&mut self.hca, Hca::new(7));
         let mut fabric = Fabric::new(0);
         fabric.hcas.push(hca);
+        fabric.administration = std::mem::take(&mut self.administration);
         while fabric
             .run(self.now)
             .is_some_and(|deadline| deadline <= self.now)
         {}
         self.hca = fabric.hcas.pop().unwrap();
+        self.administration = fabric.administration;
     }
 
     /// QP0 and QP1 of both ports.
