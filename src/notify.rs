@@ -29,6 +29,18 @@ pub(crate) struct Qp<'a> {
     pub(crate) lifetime: u32,
     /// For an event, the number of registrations that it was for.
     pub(crate) registrations: u32,
+    /// The number of registrations that were added or ended so far, by which an event can be compared with
+    /// the reports of those: they have locks of their own.
+    pub(crate) changes: u64,
+}
+
+/// How an event was delivered.
+#[derive(Clone, Copy)]
+pub(crate) struct Delivery {
+    /// [`Qp::changes`] when it happened first.
+    pub(crate) since: u64,
+    /// The number of registrations that it was delivered to.
+    pub(crate) delivered: u32,
 }
 
 impl Qp<'_> {
@@ -41,6 +53,7 @@ impl Qp<'_> {
             qpn: self.qpn,
             lifetime: self.lifetime,
             registrations: self.registrations,
+            changes: self.changes,
         }
     }
 }
@@ -97,18 +110,20 @@ pub(crate) fn closed(qp: Qp<'_>) {
     unsafe { bindings::ib_xrc_rcv_notify_close(&qp.to_c()) }
 }
 
-/// Reports an event of a QP, or `count` of the same kind, that were delivered to `delivered` of its
-/// registrations. May be called in any context.
-pub(crate) fn event(qp: Qp<'_>, event: u32, count: u32, delivered: u32) {
+/// Reports an event of a QP, or `count` of the same kind. May be called in any context.
+pub(crate) fn event(qp: Qp<'_>, event: u32, count: u32, delivery: Delivery) {
+    let Delivery { since, delivered } = delivery;
+
     // SAFETY: The device is valid as long as it is borrowed, which is longer than the call. The
     // function may be called in any context: it is a tracepoint.
-    unsafe { bindings::ib_xrc_rcv_notify_event(&qp.to_c(), event, count, delivered) }
+    unsafe { bindings::ib_xrc_rcv_notify_event(&qp.to_c(), event, count, delivered, since) }
 }
 
-/// Reports that a QP was destroyed, and QP_GONE was delivered to `delivered` of its registrations. May be
-/// called in any context.
-pub(crate) fn gone(qp: Qp<'_>, delivered: u32) {
+/// Reports that a QP was destroyed, and QP_GONE delivered. May be called in any context.
+pub(crate) fn gone(qp: Qp<'_>, delivery: Delivery) {
+    let Delivery { since, delivered } = delivery;
+
     // SAFETY: The device is valid as long as it is borrowed, which is longer than the call. The
     // function may be called in any context: it is a tracepoint.
-    unsafe { bindings::ib_xrc_rcv_notify_gone(&qp.to_c(), delivered) }
+    unsafe { bindings::ib_xrc_rcv_notify_gone(&qp.to_c(), delivered, since) }
 }

@@ -200,6 +200,7 @@ impl ReceiveQp {
             label: self.label,
             lifetime: self.lifetime.as_raw(),
             registrations: self.subscribers.len() as u32,
+            changes: self.subscribers.changes(),
         }
     }
 

@@ -98,6 +98,8 @@ pub(crate) struct Subscribers {
     queue: Arc<UnboundQueue>,
     /// The number of registrations. Written with the lock of the list held.
     len: Atomic<usize>,
+    /// The number of registrations that were added or ended so far. Written with the lock of the list held.
+    changes: Atomic<u64>,
     #[pin]
     delivery: Work<Self>,
     #[pin]
@@ -128,6 +130,8 @@ struct Events {
     len: usize,
     kinds: [EventType; EventType::COUNT],
     times: [u64; EventType::COUNT],
+    /// The number of [changes](Subscribers::changes) before the first event of each type.
+    since: [u64; EventType::COUNT],
     counts: [u32; EventType::COUNT],
     /// The number of subscribers that each was for, and the number of those that it was delivered to.
     subscribers: [u32; EventType::COUNT],
@@ -142,7 +146,8 @@ impl Events {
         self.len == 0
     }
 
-    fn add(&mut self, event: &Event) {
+    /// Adds an event that happens after a number of [changes](Subscribers::changes).
+    fn add(&mut self, event: &Event, changes: u64) {
         let found = self.kinds[..self.len]
             .iter()
             .position(|kind| *kind == event.kind);
@@ -151,6 +156,7 @@ impl Events {
         if found.is_none() {
             self.kinds[index] = event.kind;
             self.times[index] = event.time;
+            self.since[index] = changes;
             self.len += 1;
         }
         self.qpn = event.qpn;
@@ -279,6 +285,7 @@ impl Subscribers {
                 destination: Atomic::new(0),
                 queue,
                 len: Atomic::new(0),
+                changes: Atomic::new(0),
                 delivery <- new_work!("Subscribers::delivery"),
                 list <- new_spinlock_irq!(
                     List {
@@ -301,6 +308,11 @@ impl Subscribers {
     /// Whether the QP has no registration.
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Returns the number of registrations that were added or ended so far.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Relaxed)
     }
 
     /// Returns the number of events of the QP.
@@ -378,7 +390,7 @@ impl Subscribers {
 
         subscriber.skips_round().store(comes_in_round, Relaxed);
         list.tree.insert(subscriber.clone()).map_err(|_| EEXIST)?;
-        self.len.store(list.tree.len(), Relaxed);
+        self.changed(&list);
         Ok(true)
     }
 
@@ -393,8 +405,6 @@ impl Subscribers {
         let removed = tree.remove(subscriber);
         let mut wakeup = None;
 
-        self.len.store(tree.len(), Relaxed);
-
         if why == RemoveReason::DeviceRemoved && removed.is_some() {
             if let Some(round) = round {
                 let comes_in_round = round.last.is_none_or(|last| last < key(subscriber));
@@ -405,11 +415,20 @@ impl Subscribers {
             }
             wakeup = pending.deliver(subscriber).or(wakeup);
         }
+        if removed.is_some() {
+            self.changed(&list);
+        }
         drop(list);
         drop(removed);
         if let Some(wakeup) = wakeup {
             wakeup.wake();
         }
+    }
+
+    /// A registration was added to the list, or removed from it.
+    fn changed(&self, list: &List) {
+        self.len.store(list.tree.len(), Relaxed);
+        self.changes.store(self.changes().wrapping_add(1), Relaxed);
     }
 
     /// Whether the list has a registration.
@@ -437,7 +456,7 @@ impl Subscribers {
     pub(crate) fn gone(&self, qpn: u32) {
         let gone = Event::now(qpn, EventType::QP_GONE);
 
-        self.list.lock().pending.add(&gone);
+        self.list.lock().pending.add(&gone, self.changes());
         self.deliver_pending();
     }
 
@@ -469,13 +488,17 @@ impl Subscribers {
 
         if let Step::Delivered(events) = &step {
             for index in 0..events.len {
-                let (event, delivered) = (events.get(index), events.delivered[index]);
+                let event = events.get(index);
                 let qp = self.report(event.qpn, events.subscribers[index]);
+                let delivery = notify::Delivery {
+                    since: events.since[index],
+                    delivered: events.delivered[index],
+                };
 
                 if event.kind == EventType::QP_GONE {
-                    notify::gone(qp, delivered);
+                    notify::gone(qp, delivery);
                 } else {
-                    notify::event(qp, event.kind.as_raw(), event.count, delivered);
+                    notify::event(qp, event.kind.as_raw(), event.count, delivery);
                 }
             }
         }
@@ -491,6 +514,7 @@ impl Subscribers {
             label: 0,
             lifetime: 0,
             registrations,
+            changes: self.changes(),
         }
     }
 
@@ -515,7 +539,6 @@ impl EventHandler for Subscribers {
         }
 
         let Some(kind) = EventType::from_ib_event(ib_event) else {
-            notify::event(self.report(qpn, self.len() as u32), ib_event, 1, 0);
             return self.device.log_qp_event(qpn, ib_event);
         };
         let event = Event::now(qpn, kind);
@@ -524,7 +547,7 @@ impl EventHandler for Subscribers {
             let mut list = self.list.lock();
             let at_once = list.is_idle() && list.tree.len() <= AT_ONCE;
 
-            list.pending.add(&event);
+            list.pending.add(&event, self.changes());
             if at_once {
                 self.step(&mut list, &mut wakeups)
             } else {

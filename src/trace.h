@@ -36,6 +36,7 @@ DECLARE_EVENT_CLASS(ib_xrc_rcv_qp,
 		__field(u32, registrations)
 		__field(u32, lifetime)
 		__field(u64, serial)
+		__field(u64, changes)
 	),
 	TP_fast_assign(
 		__entry->index = qp->ibdev->index;
@@ -46,11 +47,13 @@ DECLARE_EVENT_CLASS(ib_xrc_rcv_qp,
 		__entry->registrations = qp->registrations;
 		__entry->lifetime = qp->lifetime;
 		__entry->serial = qp->serial;
+		__entry->changes = qp->changes;
 	),
-	TP_printk("index=%u device=%s domain=%u qpn=0x%x label=0x%llx registrations=%u lifetime=%s serial=%llu",
+	TP_printk("index=%u device=%s domain=%u qpn=0x%x label=0x%llx registrations=%u lifetime=%s serial=%llu changes=%llu",
 		  __entry->index, __get_str(device), __entry->domain,
 		  __entry->qpn, __entry->label, __entry->registrations,
-		  xrc_rcv_show_lifetime(__entry->lifetime), __entry->serial)
+		  xrc_rcv_show_lifetime(__entry->lifetime), __entry->serial,
+		  __entry->changes)
 );
 
 DEFINE_EVENT(ib_xrc_rcv_qp, ib_xrc_rcv_alloc,
@@ -76,6 +79,7 @@ DECLARE_EVENT_CLASS(ib_xrc_rcv_registration,
 		__field(int, pid)
 		__field(const void *, file)
 		__field(u64, serial)
+		__field(u64, changes)
 	),
 	TP_fast_assign(
 		__entry->index = qp->ibdev->index;
@@ -86,11 +90,12 @@ DECLARE_EVENT_CLASS(ib_xrc_rcv_registration,
 		__entry->pid = pid;
 		__entry->file = file;
 		__entry->serial = qp->serial;
+		__entry->changes = qp->changes;
 	),
-	TP_printk("index=%u device=%s domain=%u qpn=0x%x registrations=%u pid=%d file=%p serial=%llu",
+	TP_printk("index=%u device=%s domain=%u qpn=0x%x registrations=%u pid=%d file=%p serial=%llu changes=%llu",
 		  __entry->index, __get_str(device), __entry->domain,
 		  __entry->qpn, __entry->registrations, __entry->pid,
-		  __entry->file, __entry->serial)
+		  __entry->file, __entry->serial, __entry->changes)
 );
 
 DEFINE_EVENT(ib_xrc_rcv_registration, ib_xrc_rcv_reg,
@@ -104,8 +109,9 @@ DEFINE_EVENT(ib_xrc_rcv_registration, ib_xrc_rcv_unreg,
 );
 
 TRACE_EVENT(ib_xrc_rcv_event,
-	TP_PROTO(const struct ib_xrc_rcv_qp *qp, u32 type, u32 count, u32 delivered),
-	TP_ARGS(qp, type, count, delivered),
+	TP_PROTO(const struct ib_xrc_rcv_qp *qp, u32 type, u32 count, u32 delivered,
+		 u64 since),
+	TP_ARGS(qp, type, count, delivered, since),
 	TP_STRUCT__entry(
 		__field(u32, index)
 		__string(device, qp->ibdev->name)
@@ -116,6 +122,8 @@ TRACE_EVENT(ib_xrc_rcv_event,
 		__field(u32, delivered)
 		__field(u32, registrations)
 		__field(u64, serial)
+		__field(u64, changes)
+		__field(u64, since)
 	),
 	TP_fast_assign(
 		__entry->index = qp->ibdev->index;
@@ -127,18 +135,20 @@ TRACE_EVENT(ib_xrc_rcv_event,
 		__entry->delivered = delivered;
 		__entry->registrations = qp->registrations;
 		__entry->serial = qp->serial;
+		__entry->changes = qp->changes;
+		__entry->since = since;
 	),
-	TP_printk("index=%u device=%s domain=%u qpn=0x%x type=%s count=%u delivered=%u registrations=%u serial=%llu",
+	TP_printk("index=%u device=%s domain=%u qpn=0x%x type=%s count=%u delivered=%u registrations=%u serial=%llu changes=%llu since=%llu",
 		  __entry->index, __get_str(device), __entry->domain,
 		  __entry->qpn, rdma_show_ib_event(__entry->type),
 		  __entry->count, __entry->delivered, __entry->registrations,
-		  __entry->serial)
+		  __entry->serial, __entry->changes, __entry->since)
 );
 
 /* The QP was destroyed, and QP_GONE delivered. */
 TRACE_EVENT(ib_xrc_rcv_gone,
-	TP_PROTO(const struct ib_xrc_rcv_qp *qp, u32 delivered),
-	TP_ARGS(qp, delivered),
+	TP_PROTO(const struct ib_xrc_rcv_qp *qp, u32 delivered, u64 since),
+	TP_ARGS(qp, delivered, since),
 	TP_STRUCT__entry(
 		__field(u32, index)
 		__string(device, qp->ibdev->name)
@@ -147,6 +157,8 @@ TRACE_EVENT(ib_xrc_rcv_gone,
 		__field(u32, delivered)
 		__field(u32, registrations)
 		__field(u64, serial)
+		__field(u64, changes)
+		__field(u64, since)
 	),
 	TP_fast_assign(
 		__entry->index = qp->ibdev->index;
@@ -156,11 +168,13 @@ TRACE_EVENT(ib_xrc_rcv_gone,
 		__entry->delivered = delivered;
 		__entry->registrations = qp->registrations;
 		__entry->serial = qp->serial;
+		__entry->changes = qp->changes;
+		__entry->since = since;
 	),
-	TP_printk("index=%u device=%s domain=%u qpn=0x%x delivered=%u registrations=%u serial=%llu",
+	TP_printk("index=%u device=%s domain=%u qpn=0x%x delivered=%u registrations=%u serial=%llu changes=%llu since=%llu",
 		  __entry->index, __get_str(device), __entry->domain,
 		  __entry->qpn, __entry->delivered, __entry->registrations,
-		  __entry->serial)
+		  __entry->serial, __entry->changes, __entry->since)
 );
 
 /* The last close of a domain with QPs, or the removal of its device. */

@@ -6,7 +6,7 @@
 
 use crate::rdma::device::Device;
 use core::ffi::c_void;
-use xrc_rcv_spec::{Lifetime, Record, What};
+use xrc_rcv_spec::{Delivery, Lifetime, Record, Registrations, What};
 
 /// The interface to processes, as bindgen reads it from the header.
 #[rustfmt::skip]
@@ -67,9 +67,25 @@ pub(crate) struct ib_xrc_rcv_qp {
     pub(crate) qpn: u32,
     pub(crate) lifetime: u32,
     pub(crate) registrations: u32,
+    pub(crate) changes: u64,
 }
 
 impl ib_xrc_rcv_qp {
+    fn registrations(&self) -> Registrations {
+        Registrations {
+            number: self.registrations,
+            changes: self.changes,
+        }
+    }
+
+    fn delivery(&self, since: u64) -> Delivery {
+        Delivery {
+            number: self.registrations,
+            since,
+            until: self.changes,
+        }
+    }
+
     /// Reports what happened to the QP.
     ///
     /// # Safety
@@ -106,9 +122,9 @@ pub(crate) unsafe fn ib_xrc_rcv_notify(
     };
     let what = match action {
         ib_xrc_rcv_action_IB_XRC_RCV_ALLOC => What::Alloc(lifetime),
-        ib_xrc_rcv_action_IB_XRC_RCV_REG => What::Register(holder, qp.registrations),
-        ib_xrc_rcv_action_IB_XRC_RCV_UNREG => What::Unregister(holder, qp.registrations),
-        ib_xrc_rcv_action_IB_XRC_RCV_DESTROY => What::End(qp.registrations),
+        ib_xrc_rcv_action_IB_XRC_RCV_REG => What::Register(holder, qp.registrations()),
+        ib_xrc_rcv_action_IB_XRC_RCV_UNREG => What::Unregister(holder, qp.registrations()),
+        ib_xrc_rcv_action_IB_XRC_RCV_DESTROY => What::End(qp.registrations()),
         other => panic!("action {other}"),
     };
 
@@ -119,17 +135,18 @@ pub(crate) unsafe fn ib_xrc_rcv_notify(
 
 pub(crate) unsafe fn ib_xrc_rcv_notify_event(
     qp: *const ib_xrc_rcv_qp,
-    event: u32,
+    _event: u32,
     _count: u32,
     _delivered: u32,
+    since: u64,
 ) {
     // SAFETY: The QP and the device are valid for the length of the call.
-    unsafe { (*qp).report(What::Event(event.into(), (*qp).registrations)) }
+    unsafe { (*qp).report(What::Event((*qp).delivery(since))) }
 }
 
-pub(crate) unsafe fn ib_xrc_rcv_notify_gone(qp: *const ib_xrc_rcv_qp, _delivered: u32) {
+pub(crate) unsafe fn ib_xrc_rcv_notify_gone(qp: *const ib_xrc_rcv_qp, _delivered: u32, since: u64) {
     // SAFETY: The QP and the device are valid for the length of the call.
-    unsafe { (*qp).report(What::Gone((*qp).registrations)) }
+    unsafe { (*qp).report(What::Gone((*qp).delivery(since))) }
 }
 
 pub(crate) unsafe fn ib_xrc_rcv_notify_close(qp: *const ib_xrc_rcv_qp) {

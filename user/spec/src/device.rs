@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::{Lifetime, Phase, Qp, Step, Violation};
 
 /// The uverbs file that holds a registration; `None` for a user in the kernel.
 pub type Holder = Option<u64>;
-
-/// A type of events: any number that no other type has.
-pub type Kind = u64;
 
 /// A report of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,33 +34,55 @@ pub enum What {
     /// It was added to its domain.
     Alloc(Lifetime),
     /// A registration was added: now there are this many.
-    Register(Holder, u32),
+    Register(Holder, Registrations),
     /// A registration ended: this many are left.
-    Unregister(Holder, u32),
-    /// It was removed from its domain with this many registrations.
-    End(u32),
-    /// An event was for this many registrations.
-    Event(Kind, u32),
-    /// It was destroyed, and QP_GONE was for this many registrations.
-    Gone(u32),
+    Unregister(Holder, Registrations),
+    /// It was removed from its domain with these registrations.
+    End(Registrations),
+    /// An event was delivered.
+    Event(Delivery),
+    /// It was destroyed, and QP_GONE delivered.
+    Gone(Delivery),
+}
+
+/// The registrations of a QP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Registrations {
+    /// How many there are.
+    pub number: u32,
+    /// How many were added or ended so far.
+    pub changes: u64,
+}
+
+/// Of an event, or several of the same type.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Delivery {
+    /// How many registrations it was for.
+    pub number: u32,
+    /// [`Registrations::changes`] when the first one happened.
+    pub since: u64,
+    /// [`Registrations::changes`] when it had been delivered.
+    pub until: u64,
 }
 
 struct Known {
     qp: Qp,
     number: u32,
     holders: BTreeSet<u64>,
-    /// The registrations since the QP was created, since it ended, and since the last event of each type.
-    since_creation: Changes,
-    since_end: Changes,
-    since_events: BTreeMap<Kind, Changes>,
+    changes: Changes,
+    /// Deliveries that ended after a change that is not reported yet: of one, as the next waits for the
+    /// lock of the domain, with which it is reported.
+    waiting: Vec<Delivery>,
 }
 
-/// The number of registrations at some time, and how many were added and ended since then.
-#[derive(Clone, Copy, Default)]
+/// How the number of registrations changed since the last event happened.
+#[derive(Default)]
 struct Changes {
-    before: u32,
-    added: u32,
-    ended: u32,
+    /// The number of changes before that, and of registrations.
+    before: u64,
+    number: u32,
+    /// The later changes: whether a registration was added; else one ended.
+    later: VecDeque<bool>,
 }
 
 #[derive(Default)]
@@ -175,9 +194,8 @@ impl Device {
             qp: Qp::NEW,
             number,
             holders: BTreeSet::new(),
-            since_creation: Changes::default(),
-            since_end: Changes::default(),
-            since_events: BTreeMap::new(),
+            changes: Changes::default(),
+            waiting: Vec::new(),
         };
         if let What::Alloc(lifetime) = what {
             known.qp.lifetime = Some(lifetime);
@@ -194,16 +212,22 @@ impl Device {
             return Err(Violation::Unknown);
         }
         // It was created before the reports began.
-        let registrations = match what {
-            What::Register(_, now) => now.checked_sub(1).ok_or(Violation::WrongCount)?,
-            What::Unregister(_, left) => left + 1,
-            What::End(now) | What::Gone(now) => now,
-            What::Alloc(_) | What::Event(..) => 0,
+        let before = match what {
+            What::Register(_, now) => Registrations {
+                number: now.number.checked_sub(1).ok_or(Violation::WrongCount)?,
+                changes: now.changes.checked_sub(1).ok_or(Violation::WrongCount)?,
+            },
+            What::Unregister(_, left) => Registrations {
+                number: left.number + 1,
+                changes: left.changes.checked_sub(1).ok_or(Violation::WrongCount)?,
+            },
+            What::End(now) => now,
+            // Only its registrations end later.
+            What::Gone(_) | What::Alloc(_) | What::Event(_) => return Ok(()),
         };
         known.qp.phase = Phase::Found;
-        known.qp.registrations = registrations;
-        known.since_creation.before = registrations;
-        known.since_end.before = registrations;
+        known.qp.registrations = before.number;
+        known.changes = Changes::since(before);
         if let What::Unregister(Some(file), _) = what {
             known.holders.insert(file);
         }
@@ -228,64 +252,94 @@ impl Known {
         self.qp = self.qp.step(step, closed)?;
         let is_new = self.qp.lifetime.is_some();
         match what {
+            What::Alloc(_) => (),
             What::Register(holder, now) => {
-                self.changes().for_each(|changes| changes.added += 1);
+                self.changes.later.push_back(true);
                 if holder.is_some_and(|file| !self.holders.insert(file)) {
                     return Err(Violation::SameFile);
                 }
-                self.check_count(now)?;
+                self.check(now)?;
             }
             What::Unregister(holder, left) => {
-                self.changes().for_each(|changes| changes.ended += 1);
+                self.changes.later.push_back(false);
                 // The holders of a QP that was created before the reports began are not known.
                 if holder.is_some_and(|file| !self.holders.remove(&file)) && is_new {
                     return Err(Violation::NotRegistered);
                 }
-                self.check_count(left)?;
+                self.check(left)?;
             }
-            What::End(now) => {
-                self.check_count(now)?;
-                self.since_end = self.now();
+            What::End(now) => self.check(now)?,
+            What::Event(delivery) | What::Gone(delivery) => {
+                let reported = self.changes.count();
+                if delivery.until == reported + 1 {
+                    self.waiting.push(delivery);
+                } else if delivery.until == reported {
+                    self.changes.check(delivery, is_new)?;
+                } else {
+                    return Err(Violation::WrongCount);
+                }
             }
-            What::Event(kind, number) => {
-                let since = self.since_events.get(&kind);
-                since.unwrap_or(&self.since_creation).check(number)?;
-                self.since_events.insert(kind, self.now());
-            }
-            What::Gone(number) => self.since_end.check(number)?,
-            What::Alloc(_) => (),
         }
         Ok(())
     }
 
-    fn check_count(&self, reported: u32) -> Result<(), Violation> {
-        if reported != self.qp.registrations {
+    /// Checks the registrations that are reported, and the events that waited for the report.
+    fn check(&mut self, reported: Registrations) -> Result<(), Violation> {
+        let (number, changes) = (self.qp.registrations, self.changes.count());
+        if reported != (Registrations { number, changes }) {
             return Err(Violation::WrongCount);
         }
-        Ok(())
-    }
-
-    fn changes(&mut self) -> impl Iterator<Item = &mut Changes> {
-        let of_kinds = self.since_events.values_mut();
-        of_kinds.chain([&mut self.since_creation, &mut self.since_end])
-    }
-
-    fn now(&self) -> Changes {
-        Changes {
-            before: self.qp.registrations,
-            ..Changes::default()
-        }
+        let is_new = self.qp.lifetime.is_some();
+        let mut waiting = self.waiting.drain(..);
+        waiting.try_for_each(|delivery| self.changes.check(delivery, is_new))
     }
 }
 
 impl Changes {
-    /// An event is for the registrations that exist since the event of its type before it, and for some of
-    /// those that were added or ended since then. One more may have been added or ended and not reported yet:
-    /// that is reported with the lock of the domain held, and an event is not.
-    fn check(self, number: u32) -> Result<(), Violation> {
-        let least = self.before.saturating_sub(self.ended + 1);
-        let most = self.before + self.added + 1;
-        if !(least..=most).contains(&number) {
+    fn since(registrations: Registrations) -> Changes {
+        Changes {
+            before: registrations.changes,
+            number: registrations.number,
+            later: VecDeque::new(),
+        }
+    }
+
+    /// The number of all changes so far.
+    fn count(&self) -> u64 {
+        self.before + self.later.len() as u64
+    }
+
+    /// An event is for the registrations that exist when it happens, but for some of those that ended
+    /// before it was delivered to all. Deliveries are reported in the order in which their events happened.
+    fn check(&mut self, delivery: Delivery, is_new: bool) -> Result<(), Violation> {
+        let Delivery {
+            number,
+            since,
+            until,
+        } = delivery;
+        let Some(earlier) = since.checked_sub(self.before) else {
+            // The registrations at that time are not known if it was before the reports began.
+            return if is_new {
+                Err(Violation::EventsUnordered)
+            } else {
+                Ok(())
+            };
+        };
+        let meanwhile = until.checked_sub(since).ok_or(Violation::WrongCount)?;
+        if until > self.count() {
+            return Err(Violation::WrongCount);
+        }
+        for is_added in self.later.drain(..earlier as usize) {
+            self.number = if is_added {
+                self.number + 1
+            } else {
+                self.number - 1
+            };
+        }
+        self.before = since;
+        let meanwhile = self.later.range(..meanwhile as usize);
+        let ended = meanwhile.filter(|is_added| !**is_added).count() as u32;
+        if !(self.number.saturating_sub(ended)..=self.number).contains(&number) {
             return Err(Violation::DeliveredToOthers);
         }
         Ok(())

@@ -10,5 +10,5 @@
 mod device;
 mod qp;
 
-pub use device::{Device, Holder, Kind, Record, What};
+pub use device::{Delivery, Device, Holder, Record, Registrations, What};
 pub use qp::{Lifetime, Phase, Qp, Step, Violation};

@@ -4,7 +4,6 @@
 //! the crate xrc-rcv-spec is the state machine.
 
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 use anyhow::{Context, Result, bail};
 use xrc_rcv_spec as spec;
@@ -16,10 +15,24 @@ use crate::trace::Record;
 pub(crate) struct Check {
     devices: BTreeMap<u64, spec::Device>,
     accepted: u64,
+    /// Steps that another may come before, by time, and as they came.
+    held: BTreeMap<(u64, u64), Held>,
+    taken: u64,
+}
+
+struct Held {
+    line: String,
+    device: u64,
+    step: spec::Record,
 }
 
 impl Check {
-    /// Takes a line of the trace. Fails if the specification does not allow the step.
+    /// Takes a line of the trace. Fails if the specification does not allow a step.
+    ///
+    /// The kernel has a buffer for each CPU, and returns the earliest record that it finds in any of them. It
+    /// looks into one after the other: it may find one on a CPU, and none on a CPU before, where the record
+    /// of an earlier step was written meanwhile. It finds that when it looks for the next. So a step is held
+    /// back until a later one comes, or [all was read](Self::settle).
     pub(crate) fn take(&mut self, line: &str) -> Result<()> {
         // A comment of the file `trace`.
         if line.is_empty() || line.starts_with('#') {
@@ -29,15 +42,32 @@ impl Check {
             bail!("no step, but: {line}");
         };
         let (device, step) = step(&record).with_context(|| format!("a field of: {line}"))?;
-        let device = self.devices.entry(device).or_default();
-        if let Err(violation) = device.step(&step) {
-            bail!(
-                "after {} steps: {violation}, but: {}",
-                self.accepted,
-                line.trim()
-            );
+        let held = Held {
+            line: line.trim().into(),
+            device,
+            step,
+        };
+        self.taken += 1;
+        self.held.insert((record.time_ns, self.taken), held);
+        let later = self.held.split_off(&(record.time_ns, 0));
+        let earlier = std::mem::replace(&mut self.held, later);
+        self.step_all(earlier)
+    }
+
+    /// All that happened before the last line was taken.
+    pub(crate) fn settle(&mut self) -> Result<()> {
+        let held = std::mem::take(&mut self.held);
+        self.step_all(held)
+    }
+
+    fn step_all(&mut self, steps: BTreeMap<(u64, u64), Held>) -> Result<()> {
+        for Held { line, device, step } in steps.into_values() {
+            let device = self.devices.entry(device).or_default();
+            if let Err(violation) = device.step(&step) {
+                bail!("after {} steps: {violation}, but: {line}", self.accepted);
+            }
+            self.accepted += 1;
         }
-        self.accepted += 1;
         Ok(())
     }
 
@@ -57,7 +87,17 @@ fn step(record: &Record) -> Option<(u64, spec::Record)> {
     if record.action == "close" {
         return Some((device, spec::Record::Close { domain }));
     }
-    let registrations = short("registrations")?;
+    let registrations = spec::Registrations {
+        number: short("registrations")?,
+        changes: number("changes")?,
+    };
+    let delivery = || {
+        Some(spec::Delivery {
+            number: registrations.number,
+            since: number("since")?,
+            until: registrations.changes,
+        })
+    };
     let what = match record.action.as_str() {
         "alloc" => spec::What::Alloc(match record.fields.get("lifetime")?.as_str()? {
             "registrations" => spec::Lifetime::Registrations,
@@ -67,11 +107,8 @@ fn step(record: &Record) -> Option<(u64, spec::Record)> {
         "reg" => spec::What::Register(holder(record)?, registrations),
         "unreg" => spec::What::Unregister(holder(record)?, registrations),
         "destroy" => spec::What::End(registrations),
-        "event" => {
-            let kind = record.fields.get("type")?.as_str()?;
-            spec::What::Event(self::kind(kind), registrations)
-        }
-        "gone" => spec::What::Gone(registrations),
+        "event" => spec::What::Event(delivery()?),
+        "gone" => spec::What::Gone(delivery()?),
         _ => return None,
     };
     let step = spec::Record::Qp {
@@ -81,13 +118,6 @@ fn step(record: &Record) -> Option<(u64, spec::Record)> {
         what,
     };
     Some((device, step))
-}
-
-/// A number for the name of a type of events.
-fn kind(name: &str) -> spec::Kind {
-    let mut hasher = DefaultHasher::new();
-    name.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// The uverbs file of a registration: the kernel prints a hash of its address.
@@ -103,14 +133,14 @@ mod tests {
 
     /// Two processes, of which the first creates a QP; the device breaks it.
     const TRACE: [&str; 8] = [
-        "alloc: index=1 device=a domain=1 qpn=0x11 label=0x0 registrations=0 lifetime=registrations serial=1",
-        "reg: index=1 device=a domain=1 qpn=0x11 registrations=1 pid=7 file=00000000aaaaaaaa serial=1",
-        "reg: index=1 device=a domain=1 qpn=0x11 registrations=2 pid=8 file=00000000bbbbbbbb serial=1",
-        "event: index=1 device=a domain=1 qpn=0x11 type=QP_FATAL count=1 delivered=2 registrations=2 serial=1",
-        "unreg: index=1 device=a domain=1 qpn=0x11 registrations=1 pid=7 file=00000000aaaaaaaa serial=1",
-        "unreg: index=1 device=a domain=1 qpn=0x11 registrations=0 pid=8 file=00000000bbbbbbbb serial=1",
-        "destroy: index=1 device=a domain=1 qpn=0x11 label=0x0 registrations=0 lifetime=registrations serial=1",
-        "gone: index=1 device=a domain=1 qpn=0x11 registrations=0 delivered=0 serial=1",
+        "alloc: index=1 device=a domain=1 qpn=0x11 label=0x0 registrations=1 lifetime=registrations serial=1 changes=1",
+        "reg: index=1 device=a domain=1 qpn=0x11 registrations=1 pid=7 file=00000000aaaaaaaa serial=1 changes=1",
+        "reg: index=1 device=a domain=1 qpn=0x11 registrations=2 pid=8 file=00000000bbbbbbbb serial=1 changes=2",
+        "event: index=1 device=a domain=1 qpn=0x11 type=QP_FATAL count=1 delivered=2 registrations=2 serial=1 changes=2 since=2",
+        "unreg: index=1 device=a domain=1 qpn=0x11 registrations=1 pid=7 file=00000000aaaaaaaa serial=1 changes=3",
+        "unreg: index=1 device=a domain=1 qpn=0x11 registrations=0 pid=8 file=00000000bbbbbbbb serial=1 changes=4",
+        "destroy: index=1 device=a domain=1 qpn=0x11 label=0x0 registrations=0 lifetime=registrations serial=1 changes=4",
+        "gone: index=1 device=a domain=1 qpn=0x11 registrations=0 delivered=0 serial=1 changes=4 since=4",
     ];
 
     /// Takes the steps, and returns the summary, or the error.
@@ -119,6 +149,7 @@ mod tests {
         for (second, step) in steps.iter().enumerate() {
             check.take(&format!("  a-7 [000] {second}.000001: ib_xrc_rcv_{step}"))?;
         }
+        check.settle()?;
         Ok(check.summary())
     }
 
@@ -167,8 +198,26 @@ mod tests {
             (
                 3,
                 "registrations=2",
-                "registrations=4",
+                "registrations=3",
                 "an event is delivered to each",
+            ),
+            (
+                3,
+                "registrations=2",
+                "registrations=1",
+                "an event is delivered to each",
+            ),
+            (
+                3,
+                "changes=2",
+                "changes=4",
+                "another number of registrations",
+            ),
+            (
+                4,
+                "changes=3",
+                "changes=4",
+                "another number of registrations",
             ),
             (
                 4,
@@ -191,7 +240,7 @@ mod tests {
     #[test]
     fn a_qp_ends_while_registered_with_its_domain_only() {
         let end = "destroy: index=1 device=a domain=1 qpn=0x11 label=0x0 registrations=2 \
-                   lifetime=registrations serial=1";
+                   lifetime=registrations serial=1 changes=2";
         let mut steps = TRACE[..4].to_vec();
         steps.push(end);
         let error = check(&steps).unwrap_err().to_string();
@@ -200,6 +249,66 @@ mod tests {
         assert!(check(&steps).is_ok());
         steps.push(TRACE[2]);
         assert!(check(&steps).is_err());
+    }
+
+    #[test]
+    fn an_event_is_for_the_registrations_at_its_time() {
+        // It happened before the second registration, or the first one ended while it was delivered.
+        let event = |number: u32, since: u64, changes: u64| {
+            TRACE[3]
+                .replace("registrations=2", &format!("registrations={number}"))
+                .replace("changes=2", &format!("changes={changes}"))
+                .replace("since=2", &format!("since={since}"))
+        };
+        let with = |at: usize, event: &str| {
+            let mut steps = TRACE.to_vec();
+            steps.remove(3);
+            steps.insert(at, event);
+            check(&steps).map_err(|error| error.to_string())
+        };
+        for (at, event, is_right) in [
+            (3, event(1, 1, 2), true),
+            (3, event(2, 1, 2), false),
+            (3, event(0, 1, 2), false),
+            (4, event(2, 2, 3), true),
+            (4, event(1, 2, 3), true),
+            (4, event(0, 2, 3), false),
+            (4, event(1, 3, 3), true),
+            (4, event(2, 3, 3), false),
+            // The registration is reported after the event, but with the lock of the domain held.
+            (2, event(2, 2, 2), true),
+            (2, event(1, 2, 2), false),
+            (3, event(1, 2, 3), true),
+            (3, event(0, 3, 3), false),
+            (2, event(1, 2, 3), false),
+            (3, event(2, 3, 2), false),
+        ] {
+            assert_eq!(with(at, &event).is_ok(), is_right, "at {at}: {event}");
+        }
+        let mut steps = TRACE.to_vec();
+        let (first, second) = (event(2, 2, 2), event(1, 1, 2));
+        steps.insert(3, &first);
+        steps[4] = &second;
+        let error = check(&steps).unwrap_err().to_string();
+        assert!(
+            error.contains("in the order in which they happen"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn records_of_several_cpus_are_sorted() {
+        for (first, second) in [(1, 2), (4, 5), (6, 7)] {
+            let mut check = Check::default();
+            let mut times: Vec<_> = (0..TRACE.len()).collect();
+            times.swap(first, second);
+            for time in times {
+                let line = format!("  a-7 [00{}] {time}: ib_xrc_rcv_{}", time % 2, TRACE[time]);
+                check.take(&line).unwrap();
+            }
+            check.settle().unwrap();
+            assert_eq!(check.summary(), "8 steps accepted, 0 receive QPs left");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! tracers are not disturbed. Removed when dropped.
 
 use std::fs::{self, File, OpenOptions};
+use std::ops::RangeInclusive;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::{io, process};
@@ -26,8 +27,10 @@ const SYSTEM: &str = "ib_xrc_rcv";
 /// The tracepoints whose names are values of `action` in output.schema.json.
 const CHANGES: [&str; 5] = ["alloc", "reg", "unreg", "destroy", "event"];
 
-/// The size of the ring buffer of a CPU, where no record may be lost.
-const BUFFER_KB: &str = "16384";
+/// The size of the ring buffers of all CPUs where no record may be lost, and the least and the greatest of
+/// one: the events of a device may all come to the same CPU.
+const BUFFERS_KB: u64 = 65536;
+const BUFFER_KB: RangeInclusive<u64> = 1024..=16384;
 
 /// Which tracepoints are enabled.
 pub(crate) enum Tracepoints {
@@ -64,20 +67,23 @@ impl Instance {
         let directory = instances.join(format!("{PREFIX}{}", process::id()));
         fs::create_dir(&directory).with_context(|| directory.display().to_string())?;
         let instance = Instance { directory };
-        // The clock of the events that programs read, and no additional column.
-        instance.write("trace_clock", "mono")?;
+        // No additional column.
         instance.write("options/irq-info", "0")?;
         // Tracepoints are enabled one after the other. A trace begins with all of them.
         instance.write("tracing_on", "0")?;
         match tracepoints {
             Tracepoints::Changes => {
+                // That of the events that programs read.
+                instance.write("trace_clock", "mono")?;
                 for tracepoint in CHANGES {
                     let enable = format!("events/{SYSTEM}/{SYSTEM}_{tracepoint}/enable");
                     instance.write(&enable, "1")?;
                 }
             }
             Tracepoints::All => {
-                instance.write("buffer_size_kb", BUFFER_KB)?;
+                // The only one that no two CPUs read the same from.
+                instance.write("trace_clock", "counter")?;
+                instance.write("buffer_size_kb", &buffer_kb(online_cpus()).to_string())?;
                 instance.write(&format!("events/{SYSTEM}/enable"), "1")?;
             }
         }
@@ -106,6 +112,17 @@ impl Instance {
     }
 }
 
+/// The size of the ring buffer of a CPU.
+fn buffer_kb(cpus: u64) -> u64 {
+    (BUFFERS_KB / cpus).clamp(*BUFFER_KB.start(), *BUFFER_KB.end())
+}
+
+fn online_cpus() -> u64 {
+    // SAFETY: The function has no requirements.
+    let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    u64::try_from(cpus).unwrap_or(1).max(1)
+}
+
 /// Removes the instances of processes that were killed. The kernel refuses to remove an instance that is
 /// read, as that of a process in another PID namespace.
 fn remove_stale(instances: &Path, proc: &Path) {
@@ -131,7 +148,7 @@ impl Drop for Instance {
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct Record {
     version: u32,
-    /// On the clock `CLOCK_MONOTONIC`, in steps of a microsecond.
+    /// On the clock `CLOCK_MONOTONIC`, in steps of a microsecond; or what another clock without a unit shows.
     pub(crate) time_ns: u64,
     /// The tracepoint's name without the module's prefix.
     pub(crate) action: String,
@@ -154,18 +171,26 @@ impl Record {
         let (task, pid) = task.trim().rsplit_once('-')?;
         let (time, rest) = rest.split_once(": ")?;
         // A column of flags may come before it.
-        let (seconds, micros) = time.split_ascii_whitespace().last()?.split_once('.')?;
+        let time = time.split_ascii_whitespace().last()?;
         let (event, fields) = rest.split_once(':')?;
         Some(Record {
             version: JSON_VERSION,
-            time_ns: seconds.parse::<u64>().ok()? * 1_000_000_000
-                + format!("{micros:0<9}").parse::<u64>().ok()?,
+            time_ns: parse_time(time)?,
             action: event.strip_prefix("ib_xrc_rcv_").unwrap_or(event).into(),
             task_comm: (task != "<...>").then(|| task.into()),
             task_pid: pid.parse().ok()?,
             fields: parse_fields(fields),
         })
     }
+}
+
+/// Seconds with fractions, in nanoseconds; or a number without a unit.
+fn parse_time(time: &str) -> Option<u64> {
+    let Some((seconds, fraction)) = time.split_once('.') else {
+        return time.parse().ok();
+    };
+    let seconds = seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?;
+    seconds.checked_add(format!("{fraction:0<9}").parse().ok()?)
 }
 
 /// The name in JSON of a tracepoint's field.
@@ -250,9 +275,19 @@ mod tests {
         let flags =
             Record::parse("    app-7 [001] ..... 2.000003: ib_xrc_rcv_reg: device=a").unwrap();
         assert_eq!((flags.time_ns, &*flags.action), (2_000_003_000, "reg"));
+        let counted = Record::parse("  app-7 [001] 4711: ib_xrc_rcv_reg: device=a").unwrap();
+        assert_eq!(counted.time_ns, 4711);
         let unknown = Record::parse("  <...>-12 [000] 1.000001: unreg: device=a pid=0").unwrap();
         assert_eq!((unknown.task_comm, unknown.task_pid), (None, 12));
         assert_eq!(unknown.fields["pid"], Value::Null);
+    }
+
+    #[test]
+    fn many_cpus_have_smaller_buffers() {
+        assert_eq!(
+            [1, 4, 16, 64, 512].map(buffer_kb),
+            [16384, 16384, 4096, 1024, 1024]
+        );
     }
 
     #[test]

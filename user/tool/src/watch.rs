@@ -58,8 +58,12 @@ fn check(from: Option<&Path>) -> Result<()> {
         for line in BufReader::new(file).lines() {
             check.take(&line?)?;
         }
+        check.settle()?;
     } else {
         follow(Tracepoints::All, |lines| {
+            if lines.is_empty() {
+                check.settle()?;
+            }
             for line in lines {
                 check.take(line)?;
             }
@@ -70,7 +74,8 @@ fn check(from: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-/// Calls a function with the lines of the trace, until it breaks, or a signal comes.
+/// Calls a function with the lines of the trace, and with none when all were read, until it breaks, or a
+/// signal comes.
 fn follow(
     tracepoints: Tracepoints,
     mut take: impl FnMut(&[&str]) -> Result<ControlFlow<()>>,
@@ -96,9 +101,11 @@ fn follow(
                     ends = true;
                 }
             }
-            // All was read that had happened before the signal.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && ends => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                // All was read that had happened before the signal, if there was one.
+                if take(&[])?.is_break() || ends {
+                    return Ok(());
+                }
                 let mut fds = [
                     PollFd::new(&pipe, PollFlags::IN),
                     PollFd::new(&interrupted, PollFlags::IN),
@@ -108,15 +115,16 @@ fn follow(
                     result => result?,
                 };
                 ends = !fds[1].revents().is_empty();
+                continue;
             }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error.into()),
         }
         let end = text.iter().rposition(|&byte| byte == b'\n');
         let whole: Vec<u8> = text.drain(..end.map_or(0, |end| end + 1)).collect();
         let whole = String::from_utf8_lossy(&whole);
         let lines: Vec<&str> = whole.lines().map(str::trim_end).collect();
-        if take(&lines)?.is_break() {
+        if !lines.is_empty() && take(&lines)?.is_break() {
             return Ok(());
         }
     }
