@@ -1,0 +1,465 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * User memory whose pages do not come (userfaultfd): a process each is stopped in the copy of every argument
+ * and result of every method, and of a record that it reads. Meanwhile all others do what they do, which is
+ * shown by its order: they have finished, and those are still stopped. Then the pages come, and every call
+ * ends as if nothing had happened; or its process is killed; or the device is being removed.
+ *
+ * uverbs removes a device when no call of a process is in progress. A reader is none.
+ */
+
+#define _GNU_SOURCE
+#include <err.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "ktap.h"
+#include "member.h"
+#include "observe.h"
+
+#define DOMAIN_FILE "/tmp/stalled"
+
+enum {
+	PAGE = 4096,
+	SIZE = sizeof(struct xrc_rcv_event),
+	LIMIT_S = 300,		/* for all of it: to wait for a stopped process is to wait for ever */
+};
+
+/* Its number is that of QP_ALLOC, of the other object. */
+enum { CHANNEL = 0 };
+
+/* What is in the page: the argument or result with this id; or else the call itself. */
+enum {
+	THE_CALL = -1,
+	ITS_HANDLE = -2,	/* the call, in a page that can be read and not written */
+	A_RECORD = -3,
+};
+
+enum which { KEPT, DESTROYED };	/* receive QPs that all use */
+
+struct spot {
+	const char *name;
+	uint16_t method;
+	int place;
+	int result;
+};
+
+#define SPOT(method, place, result) { #method " " #place, XRC_RCV_METHOD_##method, place, result }
+#define AT(method, attribute, result) \
+	{ #method " " #attribute, XRC_RCV_METHOD_##method, XRC_RCV_ATTR_##method##_##attribute, result }
+
+/* MODIFY and QUERY are of the QP that is destroyed meanwhile. */
+static const struct spot spots[] = {
+	SPOT(QP_ALLOC, THE_CALL, 0),
+	SPOT(QP_ALLOC, ITS_HANDLE, 0),
+	AT(QP_ALLOC, ATTR, 0),
+	AT(QP_ALLOC, RESP_QPN, 0),
+	SPOT(QP_REG, THE_CALL, 0),
+	SPOT(QP_REG, ITS_HANDLE, 0),
+	SPOT(QP_UNREG, THE_CALL, 0),
+	SPOT(QP_MODIFY, THE_CALL, -EINVAL),
+	AT(QP_MODIFY, ATTR, -EINVAL),
+	SPOT(QP_QUERY, THE_CALL, -EINVAL),
+	AT(QP_QUERY, RESP_ATTR, 0),
+	AT(QP_QUERY, RESP_INFO, 0),
+	SPOT(QP_DESTROY, THE_CALL, 0),
+	SPOT(QUERY_DOMAIN, THE_CALL, 0),
+	AT(QUERY_DOMAIN, RESP_INFO, 0),
+	AT(QUERY_DOMAIN, RESP_COUNT, 0),
+	AT(QUERY_DOMAIN, RESP_TOTAL, 0),
+	SPOT(QUERY_CAPS, THE_CALL, 0),
+	AT(QUERY_CAPS, RESP, 0),
+	{ "EVENT_CHANNEL_ALLOC THE_CALL", CHANNEL, THE_CALL, 0 },
+	{ "EVENT_CHANNEL_ALLOC ITS_HANDLE", CHANNEL, ITS_HANDLE, 0 },
+	{ "read()", 0, A_RECORD, SIZE },
+};
+
+enum { SPOTS = ARRAY_SIZE(spots), READER = SPOTS - 1 };
+
+static struct actor stopped[SPOTS], other, leaver, newcomer, remover;
+static struct member_info *mo, *ml, *mn, *ms;
+static uint32_t *numbers;		/* of KEPT and DESTROYED */
+
+/* ---- a process that is stopped ---- */
+
+static const struct spot *spot;
+static pthread_t thread;
+static int faults, result;
+static uint8_t *page, content[PAGE] __attribute__((aligned(PAGE)));
+
+static void *at(uint16_t attribute, void *otherwise)
+{
+	return spot->place == attribute ? page : otherwise;
+}
+
+/* The input is in the page when that comes. */
+static void *input_at(uint16_t attribute, const void *data, size_t size, void *otherwise)
+{
+	memcpy(spot->place == attribute ? content : otherwise, data, size);
+	return at(attribute, otherwise);
+}
+
+static void make_call(struct call *call)
+{
+	static struct xrc_rcv_qp_info infos[4];
+	static uint8_t attr[PAGE], info[PAGE], count[8], total[8];
+	const struct ib_uverbs_qp_attr reset = {
+		.qp_attr_mask = IBV_QP_STATE,
+		.qp_state = IBV_QPS_RESET,
+	};
+	const struct ib_uverbs_qp_attr to_init = attr_to_init(&member.node);
+	const uint32_t size = sizeof(infos[0]);
+
+	call_start(call, XRC_RCV_OBJECT_REGISTRATION, spot->method);
+	switch (spot->method) {
+	case XRC_RCV_METHOD_QP_ALLOC:
+		call_object(call, XRC_RCV_ATTR_QP_ALLOC_HANDLE, -1);
+		call_object(call, XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE, member.domain.handle);
+		call_in(call, XRC_RCV_ATTR_QP_ALLOC_ATTR,
+			input_at(XRC_RCV_ATTR_QP_ALLOC_ATTR, &to_init, sizeof(to_init), attr),
+			sizeof(to_init));
+		call_out(call, XRC_RCV_ATTR_QP_ALLOC_RESP_QPN,
+			 at(XRC_RCV_ATTR_QP_ALLOC_RESP_QPN, count), sizeof(uint32_t));
+		break;
+	case XRC_RCV_METHOD_QP_REG:
+		call_object(call, XRC_RCV_ATTR_QP_REG_HANDLE, -1);
+		call_object(call, XRC_RCV_ATTR_QP_REG_XRCD_HANDLE, member.domain.handle);
+		call_in(call, XRC_RCV_ATTR_QP_REG_QPN, &numbers[KEPT], sizeof(numbers[KEPT]));
+		break;
+	case XRC_RCV_METHOD_QP_UNREG:
+		call_object(call, XRC_RCV_ATTR_QP_UNREG_HANDLE, member.registration.handle);
+		break;
+	case XRC_RCV_METHOD_QP_MODIFY:
+		call_object(call, XRC_RCV_ATTR_QP_MODIFY_XRCD_HANDLE, member.domain.handle);
+		call_in(call, XRC_RCV_ATTR_QP_MODIFY_QPN, &numbers[DESTROYED],
+			sizeof(numbers[DESTROYED]));
+		call_in(call, XRC_RCV_ATTR_QP_MODIFY_ATTR,
+			input_at(XRC_RCV_ATTR_QP_MODIFY_ATTR, &reset, sizeof(reset), attr),
+			sizeof(reset));
+		break;
+	case XRC_RCV_METHOD_QP_QUERY:
+		call_object(call, XRC_RCV_ATTR_QP_QUERY_XRCD_HANDLE, member.domain.handle);
+		call_in(call, XRC_RCV_ATTR_QP_QUERY_QPN, &numbers[DESTROYED],
+			sizeof(numbers[DESTROYED]));
+		call_out(call, XRC_RCV_ATTR_QP_QUERY_RESP_ATTR,
+			 at(XRC_RCV_ATTR_QP_QUERY_RESP_ATTR, attr),
+			 sizeof(struct ib_uverbs_qp_attr));
+		call_out(call, XRC_RCV_ATTR_QP_QUERY_RESP_INFO,
+			 at(XRC_RCV_ATTR_QP_QUERY_RESP_INFO, info), size);
+		break;
+	case XRC_RCV_METHOD_QP_DESTROY:
+		call_object(call, XRC_RCV_ATTR_QP_DESTROY_XRCD_HANDLE, member.domain.handle);
+		call_in(call, XRC_RCV_ATTR_QP_DESTROY_QPN, &member.registration.qp_num,
+			sizeof(member.registration.qp_num));
+		break;
+	case XRC_RCV_METHOD_QUERY_DOMAIN:
+		call_object(call, XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE, member.domain.handle);
+		call_out(call, XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO,
+			 at(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO, infos), sizeof(infos));
+		call_out(call, XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT,
+			 at(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT, count), sizeof(uint32_t));
+		call_out(call, XRC_RCV_ATTR_QUERY_DOMAIN_RESP_TOTAL,
+			 at(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_TOTAL, total), sizeof(uint32_t));
+		call_in(call, XRC_RCV_ATTR_QUERY_DOMAIN_INFO_SIZE, &size, sizeof(size));
+		break;
+	case XRC_RCV_METHOD_QUERY_CAPS:
+		call_out(call, XRC_RCV_ATTR_QUERY_CAPS_RESP, at(XRC_RCV_ATTR_QUERY_CAPS_RESP, info),
+			 sizeof(struct xrc_rcv_caps));
+		break;
+	case CHANNEL:
+		call_start(call, XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC);
+		call_object(call, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD, -1);
+		break;
+	}
+	call->header.length = sizeof(call->header) +
+			      call->header.num_attrs * sizeof(call->attributes[0]);
+}
+
+static void *run_call(void *argument)
+{
+	if (spot->place == A_RECORD)
+		result = read(member.channel, page, SIZE);
+	else
+		result = ioctl(member.domain.uverbs_fd, RDMA_VERBS_IOCTL, argument);
+	if (result < 0)
+		result = -errno;
+	return NULL;
+}
+
+/* Returns when the kernel waits for the page. */
+static int stop(void *argument)
+{
+	struct uffdio_api api = { .api = UFFD_API };
+	struct uffdio_register area = { .mode = UFFDIO_REGISTER_MODE_MISSING };
+	struct uffdio_writeprotect protect = { .mode = UFFDIO_WRITEPROTECT_MODE_WP };
+	static struct call call;
+	struct uffd_msg fault;
+	void *place = &call;
+
+	spot = argument;
+	faults = syscall(SYS_userfaultfd, O_CLOEXEC);
+	CHECK(faults >= 0);
+	CHECK(!ioctl(faults, UFFDIO_API, &api));
+	page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	area.range.start = protect.range.start = (uintptr_t)page;
+	area.range.len = protect.range.len = PAGE;
+	if (spot->place == A_RECORD)
+		CHECK(!rcv_destroy(member.domain, member.registration.qp_num));
+	else
+		make_call(&call);
+	if (spot->place == THE_CALL || spot->place == ITS_HANDLE) {
+		memcpy(spot->place == THE_CALL ? content : page, &call, sizeof(call));
+		place = page;
+	}
+	if (spot->place == ITS_HANDLE) {
+		area.mode = UFFDIO_REGISTER_MODE_WP;
+		CHECK(!ioctl(faults, UFFDIO_REGISTER, &area));
+		CHECK(!ioctl(faults, UFFDIO_WRITEPROTECT, &protect));
+	} else {
+		CHECK(!ioctl(faults, UFFDIO_REGISTER, &area));
+	}
+	CHECK(!pthread_create(&thread, NULL, run_call, place));
+	CHECK(read(faults, &fault, sizeof(fault)) == sizeof(fault));
+	CHECK(fault.event == UFFD_EVENT_PAGEFAULT);
+	return 0;
+}
+
+static int is_stopped(void *argument)
+{
+	(void)argument;
+	CHECK(pthread_tryjoin_np(thread, NULL) == EBUSY);
+	return 0;
+}
+
+/* The page comes. */
+static int give(void *argument)
+{
+	struct uffdio_copy copy = {
+		.dst = (uintptr_t)page,
+		.src = (uintptr_t)content,
+		.len = PAGE,
+	};
+	struct uffdio_writeprotect allow = {
+		.range = { .start = (uintptr_t)page, .len = PAGE },
+	};
+
+	(void)argument;
+	if (spot->place == ITS_HANDLE)
+		CHECK(!ioctl(faults, UFFDIO_WRITEPROTECT, &allow));
+	else
+		CHECK(!ioctl(faults, UFFDIO_COPY, &copy));
+	return 0;
+}
+
+static int ends(void *argument)
+{
+	(void)argument;
+	CHECK(!pthread_join(thread, NULL));
+	memcpy(content, page, PAGE);
+	CHECK(!munmap(page, PAGE));
+	close(faults);
+	return 0;
+}
+
+static int ends_as_it_should(void *argument)
+{
+	const struct xrc_rcv_event *event = (const void *)content;
+
+	CHECK(!ends(argument));
+	if (result != spot->result)
+		warnx("returns %d", result);
+	CHECK(result == spot->result);
+	if (spot->place == A_RECORD)
+		CHECK(event->type == XRC_RCV_EVENT_QP_GONE &&
+		      event->qp_num == member.registration.qp_num);
+	return 0;
+}
+
+/* ---- the others ---- */
+
+/* The QPs that all use, with a registration of this process. */
+static int make_qps(void *argument)
+{
+	static struct registration registrations[2];
+
+	(void)argument;
+	for (int i = 0; i < 2; i++) {
+		CHECK(!rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, member.channel, i,
+				 &registrations[i]));
+		numbers[i] = registrations[i].qp_num;
+	}
+	member.registration = registrations[DESTROYED];
+	return 0;
+}
+
+static int every_call(void *argument)
+{
+	struct registration registration;
+	struct xrc_rcv_event event;
+	struct xrc_rcv_qp_info infos[2];
+	struct ib_uverbs_qp_attr attr;
+	struct xrc_rcv_caps caps;
+	uint32_t count = 2, total;
+	int channel;
+
+	(void)argument;
+	CHECK(!rcv_caps(member.node.context->cmd_fd, &caps));
+	channel = rcv_channel(member.node.context->cmd_fd);
+	CHECK(channel >= 0);
+	CHECK(!rcv_alloc(member.domain, 0, NULL, channel, 0, &registration));
+	CHECK(!rcv_unreg(&registration));
+	close(channel);
+	CHECK(!rcv_query(member.domain, numbers[DESTROYED], &attr, &infos[0]));
+	CHECK(!rcv_to_state(member.domain, numbers[DESTROYED], IBV_QPS_RESET));
+	CHECK(!rcv_list(member.domain, 0, infos, &count, &total) && count == 2 && total > SPOTS);
+	CHECK(!rcv_destroy(member.domain, numbers[DESTROYED]));
+	CHECK(read(member.channel, &event, SIZE) == SIZE);
+	CHECK(event.type == XRC_RCV_EVENT_QP_GONE && event.qp_num == numbers[DESTROYED]);
+	CHECK(!rcv_unreg(&member.registration));
+	return 0;
+}
+
+static int registers(void *argument)
+{
+	struct registration registration;
+
+	(void)argument;
+	CHECK(!rcv_reg(member.domain, numbers[KEPT], NO_CHANNEL, 0, &registration));
+	CHECK(!rcv_unreg(&registration));
+	CHECK(!rcv_reg(member.domain, numbers[KEPT], NO_CHANNEL, 0, &registration));
+	return 0;
+}
+
+/* Until calls are refused: the removal has begun. */
+static int waits_for_removal(void *argument)
+{
+	struct xrc_rcv_caps caps;
+	int status;
+
+	(void)argument;
+	do {
+		status = rcv_caps(member.node.context->cmd_fd, &caps);
+		usleep(1000);
+	} while (!status);
+	CHECK(status == -EIO);
+	return 0;
+}
+
+static int removes(void *argument)
+{
+	(void)argument;
+	device_remove();
+	return 0;
+}
+
+/* ---- scenario ---- */
+
+static bool start(struct actor *actor, struct member_info *member_info)
+{
+	actor_start(actor);
+	return DO(*actor, member_join, member_info);
+}
+
+static bool all_stop(void)
+{
+	bool good = start(&other, mo) && DO(other, make_qps, NULL) && start(&leaver, ml) &&
+		    DO(leaver, member_alloc, ml) && DO(leaver, registers, NULL);
+
+	for (int i = 0; good && i < SPOTS; i++) {
+		good = start(&stopped[i], ms) && DO(stopped[i], member_alloc, ms) &&
+		       DO(stopped[i], stop, (void *)&spots[i]);
+		if (!good)
+			ktap_note("%s: not stopped", spots[i].name);
+	}
+	return good;
+}
+
+static bool each(const char *what, act *function)
+{
+	bool good = true;
+
+	for (int i = 0; i < SPOTS; i++) {
+		if (succeeded(what, actor_do(&stopped[i], function, NULL)))
+			continue;
+		ktap_note("%s", spots[i].name);
+		good = false;
+	}
+	return good;
+}
+
+static void all_exit(void)
+{
+	for (int i = 0; i < SPOTS; i++)
+		actor_exit(&stopped[i]);
+	actor_exit(&other);
+}
+
+int main(void)
+{
+	struct counts before;
+	bool good;
+
+	ktap_start("memory whose pages do not come", 11);
+	alarm(LIMIT_S);
+	before = count_objects();
+	numbers = share(2 * sizeof(*numbers));
+	mo = member_info_new(DOMAIN_FILE, 0, 64);
+	mo->wants_events = true;
+	ml = member_info_new(DOMAIN_FILE, 0, 64);
+	mn = member_info_new(DOMAIN_FILE, 0, 64);
+	ms = member_info_new(DOMAIN_FILE, 0, 64);
+	ms->wants_events = true;
+	ms->flags = XRC_RCV_ALLOC_LIFETIME_DOMAIN;
+	actor_start(&remover);
+
+	ktap_result(all_stop(), "calls are stopped, each in another copy");
+	good = DO(other, every_call, NULL);
+	actor_exit(&leaver);
+	good = good && start(&newcomer, mn) && DO(newcomer, registers, NULL);
+	actor_exit(&newcomer);
+	ktap_result(good && each("is_stopped", is_stopped),
+		    "meanwhile others make every call, exit and begin");
+	ktap_result(each("give", give) && each("ends_as_it_should", ends_as_it_should),
+		    "each call ends as it should");
+	all_exit();
+	ktap_result(counts_return_to(&before, 5), "no object is left");
+
+	good = all_stop();
+	for (int i = 0; i < SPOTS; i++)
+		actor_kill(&stopped[i]);
+	actor_exit(&leaver);
+	actor_exit(&other);
+	ktap_result(good && counts_return_to(&before, 5), "a process that is stopped can be killed");
+
+	good = all_stop();
+	actor_begin(&remover, removes, NULL);
+	good = good && DO(other, waits_for_removal, NULL);
+	actor_exit(&leaver);
+	actor_exit(&other);
+	ktap_result(good && each("is_stopped", is_stopped), "while the device is removed others exit");
+	ktap_result(each("give", give) && each("ends", ends), "each call ends");
+	ktap_result(succeeded("removes", actor_wait(&remover)), "and so does the removal");
+	all_exit();
+	device_add();
+
+	good = start(&stopped[READER], ms) && DO(stopped[READER], member_alloc, ms) &&
+	       DO(stopped[READER], stop, (void *)&spots[READER]);
+	device_remove();
+	ktap_result(good && DO(stopped[READER], is_stopped, NULL), "the removal does not wait for a reader");
+	ktap_result(DO(stopped[READER], give, NULL) && DO(stopped[READER], ends_as_it_should, NULL),
+		    "its record is not lost");
+	actor_exit(&stopped[READER]);
+	actor_exit(&remover);
+	device_add();
+	ktap_result(counts_return_to(&before, 5), "nor is an object left");
+	unlink(DOMAIN_FILE);
+	return ktap_end();
+}
