@@ -176,7 +176,7 @@ impl Operation {
                     return Err(format!("no port {port}"));
                 }
             }
-            Self::Wire(wire) => hca.faults.wire = wire,
+            Self::Wire(wire) => hca.faults.set_wire(wire),
             Self::Remove => hca.faults.set_removed(true),
             Self::Restore => {
                 hca.faults.set_removed(false);

@@ -386,7 +386,10 @@ mod tests {
     /// Returns those that arrived, in order.
     fn send(service: u32, wire: Wire) -> Vec<u8> {
         let mut bench = Bench::connected();
-        let setup = QpSetup::new(service, 0x41);
+        let setup = QpSetup {
+            retries: 7,
+            ..QpSetup::new(service, 0x41)
+        };
         bench.qp_rts(0x40, &setup);
         let back = QpSetup {
             path: (2, 1),
@@ -394,7 +397,7 @@ mod tests {
         };
         bench.qp_rts(0x41, &back);
         let (key, page) = bench.region(0x10, LOCAL, 0x1000, 0x1f << 10);
-        bench.hca.faults.wire = wire;
+        bench.hca.faults.set_wire(wire);
         let (mut sent, mut received, mut arrived) = (0, 0, Vec::new());
         for number in 0..MESSAGES {
             bench
@@ -419,7 +422,7 @@ mod tests {
             }
             bench.post_send(0x40, wqe);
             bench.settle();
-            for _ in 0..4 {
+            for _ in 0..8 {
                 bench.wait(Duration::from_millis(5));
             }
             while bench.received(received) {
@@ -444,18 +447,20 @@ mod tests {
     #[test]
     fn a_reliable_connection_loses_repeats_and_reorders_nothing() {
         let wires = [
-            (2, 0, 0, 0),
-            (0, 3, 0, 0),
-            (0, 0, 1, 0),
-            (0, 0, 0, 1),
-            (5, 4, 3, 2),
+            (2, 0, 0, 0, None),
+            (0, 3, 0, 0, None),
+            (0, 0, 1, 0, None),
+            (0, 0, 0, 1, None),
+            (5, 4, 3, 2, None),
+            (4, 4, 2, 2, Some(7)),
         ];
-        for (lose, lose_answers, repeat, delay) in wires {
+        for (lose, lose_answers, repeat, delay, seed) in wires {
             let wire = Wire {
                 lose,
                 lose_answers,
                 repeat,
                 delay,
+                seed,
             };
             assert_eq!(send(0, wire), in_order(), "{wire:?}");
         }

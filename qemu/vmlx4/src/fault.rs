@@ -51,7 +51,8 @@ pub enum Fate {
     Late,
 }
 
-/// The faults of messages that leave an adapter: each affects every n-th message; 0 affects none.
+/// The faults of messages that leave an adapter: each affects every n-th message, or with a seed one in n
+/// at random, the same ones for the same seed; 0 affects none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Wire {
@@ -63,6 +64,9 @@ pub struct Wire {
     pub repeat: u64,
     /// Requests that are late.
     pub delay: u64,
+    /// Chooses at random.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
 }
 
 /// The faults of one adapter.
@@ -72,12 +76,13 @@ pub struct Faults {
     latency: Latency,
     catastrophe: Option<u32>,
     removed: bool,
-    /// Faults of the wire.
-    pub wire: Wire,
-    /// Requests that have left.
+    wire: Wire,
+    /// Requests that have left since the wire became so.
     requests: u64,
     /// Answers that have left.
     answers: u64,
+    /// Source of randomness, for a wire with a seed.
+    random: Option<fastrand::Rng>,
 }
 
 impl Faults {
@@ -154,22 +159,42 @@ impl Faults {
         Some(end)
     }
 
+    /// The wire becomes such.
+    pub fn set_wire(&mut self, wire: Wire) {
+        self.wire = wire;
+        self.requests = 0;
+        self.answers = 0;
+        self.random = wire.seed.map(fastrand::Rng::with_seed);
+    }
+
+    /// Whether the message number `number` is one of those that a fault affects.
+    fn affects(&mut self, one_in: u64, number: u64) -> bool {
+        match &mut self.random {
+            _ if one_in == 0 => false,
+            Some(random) => random.u64(..one_in) == 0,
+            None => number.checked_rem(one_in) == Some(0),
+        }
+    }
+
     /// The fate of the request that leaves now.
     pub fn fate(&mut self) -> Fate {
         self.requests = self.requests.wrapping_add(1);
-        let its_turn = |every: u64| self.requests.checked_rem(every) == Some(0);
-        match self.wire {
-            Wire { lose, .. } if its_turn(lose) => Fate::Lost,
-            Wire { repeat, .. } if its_turn(repeat) => Fate::Repeated,
-            Wire { delay, .. } if its_turn(delay) => Fate::Late,
-            _ => Fate::Arrives,
+        let number = self.requests;
+        if self.affects(self.wire.lose, number) {
+            Fate::Lost
+        } else if self.affects(self.wire.repeat, number) {
+            Fate::Repeated
+        } else if self.affects(self.wire.delay, number) {
+            Fate::Late
+        } else {
+            Fate::Arrives
         }
     }
 
     /// Whether the answer that leaves now is lost.
     pub fn answer_is_lost(&mut self) -> bool {
         self.answers = self.answers.wrapping_add(1);
-        self.answers.checked_rem(self.wire.lose_answers) == Some(0)
+        self.affects(self.wire.lose_answers, self.answers)
     }
 
     /// The device fails: its error buffer reads `code`, and it does nothing more until reset.
@@ -259,6 +284,44 @@ mod tests {
         assert!((0..9).all(|_| faults.command_status(OPCODE).is_some()));
         faults.clear();
         assert_eq!(faults.command_status(OPCODE), None);
+    }
+
+    #[test]
+    fn a_seed_chooses_the_same_messages_again() {
+        let lost = |seed| -> Vec<bool> {
+            let mut faults = Faults::default();
+            faults.set_wire(Wire {
+                lose: 10,
+                seed,
+                ..Wire::default()
+            });
+            (0..1000).map(|_| faults.fate() == Fate::Lost).collect()
+        };
+        let count = |lost: &[bool]| lost.iter().filter(|lost| **lost).count();
+        let every_tenth = lost(None);
+        assert_eq!(count(&every_tenth), 100);
+        assert_eq!(count(&every_tenth[..10]), 1);
+        let random = lost(Some(7));
+        assert!((50..150).contains(&count(&random)));
+        assert_eq!(random, lost(Some(7)));
+        assert_ne!(random, lost(Some(8)));
+        assert_ne!(random, every_tenth);
+    }
+
+    #[test]
+    fn one_in_one_is_all() {
+        for seed in [None, Some(1)] {
+            let mut faults = Faults::default();
+            faults.set_wire(Wire {
+                lose: 1,
+                lose_answers: 1,
+                seed,
+                ..Wire::default()
+            });
+            assert!((0..100).all(|_| faults.fate() == Fate::Lost && faults.answer_is_lost()));
+            faults.clear();
+            assert_eq!(faults.fate(), Fate::Arrives);
+        }
     }
 
     #[test]

@@ -112,6 +112,9 @@ enum Command {
         /// Deliver every Nth request after the next one
         #[arg(long, default_value_t = 0)]
         delay: u64,
+        /// Choose one in N at random, the same ones for the same seed
+        #[arg(long)]
+        seed: Option<u64>,
     },
     /// Pull the device from its slot: all ones on every read
     Remove,
@@ -178,11 +181,13 @@ impl Command {
                 lose_answers,
                 repeat,
                 delay,
+                seed,
             } => Operation::Wire(Wire {
                 lose,
                 lose_answers,
                 repeat,
                 delay,
+                seed,
             }),
             Self::Remove => Operation::Remove,
             Self::Restore => Operation::Restore,
