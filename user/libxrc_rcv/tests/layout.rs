@@ -25,7 +25,8 @@ fn layout() {
 
     constants!(facts:
         RDMA_VERBS_IOCTL
-        IBV_XRCD_INIT_ATTR_FD IBV_XRCD_INIT_ATTR_OFLAGS IBV_QPT_XRC_RECV IBV_QP_INIT_ATTR_XRCD
+        IBV_XRCD_INIT_ATTR_FD IBV_XRCD_INIT_ATTR_OFLAGS IBV_QPT_XRC_RECV IBV_QPT_XRC_SEND IBV_QP_INIT_ATTR_XRCD
+        IBV_QP_INIT_ATTR_PD IBV_WR_SEND IBV_WR_RDMA_READ IBV_SEND_SIGNALED
         IBV_QP_OPEN_ATTR_NUM IBV_QP_OPEN_ATTR_XRCD IBV_QP_OPEN_ATTR_TYPE
         IBV_SRQT_XRC IBV_SRQ_INIT_ATTR_TYPE IBV_SRQ_INIT_ATTR_PD IBV_SRQ_INIT_ATTR_XRCD
         IBV_SRQ_INIT_ATTR_CQ IBV_WC_SUCCESS
@@ -110,10 +111,44 @@ fn layout() {
         "sizeof(struct ib_uverbs_attr)".into(),
     ));
 
+    for (offset, name) in [
+        (offset_of!(ibv_send_wr, sg_list), "sg_list"),
+        (offset_of!(ibv_send_wr, num_sge), "num_sge"),
+        (offset_of!(ibv_send_wr, opcode), "opcode"),
+        (offset_of!(ibv_send_wr, send_flags), "send_flags"),
+        (offset_of!(ibv_send_wr, remote_addr), "wr.rdma.remote_addr"),
+        (offset_of!(ibv_send_wr, rkey), "wr.rdma.rkey"),
+        (
+            offset_of!(ibv_send_wr, remote_srqn),
+            "qp_type.xrc.remote_srqn",
+        ),
+    ] {
+        facts.0.push((
+            offset as u64,
+            format!("offsetof(struct ibv_send_wr, {name})"),
+        ));
+    }
+    facts.0.push((
+        size_of::<ibv_send_wr>() as u64,
+        "sizeof(struct ibv_send_wr)".into(),
+    ));
+    facts.0.push((
+        offset_of!(ibv_port_attr, lid) as u64,
+        "offsetof(struct ibv_port_attr, lid)".into(),
+    ));
+    facts.0.push((
+        1,
+        format!(
+            "sizeof(struct ibv_port_attr) <= {}",
+            size_of::<ibv_port_attr>()
+        ),
+    ));
+
     for (index, name) in [
         (IBV_OPS_POLL_CQ, "poll_cq"),
         (IBV_OPS_REQ_NOTIFY_CQ, "req_notify_cq"),
         (IBV_OPS_POST_SRQ_RECV, "post_srq_recv"),
+        (IBV_OPS_POST_SEND, "post_send"),
     ] {
         facts.0.push((
             (offset_of!(ibv_context, ops) + index * size_of::<usize>()) as u64,

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use serde::Serialize;
 use tabled::builder::Builder;
+use xrc_rcv::verbs::TargetQp;
 use xrc_rcv::{
     Access, AllocOptions, Device, Domain, EventChannel, Lifetime, Mtu, QpAttr, QpState,
     RegisterOptions, Registration,
@@ -28,7 +29,6 @@ use crate::cli::Bench;
 use crate::show::render;
 use crate::snapshot::JSON_VERSION;
 use crate::sysfs;
-use mainline::TargetQp;
 
 /// Calls that are timed together.
 const CALLS: usize = 100;
@@ -224,21 +224,21 @@ impl Party {
 /// One of the two ways of having a QP, at the steps that both have.
 trait Side {
     /// A part in a QP.
-    type Held<'a>;
+    type Held;
 
     /// Creates a QP and takes it to RTR.
-    fn create<'a>(&self, party: &'a Party) -> Result<Self::Held<'a>>;
-    fn join<'a>(&self, party: &'a Party, qp_num: u32) -> Result<Self::Held<'a>>;
-    fn qp_num(held: &Self::Held<'_>) -> u32;
+    fn create(&self, party: &Party) -> Result<Self::Held>;
+    fn join(&self, party: &Party, qp_num: u32) -> Result<Self::Held>;
+    fn qp_num(held: &Self::Held) -> u32;
     /// The last one to leave ends the QP.
-    fn leave(held: Self::Held<'_>) -> Result<()>;
+    fn leave(held: Self::Held) -> Result<()>;
 }
 
 /// `xrc_rcv_alloc_qp()`, `xrc_rcv_reg_qp()`, `xrc_rcv_unreg_qp()`.
 struct Ours(QpAttr);
 
 impl Side for Ours {
-    type Held<'a> = Registration;
+    type Held = Registration;
 
     fn create(&self, party: &Party) -> Result<Registration> {
         let options = AllocOptions::new().channel(&party.channel).attr(self.0);
@@ -263,9 +263,9 @@ impl Side for Ours {
 struct Mainline(QpAttr);
 
 impl Side for Mainline {
-    type Held<'a> = TargetQp<'a>;
+    type Held = TargetQp;
 
-    fn create<'a>(&self, party: &'a Party) -> Result<TargetQp<'a>> {
+    fn create(&self, party: &Party) -> Result<TargetQp> {
         let qp = TargetQp::create(&party.domain)?;
         qp.modify(&to_init(&self.0))?;
         qp.modify(
@@ -281,16 +281,16 @@ impl Side for Mainline {
         Ok(qp)
     }
 
-    fn join<'a>(&self, party: &'a Party, qp_num: u32) -> Result<TargetQp<'a>> {
-        TargetQp::open(&party.domain, qp_num)
+    fn join(&self, party: &Party, qp_num: u32) -> Result<TargetQp> {
+        Ok(TargetQp::open(&party.domain, qp_num)?)
     }
 
-    fn qp_num(held: &TargetQp<'_>) -> u32 {
+    fn qp_num(held: &TargetQp) -> u32 {
         held.qp_num()
     }
 
-    fn leave(held: TargetQp<'_>) -> Result<()> {
-        held.destroy()
+    fn leave(held: TargetQp) -> Result<()> {
+        Ok(held.destroy()?)
     }
 }
 
@@ -302,20 +302,16 @@ fn to_init(attr: &QpAttr) -> QpAttr {
         .with_access(Access::REMOTE_WRITE)
 }
 
-fn create_all<'a, S: Side>(side: &S, party: &'a Party, n: usize) -> Result<Vec<S::Held<'a>>> {
+fn create_all<S: Side>(side: &S, party: &Party, n: usize) -> Result<Vec<S::Held>> {
     (0..n).map(|_| side.create(party)).collect()
 }
 
-fn join_all<'a, S: Side>(
-    side: &S,
-    party: &'a Party,
-    created: &[S::Held<'_>],
-) -> Result<Vec<S::Held<'a>>> {
+fn join_all<S: Side>(side: &S, party: &Party, created: &[S::Held]) -> Result<Vec<S::Held>> {
     let numbers = created.iter().map(S::qp_num);
     numbers.map(|number| side.join(party, number)).collect()
 }
 
-fn leave_all<S: Side>(held: Vec<S::Held<'_>>) -> Result<()> {
+fn leave_all<S: Side>(held: Vec<S::Held>) -> Result<()> {
     held.into_iter().try_for_each(S::leave)
 }
 
@@ -414,7 +410,7 @@ impl Runner<'_> {
 
     fn joining(&self) -> Result<Vec<Measurement>> {
         /// To join, and to leave.
-        fn time<S: Side>(side: &S, created: &[S::Held<'_>], joiner: &Party) -> Result<[f64; 2]> {
+        fn time<S: Side>(side: &S, created: &[S::Held], joiner: &Party) -> Result<[f64; 2]> {
             let begin = Instant::now();
             let joined = join_all(side, joiner, created)?;
             let join = us(begin.elapsed(), created.len());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! Attributes of a receive QP, with the mask of those that are set.
+//! Attributes of a QP, with the mask of those that are set.
 //!
 //! A [`QpAttr`] is the kernel's `struct ib_uverbs_qp_attr`: setting a value sets its bit, so the
 //! two cannot disagree.
@@ -30,19 +30,21 @@ bitflags! {
         const AV = 1 << 7;
         /// [`QpAttr::path_mtu`].
         const PATH_MTU = 1 << 8;
-        /// Local ACK timeout.
+        /// [`QpAttr::timeout`].
         const TIMEOUT = 1 << 9;
-        /// Retry count of a requester.
+        /// [`QpAttr::retry_cnt`].
         const RETRY_CNT = 1 << 10;
-        /// RNR retry count of a requester.
+        /// [`QpAttr::rnr_retry`].
         const RNR_RETRY = 1 << 11;
         /// [`QpAttr::rq_psn`].
         const RQ_PSN = 1 << 12;
+        /// [`QpAttr::max_rd_atomic`].
+        const MAX_QP_RD_ATOMIC = 1 << 13;
         /// [`QpAttr::alternate_path`].
         const ALT_PATH = 1 << 14;
         /// [`QpAttr::min_rnr_timer`].
         const MIN_RNR_TIMER = 1 << 15;
-        /// First packet sequence number to be sent.
+        /// [`QpAttr::sq_psn`].
         const SQ_PSN = 1 << 16;
         /// [`QpAttr::max_dest_rd_atomic`].
         const MAX_DEST_RD_ATOMIC = 1 << 17;
@@ -309,7 +311,7 @@ impl Path {
     }
 }
 
-/// Attributes of a receive QP.
+/// Attributes of a receive QP, or of an initiator.
 ///
 /// # Examples
 ///
@@ -443,6 +445,23 @@ impl QpAttr {
         /// The least time that the peer waits after a receiver-not-ready NAK, as a code of five bits:
         /// 0 is 655.36 ms, 1 is 0.01 ms, 12 is 0.64 ms, 31 is 491.52 ms; see `ibv_modify_qp(3)`.
         with_min_rnr_timer, min_rnr_timer, min_rnr_timer: u8, MIN_RNR_TIMER);
+
+    attribute!(
+        /// The first packet sequence number to be sent, by an initiator; a receive QP sends nothing.
+        with_sq_psn, sq_psn, sq_psn: u32, SQ_PSN);
+    attribute!(
+        /// The local ACK timeout of an initiator, as a code of five bits: 4.096 microseconds times two to the power
+        /// of it; 0 is without an end.
+        with_timeout, timeout, timeout: u8, TIMEOUT);
+    attribute!(
+        /// How often an initiator tries again that gets no answer, 7 at most.
+        with_retry_cnt, retry_cnt, retry_cnt: u8, RETRY_CNT);
+    attribute!(
+        /// How often an initiator tries again whose receiver is not ready; 7 is without an end.
+        with_rnr_retry, rnr_retry, rnr_retry: u8, RNR_RETRY);
+    attribute!(
+        /// How many RDMA reads and atomics of an initiator may be outstanding.
+        with_max_rd_atomic, max_rd_atomic, max_rd_atomic: u8, MAX_QP_RD_ATOMIC);
 
     /// The attributes of `attr` that `mask` names, and the values of all others too, as
     /// `ibv_modify_qp()` hands them to the kernel.

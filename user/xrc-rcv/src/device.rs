@@ -146,6 +146,15 @@ fn path_of(file: Option<BorrowedFd<'_>>) -> Option<PathBuf> {
     Some(std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or("?".into()))
 }
 
+/// The device's file, to which everything belongs that was made through it. What is kept open by another process,
+/// such as a service manager, outlives this one.
+impl AsFd for Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: The context is open as long as `self` exists, and its descriptor with it.
+        unsafe { BorrowedFd::borrow_raw((*self.as_ibv()).cmd_fd) }
+    }
+}
+
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Device").field(&self.0.name).finish()

@@ -29,6 +29,12 @@ pub struct ibv_context {
 }
 
 #[repr(C)]
+pub struct ibv_pd {
+    pub context: *mut ibv_context,
+    pub handle: u32,
+}
+
+#[repr(C)]
 pub struct ibv_xrcd {
     pub context: *mut ibv_context,
 }

@@ -32,8 +32,8 @@
 //!
 //! # Objects
 //!
-//! [`Device`], [`Domain`], [`Registration`], [`EventChannel`] and [`Srq`](crate::verbs::Srq) are
-//! owned, `'static`, `Send` and `Sync`; `Device` and `Domain` are cheap to clone. Each keeps open the
+//! [`Device`], [`Domain`], [`Registration`], [`EventChannel`], [`Pd`] and those of the module `verbs` are
+//! owned, `'static`, `Send` and `Sync`; `Device`, `Domain` and `Pd` are cheap to clone. Each keeps open the
 //! objects it was made through, so they may be dropped in any order. All calls may be made from any
 //! thread, with the same object as well; an event and a message are returned to one of several readers.
 //!
@@ -84,6 +84,7 @@ mod device;
 mod domain;
 mod error;
 pub mod ffi;
+mod pd;
 mod receive_qp;
 mod registration;
 #[cfg(feature = "tokio")]
@@ -102,6 +103,7 @@ pub use channel::{Event, EventChannel, EventType, EventTypes, Events};
 pub use device::Device;
 pub use domain::{Domain, QpInfos};
 pub use error::{Cause, Error, Result};
+pub use pd::Pd;
 pub use receive_qp::{AllocOptions, Lifetime, QpInfo, RegisterOptions};
 pub use registration::{AdoptedQp, Registration};
 #[cfg(feature = "tokio")]

@@ -1,22 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! Devices and shared receive queues of libibverbs (feature `verbs`).
+//! Devices, shared receive queues, memory regions and sending ends of libibverbs (feature `verbs`).
 //!
-//! Enough for a program that receives messages through a receive QP. Programs with a binding of
+//! Enough, without unsafe code, for a program that receives messages through a receive QP and lets its peers read
+//! memory ([`Srq`], [`Region`]), and for such a peer ([`Initiator`]). [`TargetQp`] is the receiving end without the
+//! module. Programs with a binding of
 //! their own use [`Device::from_ibv`] and create their SRQs by it, with
 //! [`Domain::as_ibv`](crate::Domain::as_ibv).
+//!
+//! Objects keep alive those that they use, so they may be dropped in any order.
 
+mod initiator;
+mod memory;
+mod object;
+mod region;
 mod srq;
+mod target;
 
+pub use initiator::{Completion, Initiator};
+pub use memory::Memory;
+pub use region::{Region, Remote};
 pub use srq::Srq;
+pub use target::TargetQp;
 
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::attr::Path;
 use crate::device::Device;
 use crate::error::{Cause, Error, Result};
-use crate::ffi::{ibv_context, ibv_device};
+use crate::ffi::{ibv_context, ibv_device, ibv_gid};
+use crate::verbs_sys::ibv_port_attr;
 
 #[link(name = "ibverbs")]
 unsafe extern "C" {
@@ -26,6 +41,9 @@ unsafe extern "C" {
     fn ibv_get_device_index(device: *mut ibv_device) -> c_int;
     fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context;
     fn ibv_close_device(context: *mut ibv_context) -> c_int;
+    fn ibv_query_port(context: *mut ibv_context, port: u8, attr: *mut ibv_port_attr) -> c_int;
+    fn ibv_query_gid(context: *mut ibv_context, port: u8, index: c_int, gid: *mut ibv_gid)
+    -> c_int;
 }
 
 /// Closes a context when dropped.
@@ -101,5 +119,49 @@ impl Device {
         // SAFETY: The device is alive as long as the list.
         let index = unsafe { ibv_get_device_index(list.find(name)?) };
         u32::try_from(index).ok()
+    }
+
+    /// Queries what peers have to know of `port` to connect to it, by entry `gid_index` of its GID table.
+    ///
+    /// # Errors
+    ///
+    /// Those of `ibv_query_port()` and `ibv_query_gid()`.
+    pub fn query_address(&self, port: u8, gid_index: u8) -> Result<Address> {
+        let error = self.error("query the port");
+        let mut attr = ibv_port_attr::default();
+        // SAFETY: The context is open as long as `self` exists, and the struct has all that is written.
+        match unsafe { ibv_query_port(self.as_ibv(), port, &mut attr) } {
+            0 => {}
+            errno => return Err(error(Cause::Os(errno))),
+        }
+        let mut gid = ibv_gid::default();
+        // SAFETY: As above.
+        match unsafe { ibv_query_gid(self.as_ibv(), port, gid_index.into(), &mut gid) } {
+            0 => Ok(Address {
+                lid: attr.lid,
+                gid: gid.raw.0,
+            }),
+            _ => Err(error(Cause::last())),
+        }
+    }
+}
+
+/// The address of a port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Address {
+    /// Its LID; 0 with RoCE, which has none.
+    pub lid: u16,
+    /// A GID of it.
+    pub gid: [u8; 16],
+}
+
+impl Address {
+    /// The path to it from local port `port`: within a subnet by its LID, with RoCE by its GID and entry `sgid_index`
+    /// of the local port's.
+    pub fn path_from(&self, port: u8, sgid_index: u8) -> Path {
+        match self.lid {
+            0 => Path::gid(port, self.gid, sgid_index),
+            lid => Path::lid(port, lid),
+        }
     }
 }

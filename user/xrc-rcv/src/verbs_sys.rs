@@ -11,13 +11,8 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
+pub use crate::ffi::ibv_pd;
 use crate::ffi::{ibv_context, ibv_qp_cap, ibv_xrcd};
-
-#[repr(C)]
-pub struct ibv_pd {
-    pub context: *mut ibv_context,
-    pub handle: u32,
-}
 
 /// rdma-core's private extension of [`ibv_xrcd`], the only place where the handle is.
 #[repr(C)]
@@ -81,6 +76,22 @@ impl ibv_qp_init_attr_ex {
             pd: std::ptr::null_mut(),
             xrcd,
             _rest: [0; 16],
+        }
+    }
+
+    /// How to create an XRC initiator QP.
+    pub fn xrc_initiator(
+        pd: *mut ibv_pd,
+        send_cq: *mut c_void,
+        cap: ibv_qp_cap,
+    ) -> ibv_qp_init_attr_ex {
+        ibv_qp_init_attr_ex {
+            send_cq,
+            cap,
+            qp_type: IBV_QPT_XRC_SEND,
+            comp_mask: IBV_QP_INIT_ATTR_PD,
+            pd,
+            ..Self::xrc_target(std::ptr::null_mut(), std::ptr::null_mut())
         }
     }
 }
@@ -192,6 +203,59 @@ pub struct ibv_recv_wr {
     pub num_sge: c_int,
 }
 
+/// `struct ibv_send_wr`, with the members for RDMA of its union.
+#[repr(C)]
+pub struct ibv_send_wr {
+    pub wr_id: u64,
+    pub next: *mut ibv_send_wr,
+    pub sg_list: *mut ibv_sge,
+    pub num_sge: c_int,
+    pub opcode: c_uint,
+    pub send_flags: c_uint,
+    pub imm_data: u32,
+    pub remote_addr: u64,
+    pub rkey: u32,
+    pub _rest_of_wr: [u32; 5],
+    pub remote_srqn: u32,
+    pub _rest: [u64; 6],
+}
+
+impl Default for ibv_send_wr {
+    fn default() -> ibv_send_wr {
+        ibv_send_wr {
+            wr_id: 0,
+            next: std::ptr::null_mut(),
+            sg_list: std::ptr::null_mut(),
+            num_sge: 0,
+            opcode: 0,
+            send_flags: 0,
+            imm_data: 0,
+            remote_addr: 0,
+            rkey: 0,
+            _rest_of_wr: [0; 5],
+            remote_srqn: 0,
+            _rest: [0; 6],
+        }
+    }
+}
+
+/// `struct ibv_port_attr`, of which the function that libibverbs exports writes what is up to `flags`.
+#[repr(C)]
+#[derive(Default)]
+pub struct ibv_port_attr {
+    pub state: c_uint,
+    pub max_mtu: c_uint,
+    pub active_mtu: c_uint,
+    pub gid_tbl_len: c_int,
+    pub port_cap_flags: u32,
+    pub max_msg_sz: u32,
+    pub bad_pkey_cntr: u32,
+    pub qkey_viol_cntr: u32,
+    pub pkey_tbl_len: u16,
+    pub lid: u16,
+    pub _rest: [u32; 7],
+}
+
 #[repr(C)]
 #[derive(Default)]
 pub struct ibv_wc {
@@ -214,15 +278,21 @@ pub struct ibv_wc {
 pub const IBV_OPS_POLL_CQ: usize = 11;
 pub const IBV_OPS_REQ_NOTIFY_CQ: usize = 12;
 pub const IBV_OPS_POST_SRQ_RECV: usize = 20;
+pub const IBV_OPS_POST_SEND: usize = 25;
 
 pub const IBV_ACCESS_LOCAL_WRITE: c_int = 1;
 pub const IBV_WC_SUCCESS: c_uint = 0;
+pub const IBV_WR_SEND: c_uint = 2;
+pub const IBV_WR_RDMA_READ: c_uint = 4;
+pub const IBV_SEND_SIGNALED: c_uint = 1 << 1;
 pub const IBV_SRQT_XRC: c_uint = 1;
 pub const IBV_SRQ_INIT_ATTR_TYPE: u32 = 1 << 0;
 pub const IBV_SRQ_INIT_ATTR_PD: u32 = 1 << 1;
 pub const IBV_SRQ_INIT_ATTR_XRCD: u32 = 1 << 2;
 pub const IBV_SRQ_INIT_ATTR_CQ: u32 = 1 << 3;
+pub const IBV_QPT_XRC_SEND: c_uint = 9;
 pub const IBV_QPT_XRC_RECV: c_uint = 10;
+pub const IBV_QP_INIT_ATTR_PD: u32 = 1 << 0;
 pub const IBV_QP_INIT_ATTR_XRCD: u32 = 1 << 1;
 pub const IBV_QP_OPEN_ATTR_NUM: u32 = 1 << 0;
 pub const IBV_QP_OPEN_ATTR_XRCD: u32 = 1 << 1;

@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use xrc_rcv::verbs::TargetQp;
 use xrc_rcv::{AllocOptions, Device, Event, EventType, QpAttr, QpState, RegisterOptions};
 
-use super::mainline::{self, TargetQp};
+use super::mainline;
 use super::{Mainline, Measurement, Party, Runner, Side, median, to_init, us};
 
 const ROUNDS: usize = 7;
@@ -182,7 +183,7 @@ pub(super) fn measure(runner: &Runner<'_>, most: usize) -> Result<Vec<Measuremen
                 // A reader that was silent once is not waited for again.
                 if silent.is_none() {
                     let (delivered, took) =
-                        opened.time(SILENCE, || mainline_qp.modify(&in_error))?;
+                        opened.time(SILENCE, || Ok(mainline_qp.modify(&in_error)?))?;
                     again.iter().try_for_each(|attr| mainline_qp.modify(attr))?;
                     if delivered == n {
                         rounds.push((own, us(took, 1)));
