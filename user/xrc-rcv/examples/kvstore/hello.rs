@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+
+//! What client and server tell each other by TCP to connect their QPs: a line of words each.
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{Ipv6Addr, TcpStream};
+use std::str::FromStr;
+
+use xrc_rcv::verbs::{Address, Remote};
+use xrc_rcv::{Access, Mtu, QpAttr};
+
+use crate::table::Target;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hello {
+    pub(crate) client: u64,
+    /// Of the sender of this.
+    pub(crate) address: Address,
+    /// 0: the client leaves, or has left.
+    pub(crate) qp_num: u32,
+    /// Of the server.
+    pub(crate) target: Target,
+}
+
+impl Hello {
+    /// What a client that leaves says.
+    pub(crate) fn goodbye(client: u64) -> Hello {
+        Hello {
+            client,
+            address: Address::default(),
+            qp_num: 0,
+            target: Target::default(),
+        }
+    }
+
+    /// Says this to the server, and returns its answer.
+    pub(crate) fn ask(&self, server: &str) -> crate::Result<Hello> {
+        let mut stream = TcpStream::connect(server)?;
+        writeln!(stream, "{self}")?;
+        Hello::read(&stream)
+    }
+
+    pub(crate) fn read(stream: &TcpStream) -> crate::Result<Hello> {
+        let mut line = String::new();
+        // A server that is killed has accepted, and does not answer.
+        if BufReader::new(stream).read_line(&mut line)? == 0 {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        line.parse()
+    }
+
+    /// How a QP is connected to that of the sender of this.
+    pub(crate) fn attr(&self, gid_index: u8) -> QpAttr {
+        QpAttr::new()
+            .with_pkey_index(0)
+            .with_port(1)
+            .with_access(Access::REMOTE_READ)
+            .with_path(self.address.path_from(1, gid_index))
+            .with_path_mtu(Mtu::Mtu1024)
+            .with_dest_qp_num(self.qp_num)
+            .with_rq_psn(0)
+            .with_max_dest_rd_atomic(1)
+            .with_min_rnr_timer(12)
+    }
+}
+
+impl fmt::Display for Hello {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Hello {
+            client,
+            address: Address { lid, gid },
+            qp_num,
+            target,
+        } = self;
+        let (gid, Remote { address, key }) = (Ipv6Addr::from(*gid), target.table);
+        let (generation, srq_num) = (target.generation, target.srq_num);
+        write!(
+            f,
+            "{client} {lid} {gid} {qp_num} {generation} {srq_num} {address} {key}"
+        )
+    }
+}
+
+impl FromStr for Hello {
+    type Err = Box<dyn std::error::Error + Send + Sync>;
+
+    fn from_str(line: &str) -> Result<Hello, Self::Err> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [client, lid, gid, qp_num, generation, srq_num, address, key] = words[..] else {
+            return Err(format!("not a hello: {line:?}").into());
+        };
+        Ok(Hello {
+            client: client.parse()?,
+            address: Address {
+                lid: lid.parse()?,
+                gid: gid.parse::<Ipv6Addr>()?.octets(),
+            },
+            qp_num: qp_num.parse()?,
+            target: Target {
+                generation: generation.parse()?,
+                srq_num: srq_num.parse()?,
+                table: Remote {
+                    address: address.parse()?,
+                    key: key.parse()?,
+                },
+            },
+        })
+    }
+}

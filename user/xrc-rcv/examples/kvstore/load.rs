@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+
+//! Clients, a thread and a connection each, which put values of their own keys, get those of all, and verify each.
+
+use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use xrc_rcv::verbs::{Initiator, Memory, Region, Remote};
+use xrc_rcv::{Access, Device, Pd};
+
+use crate::hello::Hello;
+use crate::table::{
+    CLIENTS, CREDITS, KEYS, KEYS_OF_CLIENT, NOTHING, RECORD, Record, SLOT, Slot, Target, Torn,
+    entry_of, newer, slot_of,
+};
+use crate::{Result, now};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    device: String,
+    /// The server's
+    address: String,
+    #[arg(long, default_value_t = 1)]
+    clients: u64,
+    /// Milliseconds from a client's PUT to its next
+    #[arg(long, default_value_t = 2000)]
+    period: u64,
+    /// Index of the GID
+    #[arg(long, default_value_t = 0)]
+    gid_index: u8,
+}
+
+/// Milliseconds that a sample of the throughput stands for, and samples for an hour.
+const SAMPLE: u64 = 50;
+const SAMPLES: usize = 72_000;
+
+/// What all clients have done.
+struct Account {
+    begin: u64,
+    stop: AtomicBool,
+    connected: AtomicU64,
+    puts: Vec<AtomicU32>,
+    gets: Vec<AtomicU32>,
+    repeated: AtomicU64,
+    /// Reads of words that were being written.
+    torn: AtomicU64,
+    /// Connections that have broken.
+    broken: AtomicU64,
+    longest_put: AtomicU64,
+    longest_get: AtomicU64,
+}
+
+impl Account {
+    fn count(&self, samples: &[AtomicU32], longest: &AtomicU64, begun: u64) {
+        let now = now();
+        longest.fetch_max(now - begun, Relaxed);
+        if let Some(sample) = samples.get(((now - self.begin) / (SAMPLE * 1_000_000)) as usize) {
+            sample.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// Words of a client's own memory.
+const SLOT_AT: usize = 0;
+const ENTRY_AT: usize = SLOT;
+const MESSAGES_AT: usize = ENTRY_AT + 2 * RECORD;
+const WORDS: usize = MESSAGES_AT + CREDITS as usize * RECORD;
+
+struct Client<'load> {
+    number: u64,
+    account: &'load Account,
+    region: Region,
+    initiator: Initiator,
+    is_broken: bool,
+    target: Target,
+    /// The number of the last message, and those that were not answered: number, key, and when it was sent first.
+    sent: u64,
+    unanswered: VecDeque<(u64, u64, u64)>,
+    answered: u64,
+    /// The newest record of each key.
+    seen: Vec<u64>,
+}
+
+impl<'load> Client<'load> {
+    fn connect(number: u64, args: &Args, pd: &Pd, account: &'load Account) -> Result<Self> {
+        let region = Region::new(pd, &Memory::new("client", WORDS)?, Access::empty())?;
+        let mut initiator = Initiator::new(pd, 1)?;
+        let hello = Hello {
+            client: number,
+            address: pd.device().query_address(1, args.gid_index)?,
+            qp_num: initiator.qp_num(),
+            target: Target::default(),
+        };
+        let server = hello.ask(&args.address)?;
+        // There are as many receives as credits: without one, the connection breaks. It also does if there is no
+        // answer for two seconds. (To rxe, 7 retries are without an end.)
+        let attr = server.attr(args.gid_index).with_rnr_retry(0);
+        initiator.connect(&attr.with_timeout(16).with_retry_cnt(6))?;
+        let mut client = Client {
+            number,
+            account,
+            region,
+            initiator,
+            is_broken: false,
+            target: server.target,
+            sent: 0,
+            unanswered: VecDeque::new(),
+            answered: 0,
+            seen: vec![0; KEYS as usize],
+        };
+        // Its numbers go on where those of a client before it ended.
+        client.answered = client.slot()?.answered;
+        client.sent = client.answered;
+        Ok(client)
+    }
+
+    /// Connects again after the connection has broken, as long as it takes.
+    fn reconnect(&mut self, args: &Args) -> Result<()> {
+        loop {
+            match Client::connect(self.number, args, self.region.pd(), self.account) {
+                Ok(connected) => {
+                    self.initiator = connected.initiator;
+                    self.region = connected.region;
+                    self.is_broken = false;
+                    // A server that was not seen before: what was not answered is sent to it.
+                    self.target = Target {
+                        generation: 0,
+                        ..connected.target
+                    };
+                    return Ok(());
+                }
+                // The next server is not there yet.
+                Err(error) if error.is::<io::Error>() => thread::sleep(LONGEST_PAUSE),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Waits for the request that was posted.
+    fn complete(&mut self, what: &str) -> Result<()> {
+        match self.initiator.wait(Some(Duration::from_secs(60)))? {
+            Some(completion) if completion.is_success() => Ok(()),
+            Some(completion) => {
+                self.is_broken = true;
+                Err(format!("{what}: {completion}").into())
+            }
+            None => Err(format!("{what}: it does not complete").into()),
+        }
+    }
+
+    /// Reads words of the table.
+    fn read(&mut self, words: std::ops::Range<usize>, to: usize, what: &str) -> Result<()> {
+        let Target { srq_num, table, .. } = self.target;
+        let from = Remote {
+            address: table.address + (words.start * size_of::<u64>()) as u64,
+            ..table
+        };
+        self.initiator
+            .read(srq_num, from, &self.region, to..to + words.len())?;
+        self.complete(what)
+    }
+
+    fn slot(&mut self) -> Result<Slot> {
+        loop {
+            self.read(slot_of(self.number), SLOT_AT, "RDMA READ of the slot")?;
+            if let Some(slot) = Slot::read(&self.region.memory()[SLOT_AT..SLOT_AT + SLOT]) {
+                return Ok(slot);
+            }
+            self.account.torn.fetch_add(1, Relaxed);
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn send(&mut self, number: u64, key: u64) -> Result<()> {
+        let at = MESSAGES_AT + (number % CREDITS) as usize * RECORD;
+        Record::new(self.number, number, key).write(&self.region.memory()[at..at + RECORD]);
+        self.initiator
+            .send(self.target.srq_num, &self.region, at..at + RECORD)?;
+        self.complete("SEND")
+    }
+
+    fn put(&mut self, key: u64) -> Result<()> {
+        self.sent += 1;
+        self.unanswered.push_back((self.sent, key, now()));
+        self.send(self.sent, key)
+    }
+
+    /// Takes the answers, and changes over to a new server.
+    fn update(&mut self) -> Result<()> {
+        let slot = self.slot()?;
+        if slot.answered < self.answered || slot.answered > self.sent {
+            return Err(format!("message {} was answered, of {}", slot.answered, self.sent).into());
+        }
+        self.answered = slot.answered;
+        while let Some(&(_, key, begun)) = self
+            .unanswered
+            .front()
+            .filter(|(number, ..)| *number <= slot.answered)
+        {
+            self.unanswered.pop_front();
+            if key < KEYS {
+                let Account {
+                    puts, longest_put, ..
+                } = self.account;
+                self.account.count(puts, longest_put, begun);
+            }
+        }
+        if slot.target.generation != self.target.generation {
+            self.target = slot.target;
+            for (number, key, _) in self.unanswered.clone() {
+                self.account.repeated.fetch_add(1, Relaxed);
+                self.send(number, key)?;
+            }
+            if self.unanswered.is_empty() {
+                self.put(NOTHING)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gets a value, which has to be one that was put, not older than what was seen or answered.
+    fn get(&mut self, key: u64) -> Result<()> {
+        let begun = now();
+        let record = loop {
+            self.read(entry_of(key), ENTRY_AT, "RDMA READ of a value")?;
+            match newer(&self.region.memory()[ENTRY_AT..ENTRY_AT + 2 * RECORD]) {
+                Ok(Some(record)) => break record,
+                Ok(None) if self.seen[key as usize] == 0 => return Ok(()),
+                Ok(None) => return Err(format!("key {key} has lost its value").into()),
+                Err(Torn) => self.account.torn.fetch_add(1, Relaxed),
+            };
+        };
+        let seen = &mut self.seen[key as usize];
+        if !record.is_true() || record.key() != key || record.client() != key / KEYS_OF_CLIENT {
+            return Err(
+                format!("key {key} has a value that no client has put: {record:x?}").into(),
+            );
+        }
+        if record.number() < *seen {
+            return Err(format!("key {key} went back from {seen} to {}", record.number()).into());
+        }
+        *seen = record.number();
+        let Account {
+            gets, longest_get, ..
+        } = self.account;
+        self.account.count(gets, longest_get, begun);
+        Ok(())
+    }
+
+    fn run(&mut self, args: &Args) -> Result<()> {
+        while let Err(error) = self.put_and_get(args.period).and_then(|()| self.finish()) {
+            if !self.is_broken {
+                return Err(error);
+            }
+            self.account.broken.fetch_add(1, Relaxed);
+            self.reconnect(args)?;
+        }
+        while Hello::goodbye(self.number).ask(&args.address).is_err() {
+            thread::sleep(LONGEST_PAUSE);
+        }
+        Ok(())
+    }
+
+    /// One PUT and one GET in a period, until the end.
+    fn put_and_get(&mut self, period: u64) -> Result<()> {
+        let period = Duration::from_millis(period);
+        // Clients take turns.
+        let mut next = Instant::now() + period * self.number as u32 / CLIENTS as u32;
+        let mut pause = SHORTEST_PAUSE;
+        while !self.account.stop.load(Relaxed) {
+            if next <= Instant::now() {
+                next = Instant::now() + period;
+                pause = SHORTEST_PAUSE;
+                if self.unanswered.len() < CREDITS as usize {
+                    self.put(self.number * KEYS_OF_CLIENT + self.sent % KEYS_OF_CLIENT)?;
+                }
+                self.get(self.sent * 31 % KEYS)?;
+            }
+            self.update()?;
+            let left = next.saturating_duration_since(Instant::now());
+            if self.unanswered.is_empty() {
+                thread::sleep(left);
+            } else {
+                thread::sleep(left.min(pause));
+                pause = LONGEST_PAUSE.min(2 * pause);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for all answers, and verifies all values of its own.
+    fn finish(&mut self) -> Result<()> {
+        while !self.unanswered.is_empty() {
+            self.update()?;
+            thread::sleep(SHORTEST_PAUSE);
+        }
+        for key in self.number * KEYS_OF_CLIENT..(self.number + 1) * KEYS_OF_CLIENT {
+            self.get(key)?;
+        }
+        Ok(())
+    }
+}
+
+/// The pauses from one look for an answer to the next.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
+const LONGEST_PAUSE: Duration = Duration::from_millis(32);
+
+fn total(samples: &[AtomicU32]) -> u64 {
+    samples
+        .iter()
+        .map(|sample| u64::from(sample.load(Relaxed)))
+        .sum()
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let device = Device::open(&args.device)?;
+    let pd = Pd::new(&device)?;
+    let samples = || (0..SAMPLES).map(|_| AtomicU32::new(0)).collect();
+    let account = Account {
+        begin: now(),
+        stop: AtomicBool::new(false),
+        connected: AtomicU64::new(0),
+        puts: samples(),
+        gets: samples(),
+        repeated: AtomicU64::new(0),
+        torn: AtomicU64::new(0),
+        broken: AtomicU64::new(0),
+        longest_put: AtomicU64::new(0),
+        longest_get: AtomicU64::new(0),
+    };
+    let client = |number| {
+        let mut client = Client::connect(number, args, &pd, &account)?;
+        if account.connected.fetch_add(1, Relaxed) + 1 == args.clients {
+            println!(r#"{{"connected": {}}}"#, args.clients);
+        }
+        client.run(args)
+    };
+    let errors: Vec<String> = thread::scope(|scope| {
+        let clients: Vec<_> = (0..args.clients)
+            .map(|number| scope.spawn(move || client(number)))
+            .collect();
+        let _ = io::stdin().read_to_end(&mut Vec::new());
+        account.stop.store(true, Relaxed);
+        let results = clients
+            .into_iter()
+            .enumerate()
+            .filter_map(|(number, client)| {
+                let result: Result<()> = client.join().expect("no client panics");
+                result
+                    .err()
+                    .map(|error| format!("client {number}: {error}"))
+            });
+        results.collect()
+    });
+    for error in &errors {
+        eprintln!("kvstore: {error}");
+    }
+    let end = ((now() - account.begin) / (SAMPLE * 1_000_000)) as usize;
+    println!(
+        r#"{{"begin": {}, "sample_ms": {SAMPLE}, "puts": {}, "gets": {}, "repeated": {}, "torn": {}, "broken": {}, "longest_put_ms": {}, "longest_get_ms": {}, "errors": {}, "puts_by_time": {:?}, "gets_by_time": {:?}}}"#,
+        account.begin,
+        total(&account.puts),
+        total(&account.gets),
+        account.repeated.load(Relaxed),
+        account.torn.load(Relaxed),
+        account.broken.load(Relaxed),
+        account.longest_put.load(Relaxed) / 1_000_000,
+        account.longest_get.load(Relaxed) / 1_000_000,
+        errors.len(),
+        &account.puts[..=end.min(SAMPLES - 1)],
+        &account.gets[..=end.min(SAMPLES - 1)],
+    );
+    match errors.len() {
+        0 => Ok(()),
+        count => Err(format!("{count} clients have failed").into()),
+    }
+}

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+
+//! The server, and how it becomes the successor of one that was killed.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use sd_notify::NotifyState;
+use xrc_rcv::verbs::{Memory, Region, Srq, TargetQp};
+use xrc_rcv::{
+    Access, AllocOptions, Device, Domain, EventChannel, EventType, Lifetime, Pd, RegisterOptions,
+    Registration,
+};
+
+use crate::Result;
+use crate::hello::Hello;
+use crate::table::{CLIENTS, CREDITS, RECORD, Record, Slot, Table, Target, WORDS};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    device: String,
+    /// The file of the domain
+    file: PathBuf,
+    /// Where clients connect to, by TCP, to get a receive QP
+    address: String,
+    /// Index of the GID
+    #[arg(long, default_value_t = 0)]
+    gid_index: u8,
+    /// Use XRC target QPs, which need no module, in the place of receive QPs
+    #[arg(long)]
+    target_qps: bool,
+    /// Do not keep the open device, so that a server takes its QPs and its SRQ with it
+    #[arg(long)]
+    forget: bool,
+}
+
+/// Names in the store; that of a device ends with its server's generation.
+const MEMORY: &str = "memory";
+const DEVICE: &str = "device-";
+
+fn name_of(generation: u64) -> String {
+    format!("{DEVICE}{generation}")
+}
+
+/// The descriptor store of the service manager.
+mod store {
+    use super::*;
+
+    /// Keeps `fd` in the store, and returns when it is there: a manager may ignore messages of a process that has
+    /// ended.
+    pub(super) fn keep(name: &str, fd: impl AsFd) -> Result<()> {
+        let state = [
+            NotifyState::FdStore,
+            NotifyState::FdName(name),
+            NotifyState::Custom("FDPOLL=0"),
+        ];
+        sd_notify::notify_with_fds(&state, &[fd.as_fd()])?;
+        let (mut barrier, theirs) = UnixStream::pair()?;
+        let state = [NotifyState::Custom("BARRIER=1")];
+        sd_notify::notify_with_fds(&state, &[theirs.as_fd()])?;
+        drop(theirs);
+        barrier.read_to_end(&mut Vec::new())?;
+        Ok(())
+    }
+
+    pub(super) fn remove(name: &str) -> Result<()> {
+        sd_notify::notify(&[NotifyState::FdStoreRemove, NotifyState::FdName(name)])?;
+        Ok(())
+    }
+
+    /// What servers before this one have kept.
+    pub(super) fn inherited() -> Result<Vec<(String, OwnedFd)>> {
+        let fds = sd_listen_fds::get()?.into_iter();
+        Ok(fds
+            .map(|(name, fd)| (name.unwrap_or_default(), fd.into_std()))
+            .collect())
+    }
+}
+
+/// The receiving end of a client's connection.
+enum Connection {
+    Receive(Registration),
+    Target(TargetQp),
+}
+
+impl Connection {
+    fn qp_num(&self) -> u32 {
+        match self {
+            Connection::Receive(registration) => registration.qp_num(),
+            Connection::Target(qp) => qp.qp_num(),
+        }
+    }
+
+    fn destroy(self) -> xrc_rcv::Result<()> {
+        match self {
+            Connection::Receive(registration) => {
+                let (domain, qp_num) = (registration.domain().clone(), registration.qp_num());
+                registration.unregister()?;
+                domain.destroy(qp_num)
+            }
+            Connection::Target(qp) => qp.destroy(),
+        }
+    }
+}
+
+/// What the threads of the server share.
+struct Server {
+    domain: Domain,
+    memory: Memory,
+    channel: EventChannel,
+    target: Target,
+    gid_index: u8,
+    target_qps: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The connection of each client.
+    connections: HashMap<u64, Connection>,
+    /// The open devices of servers before this one, by their generation.
+    devices: BTreeMap<u64, OwnedFd>,
+    /// Connections that have ended. A QP cannot be destroyed while another device is registered.
+    ended: Vec<Connection>,
+}
+
+impl State {
+    /// Takes over the connections that a server before this one has left.
+    fn adopt(&mut self, domain: &Domain, table: &Table<'_>, channel: &EventChannel) -> Result<()> {
+        for qp in domain.adopt(&RegisterOptions::new().channel(channel))? {
+            let (client, connection) = (qp.info.label(), Connection::Receive(qp.registration?));
+            if client < CLIENTS && table.slot(client).qp_num == connection.qp_num() {
+                self.connections.insert(client, connection);
+            } else {
+                self.ended.push(connection);
+            }
+        }
+        Ok(())
+    }
+
+    /// The same with target QPs, whose numbers are known from the table alone.
+    fn open(&mut self, domain: &Domain, table: &Table<'_>) {
+        for client in 0..CLIENTS {
+            let slot = table.slot(client);
+            if slot.qp_num == 0 {
+                continue;
+            }
+            match TargetQp::open(domain, slot.qp_num) {
+                Ok(qp) => {
+                    self.connections.insert(client, Connection::Target(qp));
+                }
+                // It has ended with the process that had it, as the client will see.
+                Err(_) => table.set_slot(client, Slot { qp_num: 0, ..slot }),
+            }
+        }
+    }
+
+    /// Closes the devices that no client uses any more.
+    fn clean(&mut self, table: &Table<'_>) -> Result<()> {
+        let used = self
+            .connections
+            .keys()
+            .map(|&client| table.slot(client).confirmed);
+        let used = self.devices.split_off(&used.min().unwrap_or(u64::MAX));
+        for (generation, fd) in std::mem::replace(&mut self.devices, used) {
+            drop(fd);
+            store::remove(&name_of(generation))?;
+        }
+        if self.devices.is_empty() {
+            for connection in self.ended.drain(..) {
+                connection.destroy()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let (mut memory, mut state) = (None, State::default());
+    for (name, fd) in store::inherited()? {
+        match name.as_str() {
+            MEMORY => memory = Some(Memory::from_fd(fd)?),
+            _ => {
+                let generation = name.strip_prefix(DEVICE).ok_or("an unknown descriptor")?;
+                state.devices.insert(generation.parse()?, fd);
+            }
+        }
+    }
+    let memory = match memory {
+        Some(memory) => memory,
+        None => {
+            let memory = Memory::new("kvstore", WORDS)?;
+            store::keep(MEMORY, &memory)?;
+            memory
+        }
+    };
+    let device = Device::open(&args.device)?;
+    let domain = device.open_domain_at(&args.file)?;
+    let pd = Pd::new(&device)?;
+    let region = Region::new(&pd, &memory, Access::REMOTE_READ)?;
+    let depth = (CLIENTS * CREDITS) as u32;
+    let mut srq = Srq::in_pd(&pd, &domain, depth, (RECORD * size_of::<u64>()) as u32)?;
+    let channel = device.create_event_channel()?;
+    if args.target_qps {
+        state.open(&domain, &Table(&memory));
+    } else {
+        state.adopt(&domain, &Table(&memory), &channel)?;
+    }
+
+    // From the announcement on requests name this device's objects.
+    let generation = Table(&memory).next_generation();
+    if !args.forget {
+        store::keep(&name_of(generation), &device)?;
+    }
+    let target = Target {
+        generation,
+        srq_num: srq.srq_num(),
+        table: region.remote(),
+    };
+    for &client in state.connections.keys() {
+        let slot = Table(&memory).slot(client);
+        Table(&memory).set_slot(client, Slot { target, ..slot });
+    }
+    let listener = TcpListener::bind(&args.address)?;
+    sd_notify::notify(&[NotifyState::Ready])?;
+
+    let server = Arc::new(Server {
+        domain,
+        memory,
+        channel,
+        target,
+        gid_index: args.gid_index,
+        target_qps: args.target_qps,
+        state: Mutex::new(state),
+    });
+    thread::spawn({
+        let server = server.clone();
+        move || server.welcome(&listener)
+    });
+    thread::spawn({
+        let server = server.clone();
+        move || server.watch()
+    });
+    loop {
+        // Its receive is posted again, before it is answered.
+        let message = srq.receive(None)?.unwrap_or_default();
+        let record = Record::from_message(&message).ok_or("a message of another protocol")?;
+        server.handle(&record)?;
+    }
+}
+
+impl Server {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().expect("no thread panics")
+    }
+
+    fn handle(&self, record: &Record) -> Result<()> {
+        let client = record.client();
+        if client >= CLIENTS {
+            return Err("a message of a client that cannot be".into());
+        }
+        let table = Table(&self.memory);
+        if table.apply(record, self.target.generation) {
+            self.state().clean(&table)?;
+        }
+        Ok(())
+    }
+
+    fn disconnect(&self, state: &mut State, client: u64) {
+        if let Some(connection) = state.connections.remove(&client) {
+            let slot = Table(&self.memory).slot(client);
+            Table(&self.memory).set_slot(client, Slot { qp_num: 0, ..slot });
+            state.ended.push(connection);
+        }
+    }
+
+    /// Gives clients their receive QPs.
+    fn welcome(&self, listener: &TcpListener) {
+        for stream in listener.incoming() {
+            if let Err(error) = stream
+                .map_err(Into::into)
+                .and_then(|stream| self.connect(stream))
+            {
+                eprintln!("kvstore: a client cannot connect: {error}");
+            }
+        }
+    }
+
+    fn connect(&self, mut stream: TcpStream) -> Result<()> {
+        let hello = Hello::read(&stream)?;
+        if hello.client >= CLIENTS {
+            return Err("its number is too large".into());
+        }
+        let mut state = self.state();
+        // The client leaves, was started again, or has lost its connection.
+        self.disconnect(&mut state, hello.client);
+        if hello.qp_num == 0 {
+            state.clean(&Table(&self.memory))?;
+            writeln!(stream, "{hello}")?;
+            return Ok(());
+        }
+        let connection = self.create(&hello)?;
+        let slot = Slot {
+            qp_num: connection.qp_num(),
+            target: self.target,
+            confirmed: self.target.generation,
+            ..Table(&self.memory).slot(hello.client)
+        };
+        Table(&self.memory).set_slot(hello.client, slot);
+        state.connections.insert(hello.client, connection);
+        state.clean(&Table(&self.memory))?;
+        let hello = Hello {
+            address: self.domain.device().query_address(1, self.gid_index)?,
+            qp_num: slot.qp_num,
+            target: self.target,
+            ..hello
+        };
+        writeln!(stream, "{hello}")?;
+        Ok(())
+    }
+
+    fn create(&self, peer: &Hello) -> Result<Connection> {
+        let attr = peer.attr(self.gid_index);
+        if self.target_qps {
+            let qp = TargetQp::create(&self.domain)?;
+            qp.connect(&attr)?;
+            return Ok(Connection::Target(qp));
+        }
+        let options = AllocOptions::new()
+            .channel(&self.channel)
+            .lifetime(Lifetime::Domain)
+            .label(peer.client)
+            .attr(attr);
+        Ok(Connection::Receive(self.domain.alloc(&options)?))
+    }
+
+    /// Ends connections that have broken.
+    fn watch(&self) {
+        while let Ok(events) = self.channel.wait(None) {
+            for event in events.filter(|event| event.event_type() != EventType::COMM_EST) {
+                let mut state = self.state();
+                let client = state.connections.iter().find_map(|(client, connection)| {
+                    (connection.qp_num() == event.qp_num()).then_some(*client)
+                });
+                if let Some(client) = client {
+                    eprintln!("kvstore: the connection of client {client} has broken: {event}");
+                    self.disconnect(&mut state, client);
+                    if let Err(error) = state.clean(&Table(&self.memory)) {
+                        eprintln!("kvstore: {error}");
+                    }
+                }
+            }
+        }
+    }
+}
