@@ -50,6 +50,7 @@ mod ufile;
 mod bindings;
 mod kernel_ext;
 mod oracle;
+pub mod queue;
 mod rdma;
 
 #[cfg(test)]
