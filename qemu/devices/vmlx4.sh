@@ -23,7 +23,7 @@ device_qemu_args() {
 	qemu+=("${vmlx4_args[@]}")
 }
 
-device_start() { vmlx4_start "$1" "$2/vmlx4/release/vmlx4"; }
+device_start() { vmlx4_start "$1" "$2/vmlx4/release/vmlx4" --captures "$2/captures"; }
 
 vmlx4_ctl() { "$LAB_BUILD_ROOT/vmlx4/release/vmlx4ctl" "$@" >/dev/null; }
 

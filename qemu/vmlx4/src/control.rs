@@ -15,6 +15,7 @@ use serde_json::{json, Value};
 
 use crate::command::{parse_opcode, Status};
 use crate::eq::EventType;
+use crate::fabric::Fabric;
 use crate::fault::{CommandFailure, Wire};
 use crate::hca::Hca;
 use crate::server::Model;
@@ -102,6 +103,12 @@ pub enum Operation {
     Remove,
     /// And put back, reset.
     Restore,
+    /// The packets that arrive at ports, of all adapters, are captured.
+    Capture {
+        /// The file in the directory of captures, without its extension; without it, captures end.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
+    },
     /// Ends failures, latencies and faults of the wire.
     Clear,
 }
@@ -129,8 +136,10 @@ pub struct Response {
 }
 
 impl Operation {
-    /// Does it.
-    fn perform(self, hca: &mut Hca) -> Result<Value, String> {
+    /// Does it, to adapter `index` where it is about one.
+    fn perform(self, fabric: &mut Fabric, index: usize) -> Result<Value, String> {
+        let hca = fabric.hca(index);
+        let hca = hca.ok_or_else(|| format!("no HCA {index}"))?;
         match self {
             Self::Status => return Ok(status(hca)),
             Self::Qps => return serde_json::to_value(hca.qps.report()).map_err(|e| e.to_string()),
@@ -183,6 +192,7 @@ impl Operation {
                 hca.reset();
             }
             Self::Clear => hca.faults.clear(),
+            Self::Capture { name } => fabric.set_capture(name.as_deref())?,
         }
         Ok(json!({}))
     }
@@ -235,10 +245,7 @@ pub fn answer(model: &Model, line: &str) -> Response {
     };
     log::info!("control: {line}");
     let id = request.id;
-    let result = model.with(|fabric| match fabric.hca(request.hca) {
-        Some(hca) => request.operation.perform(hca),
-        None => Err(format!("no HCA {}", request.hca)),
-    });
+    let result = model.with(|fabric| request.operation.perform(fabric, request.hca));
     let (result, error) = match result {
         Ok(result) => (Some(result), None),
         Err(error) => (None, Some(error)),
@@ -312,9 +319,30 @@ mod tests {
             r#"{"op":"fail_command","opcode":"COFFEE","status":"bad_op"}"#,
             r#"{"op":"catastrophe","code":0}"#,
             r#"{"op":"event","kind":"comp","number":1}"#,
+            r#"{"op":"capture","name":"nowhere"}"#,
         ] {
             assert!(answer(&model, line).error.is_some(), "{line}");
         }
+    }
+
+    #[test]
+    fn a_capture_stays_in_its_directory() {
+        let directory = std::env::temp_dir().join(format!("vmlx4-{}", std::process::id()));
+        let model = Model::new(1);
+        model.with(|fabric| fabric.captures = Some(directory.join("captures")));
+        let capture = |name: &str| {
+            let line = serde_json::to_string(&json!({ "op": "capture", "name": name })).unwrap();
+            answer(&model, &line).error
+        };
+        for name in ["", "../outside", "/tmp/outside", ".hidden", "a\0b"] {
+            assert!(capture(name).is_some(), "{name:?}");
+        }
+        assert_eq!(capture("inside"), None);
+        assert!(answer(&model, r#"{"op":"capture"}"#).error.is_none());
+        let file = std::fs::read(directory.join("captures/inside.pcap")).unwrap();
+        assert_eq!(file.len(), 24);
+        assert_eq!(file[..4], [0xd4, 0xc3, 0xb2, 0xa1]);
+        std::fs::remove_dir_all(directory).unwrap();
     }
 
     #[test]

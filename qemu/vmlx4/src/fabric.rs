@@ -9,9 +9,12 @@
 //! One mutex around it guards the whole model. A caller that changes something calls [`Fabric::run`]
 //! afterwards, or lets the engine thread do it.
 
+use std::io;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::administration::{Administration, Endport, SM_LID};
+use crate::capture::Capture;
 use crate::fault::Fate;
 use crate::hca::{Hca, Port, PORTS};
 use crate::headers::Grh;
@@ -219,6 +222,10 @@ pub struct Fabric {
     pub administration: Administration,
     /// Messages that arrive after the next one: those that are late, and answers of the administration.
     late: Vec<Packet>,
+    /// The directory of captures, if there may be any.
+    pub captures: Option<PathBuf>,
+    /// The capture that runs.
+    capture: Option<Capture>,
 }
 
 impl Fabric {
@@ -228,6 +235,35 @@ impl Fabric {
             hcas: (0..count).map(Hca::new).collect(),
             administration: Administration::default(),
             late: Vec::new(),
+            captures: None,
+            capture: None,
+        }
+    }
+
+    /// Captures packets in the file `name` of the directory of captures, or no longer.
+    pub fn set_capture(&mut self, name: Option<&str>) -> Result<(), String> {
+        self.capture = None;
+        let Some(name) = name else {
+            return Ok(());
+        };
+        let directory = self.captures.as_ref();
+        let directory = directory.ok_or("there is no directory for captures")?;
+        // A guest chooses it.
+        let harmless = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        if name.is_empty() || !name.bytes().all(harmless) {
+            return Err(format!("{name:?} is no name for a capture"));
+        }
+        let path = directory.join(name).with_extension("pcap");
+        let created = std::fs::create_dir_all(directory).and_then(|()| Capture::create(&path));
+        self.capture = Some(created.map_err(|error| format!("{}: {error}", path.display()))?);
+        Ok(())
+    }
+
+    /// Writes to the capture, and ends it if that fails.
+    fn capture(&mut self, write: impl FnOnce(&mut Capture) -> io::Result<()>) {
+        if let Some(Err(error)) = self.capture.as_mut().map(write) {
+            log::warn!("capture: {error}");
+            self.capture = None;
         }
     }
 
@@ -291,6 +327,7 @@ impl Fabric {
         if packet.slid != SM_LID {
             self.at(packet.slid)?;
         }
+        self.capture(|capture| capture.request(packet));
         if packet.dlid == SM_LID {
             let ports = self.endports();
             let answer = self.administration.answer(packet, &ports);
@@ -315,6 +352,7 @@ impl Fabric {
         if sender.is_none_or(|hca| hca.faults.answer_is_lost()) {
             return Reply::Silence;
         }
+        self.capture(|capture| capture.response(packet, &response));
         match self.at(response.dlid) {
             Some(hca) if hca.index == index => hca.take_response(qpn, packet, response),
             Some(hca) => {

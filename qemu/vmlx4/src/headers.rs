@@ -2,8 +2,10 @@
 
 //! The headers of a packet, as they travel.
 //!
-//! The device builds those of ordinary packets. Those of management packets, which QP0 and QP1 send,
-//! are the driver's: [`RawDatagram`] reads them.
+//! The device builds those of ordinary packets, as a capture shows them: [`Frame`]. Those of management
+//! packets, which QP0 and QP1 send, are the driver's: [`RawDatagram`] reads them.
+
+use crc::{Algorithm, Crc, CRC_32_ISO_HDLC};
 
 use crate::bytes::Fields;
 
@@ -17,6 +19,19 @@ const BTH_SIZE: usize = 12;
 const DETH_SIZE: usize = 8;
 /// Invariant CRC.
 const ICRC_SIZE: usize = 4;
+/// It does not cover what a switch or a router may change, and ones take its place.
+const ICRC: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
+/// Variant CRC, of everything before it.
+const VCRC: Crc<u16> = Crc::<u16>::new(&Algorithm {
+    width: 16,
+    poly: 0x100b,
+    init: 0xffff,
+    refin: true,
+    refout: true,
+    xorout: 0xffff,
+    check: 0x2c4d,
+    residue: 0x0000,
+});
 
 /// In an LRH: the next header is a base transport header.
 const LNH_LOCAL: u8 = 2;
@@ -155,39 +170,126 @@ impl RawDatagram {
     }
 }
 
+/// A packet, before it is bytes.
+#[derive(Clone, Debug, Default)]
+pub struct Frame<'a> {
+    /// Virtual lane.
+    pub virtual_lane: u8,
+    /// Service level.
+    pub service_level: u8,
+    /// The source's LID.
+    pub slid: u16,
+    /// The destination's LID.
+    pub dlid: u16,
+    /// The GRH, if there is one.
+    pub grh: Option<Grh>,
+    /// The opcode.
+    pub opcode: u8,
+    /// The receiver is to be woken.
+    pub solicited: bool,
+    /// The sender does not wait for a path migration.
+    pub migration_request: bool,
+    /// The partition.
+    pub pkey: u16,
+    /// The destination QP.
+    pub dqpn: u32,
+    /// The sender waits for an acknowledgement.
+    pub acknowledge: bool,
+    /// Sequence number.
+    pub psn: u32,
+    /// The extended transport headers.
+    pub extended: Vec<u8>,
+    /// The data.
+    pub payload: &'a [u8],
+}
+
+impl Frame<'_> {
+    /// Its bytes, from the LRH to the variant CRC.
+    pub fn bytes(&self) -> Vec<u8> {
+        let padded = self.payload.len().next_multiple_of(4);
+        let padding = padded.saturating_sub(self.payload.len());
+        let transport = BTH_SIZE
+            .saturating_add(self.extended.len())
+            .saturating_add(padded)
+            .saturating_add(ICRC_SIZE);
+        let (next, grh) = match &self.grh {
+            Some(grh) => (LNH_GLOBAL, grh.bytes(transport).to_vec()),
+            None => (LNH_LOCAL, Vec::new()),
+        };
+        let length = LRH_SIZE.saturating_add(grh.len()).saturating_add(transport);
+        let mut lrh = [0; LRH_SIZE];
+        lrh.set_u8(0, self.virtual_lane << 4);
+        lrh.set_u8(1, self.service_level << 4 | next);
+        lrh.set_be16(2, self.dlid);
+        lrh.set_be16(4, (length / 4) as u16);
+        lrh.set_be16(6, self.slid);
+        let mut bth = [0; BTH_SIZE];
+        let flags = u8::from(self.solicited) << 7 | u8::from(self.migration_request) << 6;
+        bth.set_u8(0, self.opcode);
+        bth.set_u8(1, flags | (padding as u8) << 4);
+        bth.set_be16(2, self.pkey);
+        bth.set_be32(4, self.dqpn & 0xff_ffff);
+        bth.set_be32(8, u32::from(self.acknowledge) << 31 | self.psn & 0xff_ffff);
+        let mut packet = [&lrh, grh.as_slice(), &bth, &self.extended, self.payload].concat();
+        packet.resize(packet.len().saturating_add(padding), 0);
+        packet.extend_from_slice(&invariant_crc(&packet).to_le_bytes());
+        packet.extend_from_slice(&VCRC.checksum(&packet).to_le_bytes());
+        packet
+    }
+}
+
+/// The invariant CRC of a packet up to it.
+fn invariant_crc(packet: &[u8]) -> u32 {
+    let mut masked = packet.to_vec();
+    let bth = match packet.get_u8(1) & 3 {
+        LNH_GLOBAL => {
+            // The LRH; traffic class, flow label and hop limit of the GRH.
+            masked.set_be64(0, u64::MAX);
+            let version = packet.get_u8(LRH_SIZE) | 0xf;
+            masked.set_u8(LRH_SIZE, version);
+            masked.set_field(LRH_SIZE + 1, &[0xff; 3]);
+            masked.set_u8(LRH_SIZE + 7, 0xff);
+            LRH_SIZE + GRH_SIZE
+        }
+        _ => {
+            // The virtual lane.
+            masked.set_u8(0, packet.get_u8(0) | 0xf0);
+            LRH_SIZE
+        }
+    };
+    // A reserved byte of the BTH.
+    masked.set_u8(bth.saturating_add(4), 0xff);
+    ICRC.checksum(&masked)
+}
+
 #[cfg(test)]
 #[allow(missing_docs)]
 pub mod tests {
     use super::*;
 
-    /// The bytes of a datagram as `ib_ud_header_pack()` writes them, and room for the CRC.
+    /// The bytes of a datagram as the driver writes them, and room for the CRC.
     pub fn raw(datagram: &RawDatagram) -> Vec<u8> {
-        let payload = &datagram.payload;
-        let padded = payload.len().next_multiple_of(4);
-        let transport = BTH_SIZE + DETH_SIZE + padded + ICRC_SIZE;
-        let mut packet = vec![0; LRH_SIZE];
-        let (next, grh) = match &datagram.grh {
-            Some(_) => (LNH_GLOBAL, GRH_SIZE),
-            None => (LNH_LOCAL, 0),
+        let mut deth = vec![0; DETH_SIZE];
+        deth.set_be32(0, datagram.qkey);
+        deth.set_be32(4, datagram.sqpn);
+        let frame = Frame {
+            virtual_lane: datagram.virtual_lane,
+            service_level: datagram.service_level,
+            dlid: datagram.dlid,
+            grh: datagram.grh,
+            opcode: UD_SEND_ONLY,
+            solicited: datagram.solicited,
+            pkey: datagram.pkey,
+            dqpn: datagram.dqpn,
+            psn: datagram.psn,
+            extended: deth,
+            payload: &datagram.payload,
+            ..Frame::default()
         };
-        packet.set_u8(0, datagram.virtual_lane << 4);
-        packet.set_u8(1, datagram.service_level << 4 | next);
-        packet.set_be16(2, datagram.dlid);
-        packet.set_be16(4, ((LRH_SIZE + grh + transport) / 4) as u16);
-        if let Some(grh) = &datagram.grh {
-            packet.extend_from_slice(&grh.of_datagram(payload.len()));
-        }
-        let mut headers = [0; BTH_SIZE + DETH_SIZE];
-        headers.set_u8(0, UD_SEND_ONLY);
-        let padding = (padded - payload.len()) as u8;
-        headers.set_u8(1, u8::from(datagram.solicited) << 7 | padding << 4);
-        headers.set_be16(2, datagram.pkey);
-        headers.set_be32(4, datagram.dqpn);
-        headers.set_be32(8, datagram.psn);
-        headers.set_be32(12, datagram.qkey);
-        headers.set_be32(16, datagram.sqpn);
-        packet.extend_from_slice(&headers);
-        packet.extend_from_slice(payload);
+        let mut packet = frame.bytes();
+        // Padding and CRCs are the device's.
+        let padding = datagram.payload.len().next_multiple_of(4) - datagram.payload.len();
+        packet.truncate(packet.len() - 2 - ICRC_SIZE - padding);
         packet.extend_from_slice(&[0; ICRC_SIZE]);
         packet
     }
@@ -229,6 +331,63 @@ pub mod tests {
         assert_eq!(RawDatagram::parse(&raw(&datagram)), Some(datagram));
         let short = general(7, b"three");
         assert_eq!(RawDatagram::parse(&raw(&short)), Some(short));
+    }
+
+    #[test]
+    fn a_frame_has_the_bytes_and_the_crc_of_the_specifications_example() {
+        let mut reth = vec![0; 16];
+        reth.set_be64(0, 0x0171_0a1c_015d_4002);
+        reth.set_be32(8, 0x38f2_7a05);
+        reth.set_be32(12, 14);
+        let payload = [
+            0xbb, 0x88, 0x4d, 0x85, 0xfd, 0x5c, 0xfb, 0xa4, 0x72, 0x8b, 0xc0, 0x69, 0x0e, 0xd4,
+        ];
+        let frame = Frame {
+            virtual_lane: 7,
+            service_level: 1,
+            slid: 0x17d2,
+            dlid: 0x375c,
+            opcode: 0x0a,
+            pkey: 0x2487,
+            dqpn: 0x87_b1b3,
+            psn: 0x0d_ec2a,
+            extended: reth,
+            payload: &payload,
+            ..Frame::default()
+        };
+        let bytes = frame.bytes();
+        assert_eq!(
+            bytes[..20],
+            [
+                0x70, 0x12, 0x37, 0x5c, 0x00, 0x0e, 0x17, 0xd2, 0x0a, 0x20, 0x24, 0x87, 0x00, 0x87,
+                0xb1, 0xb3, 0x00, 0x0d, 0xec, 0x2a
+            ]
+        );
+        assert_eq!(bytes[36..50], payload);
+        assert_eq!(bytes[50..56], [0, 0, 0x96, 0x25, 0xb7, 0x5a]);
+        assert_eq!(bytes.len(), 58);
+    }
+
+    #[test]
+    fn the_invariant_crc_survives_a_router() {
+        let frame = |virtual_lane, traffic_class, flow_label, hop_limit| {
+            let grh = Grh {
+                traffic_class,
+                flow_label,
+                hop_limit,
+                sgid: [1; 16],
+                dgid: [2; 16],
+            };
+            let frame = Frame {
+                virtual_lane,
+                grh: Some(grh),
+                payload: b"data",
+                ..Frame::default()
+            };
+            let bytes = frame.bytes();
+            bytes.last_chunk::<6>().unwrap().field::<4>(0)
+        };
+        assert_eq!(frame(0, 0, 0, 64), frame(3, 0x11, 0x2_3456, 63));
     }
 
     #[test]

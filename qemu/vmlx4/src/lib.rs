@@ -12,7 +12,7 @@
 //!   receives them and [`fabric`] carries them between ports; [`headers`] are those of packets;
 //! * [`administration`] answers for the subnet manager;
 //! * [`violation`] lists the rules that a driver must keep, [`fault`] the faults that a test can inject,
-//!   and [`control`] is the interface for tests.
+//!   [`control`] is the interface for tests, and [`capture`] writes down what arrives at ports.
 //!
 //! One mutex, around [`fabric::Fabric`], guards everything. Nothing a guest writes may panic the
 //! process: offsets into device structures are constants, everything else is checked.
@@ -21,6 +21,7 @@
 
 pub mod administration;
 pub mod bytes;
+pub mod capture;
 pub mod command;
 pub mod control;
 pub mod cq;

@@ -23,6 +23,10 @@ struct Arguments {
     #[arg(long)]
     control: Option<PathBuf>,
 
+    /// Directory that captures may be written to, see vmlx4ctl
+    #[arg(long)]
+    captures: Option<PathBuf>,
+
     /// End when the first QEMU disconnects, instead of waiting for another
     #[arg(long)]
     once: bool,
@@ -54,6 +58,7 @@ fn remove_stale(path: &Path) {
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let model = Model::new(arguments.sockets.len());
+    model.with(|fabric| fabric.captures = arguments.captures.clone());
     if let Some(path) = &arguments.control {
         remove_stale(path);
         vmlx4::control::listen(path, &model)?;

@@ -84,6 +84,20 @@ const PSN: u32 = 0xff_ffff;
 /// 4096 ns, four-fold: the spec lets an ACK timeout last up to four times its nominal value.
 const ACK_TIMEOUT_UNIT: u64 = 4 * 4096;
 
+/// The waits of a requester that finds its receiver not ready, by their codes, in units of 10 us.
+const TIMERS: [u32; 32] = [
+    65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
+    2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
+];
+
+/// The code of such a wait.
+pub fn rnr_timer_code(wait: Duration) -> u8 {
+    let units = wait.as_micros() / 10;
+    let mut codes = (0..).zip(TIMERS);
+    let found = codes.find(|(_, timer)| u128::from(*timer) == units);
+    found.map_or(0, |(code, _)| code)
+}
+
 /// Optional parameters of a transition (enum mlx4_qp_optpar).
 #[allow(missing_docs)]
 pub mod optpar {
@@ -364,13 +378,8 @@ impl Context {
 
     /// How long a requester that finds us not ready shall wait.
     pub fn rnr_timer(&self) -> Duration {
-        // The spec's table, in units of 10 us.
-        const TIMER: [u32; 32] = [
-            65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768,
-            1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
-        ];
         let code = (self.0.get_be32(QPC_RNR_NEXTRECVPSN) & RNR_TIMER) >> 24;
-        let units = TIMER.get(code as usize).copied().unwrap_or(65536);
+        let units = TIMERS.get(code as usize).copied().unwrap_or(65536);
         Duration::from_micros(u64::from(units).saturating_mul(10))
     }
 

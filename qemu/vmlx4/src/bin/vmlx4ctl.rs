@@ -120,6 +120,11 @@ enum Command {
     Remove,
     /// Put it back
     Restore,
+    /// Capture the packets that arrive at ports
+    Capture {
+        /// File in the model's directory of captures, without .pcap [default: end the capture]
+        name: Option<String>,
+    },
     /// End failures, latencies and faults of the wire
     Clear,
 }
@@ -191,6 +196,7 @@ impl Command {
             }),
             Self::Remove => Operation::Remove,
             Self::Restore => Operation::Restore,
+            Self::Capture { name } => Operation::Capture { name },
             Self::Clear => Operation::Clear,
         }
     }
