@@ -343,7 +343,12 @@ static int transitions(void *argument)
 		back = { .qp_attr_mask = IBV_QP_STATE, .qp_state = IBV_QPS_RTS },
 		error = { .qp_attr_mask = IBV_QP_STATE, .qp_state = IBV_QPS_ERR },
 		reset = { .qp_attr_mask = IBV_QP_STATE, .qp_state = IBV_QPS_RESET },
-		wide = init;
+		path = {
+			.qp_attr_mask = IBV_QP_AV,
+			.qp_state = IBV_QPS_RTR,
+			.ah_attr = rtr.ah_attr,
+		},
+		two_ports = path, wide = init;
 	struct registration registration;
 	uint32_t number;
 	bool right;
@@ -351,6 +356,8 @@ static int transitions(void *argument)
 	if (rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &registration))
 		return -EBADMSG;
 	number = registration.qp_num;
+	two_ports.qp_attr_mask |= IBV_QP_PORT;
+	two_ports.port_num = path.ah_attr.port_num == 1 ? 2 : 1;
 	wide.qp_attr_mask |= 1u << 29;
 	right = moves(number, &rtr, IBV_QPS_RESET, -EINVAL) &
 		moves(number, &rts, IBV_QPS_RESET, -EINVAL) &
@@ -360,6 +367,9 @@ static int transitions(void *argument)
 		moves(number, &rts, IBV_QPS_INIT, -EINVAL) &
 		moves(number, &rtr, IBV_QPS_INIT, 0) &
 		moves(number, &init, IBV_QPS_RTR, -EINVAL) &
+		/* rxe only checks changes of the state. */
+		moves(number, &path, IBV_QPS_RTR, device_is_model() ? -EINVAL : 0) &
+		moves(number, &two_ports, IBV_QPS_RTR, -EINVAL) &
 		moves(number, &rts, IBV_QPS_RTR, 0) &
 		moves(number, &sqd, IBV_QPS_RTS, 0) &
 		moves(number, &back, IBV_QPS_SQD, 0) &

@@ -452,6 +452,7 @@ static int wakes(bool in_poll)
 struct stalled {
 	pthread_t thread;
 	int channel, faults;
+	unsigned int more;	/* records than one */
 	void *page;
 	ssize_t result;
 	int error;
@@ -461,7 +462,7 @@ static void *read_into_page(void *argument)
 {
 	struct stalled *reader = argument;
 
-	reader->result = read(reader->channel, reader->page, SIZE);
+	reader->result = read(reader->channel, reader->page, SIZE * (1 + reader->more));
 	reader->error = errno;
 	return NULL;
 }
@@ -552,6 +553,53 @@ static int stalled_reader_faults(void *argument)
 		CHECK(gone(&records[i], registration[i].qp_num, COOKIE + i));
 		CHECK(!rcv_unreg(&registration[i]));
 	}
+	return -close(reader.channel);
+}
+
+/* A record that is being copied may yet be put back, and QP_GONE is the last. */
+static int gone_waits_for_a_copy(void *argument)
+{
+	const struct ib_uverbs_qp_attr init = attr_to_init(&member.node);
+	struct stalled reader = { .channel = new_channel(), .more = 1 };
+	struct registration registration[2], watching;
+	const struct xrc_rcv_event *copied;
+	struct member_info *member_info = argument;
+	struct xrc_rcv_event record;
+	struct file other;
+	int watched, i;
+
+	/* Another file shows when the events have happened. */
+	file_open(&other, member_info->domain_file);
+	watched = rcv_channel(other.domain.uverbs_fd);
+	for (i = 0; i < 2; i++) {
+		CHECK(!new_qp(reader.channel, COOKIE + i, &registration[i]));
+		CHECK(!rcv_reg(other.domain, registration[i].qp_num, watched, 0, &watching));
+		CHECK(!rcv_modify(member.domain, registration[i].qp_num, &init));
+		CHECK(!rcv_to_state(member.domain, registration[i].qp_num, IBV_QPS_ERR));
+		CHECK(read(watched, &record, SIZE) == SIZE);
+	}
+	close(watched);
+	CHECK(!file_close(&other));
+	CHECK(!stall(&reader));
+	for (i = 0; i < 2; i++)
+		CHECK(!rcv_destroy(member.domain, registration[i].qp_num));
+	CHECK(!fcntl(reader.channel, F_SETFL, O_NONBLOCK));
+	CHECK(read(reader.channel, &record, SIZE) == -1 && errno == EAGAIN);
+	CHECK(!ready(reader.channel));
+	CHECK(!resume(&reader));
+	CHECK(!pthread_join(reader.thread, NULL));
+	copied = reader.page;
+	CHECK(reader.result == 2 * SIZE);
+	CHECK(ready(reader.channel) == POLLIN);
+	for (i = 0; i < 2; i++) {
+		CHECK(copied[i].type == IBV_EVENT_QP_LAST_WQE_REACHED);
+		CHECK(copied[i].cookie == (uint64_t)COOKIE + i);
+		CHECK(read(reader.channel, &record, SIZE) == SIZE);
+		CHECK(gone(&record, registration[i].qp_num, COOKIE + i));
+		CHECK(!rcv_unreg(&registration[i]));
+	}
+	CHECK(!munmap(reader.page, getpagesize()));
+	close(reader.faults);
 	return -close(reader.channel);
 }
 
@@ -649,7 +697,7 @@ int main(void)
 {
 	struct counts before;
 
-	ktap_start("event channels", 19);
+	ktap_start("event channels", 20);
 	before = count_objects();
 	ma = member_info_new(DOMAIN_FILE, 0, 0);
 	actor_start(&a);
@@ -669,6 +717,7 @@ int main(void)
 	ktap_result(DO(a, blocking, NULL), "an event ends a read and a poll that wait for it");
 	ktap_result(DO(a, reader_stalls, NULL), "a stalled reader does not delay others");
 	ktap_result(DO(a, stalled_reader_faults, NULL), "a record that could not be copied is not lost");
+	ktap_result(DO(a, gone_waits_for_a_copy, ma), "QP_GONE waits for a record that is being copied");
 	ktap_result(DO(a, ends_during_a_read, ma), "a channel is released after its last reader");
 	ktap_result(DO(a, many_are_closed, NULL), "closing a channel waits for nothing");
 	ktap_result(DO(a, interrupted, NULL), "a signal ends a blocked read");
