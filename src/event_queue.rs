@@ -35,7 +35,8 @@ use kernel::{
             Atomic,
             Relaxed, //
         },
-        Arc, //
+        Arc,
+        ArcBorrow, //
     }, //
 };
 
@@ -197,7 +198,7 @@ impl<Q: Queued> EventQueue<Q> {
     }
 
     /// Adds events to a registration that is on this channel. Returns whether there is a new record.
-    pub(crate) fn post(&mut self, queued: &Arc<Q>, event: &Event) -> bool {
+    pub(crate) fn post(&mut self, queued: ArcBorrow<'_, Q>, event: &Event) -> bool {
         let new = match queued.slots(self) {
             Some(slots) if !slots.closed => {
                 slots.qpn = event.qpn;
@@ -213,7 +214,7 @@ impl<Q: Queued> EventQueue<Q> {
     }
 
     /// Discards the events of a registration that ended.
-    pub(crate) fn close(&mut self, queued: &Arc<Q>) {
+    pub(crate) fn close(&mut self, queued: ArcBorrow<'_, Q>) {
         if let Some(slots) = queued.slots(self) {
             slots.closed = true;
             slots.counts = [0; EventType::COUNT];
@@ -246,7 +247,7 @@ impl<Q: Queued> EventQueue<Q> {
             };
             let (next, qpn) = (slots.take(reader), slots.qpn);
 
-            self.requeue(&queued);
+            self.requeue(queued.as_arc_borrow());
             // This does not drop the last reference: the reader for whose record QP_GONE is withheld
             // has one.
             let Some((kind, count, first)) = next else {
@@ -295,7 +296,7 @@ impl<Q: Queued> EventQueue<Q> {
 
             slots.being_read = slots.being_read.saturating_sub(1);
             if slots.being_read == 0 && replace(&mut slots.gone_is_withheld, false) {
-                new |= self.requeue(&record.queued);
+                new |= self.requeue(record.queued.as_arc_borrow());
             }
         }
         new
@@ -313,7 +314,7 @@ impl<Q: Queued> EventQueue<Q> {
 
             if !slots.closed {
                 slots.add(record.kind, record.count, record.first);
-                self.requeue(&record.queued);
+                self.requeue(record.queued.as_arc_borrow());
                 new = true;
             }
         }
@@ -322,7 +323,7 @@ impl<Q: Queued> EventQueue<Q> {
 
     /// Moves a registration to its place after its slots changed. Returns whether it was added to the
     /// queue.
-    fn requeue(&mut self, queued: &Arc<Q>) -> bool {
+    fn requeue(&mut self, queued: ArcBorrow<'_, Q>) -> bool {
         let time = match queued.slots(self) {
             Some(slots) => slots.oldest().map(|kind| slots.first[kind.index()]),
             None => None,
@@ -334,12 +335,12 @@ impl<Q: Queued> EventQueue<Q> {
         }
 
         // Not the last reference: the caller has one.
-        let removed = was_queued.then(|| self.tree.remove(queued)).flatten();
+        let removed = was_queued.then(|| self.tree.remove(&queued)).flatten();
 
         if let Some(time) = time {
             queued.time().store(time, Relaxed);
             // Cannot fail: the registration is in no tree.
-            let _ = self.tree.insert(removed.unwrap_or_else(|| queued.clone()));
+            let _ = self.tree.insert(removed.unwrap_or_else(|| queued.into()));
         }
         time.is_some() && !was_queued
     }
@@ -425,11 +426,11 @@ mod tests {
 
     impl Queue {
         fn post(&self, item: &Arc<Item>, event: &Event) -> bool {
-            self.0.lock().post(item, event)
+            self.0.lock().post(item.as_arc_borrow(), event)
         }
 
         fn close(&self, item: &Arc<Item>) {
-            self.0.lock().close(item);
+            self.0.lock().close(item.as_arc_borrow());
         }
 
         fn is_empty(&self) -> bool {

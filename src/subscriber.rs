@@ -51,6 +51,7 @@ use kernel::{
             Relaxed, //
         },
         Arc,
+        ArcBorrow,
         LockedBy, //
     }, //
 };
@@ -232,7 +233,7 @@ impl Subscriber {
     }
 
     /// Delivers events to the holder, unless its event mask excludes them. May be called in any context.
-    pub(crate) fn deliver(self: &Arc<Self>, event: &Event) -> Delivery {
+    pub(crate) fn deliver(self: ArcBorrow<'_, Self>, event: &Event) -> Delivery {
         let (Holder::File(_, _, wanted) | Holder::Kernel(_, wanted)) = &self.holder;
 
         if !wanted.has(event.kind) {
@@ -288,7 +289,11 @@ impl Subscriber {
     /// Discards unread events. No event is added after this.
     pub(crate) fn cancel(self: &Arc<Self>) {
         if let Some(subscription) = &self.subscription {
-            subscription.channel.queue().lock().close(self);
+            subscription
+                .channel
+                .queue()
+                .lock()
+                .close(self.as_arc_borrow());
         }
     }
 
@@ -300,7 +305,7 @@ impl Subscriber {
             RemoveReason::DeviceRemoved => {
                 let gone = Event::now(qpn, EventType::QP_GONE);
 
-                if let Delivery::Done(Some(wakeup)) = self.deliver(&gone) {
+                if let Delivery::Done(Some(wakeup)) = self.as_arc_borrow().deliver(&gone) {
                     wakeup.wake();
                 }
             }
@@ -354,13 +359,13 @@ mod tests {
         let subscriber = Subscriber::new(Holder::Kernel(None, events), Some(channel), 1)?;
 
         for kind in [unwanted, EventType::QP_GONE] {
-            let delivery = subscriber.deliver(&event(kind));
+            let delivery = subscriber.as_arc_borrow().deliver(&event(kind));
 
             assert!(matches!(delivery, Delivery::Masked));
         }
         assert_eq!((subscriber.unread(), subscriber.delivered()), (0, 0));
 
-        let delivery = subscriber.deliver(&event(wanted));
+        let delivery = subscriber.as_arc_borrow().deliver(&event(wanted));
 
         assert!(matches!(delivery, Delivery::Done(Some(_))));
         assert_eq!((subscriber.unread(), subscriber.delivered()), (1, 1));
@@ -375,8 +380,10 @@ mod tests {
         let subscriber = Subscriber::new(holder, Some(channel), 1)?;
         let gone = event(EventType::QP_GONE);
 
-        assert!(matches!(subscriber.deliver(&gone), Delivery::Done(Some(_))));
-        assert!(matches!(subscriber.deliver(&gone), Delivery::Done(None)));
+        let deliver = || subscriber.as_arc_borrow().deliver(&gone);
+
+        assert!(matches!(deliver(), Delivery::Done(Some(_))));
+        assert!(matches!(deliver(), Delivery::Done(None)));
         assert_eq!(subscriber.unread(), 1);
         subscriber.cancel();
         Ok(())

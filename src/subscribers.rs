@@ -7,7 +7,7 @@
 //! may be taken there; inside it, only that of one event channel at a time is taken. Nothing is
 //! allocated with it held, and it is held for [`AT_ONCE`] deliveries at most, however many subscribers
 //! there are. The events of a QP with more subscribers are counted by type until a thread that may
-//! sleep delivers them: a worker, a caller of REG, or the thread that destroys the QP. A [`Round`]
+//! sleep delivers them: a worker, a caller of REG, or the thread that destroys the QP. A *round*
 //! delivers the events that were pending when it began to each subscriber, in the order of the list.
 //!
 //! An event is for the registrations that exist when it happens. A subscriber that is added during a
@@ -111,17 +111,12 @@ impl_has_work! {
 }
 
 struct List {
+    /// During a round, its cursor is at the next subscriber that the events are delivered to.
     tree: Tree<Subscriber, BY_HOLDER>,
     /// Events since the round began.
     pending: Events,
-    round: Option<Round>,
-}
-
-/// Events that are being delivered to all subscribers.
-struct Round {
-    events: Events,
-    /// The key of the last subscriber that they were delivered to.
-    last: Option<Key>,
+    /// Events that are being delivered to all subscribers.
+    round: Option<Events>,
 }
 
 /// At most one event of each type, in the order in which the first of each type happened.
@@ -173,7 +168,7 @@ impl Events {
     }
 
     /// Delivers the events to a subscriber. Returns the wakeup of its readers.
-    fn deliver(&mut self, subscriber: &Arc<Subscriber>) -> Option<Wakeup> {
+    fn deliver(&mut self, subscriber: ArcBorrow<'_, Subscriber>) -> Option<Wakeup> {
         let mut wakeup = None;
 
         for index in 0..self.len {
@@ -189,16 +184,40 @@ impl Events {
         }
         wakeup
     }
+
+    /// Returns the events that were not delivered. An event that an event mask excludes is not among them,
+    /// nor is QP_GONE.
+    fn undelivered(&self) -> Undelivered {
+        let mut kinds = EventMask::default();
+
+        for index in 0..self.len {
+            let kind = self.kinds[index];
+
+            if self.delivered[index] == 0 && kind != EventType::QP_GONE && !self.masked.has(kind) {
+                kinds.add(kind);
+            }
+        }
+        Undelivered {
+            qpn: self.qpn,
+            kinds,
+        }
+    }
 }
 
-/// The result of a [step](List::step).
+/// Events for the log.
+struct Undelivered {
+    qpn: u32,
+    kinds: EventMask,
+}
+
+/// The result of a [step](Subscribers::step).
 enum Step {
     /// There is nothing to deliver.
     Idle,
     /// More subscribers follow in the round.
     More,
-    /// The round is over, and has delivered these events.
-    Delivered(Events),
+    /// The round is over.
+    Over(Undelivered),
 }
 
 impl List {
@@ -217,39 +236,16 @@ impl List {
     /// Begins a round with the pending events, unless there is one.
     fn begin_round(&mut self) {
         if self.round.is_none() && !self.pending.is_empty() {
-            self.round = Some(Round {
-                events: take(&mut self.pending),
-                last: None,
-            });
+            self.round = Some(take(&mut self.pending));
+            self.tree.rewind();
         }
     }
 
-    /// Delivers the events of the round to the next [`AT_ONCE`] subscribers, and stores the wakeups of
-    /// their readers in `wakeups`.
-    fn step(&mut self, wakeups: &mut Wakeups) -> Step {
-        self.begin_round();
+    /// Whether the round is yet to reach the place of a subscriber.
+    fn comes_in_round(&self, subscriber: &Subscriber) -> bool {
+        let next = self.tree.at_cursor().filter(|_| self.round.is_some());
 
-        let Some(round) = &mut self.round else {
-            return Step::Idle;
-        };
-
-        for wakeup in wakeups {
-            let Some(subscriber) = self.tree.after(round.last.as_ref()) else {
-                break;
-            };
-
-            round.last = Some(key(&subscriber));
-            if !subscriber.skips_round().xchg(false, Relaxed) {
-                *wakeup = round.events.deliver(&subscriber.into());
-            }
-        }
-        if self.tree.after(round.last.as_ref()).is_some() {
-            return Step::More;
-        }
-        match self.round.take() {
-            Some(round) => Step::Delivered(round.events),
-            None => Step::Idle,
-        }
+        next.is_some_and(|next| key(&next) <= key(subscriber))
     }
 }
 
@@ -383,10 +379,7 @@ impl Subscribers {
             return Ok(false);
         }
 
-        let comes_in_round = match &list.round {
-            Some(round) => round.last.is_none_or(|last| last < key(subscriber)),
-            None => false,
-        };
+        let comes_in_round = list.comes_in_round(subscriber);
 
         subscriber.skips_round().store(comes_in_round, Relaxed);
         list.tree.insert(subscriber.clone()).map_err(|_| EEXIST)?;
@@ -397,6 +390,7 @@ impl Subscribers {
     /// Removes a registration. No event is delivered to it after this returns.
     pub(crate) fn remove(&self, subscriber: &Arc<Subscriber>, why: RemoveReason) {
         let mut list = self.list.lock();
+        let comes_in_round = list.comes_in_round(subscriber);
         let List {
             tree,
             pending,
@@ -406,12 +400,10 @@ impl Subscribers {
         let mut wakeup = None;
 
         if why == RemoveReason::DeviceRemoved && removed.is_some() {
-            if let Some(round) = round {
-                let comes_in_round = round.last.is_none_or(|last| last < key(subscriber));
+            let subscriber = subscriber.as_arc_borrow();
 
-                if comes_in_round && !subscriber.skips_round().load(Relaxed) {
-                    wakeup = round.events.deliver(subscriber);
-                }
+            if comes_in_round && !subscriber.skips_round().load(Relaxed) {
+                wakeup = round.as_mut().and_then(|events| events.deliver(subscriber));
             }
             wakeup = pending.deliver(subscriber).or(wakeup);
         }
@@ -475,34 +467,58 @@ impl Subscribers {
         match step {
             Step::Idle => return false,
             Step::More => (),
-            Step::Delivered(events) => self.log(&events),
+            Step::Over(events) => self.log(events),
         }
         cond_resched();
         true
     }
 
-    /// Does a [step](List::step). The events of a round are reported with the lock held, so that their
+    /// Delivers the events of the round to the next [`AT_ONCE`] subscribers, and stores the wakeups of
+    /// their readers in `wakeups`. The events of a round are reported with the lock held, so that their
     /// reports are in order, and QP_GONE is the last.
     fn step(&self, list: &mut List, wakeups: &mut Wakeups) -> Step {
-        let step = list.step(wakeups);
+        list.begin_round();
 
-        if let Step::Delivered(events) = &step {
-            for index in 0..events.len {
-                let event = events.get(index);
-                let qp = self.report(event.qpn, events.subscribers[index]);
-                let delivery = notify::Delivery {
-                    since: events.since[index],
-                    delivered: events.delivered[index],
-                };
+        let Some(round) = &mut list.round else {
+            return Step::Idle;
+        };
 
-                if event.kind == EventType::QP_GONE {
-                    notify::gone(qp, delivery);
-                } else {
-                    notify::event(qp, event.kind.as_raw(), event.count, delivery);
-                }
+        for wakeup in wakeups {
+            let Some(subscriber) = list.tree.at_cursor() else {
+                break;
+            };
+
+            if !subscriber.skips_round().xchg(false, Relaxed) {
+                *wakeup = round.deliver(subscriber);
+            }
+            list.tree.advance();
+        }
+        if list.tree.at_cursor().is_some() {
+            return Step::More;
+        }
+        self.report_round(round);
+
+        let undelivered = round.undelivered();
+
+        list.round = None;
+        Step::Over(undelivered)
+    }
+
+    fn report_round(&self, events: &Events) {
+        for index in 0..events.len {
+            let event = events.get(index);
+            let qp = self.report(event.qpn, events.subscribers[index]);
+            let delivery = notify::Delivery {
+                since: events.since[index],
+                delivered: events.delivered[index],
+            };
+
+            if event.kind == EventType::QP_GONE {
+                notify::gone(qp, delivery);
+            } else {
+                notify::event(qp, event.kind.as_raw(), event.count, delivery);
             }
         }
-        step
     }
 
     fn report(&self, qpn: u32, registrations: u32) -> notify::Qp<'_> {
@@ -518,15 +534,11 @@ impl Subscribers {
         }
     }
 
-    /// Logs the events that were not delivered. An event that an event mask excludes is not logged either.
-    fn log(&self, events: &Events) {
-        for index in 0..events.len {
-            let event = events.get(index);
-            let is_gone = event.kind == EventType::QP_GONE;
+    fn log(&self, events: Undelivered) {
+        let kinds = (0..EventType::COUNT).filter_map(EventType::from_index);
 
-            if !is_gone && events.delivered[index] == 0 && !events.masked.has(event.kind) {
-                self.device.log_qp_event(event.qpn, event.kind.as_raw());
-            }
+        for kind in kinds.filter(|kind| events.kinds.has(*kind)) {
+            self.device.log_qp_event(events.qpn, kind.as_raw());
         }
     }
 }
@@ -557,7 +569,7 @@ impl EventHandler for Subscribers {
 
         wake(wakeups);
         match step {
-            Step::Delivered(events) => self.log(&events),
+            Step::Over(events) => self.log(events),
             // An item that is queued already has not begun, and delivers this event as well.
             Step::More | Step::Idle => drop(self.queue.enqueue(Arc::from(self))),
         }

@@ -53,6 +53,25 @@ pub unsafe fn rb_first(root: *const rb_root) -> *mut rb_node {
     }
 }
 
+pub unsafe fn rb_next(node: *const rb_node) -> *mut rb_node {
+    // SAFETY: By the requirements of `<linux/rbtree.h>`, the node is in a tree, whose nodes are valid.
+    unsafe {
+        let right = (*node).rb_right;
+
+        if !right.is_null() {
+            return rb_first(&rb_root { rb_node: right });
+        }
+
+        let (mut node, mut parent) = (node, (*node).parent);
+
+        while !parent.is_null() && node == (*parent).rb_right {
+            node = parent;
+            parent = (*parent).parent;
+        }
+        parent
+    }
+}
+
 pub unsafe fn rb_erase(node: *mut rb_node, root: *mut rb_root) {
     // SAFETY: By the requirements of `<linux/rbtree.h>`, the node is in the tree, whose root and nodes
     // are valid.
