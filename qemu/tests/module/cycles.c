@@ -100,7 +100,7 @@ static uint32_t usual_count(bool checked)
 {
 	if (checked)
 		return is_long_run() ? 500 : 200;
-	return is_long_run() ? 100000 : 50000;
+	return is_long_run() ? 100000 : 20000;
 }
 
 int main(int argc, char **argv)

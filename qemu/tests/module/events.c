@@ -403,7 +403,7 @@ int main(void)
 	 * ConnectX-3 each is three commands of its firmware.
 	 */
 	bool slow = memory_is_checked() || device_is_model();
-	unsigned int repetitions = slow ? 1000 : is_long_run() ? 100000 : 50000;
+	unsigned int repetitions = slow ? 1000 : is_long_run() ? 100000 : 20000;
 	struct counts before;
 	bool ready = true;
 	char text[96];
