@@ -6,10 +6,10 @@
 //! All active ports reach each other over one path. A multicast packet reaches every port, whether it
 //! has joined or not: adapters choose by GID. Answers have one packet, so GetTable is not supported.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::bytes::Fields;
-use crate::fabric::{Body, DatagramHeader, Packet, LID_MULTICAST};
+use crate::fabric::{Body, DatagramHeader, Packet, LID_MULTICAST, LID_PERMISSIVE};
 use crate::hca::Port;
 use crate::qpc::Service;
 
@@ -57,6 +57,7 @@ const PATH_LIFETIME: u8 = 14;
 #[repr(u16)]
 enum Status {
     Unsupported = 0x000c,
+    NoResources = 0x0100,
     Invalid = 0x0200,
     NoRecords = 0x0300,
     InvalidGid = 0x0500,
@@ -190,8 +191,6 @@ struct Group {
 /// The records that it keeps.
 pub struct Administration {
     groups: BTreeMap<[u8; 16], Group>,
-    /// Groups that have been created.
-    created: u16,
 }
 
 impl Default for Administration {
@@ -205,11 +204,10 @@ impl Default for Administration {
         record.set_be16(member::PKEY, 0xffff);
         let mut administration = Self {
             groups: BTreeMap::new(),
-            created: 0,
         };
-        if let Some(group) = administration.create(BROADCAST, record) {
-            group.permanent = true;
-        }
+        administration
+            .create(BROADCAST, LID_MULTICAST, record)
+            .permanent = true;
         administration
     }
 }
@@ -294,22 +292,29 @@ impl Administration {
         });
     }
 
-    /// A new group, and its LID. The others are all in use if there is none.
-    fn create(&mut self, mgid: [u8; 16], mut record: [u8; member::SIZE]) -> Option<&mut Group> {
+    /// The first LID that no group has.
+    fn free_lid(&self) -> Option<u16> {
+        let groups = self.groups.values();
+        let used: BTreeSet<u16> = groups
+            .map(|group| group.record.get_be16(member::MLID))
+            .collect();
+        (LID_MULTICAST..LID_PERMISSIVE).find(|lid| !used.contains(lid))
+    }
+
+    /// A new group.
+    fn create(&mut self, mgid: [u8; 16], mlid: u16, mut record: [u8; member::SIZE]) -> &mut Group {
         const SCOPE_LOCAL: u8 = 2 << 4;
-        let mlid = LID_MULTICAST.checked_add(self.created)?;
-        self.created = self.created.checked_add(1)?;
         record.set_field(member::MGID, &mgid);
         record.set_be16(member::MLID, mlid);
         record.set_u8(member::MTU, EXACTLY | PATH_MTU);
         record.set_u8(member::RATE, EXACTLY | PATH_RATE);
         record.set_u8(member::LIFETIME, EXACTLY | PATH_LIFETIME);
         record.set_u8(member::SCOPE_JOIN_STATE, SCOPE_LOCAL);
-        Some(self.groups.entry(mgid).or_insert(Group {
+        self.groups.entry(mgid).or_insert(Group {
             record,
             members: BTreeMap::new(),
             permanent: false,
-        }))
+        })
     }
 
     /// Get(MCMemberRecord) of a group.
@@ -347,21 +352,19 @@ impl Administration {
             if components & member::HAS_ALL != member::HAS_ALL || state & member::FULL_MEMBER == 0 {
                 return Err(Status::InsufficientComponents);
             }
+            let mlid = self.free_lid().ok_or(Status::NoResources)?;
             if mgid == [0; 16] {
-                mgid = self.fresh_mgid();
+                mgid = fresh_mgid(mlid);
             }
             if mgid.get_u8(0) != MULTICAST {
                 return Err(Status::InvalidGid);
             }
-        }
-        let created = !self.groups.contains_key(&mgid);
-        if created {
             let mut record = [0; member::SIZE];
             record.set_be32(member::QKEY, query.get_be32(member::QKEY));
             record.set_u8(member::TRAFFIC_CLASS, query.get_u8(member::TRAFFIC_CLASS));
             record.set_be16(member::PKEY, query.get_be16(member::PKEY));
             record.set_be32(member::SL_FLOW_HOP, query.get_be32(member::SL_FLOW_HOP));
-            self.create(mgid, record).ok_or(Status::NoRecords)?;
+            self.create(mgid, mlid, record);
         }
         let group = self.groups.get_mut(&mgid).ok_or(Status::NoRecords)?;
         if !group.is(components, query) || !port.has(group.record.get_be16(member::PKEY)) {
@@ -396,15 +399,15 @@ impl Administration {
         self.remove_empty();
         Ok(answer)
     }
+}
 
-    /// A GID for a group whose creator leaves the choice to us.
-    fn fresh_mgid(&self) -> [u8; 16] {
-        const PREFIX: u64 = 0xff12_a01b_0000_0000;
-        let mut mgid = [0; 16];
-        mgid.set_be64(0, PREFIX);
-        mgid.set_be64(8, u64::from(self.created));
-        mgid
-    }
+/// The GID of a group whose creator leaves the choice to us.
+fn fresh_mgid(mlid: u16) -> [u8; 16] {
+    const PREFIX: u64 = 0xff12_a01b_0000_0000;
+    let mut mgid = [0; 16];
+    mgid.set_be64(0, PREFIX);
+    mgid.set_be64(8, u64::from(mlid));
+    mgid
 }
 
 impl Group {
@@ -648,6 +651,25 @@ mod tests {
         assert_eq!(unicast, Err(Status::InvalidGid as u16));
         let chosen = change(METHOD_SET, create, ([0; 16], ONE, 1)).unwrap();
         assert_eq!(chosen.get_be32(member::MGID), 0xff12_a01b);
+    }
+
+    #[test]
+    fn lids_of_groups_come_back() {
+        let mut administration = Administration::default();
+        let create = JOIN | member::HAS_ALL;
+        for round in 0..3 {
+            let one = (mgid(round), ONE, 1);
+            let record = membership(&mut administration, METHOD_SET, create, one).unwrap();
+            assert_eq!(record.get_be16(member::MLID), LID_MULTICAST + 1);
+            membership(&mut administration, METHOD_DELETE, JOIN, one).unwrap();
+        }
+        for mlid in LID_MULTICAST + 1..LID_PERMISSIVE {
+            let record = [0; member::SIZE];
+            let group = administration.create(fresh_mgid(mlid), mlid, record);
+            group.permanent = true;
+        }
+        let refused = membership(&mut administration, METHOD_SET, create, (mgid(1), ONE, 1));
+        assert_eq!(refused, Err(Status::NoResources as u16));
     }
 
     #[test]

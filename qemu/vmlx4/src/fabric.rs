@@ -26,7 +26,7 @@ const PSN_MASK: u32 = 0xff_ffff;
 /// The first multicast LID.
 pub const LID_MULTICAST: u16 = 0xc000;
 /// The LID of packets that go to the other end of the cable.
-const LID_PERMISSIVE: u16 = 0xffff;
+pub const LID_PERMISSIVE: u16 = 0xffff;
 /// Requests of one QP before another gets its turn, and the lock can change hands.
 const BURST: usize = 16;
 
