@@ -81,6 +81,15 @@ stop_stream() {
 	:
 }
 
+# The network device of IP over InfiniBand at a port.
+netdev() { # netdev PORT
+	local device
+	for device in "$sysfs"/device/net/*; do
+		[ "$(cat "$device/dev_port")" != $(($1 - 1)) ] || basename "$device"
+	done
+} 2>/dev/null
+has_netdev() { [ -n "$(netdev "$1")" ]; }
+
 # The kernel's log from here on.
 mark_log() { log_mark=$(dmesg | wc -l); }
 log_says() { dmesg | tail -n +"$((log_mark + 1))" | grep -q "$1"; }
