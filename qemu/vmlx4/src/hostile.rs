@@ -13,10 +13,12 @@ use proptest::sample::select;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use strum::VariantArray;
 
+use crate::administration::SM_LID;
 use crate::bytes::Fields;
 use crate::command::Opcode;
 use crate::fabric::Fabric;
 use crate::hca::Hca;
+use crate::headers::tests::general;
 use crate::testing::{Bench, QpSetup, HEAP, ICM_GUEST, INBOX, OUTBOX};
 
 /// Guests, and the number of actions of each: a few seconds in all, unoptimised.
@@ -73,6 +75,12 @@ enum Deed {
         opcode: u8,
         remote: u64,
         local: u64,
+        spoil: Vec<(usize, u32)>,
+    },
+    Management {
+        qpn: u32,
+        dlid: u16,
+        datagram: Vec<u8>,
         spoil: Vec<(usize, u32)>,
     },
     Memory(u64, Vec<u8>),
@@ -181,6 +189,42 @@ fn work_request(spoil: impl Strategy<Value = Vec<(usize, u32)>>) -> impl Strateg
     })
 }
 
+/// A datagram of QP0 or QP1: mostly a request that the subnet administration has an answer to.
+fn management(spoil: impl Strategy<Value = Vec<(usize, u32)>>) -> impl Strategy<Value = Deed> {
+    const MULTICAST: u32 = 0xff12_0000;
+    let fields = (
+        select(&[Bench::QP1, Bench::QP1, Bench::QP1 + 1, Bench::QP0][..]),
+        select(&[SM_LID, SM_LID, SM_LID, 2, 0xc000, 0xffff][..]),
+        select(&[0x01u8, 0x02, 0x15][..]),
+        select(&[0x01u16, 0x35, 0x38][..]),
+        prop_oneof![any::<u64>(), Just(u64::MAX)],
+        (vec(any::<u8>(), 200), any::<bool>(), 0u8..4),
+        spoil,
+    );
+    fields.prop_map(|(qpn, dlid, method, attribute, components, data, spoil)| {
+        let mut datagram = vec![0; 256];
+        datagram.set_be32(0, 0x0103_0200 | u32::from(method));
+        datagram.set_be16(16, attribute);
+        datagram.set_be64(48, components);
+        let (data, ours, last) = data;
+        datagram.set_field(56, &data);
+        if ours {
+            // A group that others join too, and our port.
+            datagram.set_field(56, &[0; 32]);
+            datagram.set_be32(56, MULTICAST);
+            datagram.set_u8(71, last);
+            datagram.set_be64(72, 0xfe80 << 48);
+            datagram.set_be64(80, 0x0002_c903_0010_0001);
+        }
+        Deed::Management {
+            qpn,
+            dlid,
+            datagram,
+            spoil,
+        }
+    })
+}
+
 fn doorbell() -> impl Strategy<Value = Deed> {
     let pages = select(&[0, 1, Bench::UAR, 131, u32::MAX >> 12][..]);
     let within = select(&[0x14u64, 0x20, 0x24, 0x800, 0x808, 0xffc][..]);
@@ -204,11 +248,13 @@ fn deeds(patience: u32) -> impl Strategy<Value = Vec<Deed>> {
         2 => (address(), vec(any::<u8>(), 0..64)).prop_map(|(at, data)| Deed::Memory(at, data)),
         1 => doorbell(),
         1 => work_request(spoil()),
+        1 => management(spoil()),
         2 => registers.prop_map(|(at, data)| Deed::Registers(at, data)),
     ];
     let civil = prop_oneof![
         (0u64..5000).prop_map(|micros| Deed::Time(Duration::from_micros(micros))),
         work_request(Just(Vec::new())),
+        management(Just(Vec::new())),
     ];
     vec(prop_oneof![1 => deed, patience => civil], DEEDS)
 }
@@ -216,12 +262,14 @@ fn deeds(patience: u32) -> impl Strategy<Value = Vec<Deed>> {
 struct Guest {
     bench: Bench,
     key: u32,
+    /// The first page of the region.
+    page: u64,
 }
 
 impl Guest {
     fn new() -> Self {
         let mut bench = Bench::connected();
-        let (key, _) = bench.region(KEY_INDEX, REGION, 0x4000, EVERY_ACCESS);
+        let (key, page) = bench.region(KEY_INDEX, REGION, 0x4000, EVERY_ACCESS);
         bench.pair(ST_RC, RC.0, RC.1);
         bench.pair(ST_UD, UD.0, UD.1);
         bench.srq(SRQN, 3, 7, Bench::RECV_CQN);
@@ -233,7 +281,11 @@ impl Guest {
             ..QpSetup::new(ST_XRC, SENDER)
         };
         bench.qp_rtr(TARGET, &target);
-        Self { bench, key }
+        bench.special_qps();
+        for slot in 0..4 {
+            bench.post_receive(Bench::QP1, 296, key, REGION + 0x800 + slot * 296);
+        }
+        Self { bench, key, page }
     }
 
     fn write_register(&mut self, offset: u64, data: &[u8]) {
@@ -279,6 +331,18 @@ impl Guest {
                 apply(spoil, &mut wqe);
                 let _ = self.bench.try_post_send(*qpn, wqe);
             }
+            Deed::Management {
+                qpn,
+                dlid,
+                datagram,
+                spoil,
+            } => {
+                let _ = self.bench.hca.dma.memory.write(self.page, datagram);
+                let datagram = general(*dlid, datagram);
+                let mut wqe = Bench::management_wqe(&datagram, self.key, REGION);
+                apply(spoil, &mut wqe);
+                let _ = self.bench.try_post_send(*qpn, wqe);
+            }
             Deed::Memory(at, data) => {
                 let _ = self.bench.hca.dma.memory.write(*at, data);
             }
@@ -300,6 +364,7 @@ impl Guest {
         let hca = std::mem::replace(&mut self.bench.hca, Hca::new(7));
         let mut fabric = Fabric::new(0);
         fabric.hcas.push(hca);
+        fabric.administration = std::mem::take(&mut self.bench.administration);
         for _ in 0..64 {
             let next = fabric.run(self.bench.now);
             if next.is_none_or(|deadline| deadline > self.bench.now) {
@@ -307,6 +372,7 @@ impl Guest {
             }
         }
         self.bench.hca = fabric.hcas.pop().unwrap();
+        self.bench.administration = fabric.administration;
     }
 }
 

@@ -158,7 +158,7 @@ impl QpSetup {
 
 pub struct Bench {
     pub hca: Hca,
-    administration: Administration,
+    pub administration: Administration,
     heap: u64,
     mtt: u64,
     eqs: BTreeMap<u32, Buffer>,
