@@ -188,8 +188,8 @@ impl<'load> Client<'load> {
         self.send(self.sent, key)
     }
 
-    /// Takes the answers, and changes over to a new server.
-    fn update(&mut self) -> Result<()> {
+    /// Takes the answers, and changes over to a new server: if so, returns true.
+    fn update(&mut self) -> Result<bool> {
         let slot = self.slot()?;
         if slot.answered < self.answered || slot.answered > self.sent {
             return Err(format!("message {} was answered, of {}", slot.answered, self.sent).into());
@@ -208,7 +208,8 @@ impl<'load> Client<'load> {
                 self.account.count(puts, longest_put, begun);
             }
         }
-        if slot.target.generation != self.target.generation {
+        let is_new = slot.target.generation != self.target.generation;
+        if is_new {
             self.target = slot.target;
             for (number, key, _) in self.unanswered.clone() {
                 self.account.repeated.fetch_add(1, Relaxed);
@@ -218,7 +219,7 @@ impl<'load> Client<'load> {
                 self.put(NOTHING)?;
             }
         }
-        Ok(())
+        Ok(is_new)
     }
 
     /// Gets a value, which has to be one that was put, not older than what was seen or answered.
@@ -279,7 +280,9 @@ impl<'load> Client<'load> {
                 }
                 self.get(self.sent * 31 % KEYS)?;
             }
-            self.update()?;
+            if self.update()? {
+                pause = SHORTEST_PAUSE;
+            }
             let left = next.saturating_duration_since(Instant::now());
             if self.unanswered.is_empty() {
                 thread::sleep(left);
