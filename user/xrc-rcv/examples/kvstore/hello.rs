@@ -36,15 +36,20 @@ impl Hello {
 
     /// Says this to the server, and returns its answer.
     pub(crate) fn ask(&self, server: &str) -> crate::Result<Hello> {
-        let mut stream = TcpStream::connect(server)?;
-        writeln!(stream, "{self}")?;
+        let stream = TcpStream::connect(server)?;
+        self.write(&stream)?;
         Hello::read(&stream)
+    }
+
+    pub(crate) fn write(&self, mut stream: &TcpStream) -> io::Result<()> {
+        stream.write_all(format!("{self}\n").as_bytes())
     }
 
     pub(crate) fn read(stream: &TcpStream) -> crate::Result<Hello> {
         let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line)?;
         // A server that is killed has accepted, and does not answer.
-        if BufReader::new(stream).read_line(&mut line)? == 0 {
+        if !line.ends_with('\n') {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
         line.parse()

@@ -132,9 +132,8 @@ impl<'load> Client<'load> {
                     };
                     return Ok(());
                 }
-                // The next server is not there yet.
-                Err(error) if error.is::<io::Error>() => thread::sleep(LONGEST_PAUSE),
-                Err(error) => return Err(error),
+                // There is no server, or it has ended meanwhile.
+                Err(_) => thread::sleep(LONGEST_PAUSE),
             }
         }
     }

@@ -3,7 +3,7 @@
 //! The server, and how it becomes the successor of one that was killed.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -285,15 +285,15 @@ impl Server {
         for stream in listener.incoming() {
             if let Err(error) = stream
                 .map_err(Into::into)
-                .and_then(|stream| self.connect(stream))
+                .and_then(|stream| self.connect(&stream))
             {
                 eprintln!("kvstore: a client cannot connect: {error}");
             }
         }
     }
 
-    fn connect(&self, mut stream: TcpStream) -> Result<()> {
-        let hello = Hello::read(&stream)?;
+    fn connect(&self, stream: &TcpStream) -> Result<()> {
+        let hello = Hello::read(stream)?;
         if hello.client >= CLIENTS {
             return Err("its number is too large".into());
         }
@@ -302,7 +302,7 @@ impl Server {
         self.disconnect(&mut state, hello.client);
         if hello.qp_num == 0 {
             state.clean(&Table(&self.memory))?;
-            writeln!(stream, "{hello}")?;
+            hello.write(stream)?;
             return Ok(());
         }
         let connection = self.create(&hello)?;
@@ -321,7 +321,7 @@ impl Server {
             target: self.target,
             ..hello
         };
-        writeln!(stream, "{hello}")?;
+        hello.write(stream)?;
         Ok(())
     }
 

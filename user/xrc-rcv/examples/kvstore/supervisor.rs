@@ -24,7 +24,7 @@ pub(crate) struct Args {
     /// was ready
     #[arg(long, default_value_t = 0)]
     kills: u32,
-    /// The most milliseconds from a server's start to its end
+    /// The most milliseconds that are added to it, at random, before the server is killed
     #[arg(long, default_value_t = 500)]
     interval: u64,
     /// The server and its arguments
@@ -113,6 +113,8 @@ struct Supervisor<'args> {
     /// The servers that are ready.
     ready: Receiver<u32>,
     server: Child,
+    /// How long there was no server the last time.
+    absence: Duration,
 }
 
 impl Supervisor<'_> {
@@ -141,9 +143,10 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Kills the server at some moment, every fifth time also its successor while that one starts.
+    /// Kills the server at some moment, every fifth time also its successor while that one starts. Before, it has had
+    /// as long as the last absence, for what has waited meanwhile.
     fn disturb(&mut self, round: u32, delay: &mut impl FnMut(u64) -> Duration) -> Result<()> {
-        thread::sleep(delay(self.args.interval));
+        thread::sleep(self.absence + delay(self.args.interval));
         let killed = now();
         self.kill()?;
         self.restart()?;
@@ -153,7 +156,9 @@ impl Supervisor<'_> {
             self.restart()?;
         }
         self.until_ready()?;
-        println!(r#"{{"killed": {killed}, "ready": {}}}"#, now());
+        let ready = now();
+        self.absence = Duration::from_nanos(ready - killed);
+        println!(r#"{{"killed": {killed}, "ready": {ready}}}"#);
         Ok(())
     }
 }
@@ -179,6 +184,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         notify_socket,
         ready,
         server,
+        absence: Duration::ZERO,
     };
     let mut seed = 1u64;
     let mut delay = |most: u64| {
