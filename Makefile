@@ -18,7 +18,7 @@ MANDIR ?= /usr/share/man
 # make and Kbuild cannot quote a path: one with white space would become two, and one of them may be
 # a directory that has nothing to do with the project. The scripts of these targets mount the checkout at a
 # plain path.
-anywhere := test test-long demo bench lint format help
+anywhere := test test-long demo demo-restart bench lint format help
 plain = $(and $(filter 1,$(words x$(1)x)),$(if $(findstring :,$(1))$(findstring ',$(1))$(findstring ",$(1)),,y))
 paths := $(if $(filter-out $(anywhere),$(or $(MAKECMDGOALS),modules)),\
 	CURDIR KDIR KSRC MO DESTDIR INSTALL_MOD_PATH MODPROBEDIR SBINDIR MANDIR)
@@ -28,7 +28,7 @@ $(foreach path,$(paths),$(if $(call plain,$($(path))),,\
 lab := scripts/lab
 
 .PHONY: modules clippy doc rust-analyzer install modules_install uninstall
-.PHONY: htmldocs lint format test test-long test-clients demo bench deb clean help
+.PHONY: htmldocs lint format test test-long test-clients demo demo-restart bench deb clean help
 modules:
 
 ifneq ($(KDIR),)
@@ -115,6 +115,9 @@ test-clients:
 demo:
 	@scripts/demo
 
+demo-restart:
+	@scripts/demo-restart
+
 bench:
 	@scripts/bench
 
@@ -130,6 +133,7 @@ clean:
 help:
 	@echo 'Run it:'
 	@echo '  make demo            boot a guest and see a receive QP outlive its creator (half a minute; 5 minutes the first time)'
+	@echo '  make demo-restart    kill a server again and again, and see what its 100 clients notice (3 minutes)'
 	@echo '  make test            build and test everything in guests; ends with "N passed, N failed"'
 	@echo '  make bench           measure against mainline in the same run'
 	@echo '  scripts/lab shell    a prompt in a guest with the module loaded (scripts/lab help)'
