@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The part of version 7 of QEMU's plugin API that irqs_off.c uses: distributions do not ship
+ * The part of version 7 of QEMU's plugin API that our plugins use: distributions do not ship
  * qemu-plugin.h.
  */
 #ifndef QEMU_PLUGIN_H
@@ -42,6 +42,7 @@ struct byte_array *g_byte_array_set_size(struct byte_array *array, unsigned int 
 struct array *qemu_plugin_get_registers(void);
 bool qemu_plugin_read_register(struct qemu_plugin_register *handle, struct byte_array *value);
 void qemu_plugin_outs(const char *text);
+void qemu_plugin_register_atexit_cb(uint64_t id, void (*cb)(uint64_t, void *), void *data);
 void qemu_plugin_register_vcpu_init_cb(uint64_t id, void (*cb)(unsigned int, void *),
 				       void *data);
 void qemu_plugin_register_vcpu_tb_trans_cb(uint64_t id,
