@@ -251,7 +251,7 @@ impl<'load> Client<'load> {
     }
 
     fn run(&mut self, args: &Args) -> Result<()> {
-        while let Err(error) = self.put_and_get(args.period).and_then(|()| self.finish()) {
+        while let Err(error) = self.put_and_get(args).and_then(|()| self.finish()) {
             if !self.is_broken {
                 return Err(error);
             }
@@ -265,8 +265,8 @@ impl<'load> Client<'load> {
     }
 
     /// One PUT and one GET in a period, until the end.
-    fn put_and_get(&mut self, period: u64) -> Result<()> {
-        let period = Duration::from_millis(period);
+    fn put_and_get(&mut self, args: &Args) -> Result<()> {
+        let period = Duration::from_millis(args.period);
         // Clients take turns.
         let mut next = Instant::now() + period * self.number as u32 / CLIENTS as u32;
         let mut pause = SHORTEST_PAUSE;
@@ -277,7 +277,8 @@ impl<'load> Client<'load> {
                 if self.unanswered.len() < CREDITS as usize {
                     self.put(self.number * KEYS_OF_CLIENT + self.sent % KEYS_OF_CLIENT)?;
                 }
-                self.get(self.sent * 31 % KEYS)?;
+                // Of any client, and each of another one.
+                self.get((self.sent * 31 + self.number * 7) % (args.clients * KEYS_OF_CLIENT))?;
             }
             if self.update()? {
                 pause = SHORTEST_PAUSE;
