@@ -14,9 +14,15 @@ pub use shuttle::{
 #[cfg(not(feature = "shuttle"))]
 pub use std::{
     sync::{Condvar, Mutex, MutexGuard, RwLock},
-    thread::{spawn, yield_now, JoinHandle},
+    thread::{spawn, JoinHandle},
     thread_local,
 };
+
+/// Lets other threads run, which may be many on few CPUs.
+#[cfg(not(feature = "shuttle"))]
+pub fn yield_now() {
+    std::thread::sleep(core::time::Duration::from_millis(1));
+}
 
 thread_local! {
     /// The number of spinlocks that the thread holds, and of event handlers that it is in.
