@@ -118,7 +118,13 @@ impl Queues {
         let is_new = !unread.is_closed && unread.add(kind, count, self.time);
         let subscriber = &self.subscribers[registration];
 
-        assert_eq!(self.channel.queue().lock().post(subscriber.as_arc_borrow(), &event), is_new);
+        assert_eq!(
+            self.channel
+                .queue()
+                .lock()
+                .post(subscriber.as_arc_borrow(), &event),
+            is_new
+        );
     }
 
     fn close(&mut self, registration: usize) {
