@@ -47,12 +47,12 @@ const MC_MEMBER_RECORD: u16 = 0x38;
 /// log2 of how long an answer may take, in units of 4.096 us.
 const RESPONSE_TIME: u32 = 18;
 
-/// What all paths are like: 4096 bytes, 40 Gb/s, a lifetime of 67 ms.
+/// The attributes of every path: MTU 4096, 40 Gb/s, packet lifetime 67 ms.
 const PATH_MTU: u8 = 5;
 const PATH_RATE: u8 = 7;
 const PATH_LIFETIME: u8 = 14;
 
-/// Why there is no record in the answer.
+/// The status of an answer without a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 enum Status {
@@ -125,7 +125,7 @@ mod member {
 /// In the byte of an MTU, a rate or a lifetime: how it is meant; in an answer always exactly.
 const EXACTLY: u8 = 2 << 6;
 
-/// Whether `value` is what a query with the byte `wanted` asks for; `order` makes values comparable.
+/// Whether `value` satisfies the selector and bound of `wanted`; `order` makes values comparable.
 fn fits(wanted: u8, value: u8, order: fn(u8) -> u32) -> bool {
     let (bound, value) = (order(wanted & 0x3f), order(value));
     match wanted >> 6 {
@@ -148,6 +148,14 @@ fn speed(rate: u8) -> u32 {
         8 => 600,
         9 => 800,
         10 => 1200,
+        11 => 140,
+        12 => 560,
+        13 => 1120,
+        14 => 1680,
+        15 => 250,
+        16 => 1000,
+        17 => 2000,
+        18 => 3000,
         _ => 0,
     }
 }
@@ -279,7 +287,10 @@ impl Administration {
         };
         mad.set_u8(MAD_METHOD, response | METHOD_RESPONSE);
         match record {
-            Ok(record) => mad.set_field(MAD_DATA, &record),
+            Ok(record) => {
+                mad.set_be16(MAD_STATUS, 0);
+                mad.set_field(MAD_DATA, &record);
+            }
             Err(status) => mad.set_be16(MAD_STATUS, status as u16),
         }
         Some(())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Captures of the packets that arrive at ports, as pcap files of ERF records, which Wireshark and NFStest
+//! Captures of the packets that the wire does not lose, as pcap files of ERF records, which Wireshark and NFStest
 //! decode.
 //!
 //! A message of several packets is written as such, with the sequence numbers that it has. What the model

@@ -103,7 +103,7 @@ pub enum Operation {
     Remove,
     /// And put back, reset.
     Restore,
-    /// The packets that arrive at ports, of all adapters, are captured.
+    /// The packets that the wire does not lose, of all adapters, are captured.
     Capture {
         /// The file in the directory of captures, without its extension; without it, captures end.
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -242,11 +242,11 @@ impl Fabric {
 
     /// Captures packets in the file `name` of the directory of captures, or no longer.
     pub fn set_capture(&mut self, name: Option<&str>) -> Result<(), String> {
-        self.capture = None;
         let Some(name) = name else {
+            self.capture = None;
             return Ok(());
         };
-        let directory = self.captures.as_ref();
+        let directory = self.captures.clone();
         let directory = directory.ok_or("there is no directory for captures")?;
         // A guest chooses it.
         let harmless = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
@@ -254,7 +254,9 @@ impl Fabric {
             return Err(format!("{name:?} is no name for a capture"));
         }
         let path = directory.join(name).with_extension("pcap");
-        let created = std::fs::create_dir_all(directory).and_then(|()| Capture::create(&path));
+        // It may be the same file.
+        self.capture = None;
+        let created = std::fs::create_dir_all(&directory).and_then(|()| Capture::create(&path));
         self.capture = Some(created.map_err(|error| format!("{}: {error}", path.display()))?);
         Ok(())
     }

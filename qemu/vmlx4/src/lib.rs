@@ -12,7 +12,7 @@
 //!   receives them and [`fabric`] carries them between ports; [`headers`] are those of packets;
 //! * [`administration`] answers for the subnet manager;
 //! * [`violation`] lists the rules that a driver must keep, [`fault`] the faults that a test can inject,
-//!   [`control`] is the interface for tests, and [`capture`] writes down what arrives at ports.
+//!   [`control`] is the interface for tests, and [`capture`] records the packets that the wire does not lose.
 //!
 //! One mutex, around [`fabric::Fabric`], guards everything. Nothing a guest writes may panic the
 //! process: offsets into device structures are constants, everything else is checked.

@@ -579,7 +579,7 @@ impl Hca {
                     Some(_) => RecvOpcode::SendImm,
                     None => RecvOpcode::Send,
                 };
-                // In place of immediate data, QP1 shows which P_Key it was admitted by.
+                // In place of immediate data, a completion has the index of the P_Key that admitted the datagram.
                 let pkey_index = self.pkey_index(target.context.path().port, packet.pkey);
                 let pkey_index = [0, 0, 0, pkey_index.unwrap_or(0)];
                 Cqe::receive(qpn, wqe.index, opcode, message.len() as u32)

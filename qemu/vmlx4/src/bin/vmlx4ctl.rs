@@ -120,7 +120,7 @@ enum Command {
     Remove,
     /// Put it back
     Restore,
-    /// Capture the packets that arrive at ports
+    /// Capture the packets that the wire does not lose
     Capture {
         /// File in the model's directory of captures, without .pcap [default: end the capture]
         name: Option<String>,
