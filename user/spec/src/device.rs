@@ -98,6 +98,8 @@ struct Domain {
 pub struct Device {
     /// By domain and serial number.
     qps: BTreeMap<(u32, u64), Known>,
+    /// QPs whose first report was QP_GONE: only their registrations end later.
+    gone: BTreeSet<(u32, u64)>,
     domains: BTreeMap<u32, Domain>,
 }
 
@@ -203,6 +205,9 @@ impl Device {
             self.qps.insert((domain, serial), known);
             return Ok(());
         }
+        if matches!(what, What::Unregister(..)) && self.gone.contains(&(domain, serial)) {
+            return Ok(());
+        }
         // It may be being created: ALLOC is reported later, or fails.
         if let What::Event(..) = what {
             return Ok(());
@@ -222,8 +227,11 @@ impl Device {
                 changes: left.changes.checked_sub(1).ok_or(Violation::WrongCount)?,
             },
             What::End(now) => now,
-            // Only its registrations end later.
-            What::Gone(_) | What::Alloc(_) | What::Event(_) => return Ok(()),
+            What::Gone(_) => {
+                self.gone.insert((domain, serial));
+                return Ok(());
+            }
+            What::Alloc(_) | What::Event(_) => return Ok(()),
         };
         known.qp.phase = Phase::Found;
         known.qp.registrations = before.number;
