@@ -23,8 +23,15 @@ fn objects_are_owned_and_may_be_used_from_any_thread() {
     owned::<Registration>();
     owned::<QpInfos>();
     owned::<Error>();
+    owned::<Pd>();
     #[cfg(feature = "verbs")]
-    owned::<verbs::Srq>();
+    {
+        owned::<verbs::Srq>();
+        owned::<verbs::Initiator>();
+        owned::<verbs::Region>();
+        owned::<verbs::Memory>();
+        owned::<verbs::TargetQp>();
+    }
 }
 
 /// Another binding's device and domain.

@@ -194,13 +194,16 @@ impl<'load> Client<'load> {
             return Err(format!("message {} was answered, of {}", slot.answered, self.sent).into());
         }
         self.answered = slot.answered;
-        while let Some(&(_, key, begun)) = self
+        while let Some(&(number, key, begun)) = self
             .unanswered
             .front()
             .filter(|(number, ..)| *number <= slot.answered)
         {
             self.unanswered.pop_front();
             if key < KEYS {
+                // From now on a GET of it has to return this value, or a newer one.
+                let seen = &mut self.seen[key as usize];
+                *seen = number.max(*seen);
                 let Account {
                     puts, longest_put, ..
                 } = self.account;

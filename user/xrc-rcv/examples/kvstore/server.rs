@@ -10,12 +10,14 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
+use rustix::io::Errno;
 use sd_notify::NotifyState;
 use xrc_rcv::verbs::{Memory, Region, Srq, TargetQp};
 use xrc_rcv::{
-    Access, AllocOptions, Device, Domain, EventChannel, EventType, Lifetime, Pd, RegisterOptions,
-    Registration,
+    Access, AllocOptions, Device, Domain, EventChannel, EventType, Lifetime, Pd, QpState,
+    RegisterOptions, Registration,
 };
 
 use crate::Result;
@@ -61,6 +63,11 @@ mod store {
             NotifyState::Custom("FDPOLL=0"),
         ];
         sd_notify::notify_with_fds(&state, &[fd.as_fd()])?;
+        barrier()
+    }
+
+    /// Returns when the manager has read all messages before.
+    fn barrier() -> Result<()> {
         let (mut barrier, theirs) = UnixStream::pair()?;
         let state = [NotifyState::Custom("BARRIER=1")];
         sd_notify::notify_with_fds(&state, &[theirs.as_fd()])?;
@@ -71,7 +78,7 @@ mod store {
 
     pub(super) fn remove(name: &str) -> Result<()> {
         sd_notify::notify(&[NotifyState::FdStoreRemove, NotifyState::FdName(name)])?;
-        Ok(())
+        barrier()
     }
 
     /// What servers before this one have kept.
@@ -97,14 +104,18 @@ impl Connection {
         }
     }
 
-    fn destroy(self) -> xrc_rcv::Result<()> {
+    /// Destroys the QP, or returns the connection if another open device is still registered.
+    fn destroy(self) -> xrc_rcv::Result<Option<Connection>> {
         match self {
             Connection::Receive(registration) => {
-                let (domain, qp_num) = (registration.domain().clone(), registration.qp_num());
-                registration.unregister()?;
-                domain.destroy(qp_num)
+                match registration.domain().destroy(registration.qp_num()) {
+                    Err(error) if error.errno() == Errno::BUSY.raw_os_error() => {
+                        Ok(Some(Connection::Receive(registration)))
+                    }
+                    result => result.map(|()| None),
+                }
             }
-            Connection::Target(qp) => qp.destroy(),
+            Connection::Target(qp) => qp.destroy().map(|()| None),
         }
     }
 }
@@ -113,10 +124,10 @@ impl Connection {
 struct Server {
     domain: Domain,
     memory: Memory,
-    channel: EventChannel,
+    /// Of receive QPs; `None` with target QPs.
+    channel: Option<EventChannel>,
     target: Target,
     gid_index: u8,
-    target_qps: bool,
     state: Mutex<State>,
 }
 
@@ -134,8 +145,9 @@ impl State {
     /// Takes over the connections that a server before this one has left.
     fn adopt(&mut self, domain: &Domain, table: &Table<'_>, channel: &EventChannel) -> Result<()> {
         for qp in domain.adopt(&RegisterOptions::new().channel(channel))? {
-            let (client, connection) = (qp.info.label(), Connection::Receive(qp.registration?));
-            if client < CLIENTS && table.slot(client).qp_num == connection.qp_num() {
+            let (client, is_broken) = (qp.info.label(), qp.info.state() == Some(QpState::Err));
+            let connection = Connection::Receive(qp.registration?);
+            if client < CLIENTS && !is_broken && table.slot(client).qp_num == connection.qp_num() {
                 self.connections.insert(client, connection);
             } else {
                 self.ended.push(connection);
@@ -173,8 +185,12 @@ impl State {
             store::remove(&name_of(generation))?;
         }
         if self.devices.is_empty() {
-            for connection in self.ended.drain(..) {
-                connection.destroy()?;
+            for connection in std::mem::take(&mut self.ended) {
+                // The manager may not have closed a device yet: then it is destroyed the next time.
+                match connection.destroy() {
+                    Ok(busy) => self.ended.extend(busy),
+                    Err(error) => eprintln!("kvstore: {error}"),
+                }
             }
         }
         Ok(())
@@ -206,11 +222,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let region = Region::new(&pd, &memory, Access::REMOTE_READ)?;
     let depth = (CLIENTS * CREDITS) as u32;
     let mut srq = Srq::in_pd(&pd, &domain, depth, (RECORD * size_of::<u64>()) as u32)?;
-    let channel = device.create_event_channel()?;
-    if args.target_qps {
-        state.open(&domain, &Table(&memory));
-    } else {
-        state.adopt(&domain, &Table(&memory), &channel)?;
+    let channel = match args.target_qps {
+        true => None,
+        false => Some(device.create_event_channel()?),
+    };
+    match &channel {
+        Some(channel) => state.adopt(&domain, &Table(&memory), channel)?,
+        None => state.open(&domain, &Table(&memory)),
     }
 
     // From the announcement on requests name this device's objects.
@@ -236,7 +254,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         channel,
         target,
         gid_index: args.gid_index,
-        target_qps: args.target_qps,
         state: Mutex::new(state),
     });
     thread::spawn({
@@ -266,8 +283,10 @@ impl Server {
             return Err("a message of a client that cannot be".into());
         }
         let table = Table(&self.memory);
+        // With the lock: the client's connection may end or begin at the same time.
+        let mut state = self.state();
         if table.apply(record, self.target.generation) {
-            self.state().clean(&table)?;
+            state.clean(&table)?;
         }
         Ok(())
     }
@@ -293,6 +312,8 @@ impl Server {
     }
 
     fn connect(&self, stream: &TcpStream) -> Result<()> {
+        // A client that is silent does not delay the others for ever.
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
         let hello = Hello::read(stream)?;
         if hello.client >= CLIENTS {
             return Err("its number is too large".into());
@@ -327,13 +348,13 @@ impl Server {
 
     fn create(&self, peer: &Hello) -> Result<Connection> {
         let attr = peer.attr(self.gid_index);
-        if self.target_qps {
+        let Some(channel) = &self.channel else {
             let qp = TargetQp::create(&self.domain)?;
             qp.connect(&attr)?;
             return Ok(Connection::Target(qp));
-        }
+        };
         let options = AllocOptions::new()
-            .channel(&self.channel)
+            .channel(channel)
             .lifetime(Lifetime::Domain)
             .label(peer.client)
             .attr(attr);
@@ -342,7 +363,10 @@ impl Server {
 
     /// Ends connections that have broken.
     fn watch(&self) {
-        while let Ok(events) = self.channel.wait(None) {
+        let Some(channel) = &self.channel else {
+            return;
+        };
+        while let Ok(events) = channel.wait(None) {
             for event in events.filter(|event| event.event_type() != EventType::COMM_EST) {
                 let mut state = self.state();
                 let client = state.connections.iter().find_map(|(client, connection)| {

@@ -59,6 +59,8 @@ pub struct Initiator {
     /// Those of requests that have not completed.
     regions: VecDeque<Region>,
     depth: usize,
+    /// Before, a provider may queue a request that it refuses, or lose one that it takes.
+    is_connected: bool,
     pd: Pd,
 }
 
@@ -93,6 +95,7 @@ impl Initiator {
                 completions,
                 regions: VecDeque::with_capacity(depth as usize),
                 depth: depth as usize,
+                is_connected: false,
                 pd: pd.clone(),
             })
         };
@@ -130,7 +133,9 @@ impl Initiator {
         let mask = mask | Mask::MAX_QP_RD_ATOMIC;
         object::ready_to_receive(&self.qp, attr)
             .and_then(|()| object::modify(&self.qp, &values, QpState::Rts, mask))
-            .map_err(self.pd.device().error("connect an XRC initiator QP"))
+            .map_err(self.pd.device().error("connect an XRC initiator QP"))?;
+        self.is_connected = true;
+        Ok(())
     }
 
     /// How many requests are under way.
@@ -142,8 +147,8 @@ impl Initiator {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if `region` does not have the words, or is of another PD; `ENOMEM` if as many requests are under way
-    /// as there can be; the provider's own.
+    /// `EINVAL` if it is not connected, or if `region` does not have the words, or is of another PD; `ENOMEM` if as
+    /// many requests are under way as there can be; the provider's own.
     pub fn send(&mut self, srq_num: u32, region: &Region, range: Range<usize>) -> Result<()> {
         self.post(IBV_WR_SEND, srq_num, Remote::default(), region, range)
             .map_err(self.pd.device().error("post a SEND"))
@@ -178,7 +183,7 @@ impl Initiator {
         if self.regions.len() == self.depth {
             return Err(Cause::Os(libc::ENOMEM));
         }
-        if region.pd().as_ibv() != self.pd.as_ibv() {
+        if !self.is_connected || region.pd().as_ibv() != self.pd.as_ibv() {
             return Err(Cause::Os(libc::EINVAL));
         }
         let mut sge = region.sge(range)?;

@@ -89,7 +89,8 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if it is not the descriptor of a memfd, or of one that can shrink; those of `mmap(2)`.
+    /// `EINVAL` if it is not the descriptor of a memfd, of one that can shrink, or of one whose size is no multiple of
+    /// 8; those of `mmap(2)`.
     pub fn from_fd(fd: OwnedFd) -> io::Result<Memory> {
         // SAFETY: The call touches no memory.
         let seals = checked(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) })?;
@@ -102,6 +103,9 @@ impl Memory {
             checked(libc::fstat(fd.as_raw_fd(), &mut stat))?;
             stat.st_size as usize
         };
+        if size % size_of::<u64>() != 0 {
+            return Err(invalid());
+        }
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: A new mapping replaces no other.
         let map = unsafe {

@@ -224,10 +224,18 @@ impl Completions {
     fn request_notification(&mut self) -> Result<()> {
         type Request = unsafe extern "C" fn(*mut ibv_cq, c_int) -> c_int;
         let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: Channel and CQ are alive; the channel is non-blocking.
-        unsafe {
-            while ibv_get_cq_event(self.channel.as_ptr(), &mut cq, &mut context) == 0 {
-                ibv_ack_cq_events(cq, 1);
+        loop {
+            // SAFETY: Channel and CQ are alive; the channel is non-blocking.
+            if unsafe { ibv_get_cq_event(self.channel.as_ptr(), &mut cq, &mut context) } == 0 {
+                // SAFETY: The event is of this CQ, the only one of the channel.
+                unsafe { ibv_ack_cq_events(cq, 1) };
+                continue;
+            }
+            match Cause::last() {
+                Cause::Os(libc::EAGAIN) => break,
+                Cause::Os(libc::EINTR) => {}
+                // The device was removed.
+                cause => return Err(cause),
             }
         }
         // SAFETY: The CQ is alive.

@@ -161,17 +161,16 @@ impl Srq {
         let Some(wc) = self.completions.wait(end)? else {
             return Ok(None);
         };
-        if wc.status != IBV_WC_SUCCESS {
-            return Err(Cause::Os(libc::EIO));
-        }
-        let length = (wc.byte_len as usize).min(self.size);
-        // SAFETY: The completion is of one of our receives, whose place is not written any more.
-        let message = unsafe {
-            let place = self.buffers.address().add(wc.wr_id as usize * self.size);
-            std::slice::from_raw_parts(place, length).to_vec()
-        };
+        let message = (wc.status == IBV_WC_SUCCESS).then(|| {
+            let length = (wc.byte_len as usize).min(self.size);
+            // SAFETY: The completion is of one of our receives, whose place is not written any more.
+            unsafe {
+                let place = self.buffers.address().add(wc.wr_id as usize * self.size);
+                std::slice::from_raw_parts(place, length).to_vec()
+            }
+        });
         self.post(wc.wr_id)?;
-        Ok(Some(message))
+        message.map(Some).ok_or(Cause::Os(libc::EIO))
     }
 
     fn post(&self, index: u64) -> object::Result<()> {
