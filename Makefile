@@ -157,5 +157,5 @@ help:
 	@echo 'Change it:'
 	@echo '  make lint            rustfmt, clippy, checkpatch, shellcheck; make format mends formatting'
 	@echo '  make test-long       the tests that take longer (an hour)'
-	@echo '  make test-clients    programs written for OFED, of Debian and of CLIENTS=DIR (Documentation/lab.rst)'
+	@echo '  make test-clients    programs of others, of Debian and of CLIENTS=DIR (Documentation/lab.rst)'
 	@echo "  make clean           remove the builds of this tree ('scripts/lab clean all': the cache too)"

@@ -70,7 +70,7 @@ static struct fi_info *get_info(const char *node, const char *port, uint64_t fla
 	return info;
 }
 
-/* Peers connect back to the port, whoever connects first. */
+/* Each side listens: its peers connect back to this port. */
 static void listen_at(const char *address, const char *port)
 {
 	struct fi_info *info = get_info(address, port, FI_SOURCE);
