@@ -148,7 +148,7 @@ static void break_connection(struct fid_ep *ep)
 		ret = fi_cq_read(tx_cq, &entry, 1);
 	} while (ret == -FI_EAGAIN);
 	if (ret != -FI_EAVAIL)
-		errx(1, "memory was written that nobody has");
+		errx(1, "a write to memory that is not registered has succeeded");
 	fi_cq_readerr(tx_cq, &error, 0);
 	check(fi_close(&mr->fid), "fi_close");
 }

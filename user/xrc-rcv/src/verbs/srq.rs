@@ -33,9 +33,9 @@ pub struct Srq {
 /// Memory that the device writes.
 struct Buffers(NonNull<[u8]>);
 
-// SAFETY: They are the SRQ's own.
+// SAFETY: The buffers are owned by the SRQ, and no thread has a reference to them.
 unsafe impl Send for Buffers {}
-// SAFETY: Only who has `&mut Srq` reads them.
+// SAFETY: A shared reference gives access to the address only; `Srq` reads the memory through `&mut self`.
 unsafe impl Sync for Buffers {}
 
 impl Buffers {
