@@ -10,11 +10,15 @@
 # No card is plugged in: ACPI's view of PCI is not needed.
 device_append=pci=noacpi
 
+# Of each entry of a GID table there are three files in sysfs, in each network namespace: to add and to remove
+# a device with 1,024 of them takes the debug kernel seconds.
+rxe_gids=32
+
 device_build() {
 	local key
 	build_rdma_core
-	key=$(key_of_tree "$tree/qemu/patches/rxe" "$tree/scripts/build-rxe")-$(kernel_made)
-	KSRC=$ksrc shared "$(build_dir)/rxe" "$key" "building rxe with XRC for $kver" \
+	key=$(key_of_tree "$tree/qemu/patches/rxe" "$tree/scripts/build-rxe")-$rxe_gids-$(kernel_made)
+	GIDS=$rxe_gids KSRC=$ksrc shared "$(build_dir)/rxe" "$key" "building rxe with XRC for $kver" \
 		"$tree/scripts/build-rxe" "$kdir"
 }
 
@@ -40,6 +44,9 @@ device_up() {
 
 rxe_node() {
 	local name=$1 ipv4=$2 ipv6=$3
+	# The address of the first GID is used at once. Until duplicate address detection has ended, up to 2 s, it does not
+	# answer neighbours, and the modification of a QP that is connected to it fails after 1 s.
+	ip netns exec "$name" sh -c 'echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad'
 	ip -n "$name" -batch - <<-EOF
 		link set lo up
 		link set eth0 up

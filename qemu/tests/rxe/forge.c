@@ -21,6 +21,7 @@
 #include <infiniband/verbs.h>
 #include <pthread.h>
 #include <rdma/rdma_user_rxe.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -57,6 +58,12 @@ static const uint32_t carried[TRANSPORTS] = {
 	[UC] = 0xf,
 	[UD] = 1 << IBV_WR_SEND | 1 << IBV_WR_SEND_WITH_IMM,
 	[XRC] = 0x7f | 1 << IBV_WR_SEND_WITH_INV,
+};
+/* Operations that send nothing. */
+static const uint32_t local_only[TRANSPORTS] = {
+	[RC] = 1 << IBV_WR_LOCAL_INV | 1 << IBV_WR_BIND_MW,
+	[UC] = 1 << IBV_WR_BIND_MW,
+	[XRC] = 1 << IBV_WR_LOCAL_INV | 1 << IBV_WR_BIND_MW,
 };
 static const char *const names[TRANSPORTS] = { "RC", "UC", "UD", "XRC" };
 
@@ -457,13 +464,18 @@ static bool operations(void)
 	return good;
 }
 
-/* The same through libibverbs: an error number or a completion in error. */
+/*
+ * The same through libibverbs: EINVAL if the QP does not have it, or else a completion. A bind has no data, and
+ * is refused with it.
+ */
 static bool posted_operations(void)
 {
 	bool good = true;
 	uint32_t opcode;
 
 	for (opcode = 0; opcode < 34; opcode++) {
+		const bool has = opcode < 32 && (carried[transport] | local_only[transport]) & 1u << opcode;
+		const int wanted = has && opcode != IBV_WR_BIND_MW ? 0 : EINVAL;
 		struct ibv_sge sge = { (uintptr_t)local, 8, local_mr->lkey };
 		struct ibv_send_wr wr = {
 			.wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = opcode,
@@ -482,7 +494,10 @@ static bool posted_operations(void)
 		}
 		if (transport == XRC)
 			wr.qp_type.xrc.remote_srqn = remote_srq;
-		if (ibv_post_send(from, &wr, &bad))
+		errno = ibv_post_send(from, &wr, &bad);
+		if (errno != wanted)
+			good = wrong("operation %#x: %s", opcode, strerror(errno));
+		if (errno)
 			continue;
 		if (!completion(send_cq, COMPLETION_MS, &wc))
 			good = wrong("operation %#x does not complete", opcode);
@@ -681,12 +696,15 @@ static void spoil(struct rxe_send_wqe *wqe)
 
 static bool random_wqes(void)
 {
-	unsigned int done, i;
+	unsigned int done, i, succeeded = 0, failed = 0, flushed = 0;
 
 	for (done = 0; done < wqes; done += BATCH) {
 		struct ibv_wc wc;
+		bool more;
 
 		refresh();
+		/* the library believes the index of before */
+		send_ring.buffer->producer_index = send_ring.buffer->consumer_index;
 		for (i = 0; i < BATCH; i++) {
 			spoil(start(random_word() % BUFFER));
 			errno = ibv_wr_complete(post);
@@ -696,12 +714,18 @@ static bool random_wqes(void)
 		if (random_word() % 4 == 0)
 			send_ring.buffer->producer_index = odd_word();
 		ring_doorbell();
-		completion(send_cq, 2, &wc);
+		for (more = completion(send_cq, 2, &wc); more; more = ibv_poll_cq(send_cq, 1, &wc) > 0) {
+			succeeded += wc.status == IBV_WC_SUCCESS;
+			flushed += wc.status == IBV_WC_WR_FLUSH_ERR;
+			failed += wc.status && wc.status != IBV_WC_WR_FLUSH_ERR;
+		}
 		if (!clean())
 			return false;
-		modify(from, IBV_QPS_RESET, 0, (struct ibv_qp_attr){});
-		send_ring.buffer->producer_index = send_ring.buffer->consumer_index;
 	}
+	modify(from, IBV_QPS_RESET, 0, (struct ibv_qp_attr){});
+	send_ring.buffer->producer_index = send_ring.buffer->consumer_index;
+	ktap_note("%s: %u WQEs: %u succeed, %u fail, %u are flushed after one that fails", names[transport],
+		  done, succeeded, failed, flushed);
 	return true;
 }
 
@@ -728,6 +752,7 @@ static void *scribble(void *of)
 				ring->buffer->consumer_index = odd;
 		}
 		pthread_mutex_unlock(&scribbling);
+		sched_yield();
 	}
 	return NULL;
 }
@@ -846,8 +871,8 @@ int main(int argc, char **argv)
 			errx(2, "usage: forge [-n WQES] [-s SEED]");
 		}
 
-	ktap_start("forged work queues", 11);
-	each(posted_operations, true, "ibv_post_send() of each operation ends in an error number or a completion");
+	ktap_start("forged work queues", 12);
+	each(posted_operations, true, "ibv_post_send() refuses an operation that a QP lacks, and others complete");
 	each(operations, true, "an operation that a QP lacks completes in error and sends nothing to the peer");
 	each(inline_offset, true, "an inline send sends the inline data, whatever its offset");
 	each(long_data, true, "data longer than a WQE is refused");
@@ -859,8 +884,7 @@ int main(int argc, char **argv)
 	each(indices, true, "an index beyond the queue is one within");
 	each(random_wqes, true, "random WQEs do no harm");
 	each(changing_wqes, false, "WQEs that change do no harm");
-	ktap_result(in_child(RC, changing_receives, false) & in_child(XRC, changing_receives, false) &
-		    in_child(UD, changing_receives, false) & in_child(RC, changing_completions, false),
-		    "receive and completion queues that change do no harm");
+	each(changing_receives, false, "receives that change do no harm");
+	ktap_result(in_child(RC, changing_completions, false), "completions that change do no harm");
 	return ktap_end();
 }

@@ -354,9 +354,13 @@ static bool in_state(struct ibv_qp *qp, enum ibv_qp_state state)
 	return found == state || wrong("QP in state %d instead of %d", found, state);
 }
 
+#define EVENT(type) (1ull << IBV_EVENT_##type)
+#define QP_ERRORS (EVENT(QP_ACCESS_ERR) | EVENT(QP_REQ_ERR) | EVENT(QP_FATAL))
+
 /*
  * The events so far, COMM_EST apart, are those of the mask (1 << type), each
- * once. They come with the answers or shortly after.
+ * once. They come with the answers or shortly after, errors of a QP when it
+ * is in the error state.
  */
 static bool events(uint64_t expected)
 {
@@ -370,12 +374,12 @@ static bool events(uint64_t expected)
 			return wrong("event %s %s", ibv_event_type_str(event.event_type),
 				     expected & 1ull << event.event_type ?
 				     "a second time" : "was not due");
+		if (1ull << event.event_type & QP_ERRORS && qp_state(event.element.qp) != IBV_QPS_ERR)
+			return wrong("%s comes before the error state", ibv_event_type_str(event.event_type));
 		missing &= ~(1ull << event.event_type);
 	}
 	return !missing || wrong("events are missing, mask %#lx", missing);
 }
-
-#define EVENT(type) (1ull << IBV_EVENT_##type)
 
 static bool dead(int syndrome, uint32_t at_psn, uint64_t event)
 {
