@@ -3,17 +3,21 @@
 //! Captures of the packets that the wire does not lose, as pcap files of ERF records, which Wireshark and NFStest
 //! decode.
 //!
+//! Packets are made one at a time, whatever the length of their message, and a file that has reached
+//! [`MAX_SIZE`] is complete.
+//!
 //! A message of several packets is written as such, with the sequence numbers that it has. What the model
 //! does not keep is constant: the message sequence number of an acknowledgement is 0, and data have no
 //! virtual lane but the first.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
+use std::iter;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::bytes::Fields;
-use crate::fabric::{Atomic, Body, Nak, Packet, Reply, Response};
+use crate::fabric::{Atomic, Body, Nak, Packet, Reply, Response, PSN_MASK};
 use crate::headers::{Frame, Grh, VL_MANAGEMENT};
 use crate::qpc::{rnr_timer_code, Service};
 
@@ -25,6 +29,9 @@ const PCAP_SNAPLEN: u32 = 0xffff;
 const LINKTYPE_ERF: u32 = 197;
 const ERF_HEADER_SIZE: usize = 16;
 const ERF_TYPE_INFINIBAND: u8 = 21;
+
+/// Most bytes of a file: a guest with a loop shall not fill the host's disk.
+pub const MAX_SIZE: u64 = 4 << 30;
 
 /// Operations, to which the service is added in the opcode of a base transport header.
 mod operation {
@@ -85,12 +92,25 @@ fn service_base(service: Service) -> u8 {
 }
 
 /// A file that packets are written to.
-pub struct Capture(File);
+pub struct Capture<W: Write = File> {
+    file: BufWriter<W>,
+    /// Bytes that it has room for.
+    left: u64,
+}
 
 impl Capture {
     /// A new file.
     pub fn create(path: &Path) -> io::Result<Self> {
-        let mut file = File::create(path)?;
+        Self::new(File::create(path)?, MAX_SIZE)
+    }
+}
+
+impl<W: Write> Capture<W> {
+    fn new(file: W, size: u64) -> io::Result<Self> {
+        let mut capture = Self {
+            file: BufWriter::new(file),
+            left: size,
+        };
         let mut header = Vec::new();
         header.extend_from_slice(&PCAP_MAGIC.to_le_bytes());
         for number in PCAP_VERSION {
@@ -99,46 +119,54 @@ impl Capture {
         for number in [0, 0, PCAP_SNAPLEN, LINKTYPE_ERF] {
             header.extend_from_slice(&number.to_le_bytes());
         }
-        file.write_all(&header)?;
-        Ok(Self(file))
+        capture.append(&header)?;
+        capture.file.flush()?;
+        Ok(capture)
     }
 
     /// Writes the packets of a request.
     pub fn request(&mut self, packet: &Packet) -> io::Result<()> {
-        self.write(&request_frames(packet))
+        self.write(request_frames(packet))
     }
 
     /// Writes the packets of the response to a request.
     pub fn response(&mut self, packet: &Packet, response: &Response) -> io::Result<()> {
-        self.write(&response_frames(packet, response))
+        self.write(response_frames(packet, response))
     }
 
-    fn write(&mut self, frames: &[Frame<'_>]) -> io::Result<()> {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let left = self.left.checked_sub(bytes.len() as u64);
+        self.left = left.ok_or(io::ErrorKind::FileTooLarge)?;
+        self.file.write_all(bytes)
+    }
+
+    fn write<'a>(&mut self, frames: impl Iterator<Item = Frame<'a>>) -> io::Result<()> {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
-        let mut records = Vec::new();
+        let fraction = (u64::from(now.subsec_nanos()) << 32) / 1_000_000_000;
         for frame in frames {
             let bytes = frame.bytes();
             let length = ERF_HEADER_SIZE.saturating_add(bytes.len());
+            let mut record = Vec::new();
             for number in [
                 now.as_secs() as u32,
                 now.subsec_micros(),
                 length as u32,
                 length as u32,
             ] {
-                records.extend_from_slice(&number.to_le_bytes());
+                record.extend_from_slice(&number.to_le_bytes());
             }
-            let fraction = (u64::from(now.subsec_nanos()) << 32) / 1_000_000_000;
-            records.extend_from_slice(&(now.as_secs() << 32 | fraction).to_le_bytes());
+            record.extend_from_slice(&(now.as_secs() << 32 | fraction).to_le_bytes());
             let mut header = [0; 8];
             header.set_u8(0, ERF_TYPE_INFINIBAND);
             header.set_be16(2, length as u16);
             header.set_be16(6, bytes.len() as u16);
-            records.extend_from_slice(&header);
-            records.extend_from_slice(&bytes);
+            record.extend_from_slice(&header);
+            record.extend_from_slice(&bytes);
+            self.append(&record)?;
         }
-        self.0.write_all(&records)
+        self.file.flush()
     }
 }
 
@@ -150,8 +178,16 @@ fn reth(address: u64, rkey: u32, length: u64) -> [u8; 16] {
     reth
 }
 
+/// Packets of one message, made one at a time.
+type Frames<'a> = Box<dyn Iterator<Item = Frame<'a>> + 'a>;
+
+/// The number of packet `index` of a message.
+fn psn_of(first: u32, index: usize) -> u32 {
+    first.wrapping_add(index as u32) & PSN_MASK
+}
+
 /// The packets of a request.
-fn request_frames(packet: &Packet) -> Vec<Frame<'_>> {
+fn request_frames(packet: &Packet) -> Frames<'_> {
     let management = packet.datagram.is_some() && packet.dqpn == 0;
     let mut common = Frame {
         virtual_lane: if management { VL_MANAGEMENT } else { 0 },
@@ -204,7 +240,7 @@ fn request_frames(packet: &Packet) -> Vec<Frame<'_>> {
             frame
                 .extended
                 .extend_from_slice(&reth(*address, *rkey, *length));
-            return vec![frame];
+            return Box::new(iter::once(frame));
         }
         Body::Atomic {
             address,
@@ -226,11 +262,11 @@ fn request_frames(packet: &Packet) -> Vec<Frame<'_>> {
             frame.acknowledge = true;
             frame.solicited = packet.solicited;
             frame.extended.extend_from_slice(&header);
-            return vec![frame];
+            return Box::new(iter::once(frame));
         }
     };
-    let mut psn = packet.psn;
-    let frames = parts(payload, packet.mtu).map(|(part, piece)| {
+    let parts = parts(payload, packet.mtu).enumerate();
+    Box::new(parts.map(move |(index, (part, piece))| {
         let mut frame = common.clone();
         let ends = matches!(part, Part::Last | Part::Only);
         let step = match part {
@@ -249,20 +285,18 @@ fn request_frames(packet: &Packet) -> Vec<Frame<'_>> {
             frame.opcode = frame.opcode.saturating_add(WITH);
             frame.extended.extend_from_slice(&immediate);
         }
-        frame.psn = psn;
-        psn = psn.wrapping_add(1) & 0xff_ffff;
+        frame.psn = psn_of(packet.psn, index);
         frame.solicited = ends && packet.solicited;
         frame.acknowledge = ends && packet.service.reliable();
         frame.payload = piece;
         frame
-    });
-    frames.collect()
+    }))
 }
 
 /// The packets of a response.
-fn response_frames<'a>(packet: &Packet, response: &'a Response) -> Vec<Frame<'a>> {
+fn response_frames<'a>(packet: &'a Packet, response: &'a Response) -> Frames<'a> {
     let base = service_base(packet.service);
-    let frame = |operation, syndrome: u8, psn| Frame {
+    let frame = move |operation, syndrome: u8, psn| Frame {
         service_level: packet.service_level,
         slid: response.slid,
         dlid: response.dlid,
@@ -280,7 +314,7 @@ fn response_frames<'a>(packet: &Packet, response: &'a Response) -> Vec<Frame<'a>
         ..Frame::default()
     };
     let syndrome = match &response.reply {
-        Reply::Silence | Reply::Bad => return Vec::new(),
+        Reply::Silence | Reply::Bad => return Box::new(iter::empty()),
         Reply::NotReady(wait) => syndrome::RNR_NAK | rnr_timer_code(*wait),
         Reply::Nak(Nak::InvalidRequest) => syndrome::NAK_INVALID_REQUEST,
         Reply::Nak(Nak::RemoteAccess) => syndrome::NAK_REMOTE_ACCESS,
@@ -293,11 +327,11 @@ fn response_frames<'a>(packet: &Packet, response: &'a Response) -> Vec<Frame<'a>
             // The value is in the byte order of the memory that it comes from.
             let old = u64::from_ne_bytes(data.as_slice().field(0));
             answer.extended.extend_from_slice(&old.to_be_bytes());
-            vec![answer]
+            Box::new(iter::once(answer))
         }
         (Body::Read { .. }, Reply::Ack { data, .. }) => {
-            let mut psn = packet.psn;
-            let frames = parts(data, response.mtu).map(|(part, piece)| {
+            let parts = parts(data, response.mtu).enumerate();
+            Box::new(parts.map(move |(index, (part, piece))| {
                 let step = match part {
                     Part::First => 0,
                     Part::Middle => 1,
@@ -305,17 +339,19 @@ fn response_frames<'a>(packet: &Packet, response: &'a Response) -> Vec<Frame<'a>
                     Part::Only => 3,
                 };
                 let first = operation::READ_RESPONSE_FIRST;
+                let psn = psn_of(packet.psn, index);
                 let mut answer = frame(first.saturating_add(step), syndrome, psn);
                 if part == Part::Middle {
                     answer.extended.clear();
                 }
-                psn = psn.wrapping_add(1) & 0xff_ffff;
                 answer.payload = piece;
                 answer
-            });
-            frames.collect()
+            }))
         }
-        _ => vec![frame(operation::ACKNOWLEDGE, syndrome, response.psn)],
+        _ => {
+            let answer = frame(operation::ACKNOWLEDGE, syndrome, response.psn);
+            Box::new(iter::once(answer))
+        }
     }
 }
 
@@ -349,6 +385,10 @@ mod tests {
         frames.iter().map(|frame| frame.opcode).collect()
     }
 
+    fn requests(packet: &Packet) -> Vec<Frame<'_>> {
+        request_frames(packet).collect()
+    }
+
     #[test]
     fn a_message_is_cut_into_packets() {
         let message = |length| Body::Send {
@@ -356,7 +396,7 @@ mod tests {
             immediate: Some([1, 2, 3, 4]),
         };
         let long = packet(Service::Xrc, message(3000));
-        let frames = request_frames(&long);
+        let frames = requests(&long);
         assert_eq!(opcodes(&frames), [0xa0, 0xa1, 0xa3]);
         let numbers: Vec<u32> = frames.iter().map(|frame| frame.psn).collect();
         assert_eq!(numbers, [0xff_fffe, 0xff_ffff, 0]);
@@ -370,12 +410,12 @@ mod tests {
         assert_eq!(flags, [(false, false), (false, false), (true, true)]);
         for (length, opcode) in [(0, 5), (1024, 5)] {
             assert_eq!(
-                opcodes(&request_frames(&packet(Service::Rc, message(length)))),
+                opcodes(&requests(&packet(Service::Rc, message(length)))),
                 [opcode]
             );
         }
         assert_eq!(
-            opcodes(&request_frames(&packet(Service::Uc, message(1025)))),
+            opcodes(&requests(&packet(Service::Uc, message(1025)))),
             [0x20, 0x23]
         );
     }
@@ -389,7 +429,7 @@ mod tests {
             immediate: None,
         };
         let long = packet(Service::Rc, write(2048));
-        let frames = request_frames(&long);
+        let frames = requests(&long);
         assert_eq!(opcodes(&frames), [6, 8]);
         assert_eq!(frames[0].extended, reth(0x1000, 0x77, 2048));
         assert!(frames[1].extended.is_empty());
@@ -401,7 +441,7 @@ mod tests {
                 length: 9000,
             },
         );
-        let frames = request_frames(&read);
+        let frames = requests(&read);
         assert_eq!(
             (opcodes(&frames), frames[0].extended.len()),
             (vec![0xac], 20)
@@ -414,7 +454,7 @@ mod tests {
                 operation: Atomic::FetchAdd(3),
             },
         );
-        let frames = request_frames(&atomic);
+        let frames = requests(&atomic);
         assert_eq!(
             (opcodes(&frames), frames[0].extended.len()),
             (vec![0x14], 28)
@@ -433,7 +473,7 @@ mod tests {
                 },
             )
         };
-        let frames = request_frames(&datagram);
+        let frames = requests(&datagram);
         assert_eq!((opcodes(&frames), frames[0].virtual_lane), (vec![0x64], 15));
         assert_eq!(frames[0].extended, [0, 0, 0x11, 0x11, 0, 0, 0, 0]);
     }
@@ -462,7 +502,7 @@ mod tests {
             rearmed: false,
         };
         let whole = response(ack(5000));
-        let frames = response_frames(&read, &whole);
+        let frames: Vec<_> = response_frames(&read, &whole).collect();
         assert_eq!(opcodes(&frames), [0xad, 0xae, 0xaf]);
         assert!(frames[1].extended.is_empty());
         assert_eq!((frames[0].psn, frames[2].psn), (0xff_fffe, 0));
@@ -479,10 +519,71 @@ mod tests {
             (Reply::NotReady(Duration::from_micros(640)), 0x20 | 12),
         ] {
             let response = response(reply);
-            let frames = response_frames(&send, &response);
+            let frames: Vec<_> = response_frames(&send, &response).collect();
             assert_eq!((frames[0].opcode, frames[0].psn), (0x11, 3));
             assert_eq!(frames[0].extended, [syndrome, 0, 0, 0]);
         }
-        assert!(response_frames(&send, &response(Reply::Silence)).is_empty());
+        let silence = response(Reply::Silence);
+        assert_eq!(response_frames(&send, &silence).count(), 0);
+    }
+
+    /// Counts the bytes, and the most that came at once.
+    #[derive(Default)]
+    struct Disk {
+        total: usize,
+        most: usize,
+    }
+
+    impl Write for &mut Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.total += bytes.len();
+            self.most = self.most.max(bytes.len());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    const RECORD: usize = 16 + ERF_HEADER_SIZE;
+
+    #[test]
+    fn a_long_message_is_not_kept_in_memory() {
+        const LENGTH: usize = 16 << 20;
+        let packets = LENGTH / 1024;
+        let send = packet(
+            Service::Rc,
+            Body::Send {
+                payload: vec![0; LENGTH],
+                immediate: None,
+            },
+        );
+        let mut disk = Disk::default();
+        let mut capture = Capture::new(&mut disk, MAX_SIZE).unwrap();
+        capture.request(&send).unwrap();
+        drop(capture);
+        let packet = requests(&send)[0].bytes().len();
+        assert_eq!(disk.total, 24 + packets * (RECORD + packet));
+        assert!(disk.most < 0x4000, "{} bytes at once", disk.most);
+    }
+
+    #[test]
+    fn a_file_has_an_end() {
+        const SIZE: u64 = 100_000;
+        let mut disk = Disk::default();
+        let mut capture = Capture::new(&mut disk, SIZE).unwrap();
+        // Of a message without end only the packets that have room are made.
+        let mut made = 0;
+        let frames = iter::repeat_with(|| {
+            made += 1;
+            Frame::default()
+        });
+        let full = capture.write(frames).unwrap_err();
+        assert_eq!(full.kind(), io::ErrorKind::FileTooLarge);
+        drop(capture);
+        let record = RECORD + Frame::default().bytes().len();
+        let fit = (SIZE as usize - 24) / record;
+        assert_eq!((made, disk.total), (fit + 1, 24 + fit * record));
     }
 }

@@ -22,7 +22,7 @@ use crate::qpc::Service;
 use crate::responder::Drop;
 
 /// Sequence numbers have 24 bits.
-const PSN_MASK: u32 = 0xff_ffff;
+pub const PSN_MASK: u32 = 0xff_ffff;
 /// The first multicast LID.
 pub const LID_MULTICAST: u16 = 0xc000;
 /// The LID of packets that go to the other end of the cable.

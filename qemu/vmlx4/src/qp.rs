@@ -35,8 +35,6 @@ const MAILBOX_SIZE: usize = CONTEXT + CONTEXT_SIZE;
 /// In the modifier of RTS2SQD: report an event when the queue has drained.
 const SQD_EVENT: u32 = 1 << 31;
 
-/// A QP without an ACK timeout waits forever; this often the model looks whether that has ended.
-const ENDLESS_POLL: Duration = Duration::from_millis(50);
 /// How often a QP in error looks for newly posted receives, which ring no doorbell.
 const FLUSH_POLL: Duration = Duration::from_millis(5);
 
@@ -78,14 +76,14 @@ impl Ring {
 }
 
 /// Why the head of a send queue waits.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Stall {
-    /// Not to be tried before.
-    pub until: Instant,
+    /// When that ends; none is never.
+    pub until: Option<Instant>,
     /// Times the receiver was not ready.
     pub rnr: u8,
-    /// Timeouts.
-    pub timeouts: u8,
+    /// Times it was sent, and not answered.
+    pub attempts: u8,
 }
 
 /// A queue pair.
@@ -631,32 +629,37 @@ impl Hca {
         }
     }
 
-    /// The request at the head of QP `qpn` timed out. Returns whether to give up.
-    pub fn stall_timeout(&mut self, qpn: u32, now: Instant) -> bool {
+    /// The request at the head of QP `qpn` was not answered. When its time is over, it is sent again or
+    /// fails; without an ACK timeout it waits for ever.
+    pub fn stall_unanswered(&mut self, qpn: u32, now: Instant) {
+        let Some(qp) = self.qps.get_mut(qpn) else {
+            return;
+        };
+        let mut stall = qp.stall.unwrap_or_default();
+        stall.attempts = stall.attempts.saturating_add(1);
+        let timeout = qp.context.ack_timeout();
+        stall.until = timeout.and_then(|timeout| now.checked_add(timeout));
+        qp.stall = Some(stall);
+        if let Some(until) = stall.until {
+            self.schedule.queue_at(until, qpn);
+        }
+    }
+
+    /// Lets QP `qpn` migrate, if it can, when its retries are used up on the primary path. Returns
+    /// whether they are used up for good.
+    pub fn gives_up(&mut self, qpn: u32) -> bool {
         let Some(qp) = self.qps.get_mut(qpn) else {
             return false;
         };
-        let timeout = qp.context.ack_timeout();
-        let mut stall = qp.stall.unwrap_or(Stall {
-            until: now,
-            rnr: 0,
-            timeouts: 0,
-        });
-        if timeout.is_some() && stall.timeouts >= qp.context.retry_count().saturating_add(1) {
-            if qp.context.migration() != Migration::Armed {
-                return true;
-            }
-            stall.timeouts = 0;
-            qp.stall = Some(stall);
-            self.migrate(qpn);
-            self.schedule.queue(qpn);
+        let retries = qp.context.retry_count();
+        let Some(stall) = qp.stall.as_mut().filter(|stall| stall.attempts > retries) else {
             return false;
+        };
+        if qp.context.migration() != Migration::Armed {
+            return true;
         }
-        stall.timeouts = stall.timeouts.saturating_add(1);
-        let wait = timeout.unwrap_or(ENDLESS_POLL);
-        stall.until = now.checked_add(wait).unwrap_or(now);
-        qp.stall = Some(stall);
-        self.schedule.queue_at(stall.until, qpn);
+        stall.attempts = 0;
+        self.migrate(qpn);
         false
     }
 
@@ -667,20 +670,17 @@ impl Hca {
         let Some(qp) = self.qps.get_mut(qpn) else {
             return false;
         };
-        let mut stall = qp.stall.unwrap_or(Stall {
-            until: now,
-            rnr: 0,
-            timeouts: 0,
-        });
+        let mut stall = qp.stall.unwrap_or_default();
         let limit = qp.context.rnr_retry();
         if limit != FOREVER && stall.rnr >= limit {
             return true;
         }
         stall.rnr = stall.rnr.saturating_add(1);
-        stall.timeouts = 0;
-        stall.until = now.checked_add(wait).unwrap_or(now);
+        stall.attempts = 0;
+        let until = now.checked_add(wait).unwrap_or(now);
+        stall.until = Some(until);
         qp.stall = Some(stall);
-        self.schedule.queue_at(stall.until, qpn);
+        self.schedule.queue_at(until, qpn);
         false
     }
 
@@ -781,18 +781,48 @@ mod tests {
 
     #[test]
     fn a_missing_peer_means_retries_then_an_error() {
+        const TICK: Duration = Duration::from_nanos(1);
+        let timeout = Duration::from_nanos(4096 << 8) * 4;
+        for retries in [0, 1, 7] {
+            let mut bench = Bench::connected();
+            let setup = QpSetup {
+                retries,
+                ..QpSetup::new(RC, PEER)
+            };
+            bench.qp_rts(QPN, &setup);
+            let (key, _) = bench.region(0x10, LOCAL, 0x1000, ALL);
+            send(&mut bench, key);
+            for attempt in 1..=u64::from(retries) + 1 {
+                assert_eq!(bench.hca.counters.requests["send"], attempt);
+                assert_eq!(bench.next_timer(), Some(timeout));
+                bench.wait(timeout - TICK);
+                assert_eq!(bench.hca.counters.timeouts, attempt);
+                assert_eq!(bench.completion(Bench::SEND_CQN, 0), None);
+                bench.wait(TICK);
+            }
+            assert_eq!(bench.completion(Bench::SEND_CQN, 0), Some(0x15));
+            assert_eq!(bench.hca.counters.requests["send"], u64::from(retries) + 1);
+            assert_eq!(state(&bench, QPN), State::Err);
+        }
+    }
+
+    #[test]
+    fn without_a_timeout_a_request_waits_for_ever() {
         let mut bench = Bench::connected();
-        bench.qp_rts(QPN, &QpSetup::new(RC, PEER));
+        let setup = QpSetup {
+            timeout: 0,
+            ..QpSetup::new(RC, PEER)
+        };
+        bench.qp_rts(QPN, &setup);
         let (key, _) = bench.region(0x10, LOCAL, 0x1000, ALL);
         send(&mut bench, key);
-        assert_eq!(bench.completion(Bench::SEND_CQN, 0), None);
-        let timeout = Duration::from_nanos(4096 << 8) * 4;
-        assert_eq!(bench.next_timer(), Some(timeout));
-        bench.wait(timeout);
-        assert_eq!(bench.completion(Bench::SEND_CQN, 0), None);
-        bench.wait(timeout);
-        assert_eq!(bench.completion(Bench::SEND_CQN, 0), Some(0x15));
-        assert_eq!(state(&bench, QPN), State::Err);
+        send(&mut bench, key);
+        assert_eq!(bench.next_timer(), None);
+        bench.wait(Duration::from_secs(3600));
+        assert_eq!(bench.hca.counters.requests["send"], 1);
+        bench.modify(0x1e, QPN, &setup.mailbox(None)).unwrap();
+        assert_eq!(bench.completion(Bench::SEND_CQN, 0), Some(0x05));
+        assert_eq!(bench.completion(Bench::SEND_CQN, 1), Some(0x05));
     }
 
     #[test]

@@ -27,7 +27,7 @@ const QKEY_OWN: u32 = 1 << 31;
 
 /// A request under way.
 pub struct Transfer {
-    /// The WQE; none when even that is broken.
+    /// The WQE; none when it is not looked at, or broken.
     wqe: Option<SendWqe>,
     /// The packet to send; none when the request ends here.
     pub packet: Option<Packet>,
@@ -35,6 +35,18 @@ pub struct Transfer {
     error: Option<Syndrome>,
     /// Bytes the completion reports.
     bytes: u64,
+}
+
+impl Transfer {
+    /// A request that fails, whatever its WQE says.
+    fn failed(error: Syndrome) -> Self {
+        Self {
+            wqe: None,
+            packet: None,
+            error: Some(error),
+            bytes: 0,
+        }
+    }
 }
 
 /// Why a request cannot even leave.
@@ -88,9 +100,16 @@ impl Hca {
             }
             _ => return None,
         }
-        if qp.stall.is_some_and(|stall| stall.until > now) {
+        if qp
+            .stall
+            .is_some_and(|stall| stall.until.is_none_or(|until| until > now))
+        {
             return None;
         }
+        if self.gives_up(qpn) {
+            return Some(Transfer::failed(Syndrome::TransportRetryExcErr));
+        }
+        let qp = self.qps.get_mut(qpn)?;
         let control = match qp.send_head(&self.dma) {
             Ok(head) => head?,
             Err(error) => {
@@ -108,12 +127,7 @@ impl Hca {
             .flatten()
             .and_then(|bytes| SendWqe::parse(control, &bytes, qp.service));
         let Some(wqe) = parsed else {
-            return Some(Transfer {
-                wqe: None,
-                packet: None,
-                error: Some(Syndrome::LocalQpOpErr),
-                bytes: 0,
-            });
+            return Some(Transfer::failed(Syndrome::LocalQpOpErr));
         };
         if wqe.inline_across_line {
             self.dma.violations.note(
@@ -434,9 +448,7 @@ impl Hca {
             }
             Reply::Silence => {
                 self.counters.timeouts = self.counters.timeouts.saturating_add(1);
-                if self.stall_timeout(qpn, now) {
-                    self.fail(qpn, Syndrome::TransportRetryExcErr, now);
-                }
+                self.stall_unanswered(qpn, now);
                 false
             }
             Reply::Bad => {
@@ -653,6 +665,23 @@ mod tests {
             assert_eq!(test.bench.completion(Bench::SEND_CQN, 0), Some(2));
             assert_eq!(test.bench.violations(), [Violation::ManagementHeaders]);
         }
+    }
+
+    #[test]
+    fn inline_data_across_a_line_are_noticed() {
+        let mut bench = Bench::connected();
+        bench.pair(0, 0x40, 0x41);
+        let (key, _) = bench.region(0x10, LOCAL, 0x1000, 0x1f << 10);
+        bench.post_receive(0x41, 64, key, LOCAL);
+        let mut wqe = Bench::wqe(0x0a, 0, None, (8, key, LOCAL));
+        wqe.truncate(16);
+        wqe.extend_from_slice(&(1u32 << 31 | 45).to_be_bytes());
+        wqe.resize(80, 0);
+        wqe[7] = 5;
+        bench.post_send(0x40, wqe);
+        bench.settle();
+        assert_eq!(bench.completion(Bench::SEND_CQN, 0), Some(0));
+        assert_eq!(bench.violations(), [Violation::InlineAcrossLine]);
     }
 
     #[test]

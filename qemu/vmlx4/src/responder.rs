@@ -897,8 +897,8 @@ mod tests {
     }
 
     const RETRIES_EXCEEDED: Option<u8> = Some(0x15);
-    /// The first, one retry, and a last look when the time is over.
-    const TRIES: u64 = 3;
+    /// The first, and one retry.
+    const TRIES: u64 = 2;
 
     #[test]
     fn both_ends_must_know_each_others_lid() {
