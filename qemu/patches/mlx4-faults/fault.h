@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+#ifndef MLX4_FAULT_H
+#define MLX4_FAULT_H
+
+#include <linux/types.h>
+
+/* Whether the parameter "fault" of mlx4_core has this name. */
+bool mlx4_fault(const char *name);
+
+#endif
