@@ -170,6 +170,26 @@ static int attributes_of_alloc(void *argument)
 	return right ? 0 : -EBADMSG;
 }
 
+static unsigned int ports(void)
+{
+	struct ibv_device_attr attr;
+
+	return ibv_query_device(member.node.context, &attr) ? 0 : attr.phys_port_cnt;
+}
+
+static bool not_modified(const char *what, const struct ib_uverbs_qp_attr *attr)
+{
+	struct registration registration;
+	int result = rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &registration);
+
+	if (result)
+		return false;
+	result = rcv_modify(member.domain, registration.qp_num, attr);
+	if (result != -EINVAL)
+		warnx("MODIFY %s: %s", what, strerror(-result));
+	return !rcv_unreg(&registration) && result == -EINVAL;
+}
+
 static int missing_attributes(void *argument)
 {
 	struct member_info *member_info = argument;
@@ -204,8 +224,24 @@ static int missing_attributes(void *argument)
 	right &= refused("with an unknown access flag", 0, &attr, -EINVAL);
 	if (attr.ah_attr.is_global) {
 		attr = all;
-		attr.ah_attr.grh.sgid_index = 200;
+		attr.ah_attr.grh.sgid_index = 30;
 		right &= refused("with a GID that is not there", 0, &attr, -ENODATA);
+	}
+	attr = all;
+	attr.qp_attr_mask |= IBV_QP_ALT_PATH;
+	attr.alt_port_num = 1;
+	attr.alt_ah_attr.port_num = 2;
+	right &= refused("with an alternate path of two ports", 0, &attr, -EINVAL);
+	attr = all;
+	attr.qp_attr_mask = INIT_BITS | IBV_QP_PATH_MIG_STATE;
+	attr.path_mig_state = IBV_MIG_MIGRATED;
+	right &= refused("to INIT with a migration state", 0, &attr, -EINVAL);
+	if (ports() > 1) {
+		attr = all;
+		attr.ah_attr.port_num = attr.port_num == 1 ? 2 : 1;
+		right &= refused("with a path of another port", 0, &attr, -EINVAL);
+		attr.qp_attr_mask = IBV_QP_AV | IBV_QP_PORT;
+		right &= not_modified("to a path of another port", &attr);
 	}
 	attr = all;
 	attr.path_mtu = 77;

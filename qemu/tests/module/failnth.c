@@ -309,21 +309,38 @@ static int close_channel_and_drop(bool done)
 	return close_channel(true) ?: drop_qp_of_other(done);
 }
 
-/* A domain of its own, with QPs, that the call closes for the last time. */
-static int private_domain(void)
+/* A domain of its own, with which the module has had nothing to do. */
+static int new_domain(void)
 {
 	struct ibv_xrcd_init_attr attr = {
 		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
 		.fd = -1,
 		.oflags = O_CREAT,
 	};
-	struct registration registration;
-	unsigned int i;
-	int result = 0;
 
 	fixture.xrcd = ibv_open_xrcd(member.node.context, &attr);
-	if (!fixture.xrcd)
-		return -errno;
+	return fixture.xrcd ? 0 : -errno;
+}
+
+static int alloc_in_new_domain(void)
+{
+	return rcv_alloc(domain_of(fixture.xrcd), 0, NULL, NO_CHANNEL, 0, &fixture.mine);
+}
+
+static int unregister_and_close_domain(bool done)
+{
+	return unregister(done) ?: -ibv_close_xrcd(fixture.xrcd);
+}
+
+/* The same, with QPs, that the call closes for the last time. */
+static int private_domain(void)
+{
+	struct registration registration;
+	unsigned int i;
+	int result = new_domain();
+
+	if (result)
+		return result;
 	for (i = 0; i < CHILDREN && !result; i++) {
 		result = rcv_alloc(domain_of(fixture.xrcd), XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL,
 				   NO_CHANNEL, 0, &registration);
@@ -347,6 +364,8 @@ static const struct operation operations[] = {
 	{ "QUERY_CAPS", nothing, caps, nothing_to_undo },
 	{ "EVENT_CHANNEL_ALLOC", nothing, channel, close_channel },
 	{ "ALLOC in RESET", nothing, alloc_in_reset, unregister },
+	{ "ALLOC, the first of a domain", new_domain, alloc_in_new_domain,
+	  unregister_and_close_domain },
 	{ "ALLOC in RTR, with a channel", nothing, alloc_connected, destroy_and_unregister },
 	{ "REG", qp_of_other, reg, unregister_and_drop },
 	{ "REG where it is crowded", crowd, reg_in_crowd, disperse },

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * User memory whose pages do not come (userfaultfd): a process each is stopped in the copy of every argument
- * and result of every method, and of a record that it reads. Meanwhile all others do what they do, which is
- * shown by its order: they have finished, and those are still stopped. Then the pages come, and every call
- * ends as if nothing had happened; or its process is killed; or the device is being removed.
+ * User memory whose pages do not come (by userfaultfd, and then in a file of a FUSE file system): a process each
+ * is stopped in the copy of every argument and result of every method, and of a record that it reads. Meanwhile
+ * all others do what they do, which is shown by its order: they have finished, and those are still stopped. Then
+ * the pages come, and every call ends as if nothing had happened; or its process is killed; or the device is being
+ * removed.
  *
  * uverbs removes a device when no call of a process is in progress. A reader is none.
  */
@@ -24,13 +25,15 @@
 #include "ktap.h"
 #include "member.h"
 #include "observe.h"
+#include "withheld.h"
 
 #define DOMAIN_FILE "/tmp/stalled"
+#define FILES "/tmp/stalled.pages"
 
 enum {
 	PAGE = 4096,
 	SIZE = sizeof(struct xrc_rcv_event),
-	LIMIT_S = 300,		/* for all of it: to wait for a stopped process is to wait for ever */
+	LIMIT_S = 300,		/* of each kind of page: to wait for a stopped process is to wait for ever */
 };
 
 /* Its number is that of QP_ALLOC, of the other object. */
@@ -39,7 +42,7 @@ enum { CHANNEL = 0 };
 /* What is in the page: the argument or result with this id; or else the call itself. */
 enum {
 	THE_CALL = -1,
-	ITS_HANDLE = -2,	/* the call, in a page that can be read and not written */
+	ITS_HANDLE = -2,	/* the call, in a page that can be read and not written: userfaultfd only */
 	A_RECORD = -3,
 };
 
@@ -87,12 +90,13 @@ enum { SPOTS = ARRAY_SIZE(spots), READER = SPOTS - 1 };
 static struct actor stopped[SPOTS], other, leaver, newcomer, remover;
 static struct member_info *mo, *ml, *mn, *ms;
 static uint32_t *numbers;		/* of KEPT and DESTROYED */
+static bool from_file;			/* the pages, not from userfaultfd */
 
 /* ---- a process that is stopped ---- */
 
 static const struct spot *spot;
 static pthread_t thread;
-static int faults, result;
+static int faults, file_number, result;	/* FAULTS is a file if the page is of one */
 static uint8_t *page, content[PAGE] __attribute__((aligned(PAGE)));
 
 static void *at(uint16_t attribute, void *otherwise)
@@ -194,23 +198,55 @@ static void *run_call(void *argument)
 	return NULL;
 }
 
+/* A page that a file system withholds. */
+static int map_file(void)
+{
+	faults = withheld_open(FILES, &file_number);
+	CHECK(faults >= 0);
+	page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, faults, 0);
+	CHECK(page != MAP_FAILED);
+	return 0;
+}
+
+/* A page that is missing, or else one that must not be written. */
+static int map_memory(bool is_missing)
+{
+	struct uffdio_api api = { .api = UFFD_API };
+	struct uffdio_register area = {
+		.mode = is_missing ? UFFDIO_REGISTER_MODE_MISSING : UFFDIO_REGISTER_MODE_WP,
+	};
+
+	faults = syscall(SYS_userfaultfd, O_CLOEXEC);
+	CHECK(faults >= 0);
+	CHECK(!ioctl(faults, UFFDIO_API, &api));
+	page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(page != MAP_FAILED);
+	area.range.start = (uintptr_t)page;
+	area.range.len = PAGE;
+	CHECK(!ioctl(faults, UFFDIO_REGISTER, &area));
+	return 0;
+}
+
+static int allow_writes(bool allowed)
+{
+	struct uffdio_writeprotect protect = {
+		.range = { .start = (uintptr_t)page, .len = PAGE },
+		.mode = allowed ? 0 : UFFDIO_WRITEPROTECT_MODE_WP,
+	};
+
+	CHECK(!ioctl(faults, UFFDIO_WRITEPROTECT, &protect));
+	return 0;
+}
+
 /* Returns when the kernel waits for the page. */
 static int stop(void *argument)
 {
-	struct uffdio_api api = { .api = UFFD_API };
-	struct uffdio_register area = { .mode = UFFDIO_REGISTER_MODE_MISSING };
-	struct uffdio_writeprotect protect = { .mode = UFFDIO_WRITEPROTECT_MODE_WP };
 	static struct call call;
 	struct uffd_msg fault;
 	void *place = &call;
 
 	spot = argument;
-	faults = syscall(SYS_userfaultfd, O_CLOEXEC);
-	CHECK(faults >= 0);
-	CHECK(!ioctl(faults, UFFDIO_API, &api));
-	page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	area.range.start = protect.range.start = (uintptr_t)page;
-	area.range.len = protect.range.len = PAGE;
+	CHECK(!(from_file ? map_file() : map_memory(spot->place != ITS_HANDLE)));
 	if (spot->place == A_RECORD)
 		CHECK(!rcv_destroy(member.domain, member.registration.qp_num));
 	else
@@ -219,16 +255,15 @@ static int stop(void *argument)
 		memcpy(spot->place == THE_CALL ? content : page, &call, sizeof(call));
 		place = page;
 	}
-	if (spot->place == ITS_HANDLE) {
-		area.mode = UFFDIO_REGISTER_MODE_WP;
-		CHECK(!ioctl(faults, UFFDIO_REGISTER, &area));
-		CHECK(!ioctl(faults, UFFDIO_WRITEPROTECT, &protect));
-	} else {
-		CHECK(!ioctl(faults, UFFDIO_REGISTER, &area));
-	}
+	if (spot->place == ITS_HANDLE)
+		CHECK(!allow_writes(false));
 	CHECK(!pthread_create(&thread, NULL, run_call, place));
-	CHECK(read(faults, &fault, sizeof(fault)) == sizeof(fault));
-	CHECK(fault.event == UFFD_EVENT_PAGEFAULT);
+	if (from_file) {
+		withheld_wait(file_number);
+	} else {
+		CHECK(read(faults, &fault, sizeof(fault)) == sizeof(fault));
+		CHECK(fault.event == UFFD_EVENT_PAGEFAULT);
+	}
 	return 0;
 }
 
@@ -247,13 +282,12 @@ static int give(void *argument)
 		.src = (uintptr_t)content,
 		.len = PAGE,
 	};
-	struct uffdio_writeprotect allow = {
-		.range = { .start = (uintptr_t)page, .len = PAGE },
-	};
 
 	(void)argument;
-	if (spot->place == ITS_HANDLE)
-		CHECK(!ioctl(faults, UFFDIO_WRITEPROTECT, &allow));
+	if (from_file)
+		CHECK(!withheld_give(file_number, content));
+	else if (spot->place == ITS_HANDLE)
+		CHECK(!allow_writes(true));
 	else
 		CHECK(!ioctl(faults, UFFDIO_COPY, &copy));
 	return 0;
@@ -300,6 +334,20 @@ static int make_qps(void *argument)
 	return 0;
 }
 
+static bool is_used(int i)
+{
+	return !from_file || spots[i].place != ITS_HANDLE;
+}
+
+static unsigned int used(void)
+{
+	unsigned int number = 0;
+
+	for (int i = 0; i < SPOTS; i++)
+		number += is_used(i);
+	return number;
+}
+
 static int every_call(void *argument)
 {
 	struct registration registration;
@@ -319,7 +367,7 @@ static int every_call(void *argument)
 	close(channel);
 	CHECK(!rcv_query(member.domain, numbers[DESTROYED], &attr, &infos[0]));
 	CHECK(!rcv_to_state(member.domain, numbers[DESTROYED], IBV_QPS_RESET));
-	CHECK(!rcv_list(member.domain, 0, infos, &count, &total) && count == 2 && total > SPOTS);
+	CHECK(!rcv_list(member.domain, 0, infos, &count, &total) && count == 2 && total > used());
 	CHECK(!rcv_destroy(member.domain, numbers[DESTROYED]));
 	CHECK(read(member.channel, &event, SIZE) == SIZE);
 	CHECK(event.type == XRC_RCV_EVENT_QP_GONE && event.qp_num == numbers[DESTROYED]);
@@ -374,6 +422,8 @@ static bool all_stop(void)
 		    DO(leaver, member_alloc, ml) && DO(leaver, registers, NULL);
 
 	for (int i = 0; good && i < SPOTS; i++) {
+		if (!is_used(i))
+			continue;
 		good = start(&stopped[i], ms) && DO(stopped[i], member_alloc, ms) &&
 		       DO(stopped[i], stop, (void *)&spots[i]);
 		if (!good)
@@ -387,7 +437,7 @@ static bool each(const char *what, act *function)
 	bool good = true;
 
 	for (int i = 0; i < SPOTS; i++) {
-		if (succeeded(what, actor_do(&stopped[i], function, NULL)))
+		if (!is_used(i) || succeeded(what, actor_do(&stopped[i], function, NULL)))
 			continue;
 		ktap_note("%s", spots[i].name);
 		good = false;
@@ -402,14 +452,67 @@ static void all_exit(void)
 	actor_exit(&other);
 }
 
-int main(void)
+/* The results are the same for both kinds of pages. */
+static void result_of(bool good, const char *what)
 {
-	struct counts before;
+	char text[128];
+
+	snprintf(text, sizeof(text), "%s (%s)", what, from_file ? "FUSE" : "userfaultfd");
+	ktap_result(good, text);
+}
+
+static void run(void)
+{
+	struct counts before = count_objects();
 	bool good;
 
-	ktap_start("memory whose pages do not come", 11);
 	alarm(LIMIT_S);
-	before = count_objects();
+	result_of(all_stop(), "calls are stopped, each in another copy");
+	good = DO(other, every_call, NULL);
+	actor_exit(&leaver);
+	good = good && start(&newcomer, mn) && DO(newcomer, registers, NULL);
+	actor_exit(&newcomer);
+	result_of(good && each("is_stopped", is_stopped),
+		  "meanwhile others make every call, exit and begin");
+	result_of(each("give", give) && each("ends_as_it_should", ends_as_it_should),
+		  "each call ends as it should");
+	all_exit();
+	result_of(counts_return_to(&before, 5), "no object is left");
+
+	good = all_stop();
+	for (int i = 0; i < SPOTS; i++)
+		actor_kill(&stopped[i]);
+	actor_exit(&leaver);
+	actor_exit(&other);
+	result_of(good && counts_return_to(&before, 5), "a process that is stopped can be killed");
+
+	good = all_stop();
+	actor_begin(&remover, removes, NULL);
+	good = good && DO(other, waits_for_removal, NULL);
+	actor_exit(&leaver);
+	actor_exit(&other);
+	result_of(good && each("is_stopped", is_stopped), "while the device is removed others exit");
+	result_of(each("give", give) && each("ends", ends), "each call ends");
+	result_of(succeeded("removes", actor_wait(&remover)), "and so does the removal");
+	all_exit();
+	device_add();
+
+	good = start(&stopped[READER], ms) && DO(stopped[READER], member_alloc, ms) &&
+	       DO(stopped[READER], stop, (void *)&spots[READER]);
+	device_remove();
+	result_of(good && DO(stopped[READER], is_stopped, NULL), "the removal does not wait for a reader");
+	result_of(DO(stopped[READER], give, NULL) && DO(stopped[READER], ends_as_it_should, NULL),
+		  "its record is not lost");
+	actor_exit(&stopped[READER]);
+	device_add();
+	result_of(counts_return_to(&before, 5), "nor is an object left");
+}
+
+int main(void)
+{
+	static struct actor server;
+
+	ktap_start("memory whose pages do not come", 2 * 11 + 1);
 	numbers = share(2 * sizeof(*numbers));
 	mo = member_info_new(DOMAIN_FILE, 0, 64);
 	mo->wants_events = true;
@@ -419,47 +522,17 @@ int main(void)
 	ms->wants_events = true;
 	ms->flags = XRC_RCV_ALLOC_LIFETIME_DOMAIN;
 	actor_start(&remover);
+	run();
 
-	ktap_result(all_stop(), "calls are stopped, each in another copy");
-	good = DO(other, every_call, NULL);
-	actor_exit(&leaver);
-	good = good && start(&newcomer, mn) && DO(newcomer, registers, NULL);
-	actor_exit(&newcomer);
-	ktap_result(good && each("is_stopped", is_stopped),
-		    "meanwhile others make every call, exit and begin");
-	ktap_result(each("give", give) && each("ends_as_it_should", ends_as_it_should),
-		    "each call ends as it should");
-	all_exit();
-	ktap_result(counts_return_to(&before, 5), "no object is left");
-
-	good = all_stop();
-	for (int i = 0; i < SPOTS; i++)
-		actor_kill(&stopped[i]);
-	actor_exit(&leaver);
-	actor_exit(&other);
-	ktap_result(good && counts_return_to(&before, 5), "a process that is stopped can be killed");
-
-	good = all_stop();
-	actor_begin(&remover, removes, NULL);
-	good = good && DO(other, waits_for_removal, NULL);
-	actor_exit(&leaver);
-	actor_exit(&other);
-	ktap_result(good && each("is_stopped", is_stopped), "while the device is removed others exit");
-	ktap_result(each("give", give) && each("ends", ends), "each call ends");
-	ktap_result(succeeded("removes", actor_wait(&remover)), "and so does the removal");
-	all_exit();
-	device_add();
-
-	good = start(&stopped[READER], ms) && DO(stopped[READER], member_alloc, ms) &&
-	       DO(stopped[READER], stop, (void *)&spots[READER]);
-	device_remove();
-	ktap_result(good && DO(stopped[READER], is_stopped, NULL), "the removal does not wait for a reader");
-	ktap_result(DO(stopped[READER], give, NULL) && DO(stopped[READER], ends_as_it_should, NULL),
-		    "its record is not lost");
-	actor_exit(&stopped[READER]);
+	withheld_mount(FILES);
+	actor_start(&server);
+	actor_begin(&server, withheld_serve, NULL);
+	from_file = true;
+	run();
+	withheld_unmount(FILES);
+	ktap_result(succeeded("withheld_serve", actor_wait(&server)), "the file system has served all");
+	actor_exit(&server);
 	actor_exit(&remover);
-	device_add();
-	ktap_result(counts_return_to(&before, 5), "nor is an object left");
 	unlink(DOMAIN_FILE);
 	return ktap_end();
 }
