@@ -2,7 +2,9 @@
 /*
  * usage: scale FILE readers N…
  *        scale FILE objects QPS FILES
+ *        scale FILE channel QPS
  *        scale FILE costs
+ *        scale FILE profile
  *
  * readers: an error of a QP with N registrations, each of a uverbs file with an event channel of
  * its own, from the command to the last channel that is readable; beside it N eventfds that a loop
@@ -11,8 +13,16 @@
  *
  * objects: QPS receive QPs, with each of which FILES uverbs files register.
  *
+ * channel: a uverbs file that registers with QPS receive QPs of another, all on one event channel; an
+ * error of each QP, and reading the events, of which there must be one of each QP; the same errors again,
+ * and closing the channel with their unread events. The calls at the beginning and at the end are timed
+ * apart, the first and last tenths.
+ *
  * costs: time to create, connect and destroy, and the memory, of an object of each kind that processes
  * are connected with.
+ *
+ * profile: the same calls beside mainline's, an event of 10,000 registrations and as many eventfds, as sections
+ * for profile.c.
  *
  * Prints a JSON object for each measurement.
  */
@@ -33,8 +43,15 @@
 #include "irqs_off.h"
 #include "member.h"
 #include "observe.h"
+#include "profile.h"
 
 enum { WAIT_MS = 600000, BATCH = 1024, ROUNDS = 3 };
+
+/* Of the profile. */
+enum {
+	SECTION_ALLOC = 1, SECTION_CREATE, SECTION_REG, SECTION_OPEN, SECTION_UNREG, SECTION_CLOSE,
+	SECTION_CAPS, SECTION_TEARDOWN, SECTION_DESTROY, SECTION_EVENT, SECTION_EVENTFD,
+};
 
 /* A uverbs file with the domain open, without what libibverbs adds. */
 struct party {
@@ -167,8 +184,11 @@ static uint64_t signal_eventfds(size_t len)
 		err(1, "/dev/eventfds");
 	for (round = 0; round < ROUNDS; round++) {
 		begin = now_ns();
+		if (round == ROUNDS - 1)
+			PROFILE(SECTION_EVENTFD);
 		fsync(device);
 		wait_for(epoll, len);
+		PROFILE(0);
 		begin = now_ns() - begin;
 		took = begin < took ? begin : took;
 		for (i = 0; i < len; i++)
@@ -211,11 +231,14 @@ static void measure_readers(size_t len)
 		if (!round)
 			irqs_off_search(text.begin, text.end);
 		begin = now_ns();
+		if (round == ROUNDS - 1)
+			PROFILE(SECTION_EVENT);
 		if (rcv_to_state(parties[0].domain, qp_num, IBV_QPS_ERR))
 			errx(1, "ERR");
 		end = now_ns();
 		command_took = end - begin < command_took ? end - begin : command_took;
 		wait_for(epoll, len);
+		PROFILE(0);
 		end = now_ns();
 		took = end - begin < took ? end - begin : took;
 		if (!round)
@@ -275,12 +298,140 @@ static void measure_objects(size_t qps, size_t files)
 	       slab_unreclaimable() - before);
 }
 
+/* The time of a call: of the first tenth of many, and of the last. */
+struct tenths {
+	uint64_t first_ns, last_ns;
+};
+
+static struct tenths each_of(size_t len, void (*call)(size_t i))
+{
+	const uint64_t begin = now_ns();
+	uint64_t first = begin, last = begin;
+	struct tenths tenths;
+	size_t i;
+
+	for (i = 0; i < len; i++) {
+		if (i == len / 10)
+			first = now_ns();
+		if (i == len - len / 10)
+			last = now_ns();
+		call(i);
+	}
+	tenths.first_ns = (first - begin) / (len / 10);
+	tenths.last_ns = (now_ns() - last) / (len / 10);
+	return tenths;
+}
+
+static struct {
+	struct party *creator, *holder;
+	struct ib_uverbs_qp_attr to_init;
+	uint32_t *numbers;
+} shared;
+
+static void alloc_in_init(size_t i)
+{
+	struct registration registration;
+
+	if (rcv_alloc(shared.creator->domain, 0, &shared.to_init, NO_CHANNEL, 0, &registration))
+		errx(1, "receive QP %zu", i);
+	shared.numbers[i] = registration.qp_num;
+}
+
+static void reg_on_channel(size_t i)
+{
+	struct registration registration;
+
+	if (rcv_reg(shared.holder->domain, shared.numbers[i], shared.holder->channel, i, &registration))
+		errx(1, "registration %zu", i);
+}
+
+static void to_error(size_t i)
+{
+	if (rcv_to_state(shared.creator->domain, shared.numbers[i], IBV_QPS_ERR))
+		errx(1, "ERR of QP %zu", i);
+}
+
+static void from_error_to_error(size_t i)
+{
+	if (rcv_to_state(shared.creator->domain, shared.numbers[i], IBV_QPS_RESET) ||
+	    rcv_modify(shared.creator->domain, shared.numbers[i], &shared.to_init))
+		errx(1, "RESET or INIT of QP %zu", i);
+	to_error(i);
+}
+
+/* Fails unless the channel has one event of each QP, in the order in which they happened. */
+static void read_all(size_t len)
+{
+	struct xrc_rcv_event events[16];
+	size_t read_so_far = 0;
+	ssize_t found, i;
+
+	while (read_so_far < len) {
+		found = read(shared.holder->channel, events, sizeof(events));
+		if (found <= 0 || found % sizeof(*events))
+			err(1, "event %zu", read_so_far);
+		for (i = 0; i < found / (ssize_t)sizeof(*events); i++, read_so_far++)
+			if (read_so_far == len || events[i].cookie != read_so_far || events[i].count != 1 ||
+			    events[i].qp_num != shared.numbers[read_so_far])
+				errx(1, "event %zu is %u times type %u of QP %u", read_so_far,
+				     events[i].count, events[i].type, events[i].qp_num);
+	}
+	if (fcntl(shared.holder->channel, F_SETFL, O_NONBLOCK) ||
+	    read(shared.holder->channel, events, sizeof(events)) >= 0 || errno != EAGAIN)
+		errx(1, "more events than QPs");
+}
+
+static void measure_channel(size_t qps)
+{
+	struct party *parties = parties_open(2, false);
+	struct tenths reg, error;
+	uint64_t read_ns, close_ns, unregister_ns;
+	struct node node;
+	long before;
+
+	node_open(&node, "right");
+	shared.creator = &parties[0];
+	shared.holder = &parties[1];
+	shared.to_init = attr_to_init(&node);
+	shared.numbers = calloc(qps, sizeof(*shared.numbers));
+	shared.holder->channel = rcv_channel(shared.holder->domain.uverbs_fd);
+	if (!shared.numbers || shared.holder->channel < 0)
+		errx(1, "event channel");
+	each_of(qps, alloc_in_init);
+	before = slab_unreclaimable();
+	reg = each_of(qps, reg_on_channel);
+	before = slab_unreclaimable() - before;
+	error = each_of(qps, to_error);
+	read_ns = now_ns();
+	read_all(qps);
+	read_ns = now_ns() - read_ns;
+	each_of(qps, from_error_to_error);
+	close_ns = now_ns();
+	close(shared.holder->channel);
+	close_ns = now_ns() - close_ns;
+	shared.holder->channel = NO_CHANNEL;
+	unregister_ns = now_ns();
+	close(shared.holder->domain.uverbs_fd);
+	unregister_ns = now_ns() - unregister_ns;
+	shared.holder->domain.uverbs_fd = -1;
+	parties_close(parties, 2);
+	ibv_close_device(node.context);
+	free(shared.numbers);
+	printf("{\"measurement\": \"channel\", \"qps\": %zu, \"reg_first_ns\": %" PRIu64
+	       ", \"reg_last_ns\": %" PRIu64 ", \"error_first_ns\": %" PRIu64
+	       ", \"error_last_ns\": %" PRIu64 ", \"read_ns\": %" PRIu64 ", \"close_ns\": %" PRIu64
+	       ", \"file_close_ns\": %" PRIu64 ", \"registration_bytes\": %ld}\n",
+	       qps, reg.first_ns, reg.last_ns, error.first_ns, error.last_ns, read_ns / qps, close_ns,
+	       unregister_ns, before * 1024 / (long)qps);
+}
+
 /* ---- costs ---- */
 
 enum { SEND_DEPTH = 16, RECV_DEPTH = 8, COPIES = 2000 };
 
 static struct {
 	struct file creator, other;
+	int creator_channel, other_channel;
 	struct ibv_cq *cq;
 	struct ibv_srq *srq;
 	struct ibv_qp *qps[COPIES], *opened[COPIES];
@@ -359,7 +510,7 @@ static void close_target(size_t i)
 
 static void create_receive(size_t i)
 {
-	if (rcv_alloc(objects.creator.domain, 0, &objects.attr, NO_CHANNEL, 0,
+	if (rcv_alloc(objects.creator.domain, 0, &objects.attr, objects.creator_channel, 0,
 		      &objects.registrations[i]))
 		errx(1, "receive QP %zu", i);
 }
@@ -372,7 +523,7 @@ static void destroy_receive(size_t i)
 
 static void create_registration(size_t i)
 {
-	if (rcv_reg(objects.other.domain, objects.registrations[i].qp_num, NO_CHANNEL, 0,
+	if (rcv_reg(objects.other.domain, objects.registrations[i].qp_num, objects.other_channel, 0,
 		    &objects.others[i]))
 		errx(1, "registration %zu", i);
 }
@@ -409,16 +560,16 @@ static uint64_t each(void (*action)(size_t i))
 	return (now_ns() - begin) / COPIES;
 }
 
-static void measure_costs(void)
+static void objects_open(void)
 {
 	struct ibv_srq_init_attr srq = { .attr = { .max_wr = RECV_DEPTH, .max_sge = 1 } };
-	const char *separator = "";
-	const struct kind *kind;
-	uint64_t create, destroy;
-	long before;
 
 	file_open(&objects.creator, "/tmp/scale");
 	file_open(&objects.other, "/tmp/scale");
+	objects.creator_channel = rcv_channel(objects.creator.domain.uverbs_fd);
+	objects.other_channel = rcv_channel(objects.other.domain.uverbs_fd);
+	if (objects.creator_channel < 0 || objects.other_channel < 0)
+		errx(1, "event channels");
 	objects.cq = ibv_create_cq(objects.creator.node.context, 16, NULL, NULL, 0);
 	objects.srq = ibv_create_srq(objects.creator.node.pd, &srq);
 	if (!objects.cq || !objects.srq)
@@ -426,6 +577,16 @@ static void measure_costs(void)
 	objects.path = (struct path){ .gid = objects.creator.node.gid, .lid = objects.creator.node.lid,
 				      .qp_num = 0x11, .timeout = 14 };
 	objects.attr = attr_connected(&objects.creator.node, &objects.path);
+}
+
+static void measure_costs(void)
+{
+	const char *separator = "";
+	const struct kind *kind;
+	uint64_t create, destroy;
+	long before;
+
+	objects_open();
 	printf("{\"measurement\": \"costs\", \"costs\": {");
 	for (kind = kinds; kind < kinds + ARRAY_SIZE(kinds); kind++) {
 		if (kind->needs_before)
@@ -441,6 +602,76 @@ static void measure_costs(void)
 		separator = ", ";
 	}
 	printf("}}\n");
+}
+
+/* ---- profile ---- */
+
+enum { READERS = 10000 };
+
+static void query_caps(size_t i)
+{
+	struct xrc_rcv_caps caps;
+
+	(void)i;
+	if (rcv_caps(objects.other.domain.uverbs_fd, &caps))
+		errx(1, "QUERY_CAPS");
+}
+
+static void create_lasting(size_t i)
+{
+	if (rcv_alloc(objects.creator.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, &objects.attr, NO_CHANNEL, 0,
+		      &objects.registrations[i]))
+		errx(1, "receive QP %zu", i);
+	destroy_receive(i);
+}
+
+static void close_domain(void)
+{
+	if (ibv_close_xrcd(objects.creator.xrcd))
+		errx(1, "the domain is not closed");
+}
+
+static void print_section(unsigned int section, const char *name, unsigned int calls)
+{
+	printf("{\"section\": %u, \"name\": \"%s\", \"calls\": %u}\n", section, name, calls);
+}
+
+#define PROFILED(section, name, action) do {		\
+		PROFILE(section);			\
+		action;					\
+		PROFILE(0);				\
+		print_section(section, name, COPIES);	\
+	} while (0)
+
+/* Without the first round, in which caches are filled. */
+static void measure_profile(void)
+{
+	objects_open();
+	each(create_receive);
+	each(create_registration);
+	each(destroy_registration);
+	each(destroy_receive);
+	each(create_target);
+	each(open_target);
+	each(close_target);
+	each(destroy_qp);
+	PROFILED(SECTION_ALLOC, "ALLOC to RTR", each(create_receive));
+	PROFILED(SECTION_REG, "REG", each(create_registration));
+	PROFILED(SECTION_UNREG, "UNREG", each(destroy_registration));
+	each(destroy_receive);
+	PROFILED(SECTION_CREATE, "create, two modifies", each(create_target));
+	PROFILED(SECTION_OPEN, "ibv_open_qp()", each(open_target));
+	PROFILED(SECTION_CLOSE, "ibv_destroy_qp(), opened", each(close_target));
+	PROFILED(SECTION_DESTROY, "ibv_destroy_qp()", each(destroy_qp));
+	PROFILED(SECTION_CAPS, "QUERY_CAPS", each(query_caps));
+	close(objects.other_channel);
+	if (file_close(&objects.other))
+		errx(1, "the other file is not closed");
+	each(create_lasting);
+	PROFILED(SECTION_TEARDOWN, "close of the domain", close_domain());
+	measure_readers(READERS);
+	print_section(SECTION_EVENT, "event", READERS);
+	print_section(SECTION_EVENTFD, "eventfd", READERS);
 }
 
 /* The text of the module, from the first of its functions to the last. */
@@ -472,7 +703,7 @@ int main(int argc, char **argv)
 	int i;
 
 	if (argc < 3 || setrlimit(RLIMIT_NOFILE, &files))
-		errx(1, "usage: scale FILE readers N… | objects QPS FILES | costs");
+		errx(1, "usage: scale FILE readers N… | objects QPS FILES | channel QPS | costs | profile");
 	find_text();
 	domain_fd = open(argv[1], O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	node_open(&node, "right");
@@ -485,6 +716,10 @@ int main(int argc, char **argv)
 			measure_readers(strtoul(argv[i], NULL, 0));
 	else if (!strcmp(argv[2], "costs"))
 		measure_costs();
+	else if (!strcmp(argv[2], "profile"))
+		measure_profile();
+	else if (!strcmp(argv[2], "channel") && argc == 4)
+		measure_channel(strtoul(argv[3], NULL, 0));
 	else if (argc == 5)
 		measure_objects(strtoul(argv[3], NULL, 0), strtoul(argv[4], NULL, 0));
 	return 0;

@@ -46,7 +46,7 @@ struct Arguments {
     /// Bytes of a receive buffer
     #[arg(long, default_value_t = 4096)]
     buffer: u64,
-    /// DC initiators of each process
+    /// DC initiators of each process: UCX_DC_MLX5_NUM_DCI, whose default is 8, or 32 in newer releases
     #[arg(long, default_value_t = 8)]
     initiators: u64,
 }
