@@ -26,7 +26,7 @@ fn layout() {
     constants!(facts:
         RDMA_VERBS_IOCTL
         IBV_XRCD_INIT_ATTR_FD IBV_XRCD_INIT_ATTR_OFLAGS IBV_QPT_XRC_RECV IBV_QPT_XRC_SEND IBV_QP_INIT_ATTR_XRCD
-        IBV_QP_INIT_ATTR_PD IBV_WR_SEND IBV_WR_RDMA_READ IBV_SEND_SIGNALED
+        IBV_QPT_RC IBV_QP_INIT_ATTR_PD IBV_WR_SEND IBV_WR_RDMA_READ IBV_SEND_SIGNALED
         IBV_QP_OPEN_ATTR_NUM IBV_QP_OPEN_ATTR_XRCD IBV_QP_OPEN_ATTR_TYPE
         IBV_SRQT_XRC IBV_SRQ_INIT_ATTR_TYPE IBV_SRQ_INIT_ATTR_PD IBV_SRQ_INIT_ATTR_XRCD
         IBV_SRQ_INIT_ATTR_CQ IBV_WC_SUCCESS
@@ -149,6 +149,7 @@ fn layout() {
         (IBV_OPS_REQ_NOTIFY_CQ, "req_notify_cq"),
         (IBV_OPS_POST_SRQ_RECV, "post_srq_recv"),
         (IBV_OPS_POST_SEND, "post_send"),
+        (IBV_OPS_POST_RECV, "post_recv"),
     ] {
         facts.0.push((
             (offset_of!(ibv_context, ops) + index * size_of::<usize>()) as u64,

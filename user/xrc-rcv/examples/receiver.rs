@@ -7,6 +7,8 @@
 //! the GIDs of port 1; `receiver DEVICE FILE QPN` registers. The numbers of the QP and of the SRQ are
 //! printed first.
 
+#![forbid(unsafe_code)]
+
 use std::error::Error;
 use std::net::Ipv6Addr;
 use std::process::ExitCode;

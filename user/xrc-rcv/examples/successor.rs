@@ -8,6 +8,8 @@
 //!
 //! usage: successor DEVICE FILE
 
+#![forbid(unsafe_code)]
+
 use std::collections::HashMap;
 use std::env;
 use std::error::Error;

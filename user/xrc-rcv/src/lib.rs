@@ -42,13 +42,30 @@
 //! [`Device::from_ibv`] takes an open `ibv_context` of any binding of libibverbs, with an owner that
 //! keeps it open; [`Domain::from_ibv`] does the same with an `ibv_xrcd`, and [`Device::open_domain`]
 //! opens one on such a device for bindings that have none. [`Device::as_ibv`] and [`Domain::as_ibv`]
-//! are the way back. With `sideway`:
+//! are the way back; [`Pd`] has the same calls.
 //!
-//! ```ignore
-//! let context: Arc<DeviceContext> = list.iter().next().unwrap().open()?;
-//! // SAFETY: `context` is closed when its last reference is dropped.
-//! let device = unsafe { xrc_rcv::Device::from_ibv(context.context().cast(), context.clone()) };
+//! With the feature `sideway`, `Device` and `Pd` are made from that crate's `Arc<DeviceContext>` and
+//! `Arc<ProtectionDomain>` without unsafe code:
+//!
+//! ```no_run
+//! # #[cfg(feature = "sideway")]
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use xrc_rcv::{Device, Pd};
+//!
+//! let list = sideway::ibverbs::device::DeviceList::new()?;
+//! let context = list.iter().next().ok_or("there is no device")?.open()?;
+//! let pd = Pd::from(context.alloc_pd()?);
+//! let device = Device::from(context);
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "sideway"))]
+//! # fn main() {}
 //! ```
+//!
+//! The crate `ibverbs` (0.9.2) does not return the pointers to its context and its protection domains, so neither can
+//! be made from them. A program that uses it opens the device a second time, by `Device::open` of the same name: both
+//! see the same domains, which are found by their file, but PDs, SRQs and memory regions of one are not
+//! usable with the other.
 //!
 //! # Waiting
 //!
@@ -72,7 +89,7 @@
 //! Linux 7.2 or later with the module `ib_xrc_rcv`, and a device whose driver has XRC, as
 //! [`Device::query_caps`] reports. Rust 1.85. Without features the crate links with
 //! nothing but the C library; `verbs` links with libibverbs, and adds `Device::open` and the module
-//! `verbs`; `tokio` adds `EventStream`.
+//! `verbs`; `tokio` adds `EventStream`; `sideway` builds that crate, with CMake and libclang.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -87,6 +104,9 @@ pub mod ffi;
 mod pd;
 mod receive_qp;
 mod registration;
+#[cfg(feature = "sideway")]
+#[cfg_attr(docsrs, doc(cfg(feature = "sideway")))]
+mod sideway;
 #[cfg(feature = "tokio")]
 mod stream;
 pub mod uapi;

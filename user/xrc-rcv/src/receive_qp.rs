@@ -113,6 +113,11 @@ impl<'channel> RegisterOptions<'channel> {
         self.events = Some(events);
         self
     }
+
+    /// The kernel takes 0 where there is no attribute, and each attribute takes it time.
+    pub(crate) fn cookie_attribute(&self) -> Option<&u64> {
+        (self.cookie != 0).then_some(&self.cookie)
+    }
 }
 
 /// How to create a receive QP.

@@ -4,21 +4,23 @@
 //!
 //! Enough, without unsafe code, for a program that receives messages through a receive QP and lets its peers read
 //! memory ([`Srq`], [`Region`]), and for such a peer ([`Initiator`]). [`TargetQp`] is the receiving end without the
-//! module. Programs with a binding of
-//! their own use [`Device::from_ibv`] and create their SRQs by it, with
-//! [`Domain::as_ibv`](crate::Domain::as_ibv).
+//! module, and [`RcQp`] either end of a connection without XRC. Programs with a binding of their own use
+//! [`Device::from_ibv`] and create their SRQs by it, with [`Domain::as_ibv`](crate::Domain::as_ibv).
 //!
 //! Objects keep alive those that they use, so they may be dropped in any order.
 
 mod initiator;
 mod memory;
 mod object;
+mod rc;
+mod receives;
 mod region;
 mod srq;
 mod target;
 
 pub use initiator::{Completion, Initiator};
 pub use memory::Memory;
+pub use rc::RcQp;
 pub use region::{Region, Remote};
 pub use srq::Srq;
 pub use target::TargetQp;

@@ -79,6 +79,20 @@ impl ibv_qp_init_attr_ex {
         }
     }
 
+    /// How to create an RC QP.
+    pub fn rc(
+        pd: *mut ibv_pd,
+        send_cq: *mut c_void,
+        recv_cq: *mut c_void,
+        cap: ibv_qp_cap,
+    ) -> ibv_qp_init_attr_ex {
+        ibv_qp_init_attr_ex {
+            recv_cq,
+            qp_type: IBV_QPT_RC,
+            ..Self::xrc_initiator(pd, send_cq, cap)
+        }
+    }
+
     /// How to create an XRC initiator QP.
     pub fn xrc_initiator(
         pd: *mut ibv_pd,
@@ -279,6 +293,7 @@ pub const IBV_OPS_POLL_CQ: usize = 11;
 pub const IBV_OPS_REQ_NOTIFY_CQ: usize = 12;
 pub const IBV_OPS_POST_SRQ_RECV: usize = 20;
 pub const IBV_OPS_POST_SEND: usize = 25;
+pub const IBV_OPS_POST_RECV: usize = 26;
 
 pub const IBV_ACCESS_LOCAL_WRITE: c_int = 1;
 pub const IBV_WC_SUCCESS: c_uint = 0;
@@ -290,6 +305,7 @@ pub const IBV_SRQ_INIT_ATTR_TYPE: u32 = 1 << 0;
 pub const IBV_SRQ_INIT_ATTR_PD: u32 = 1 << 1;
 pub const IBV_SRQ_INIT_ATTR_XRCD: u32 = 1 << 2;
 pub const IBV_SRQ_INIT_ATTR_CQ: u32 = 1 << 3;
+pub const IBV_QPT_RC: c_uint = 2;
 pub const IBV_QPT_XRC_SEND: c_uint = 9;
 pub const IBV_QPT_XRC_RECV: c_uint = 10;
 pub const IBV_QP_INIT_ATTR_PD: u32 = 1 << 0;

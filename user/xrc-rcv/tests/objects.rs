@@ -31,6 +31,7 @@ fn objects_are_owned_and_may_be_used_from_any_thread() {
         owned::<verbs::Region>();
         owned::<verbs::Memory>();
         owned::<verbs::TargetQp>();
+        owned::<verbs::RcQp>();
     }
 }
 

@@ -96,7 +96,10 @@ impl<'file> Domain<'file> {
                 XRC_RCV_ATTR_QP_ALLOC_CHANNEL,
                 options.register.channel.map(|c| c.as_fd()),
             )
-            .input(XRC_RCV_ATTR_QP_ALLOC_COOKIE, &options.register.cookie)
+            .input_opt(
+                XRC_RCV_ATTR_QP_ALLOC_COOKIE,
+                options.register.cookie_attribute(),
+            )
             .input_opt(XRC_RCV_ATTR_QP_ALLOC_EVENTS, events.as_ref())
             .input_opt(XRC_RCV_ATTR_QP_ALLOC_LABEL, options.label.as_ref())
             .output(XRC_RCV_ATTR_QP_ALLOC_RESP_QPN, &mut qp_num);
@@ -122,7 +125,7 @@ impl<'file> Domain<'file> {
                 XRC_RCV_ATTR_QP_REG_CHANNEL,
                 options.channel.map(|c| c.as_fd()),
             )
-            .input(XRC_RCV_ATTR_QP_REG_COOKIE, &options.cookie)
+            .input_opt(XRC_RCV_ATTR_QP_REG_COOKIE, options.cookie_attribute())
             .input_opt(XRC_RCV_ATTR_QP_REG_EVENTS, events.as_ref());
         let handle = self.execute_new(command)?;
         Ok(Registration::from_handle(self.context, handle, qp_num))

@@ -3,7 +3,7 @@
 //! The sending end of an XRC connection.
 
 use std::collections::VecDeque;
-use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt;
 use std::ops::Range;
 use std::ptr;
@@ -72,34 +72,44 @@ impl Initiator {
     /// `EOPNOTSUPP` if the device has no XRC, `EINVAL` if `depth` is 0 or more than it can have, and those of the
     /// calls of libibverbs.
     pub fn new(pd: &Pd, depth: u32) -> Result<Initiator> {
+        let attr = ibv_qp_init_attr_ex::xrc_initiator;
+        Initiator::create(pd, depth, attr).map_err(pd.device().error("create an XRC initiator QP"))
+    }
+
+    /// Creates a QP that sends, with the attributes that `attr` makes of PD, CQ and limits.
+    pub(super) fn create(
+        pd: &Pd,
+        depth: u32,
+        attr: impl FnOnce(*mut ibv_pd, *mut c_void, ibv_qp_cap) -> ibv_qp_init_attr_ex,
+    ) -> object::Result<Initiator> {
+        if depth == 0 {
+            return Err(Cause::Os(libc::EINVAL));
+        }
         let device = pd.device();
-        let create = || {
-            if depth == 0 {
-                return Err(Cause::Os(libc::EINVAL));
-            }
-            let create_qp_ex = device.xrc_ops().and_then(|ops| ops.create_qp_ex);
-            let create_qp_ex = create_qp_ex.ok_or(Cause::Os(libc::EOPNOTSUPP))?;
-            let completions = Completions::new(device, depth)?;
-            let cap = ibv_qp_cap {
-                max_send_wr: depth,
-                max_send_sge: 1,
-                ..Default::default()
-            };
-            let mut attr =
-                ibv_qp_init_attr_ex::xrc_initiator(pd.as_ibv(), completions.cq().cast(), cap);
-            // SAFETY: The provider's function is given its own context, and an attribute with everything its
-            // mask names.
-            let qp = unsafe { create_qp_ex(device.as_ibv(), &mut attr) };
-            Ok(Initiator {
-                qp: Object::new(qp, ibv_destroy_qp)?,
-                completions,
-                regions: VecDeque::with_capacity(depth as usize),
-                depth: depth as usize,
-                is_connected: false,
-                pd: pd.clone(),
-            })
+        let create_qp_ex = device.xrc_ops().and_then(|ops| ops.create_qp_ex);
+        let create_qp_ex = create_qp_ex.ok_or(Cause::Os(libc::EOPNOTSUPP))?;
+        let completions = Completions::new(device, depth)?;
+        let cap = ibv_qp_cap {
+            max_send_wr: depth,
+            max_send_sge: 1,
+            ..Default::default()
         };
-        create().map_err(device.error("create an XRC initiator QP"))
+        let mut attr = attr(pd.as_ibv(), completions.cq().cast(), cap);
+        // SAFETY: The provider's function is given its own context, and an attribute with everything its
+        // mask names.
+        let qp = unsafe { create_qp_ex(device.as_ibv(), &mut attr) };
+        Ok(Initiator {
+            qp: Object::new(qp, ibv_destroy_qp)?,
+            completions,
+            regions: VecDeque::with_capacity(depth as usize),
+            depth: depth as usize,
+            is_connected: false,
+            pd: pd.clone(),
+        })
+    }
+
+    pub(super) fn qp(&self) -> &Object<ibv_qp> {
+        &self.qp
     }
 
     /// The number that the receive QP is connected to.
@@ -118,6 +128,11 @@ impl Initiator {
     ///
     /// `EINVAL` for attributes that are missing or wrong, and if it was connected before; the provider's own.
     pub fn connect(&mut self, attr: &QpAttr) -> Result<()> {
+        self.ready_to_send(attr)
+            .map_err(self.pd.device().error("connect an XRC initiator QP"))
+    }
+
+    pub(super) fn ready_to_send(&mut self, attr: &QpAttr) -> object::Result<()> {
         use QpAttrMask as Mask;
         let mut values = attr.to_ibv();
         let default = |bit, value: &mut u8, default| {
@@ -131,9 +146,8 @@ impl Initiator {
         default(Mask::MAX_QP_RD_ATOMIC, &mut values.max_rd_atomic, 1);
         let mask = Mask::STATE | Mask::TIMEOUT | Mask::RETRY_CNT | Mask::RNR_RETRY | Mask::SQ_PSN;
         let mask = mask | Mask::MAX_QP_RD_ATOMIC;
-        object::ready_to_receive(&self.qp, attr)
-            .and_then(|()| object::modify(&self.qp, &values, QpState::Rts, mask))
-            .map_err(self.pd.device().error("connect an XRC initiator QP"))?;
+        object::ready_to_receive(&self.qp, attr)?;
+        object::modify(&self.qp, &values, QpState::Rts, mask)?;
         self.is_connected = true;
         Ok(())
     }

@@ -2,12 +2,12 @@
 
 //! A shared receive queue of an XRC domain, with the memory that messages are received into.
 
-use std::ffi::{c_int, c_void};
 use std::fmt;
-use std::ptr::{self, NonNull};
+use std::ptr;
 use std::time::{Duration, Instant};
 
-use super::object::{self, Completions, Object, ibv_dereg_mr, ibv_destroy_srq, ibv_reg_mr};
+use super::object::{self, Object, ibv_destroy_srq};
+use super::receives::Receives;
 use crate::domain::Domain;
 use crate::error::{Cause, Result};
 use crate::pd::Pd;
@@ -21,39 +21,9 @@ use crate::verbs_sys::*;
 pub struct Srq {
     // Each is dropped before the objects it uses.
     srq: Object<ibv_srq>,
-    mr: Object<ibv_mr>,
-    completions: Completions,
-    pd: Pd,
-    buffers: Buffers,
-    size: usize,
+    receives: Receives,
     srq_num: u32,
     domain: Domain,
-}
-
-/// Memory that the device writes.
-struct Buffers(NonNull<[u8]>);
-
-// SAFETY: The buffers are owned by the SRQ, and no thread has a reference to them.
-unsafe impl Send for Buffers {}
-// SAFETY: A shared reference gives access to the address only; `Srq` reads the memory through `&mut self`.
-unsafe impl Sync for Buffers {}
-
-impl Buffers {
-    fn new(length: usize) -> Buffers {
-        let buffers = Box::leak(vec![0u8; length].into_boxed_slice());
-        Buffers(NonNull::from(buffers))
-    }
-
-    fn address(&self) -> *mut u8 {
-        self.0.as_ptr().cast()
-    }
-}
-
-impl Drop for Buffers {
-    fn drop(&mut self) {
-        // SAFETY: It came from a box, and its MR was deregistered before.
-        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
-    }
 }
 
 impl Srq {
@@ -74,32 +44,24 @@ impl Srq {
     /// As [`new`](Self::new); `EINVAL` if `pd` is of another open device.
     pub fn in_pd(pd: &Pd, domain: &Domain, depth: u32, size: u32) -> Result<Srq> {
         let create = || {
-            let invalid = Cause::Os(libc::EINVAL);
-            let length = (depth as usize).checked_mul(size as usize);
-            let length = length.filter(|&length| length != 0).ok_or(invalid)?;
             let context = domain.device().as_ibv();
             if pd.device().as_ibv() != context {
-                return Err(invalid);
+                return Err(Cause::Os(libc::EINVAL));
             }
             let ops = domain.device().xrc_ops();
             let unsupported = Cause::Os(libc::EOPNOTSUPP);
             let create_srq_ex = ops.and_then(|ops| ops.create_srq_ex).ok_or(unsupported)?;
             let get_srq_num = ops.and_then(|ops| ops.get_srq_num).ok_or(unsupported)?;
 
-            let completions = Completions::new(domain.device(), depth)?;
+            let receives = Receives::new(pd, depth, size)?;
             let mut attr = ibv_srq_init_attr_ex {
                 attr: ibv_srq_attr {
                     max_wr: depth,
                     max_sge: 1,
                     srq_limit: 0,
                 },
-                ..ibv_srq_init_attr_ex::xrc(pd.as_ibv(), domain.as_ibv(), completions.cq())
+                ..ibv_srq_init_attr_ex::xrc(pd.as_ibv(), domain.as_ibv(), receives.cq())
             };
-            let buffers = Buffers::new(length);
-            let address = buffers.address().cast::<c_void>();
-            // SAFETY: The PD is allocated as long as `pd` exists, and the memory is there as long as the MR is.
-            let mr = unsafe { ibv_reg_mr(pd.as_ibv(), address, length, IBV_ACCESS_LOCAL_WRITE) };
-            let mr = Object::new(mr, ibv_dereg_mr)?;
             // SAFETY: The provider's function is given its own context, and an attribute with
             // everything its mask names.
             let srq = unsafe { create_srq_ex(context, ptr::from_mut(&mut attr).cast()) };
@@ -110,20 +72,14 @@ impl Srq {
                 0 => {}
                 errno => return Err(Cause::Os(errno)),
             }
-            let srq = Srq {
+            // SAFETY: It is an SRQ with the CQ of `receives`, which is dropped after it.
+            unsafe { receives.post_all(IBV_OPS_POST_SRQ_RECV, &srq)? };
+            Ok(Srq {
                 srq,
-                mr,
-                completions,
-                pd: pd.clone(),
-                buffers,
-                size: size as usize,
+                receives,
                 srq_num,
                 domain: domain.clone(),
-            };
-            for index in 0..u64::from(depth) {
-                srq.post(index)?;
-            }
-            Ok(srq)
+            })
         };
         create().map_err(domain.device().error("create an SRQ"))
     }
@@ -135,7 +91,7 @@ impl Srq {
 
     /// The PD.
     pub fn pd(&self) -> &Pd {
-        &self.pd
+        self.receives.pd()
     }
 
     /// The domain.
@@ -158,45 +114,15 @@ impl Srq {
 
     /// Takes a message that was received, and gives its place back to the SRQ.
     fn receive_until(&mut self, end: Option<Instant>) -> object::Result<Option<Vec<u8>>> {
-        let Some(wc) = self.completions.wait(end)? else {
+        let Some((index, message)) = self.receives.wait(end)? else {
             return Ok(None);
         };
-        let message = (wc.status == IBV_WC_SUCCESS).then(|| {
-            let length = (wc.byte_len as usize).min(self.size);
-            // SAFETY: The completion is of one of our receives, whose place is not written any more.
-            unsafe {
-                let place = self.buffers.address().add(wc.wr_id as usize * self.size);
-                std::slice::from_raw_parts(place, length).to_vec()
-            }
-        });
-        self.post(wc.wr_id)?;
-        message.map(Some).ok_or(Cause::Os(libc::EIO))
-    }
-
-    fn post(&self, index: u64) -> object::Result<()> {
-        type Post =
-            unsafe extern "C" fn(*mut ibv_srq, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int;
-        let mut sge = ibv_sge {
-            addr: self.buffers.address().expose_provenance() as u64 + index * self.size as u64,
-            length: self.size as u32,
-            // SAFETY: The MR is alive.
-            lkey: unsafe { (*self.mr.as_ptr()).lkey },
+        // SAFETY: As in `in_pd()`.
+        unsafe {
+            self.receives
+                .post(IBV_OPS_POST_SRQ_RECV, &self.srq, index)?
         };
-        let mut wr = ibv_recv_wr {
-            wr_id: index,
-            next: ptr::null_mut(),
-            sg_list: &mut sge,
-            num_sge: 1,
-        };
-        let mut bad = ptr::null_mut();
-        // SAFETY: The request is valid, and its memory is the SRQ's until it completes.
-        match unsafe {
-            let device = self.domain.device();
-            device.op::<Post>(IBV_OPS_POST_SRQ_RECV)(self.srq.as_ptr(), &mut wr, &mut bad)
-        } {
-            0 => Ok(()),
-            errno => Err(Cause::Os(errno)),
-        }
+        message.map(Some)
     }
 }
 
