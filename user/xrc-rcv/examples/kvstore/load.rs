@@ -4,11 +4,13 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
+use std::process;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use xrc_rcv::verbs::{Initiator, Memory, Region, Remote};
+use xrc_rcv::verbs::{Initiator, Memory, RcQp, Region, Remote};
 use xrc_rcv::{Access, Device, Pd};
 
 use crate::hello::Hello;
@@ -31,11 +33,17 @@ pub(crate) struct Args {
     /// Index of the GID
     #[arg(long, default_value_t = 0)]
     gid_index: u8,
+    /// Connect RC QPs
+    #[arg(long)]
+    rc: bool,
 }
 
 /// Milliseconds that a sample of the throughput stands for, and samples for an hour.
 const SAMPLE: u64 = 50;
 const SAMPLES: usize = 72_000;
+
+/// Milliseconds; a PUT that takes longer is reported on its own.
+const SLOW: u64 = 20;
 
 /// What all clients have done.
 struct Account {
@@ -51,6 +59,8 @@ struct Account {
     broken: AtomicU64,
     longest_put: AtomicU64,
     longest_get: AtomicU64,
+    /// PUTs that took longer than [`SLOW`]: when they were sent, sent again (or 0), and known to be answered.
+    slow: Mutex<Vec<[u64; 3]>>,
 }
 
 impl Account {
@@ -69,16 +79,42 @@ const ENTRY_AT: usize = SLOT;
 const MESSAGES_AT: usize = ENTRY_AT + 2 * RECORD;
 const WORDS: usize = MESSAGES_AT + CREDITS as usize * RECORD;
 
+/// The client's end of its connection.
+enum Sender {
+    Xrc(Initiator),
+    Rc(RcQp),
+}
+
+impl Sender {
+    /// Seven and a half seconds without an answer break the connection to a receive QP, which answers whether the
+    /// server runs or not. With RC it takes two: this is how a client notices that its server is gone.
+    fn ack_timeout(&self) -> u8 {
+        match self {
+            Sender::Xrc(_) => 18,
+            Sender::Rc(_) => 16,
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Unanswered {
+    number: u64,
+    key: u64,
+    /// When it was sent, and sent again.
+    begun: u64,
+    again: u64,
+}
+
 struct Client<'load> {
     number: u64,
     account: &'load Account,
     region: Region,
-    initiator: Initiator,
+    sender: Sender,
     is_broken: bool,
     target: Target,
-    /// The number of the last message, and those that were not answered: number, key, and when it was sent first.
+    /// The number of the last message, and those that were not answered.
     sent: u64,
-    unanswered: VecDeque<(u64, u64, u64)>,
+    unanswered: VecDeque<Unanswered>,
     answered: u64,
     /// The newest record of each key.
     seen: Vec<u64>,
@@ -87,23 +123,34 @@ struct Client<'load> {
 impl<'load> Client<'load> {
     fn connect(number: u64, args: &Args, pd: &Pd, account: &'load Account) -> Result<Self> {
         let region = Region::new(pd, &Memory::new("client", WORDS)?, Access::empty())?;
-        let mut initiator = Initiator::new(pd, 1)?;
+        let mut sender = match args.rc {
+            // Nothing is received.
+            true => Sender::Rc(RcQp::new(pd, 1, 1, 8)?),
+            false => Sender::Xrc(Initiator::new(pd, 1)?),
+        };
         let hello = Hello {
             client: number,
             address: pd.device().query_address(1, args.gid_index)?,
-            qp_num: initiator.qp_num(),
+            qp_num: match &sender {
+                Sender::Xrc(qp) => qp.qp_num(),
+                Sender::Rc(qp) => qp.qp_num(),
+            },
             target: Target::default(),
         };
         let server = hello.ask(&args.address)?;
-        // There are as many receives as credits: without one, the connection breaks. It also does if there is no
-        // answer for two seconds. (To rxe, 7 retries are without an end.)
+        // There are as many receives as credits: without one, the connection breaks. (To rxe, 7 retries are without
+        // an end.)
         let attr = server.attr(args.gid_index).with_rnr_retry(0);
-        initiator.connect(&attr.with_timeout(16).with_retry_cnt(6))?;
+        let attr = attr.with_timeout(sender.ack_timeout()).with_retry_cnt(6);
+        match &mut sender {
+            Sender::Xrc(qp) => qp.connect(&attr)?,
+            Sender::Rc(qp) => qp.connect(&attr)?,
+        }
         let mut client = Client {
             number,
             account,
             region,
-            initiator,
+            sender,
             is_broken: false,
             target: server.target,
             sent: 0,
@@ -111,9 +158,9 @@ impl<'load> Client<'load> {
             answered: 0,
             seen: vec![0; KEYS as usize],
         };
-        // Its numbers go on where those of a client before it ended.
+        // Its numbers go on after those of a client before it, whose last messages may not be answered yet.
         client.answered = client.slot()?.answered;
-        client.sent = client.answered;
+        client.sent = client.answered + CREDITS;
         Ok(client)
     }
 
@@ -122,7 +169,7 @@ impl<'load> Client<'load> {
         loop {
             match Client::connect(self.number, args, self.region.pd(), self.account) {
                 Ok(connected) => {
-                    self.initiator = connected.initiator;
+                    self.sender = connected.sender;
                     self.region = connected.region;
                     self.is_broken = false;
                     // A server that was not seen before: what was not answered is sent to it.
@@ -140,7 +187,12 @@ impl<'load> Client<'load> {
 
     /// Waits for the request that was posted.
     fn complete(&mut self, what: &str) -> Result<()> {
-        match self.initiator.wait(Some(Duration::from_secs(60)))? {
+        let timeout = Some(Duration::from_secs(60));
+        let completion = match &mut self.sender {
+            Sender::Xrc(qp) => qp.wait(timeout)?,
+            Sender::Rc(qp) => qp.wait(timeout)?,
+        };
+        match completion {
             Some(completion) if completion.is_success() => Ok(()),
             Some(completion) => {
                 self.is_broken = true;
@@ -157,8 +209,11 @@ impl<'load> Client<'load> {
             address: table.address + (words.start * size_of::<u64>()) as u64,
             ..table
         };
-        self.initiator
-            .read(srq_num, from, &self.region, to..to + words.len())?;
+        let to = to..to + words.len();
+        match &mut self.sender {
+            Sender::Xrc(qp) => qp.read(srq_num, from, &self.region, to)?,
+            Sender::Rc(qp) => qp.read(from, &self.region, to)?,
+        }
         self.complete(what)
     }
 
@@ -176,14 +231,22 @@ impl<'load> Client<'load> {
     fn send(&mut self, number: u64, key: u64) -> Result<()> {
         let at = MESSAGES_AT + (number % CREDITS) as usize * RECORD;
         Record::new(self.number, number, key).write(&self.region.memory()[at..at + RECORD]);
-        self.initiator
-            .send(self.target.srq_num, &self.region, at..at + RECORD)?;
+        let words = at..at + RECORD;
+        match &mut self.sender {
+            Sender::Xrc(qp) => qp.send(self.target.srq_num, &self.region, words)?,
+            Sender::Rc(qp) => qp.send(&self.region, words)?,
+        }
         self.complete("SEND")
     }
 
     fn put(&mut self, key: u64) -> Result<()> {
         self.sent += 1;
-        self.unanswered.push_back((self.sent, key, now()));
+        self.unanswered.push_back(Unanswered {
+            number: self.sent,
+            key,
+            begun: now(),
+            again: 0,
+        });
         self.send(self.sent, key)
     }
 
@@ -194,10 +257,15 @@ impl<'load> Client<'load> {
             return Err(format!("message {} was answered, of {}", slot.answered, self.sent).into());
         }
         self.answered = slot.answered;
-        while let Some(&(number, key, begun)) = self
+        while let Some(&Unanswered {
+            number,
+            key,
+            begun,
+            again,
+        }) = self
             .unanswered
             .front()
-            .filter(|(number, ..)| *number <= slot.answered)
+            .filter(|message| message.number <= slot.answered)
         {
             self.unanswered.pop_front();
             if key < KEYS {
@@ -208,13 +276,20 @@ impl<'load> Client<'load> {
                     puts, longest_put, ..
                 } = self.account;
                 self.account.count(puts, longest_put, begun);
+                let answered = now();
+                if answered - begun > SLOW * 1_000_000 {
+                    let mut slow = self.account.slow.lock().expect("no client panics");
+                    slow.push([begun, again, answered]);
+                }
             }
         }
         let is_new = slot.target.generation != self.target.generation;
         if is_new {
             self.target = slot.target;
-            for (number, key, _) in self.unanswered.clone() {
+            for i in 0..self.unanswered.len() {
+                let Unanswered { number, key, .. } = self.unanswered[i];
                 self.account.repeated.fetch_add(1, Relaxed);
+                self.unanswered[i].again = now();
                 self.send(number, key)?;
             }
             if self.unanswered.is_empty() {
@@ -273,6 +348,8 @@ impl<'load> Client<'load> {
         // Clients take turns.
         let mut next = Instant::now() + period * self.number as u32 / CLIENTS as u32;
         let mut pause = SHORTEST_PAUSE;
+        // After a connection has broken, what was not answered comes before a new PUT.
+        self.update()?;
         while !self.account.stop.load(Relaxed) {
             if next <= Instant::now() {
                 next = Instant::now() + period;
@@ -310,9 +387,9 @@ impl<'load> Client<'load> {
     }
 }
 
-/// The pauses from one look for an answer to the next.
+/// The pauses from one look for an answer to the next. The longest is a part of the time that a restart adds to a PUT.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
-const LONGEST_PAUSE: Duration = Duration::from_millis(32);
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
 fn total(samples: &[AtomicU32]) -> u64 {
     samples
@@ -336,9 +413,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         broken: AtomicU64::new(0),
         longest_put: AtomicU64::new(0),
         longest_get: AtomicU64::new(0),
+        slow: Mutex::default(),
     };
     let client = |number| {
-        let mut client = Client::connect(number, args, &pd, &account)?;
+        // A load without one of its clients would never be complete.
+        let mut client = Client::connect(number, args, &pd, &account).unwrap_or_else(|error| {
+            eprintln!("kvstore: client {number} cannot connect: {error}");
+            process::exit(1)
+        });
         if account.connected.fetch_add(1, Relaxed) + 1 == args.clients {
             println!(r#"{{"connected": {}}}"#, args.clients);
         }
@@ -366,7 +448,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let end = ((now() - account.begin) / (SAMPLE * 1_000_000)) as usize;
     println!(
-        r#"{{"begin": {}, "sample_ms": {SAMPLE}, "puts": {}, "gets": {}, "repeated": {}, "torn": {}, "broken": {}, "longest_put_ms": {}, "longest_get_ms": {}, "errors": {}, "puts_by_time": {:?}, "gets_by_time": {:?}}}"#,
+        r#"{{"begin": {}, "sample_ms": {SAMPLE}, "puts": {}, "gets": {}, "repeated": {}, "torn": {}, "broken": {}, "longest_put_ms": {}, "longest_get_ms": {}, "errors": {}, "slow_ms": {SLOW}, "slow_puts": {:?}, "puts_by_time": {:?}, "gets_by_time": {:?}}}"#,
         account.begin,
         total(&account.puts),
         total(&account.gets),
@@ -376,6 +458,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         account.longest_put.load(Relaxed) / 1_000_000,
         account.longest_get.load(Relaxed) / 1_000_000,
         errors.len(),
+        account.slow.lock().expect("no client panics"),
         &account.puts[..=end.min(SAMPLES - 1)],
         &account.gets[..=end.min(SAMPLES - 1)],
     );

@@ -8,13 +8,14 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use sd_notify::NotifyState;
-use xrc_rcv::verbs::{Memory, Region, Srq, TargetQp};
+use xrc_rcv::verbs::{Memory, RcQp, Region, Srq, TargetQp};
 use xrc_rcv::{
     Access, AllocOptions, Device, Domain, EventChannel, EventType, Lifetime, Pd, QpState,
     RegisterOptions, Registration,
@@ -34,17 +35,28 @@ pub(crate) struct Args {
     /// Index of the GID
     #[arg(long, default_value_t = 0)]
     gid_index: u8,
-    /// Use XRC target QPs, which need no module, in the place of receive QPs
-    #[arg(long)]
-    target_qps: bool,
-    /// Do not keep the open device, so that a server takes its QPs and its SRQ with it
-    #[arg(long)]
-    forget: bool,
+    #[arg(long, value_enum, default_value_t)]
+    connections: Connections,
+}
+
+/// What clients are connected to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Connections {
+    /// Receive QPs of the domain, which a successor adopts
+    #[default]
+    ReceiveQps,
+    /// XRC target QPs, which need no module: a successor opens them by their numbers
+    TargetQps,
+    /// RC QPs, which end with the server: clients connect again
+    Rc,
 }
 
 /// Names in the store; that of a device ends with its server's generation.
 const MEMORY: &str = "memory";
 const DEVICE: &str = "device-";
+
+/// The length of a client's message.
+const MESSAGE: u32 = (RECORD * size_of::<u64>()) as u32;
 
 fn name_of(generation: u64) -> String {
     format!("{DEVICE}{generation}")
@@ -94,6 +106,11 @@ mod store {
 enum Connection {
     Receive(Registration),
     Target(TargetQp),
+    /// It is a thread's, which destroys it soon after this is dropped.
+    Rc {
+        qp_num: u32,
+        _thread: Arc<()>,
+    },
 }
 
 impl Connection {
@@ -101,6 +118,7 @@ impl Connection {
         match self {
             Connection::Receive(registration) => registration.qp_num(),
             Connection::Target(qp) => qp.qp_num(),
+            Connection::Rc { qp_num, .. } => *qp_num,
         }
     }
 
@@ -116,19 +134,24 @@ impl Connection {
                 }
             }
             Connection::Target(qp) => qp.destroy().map(|()| None),
+            Connection::Rc { .. } => Ok(None),
         }
     }
 }
 
 /// What the threads of the server share.
 struct Server {
+    connections: Connections,
     domain: Domain,
+    pd: Pd,
     memory: Memory,
-    /// Of receive QPs; `None` with target QPs.
+    /// Of receive QPs.
     channel: Option<EventChannel>,
     target: Target,
     gid_index: u8,
     state: Mutex<State>,
+    /// Has what is no longer used removed, which takes time, by a thread that delays no answer.
+    tidy: Sender<()>,
 }
 
 #[derive(Default)]
@@ -173,27 +196,19 @@ impl State {
         }
     }
 
-    /// Closes the devices that no client uses any more.
-    fn clean(&mut self, table: &Table<'_>) -> Result<()> {
+    /// Takes out the devices that no client uses any more, and if they were the last the connections that have ended.
+    fn unused(&mut self, table: &Table<'_>) -> (BTreeMap<u64, OwnedFd>, Vec<Connection>) {
         let used = self
             .connections
             .keys()
             .map(|&client| table.slot(client).confirmed);
         let used = self.devices.split_off(&used.min().unwrap_or(u64::MAX));
-        for (generation, fd) in std::mem::replace(&mut self.devices, used) {
-            drop(fd);
-            store::remove(&name_of(generation))?;
-        }
-        if self.devices.is_empty() {
-            for connection in std::mem::take(&mut self.ended) {
-                // The manager may not have closed a device yet: then it is destroyed the next time.
-                match connection.destroy() {
-                    Ok(busy) => self.ended.extend(busy),
-                    Err(error) => eprintln!("kvstore: {error}"),
-                }
-            }
-        }
-        Ok(())
+        let unused = std::mem::replace(&mut self.devices, used);
+        let ended = match self.devices.is_empty() {
+            true => std::mem::take(&mut self.ended),
+            false => Vec::new(),
+        };
+        (unused, ended)
     }
 }
 
@@ -221,24 +236,28 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let pd = Pd::new(&device)?;
     let region = Region::new(&pd, &memory, Access::REMOTE_READ)?;
     let depth = (CLIENTS * CREDITS) as u32;
-    let mut srq = Srq::in_pd(&pd, &domain, depth, (RECORD * size_of::<u64>()) as u32)?;
-    let channel = match args.target_qps {
-        true => None,
-        false => Some(device.create_event_channel()?),
+    let srq = match args.connections {
+        Connections::Rc => None,
+        _ => Some(Srq::in_pd(&pd, &domain, depth, MESSAGE)?),
     };
-    match &channel {
-        Some(channel) => state.adopt(&domain, &Table(&memory), channel)?,
-        None => state.open(&domain, &Table(&memory)),
+    let mut channel = None;
+    match args.connections {
+        Connections::ReceiveQps => {
+            let channel = channel.insert(device.create_event_channel()?);
+            state.adopt(&domain, &Table(&memory), channel)?;
+        }
+        Connections::TargetQps => state.open(&domain, &Table(&memory)),
+        Connections::Rc => {}
     }
 
     // From the announcement on requests name this device's objects.
     let generation = Table(&memory).next_generation();
-    if !args.forget {
+    if args.connections != Connections::Rc {
         store::keep(&name_of(generation), &device)?;
     }
     let target = Target {
         generation,
-        srq_num: srq.srq_num(),
+        srq_num: srq.as_ref().map_or(0, Srq::srq_num),
         table: region.remote(),
     };
     for &client in state.connections.keys() {
@@ -248,13 +267,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let listener = TcpListener::bind(&args.address)?;
     sd_notify::notify(&[NotifyState::Ready])?;
 
+    let (tidy, untidy) = mpsc::channel();
     let server = Arc::new(Server {
+        connections: args.connections,
         domain,
+        pd,
         memory,
         channel,
         target,
         gid_index: args.gid_index,
         state: Mutex::new(state),
+        tidy,
     });
     thread::spawn({
         let server = server.clone();
@@ -264,11 +287,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let server = server.clone();
         move || server.watch()
     });
+    thread::spawn({
+        let server = server.clone();
+        move || server.clean(&untidy)
+    });
+    let Some(mut srq) = srq else {
+        loop {
+            thread::park();
+        }
+    };
     loop {
         // Its receive is posted again, before it is answered.
-        let message = srq.receive(None)?.unwrap_or_default();
-        let record = Record::from_message(&message).ok_or("a message of another protocol")?;
-        server.handle(&record)?;
+        server.handle(&srq.receive(None)?.unwrap_or_default())?;
     }
 }
 
@@ -277,18 +307,48 @@ impl Server {
         self.state.lock().expect("no thread panics")
     }
 
-    fn handle(&self, record: &Record) -> Result<()> {
+    fn handle(&self, message: &[u8]) -> Result<()> {
+        let record = Record::from_message(message).ok_or("a message of another protocol")?;
         let client = record.client();
         if client >= CLIENTS {
             return Err("a message of a client that cannot be".into());
         }
         let table = Table(&self.memory);
         // With the lock: the client's connection may end or begin at the same time.
-        let mut state = self.state();
-        if table.apply(record, self.target.generation) {
-            state.clean(&table)?;
+        let _state = self.state();
+        if table.apply(&record, self.target.generation) {
+            self.tidy.send(())?;
         }
         Ok(())
+    }
+
+    /// Closes devices and destroys connections that are no longer used.
+    fn clean(&self, requests: &Receiver<()>) {
+        while requests.recv().is_ok() {
+            loop {
+                while requests.try_recv().is_ok() {}
+                let (devices, ended) = self.state().unused(&Table(&self.memory));
+                for (generation, fd) in devices {
+                    drop(fd);
+                    if let Err(error) = store::remove(&name_of(generation)) {
+                        eprintln!("kvstore: {error}");
+                    }
+                }
+                let mut busy = Vec::new();
+                for connection in ended {
+                    match connection.destroy() {
+                        Ok(again) => busy.extend(again),
+                        Err(error) => eprintln!("kvstore: {error}"),
+                    }
+                }
+                if busy.is_empty() {
+                    break;
+                }
+                // The manager has not closed a device yet.
+                self.state().ended.extend(busy);
+                thread::sleep(Duration::from_millis(50));
+            }
+        }
     }
 
     fn disconnect(&self, state: &mut State, client: u64) {
@@ -300,7 +360,7 @@ impl Server {
     }
 
     /// Gives clients their receive QPs.
-    fn welcome(&self, listener: &TcpListener) {
+    fn welcome(self: &Arc<Self>, listener: &TcpListener) {
         for stream in listener.incoming() {
             if let Err(error) = stream
                 .map_err(Into::into)
@@ -311,7 +371,7 @@ impl Server {
         }
     }
 
-    fn connect(&self, stream: &TcpStream) -> Result<()> {
+    fn connect(self: &Arc<Self>, stream: &TcpStream) -> Result<()> {
         // A client that is silent does not delay the others for ever.
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;
         let hello = Hello::read(stream)?;
@@ -322,11 +382,11 @@ impl Server {
         // The client leaves, was started again, or has lost its connection.
         self.disconnect(&mut state, hello.client);
         if hello.qp_num == 0 {
-            state.clean(&Table(&self.memory))?;
+            self.tidy.send(())?;
             hello.write(stream)?;
             return Ok(());
         }
-        let connection = self.create(&hello)?;
+        let connection = Arc::clone(self).create(&hello)?;
         let slot = Slot {
             qp_num: connection.qp_num(),
             target: self.target,
@@ -335,7 +395,7 @@ impl Server {
         };
         Table(&self.memory).set_slot(hello.client, slot);
         state.connections.insert(hello.client, connection);
-        state.clean(&Table(&self.memory))?;
+        self.tidy.send(())?;
         let hello = Hello {
             address: self.domain.device().query_address(1, self.gid_index)?,
             qp_num: slot.qp_num,
@@ -346,19 +406,47 @@ impl Server {
         Ok(())
     }
 
-    fn create(&self, peer: &Hello) -> Result<Connection> {
+    fn create(self: Arc<Self>, peer: &Hello) -> Result<Connection> {
         let attr = peer.attr(self.gid_index);
-        let Some(channel) = &self.channel else {
-            let qp = TargetQp::create(&self.domain)?;
-            qp.connect(&attr)?;
-            return Ok(Connection::Target(qp));
-        };
-        let options = AllocOptions::new()
-            .channel(channel)
-            .lifetime(Lifetime::Domain)
-            .label(peer.client)
-            .attr(attr);
-        Ok(Connection::Receive(self.domain.alloc(&options)?))
+        match self.connections {
+            Connections::ReceiveQps => {
+                let mut options = AllocOptions::new()
+                    .lifetime(Lifetime::Domain)
+                    .label(peer.client)
+                    .attr(attr);
+                if let Some(channel) = &self.channel {
+                    options = options.channel(channel);
+                }
+                Ok(Connection::Receive(self.domain.alloc(&options)?))
+            }
+            Connections::TargetQps => {
+                let qp = TargetQp::create(&self.domain)?;
+                qp.connect(&attr)?;
+                Ok(Connection::Target(qp))
+            }
+            Connections::Rc => {
+                let mut qp = RcQp::new(&self.pd, 1, CREDITS as u32, MESSAGE)?;
+                qp.connect(&attr)?;
+                let (qp_num, thread) = (qp.qp_num(), Arc::new(()));
+                let used = Arc::downgrade(&thread);
+                thread::spawn(move || {
+                    while used.strong_count() != 0 {
+                        let received = qp.receive(Some(Duration::from_millis(500)));
+                        let handled = received.map_err(Into::into).and_then(|message| {
+                            message.map_or(Ok(()), |message| self.handle(&message))
+                        });
+                        if let Err(error) = handled {
+                            eprintln!("kvstore: {error}");
+                            break;
+                        }
+                    }
+                });
+                Ok(Connection::Rc {
+                    qp_num,
+                    _thread: thread,
+                })
+            }
+        }
     }
 
     /// Ends connections that have broken.
@@ -375,9 +463,8 @@ impl Server {
                 if let Some(client) = client {
                     eprintln!("kvstore: the connection of client {client} has broken: {event}");
                     self.disconnect(&mut state, client);
-                    if let Err(error) = state.clean(&Table(&self.memory)) {
-                        eprintln!("kvstore: {error}");
-                    }
+                    // The thread that it is for is there as long as this one.
+                    let _ = self.tidy.send(());
                 }
             }
         }

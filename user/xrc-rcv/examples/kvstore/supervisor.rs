@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use std::{env, fs, io, process, thread};
 
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::sockopt::set_socket_passcred;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
@@ -61,18 +62,17 @@ fn start(args: &Args, store: &Store, notify_socket: &str) -> Result<Child> {
 }
 
 /// Does what messages of servers say; reports each that is ready.
-fn listen(socket: &UnixDatagram, store: &Store, ready: &Sender<u32>) -> Result<()> {
+fn listen(socket: &UnixDatagram, store: &Store, ready: &Sender<(u32, u64)>) -> Result<()> {
     loop {
         let mut message = [0; 4096];
         let mut space =
             [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4), ScmCredentials(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        // They are inherited by the next server.
         let received = recvmsg(
             socket,
             &mut [IoSliceMut::new(&mut message)],
             &mut control,
-            RecvFlags::empty(),
+            RecvFlags::CMSG_CLOEXEC,
         )?;
         let (mut fds, mut pid) = (Vec::new(), 0);
         for control in control.drain() {
@@ -91,15 +91,28 @@ fn listen(socket: &UnixDatagram, store: &Store, ready: &Sender<u32>) -> Result<(
             .find_map(|line| line.strip_prefix("FDNAME="));
         let mut store = store.lock().expect("no thread panics");
         match name {
+            // What is in the store is inherited by the next server, which is started with the lock.
             Some(name) if has("FDSTORE=1") => {
-                store.extend(fds.into_iter().map(|fd| (name.to_owned(), fd)));
+                for fd in fds {
+                    fcntl_setfd(&fd, FdFlags::empty())?;
+                    store.push((name.to_owned(), fd));
+                }
             }
-            Some(name) if has("FDSTOREREMOVE=1") => store.retain(|(kept, _)| kept != name),
+            Some(name) if has("FDSTOREREMOVE=1") => {
+                let (removed, kept): (Vec<_>, _) =
+                    store.drain(..).partition(|(kept, _)| kept == name);
+                *store = kept;
+                for (_, fd) in &removed {
+                    fcntl_setfd(fd, FdFlags::CLOEXEC)?;
+                }
+                // As systemd does it: nothing waits for a device to be closed.
+                thread::spawn(move || drop(removed));
+            }
             // A barrier's descriptor is closed when all messages before it were handled.
             _ => drop(fds),
         }
         drop(store);
-        if has("READY=1") && ready.send(pid).is_err() {
+        if has("READY=1") && ready.send((pid, now())).is_err() {
             return Ok(());
         }
     }
@@ -110,8 +123,8 @@ struct Supervisor<'args> {
     args: &'args Args,
     store: Store,
     notify_socket: String,
-    /// The servers that are ready.
-    ready: Receiver<u32>,
+    /// The servers that are ready, and since when.
+    ready: Receiver<(u32, u64)>,
     server: Child,
     /// How long there was no server the last time.
     absence: Duration,
@@ -128,10 +141,10 @@ impl Supervisor<'_> {
         self.server.wait().map(drop)
     }
 
-    fn until_ready(&mut self) -> Result<()> {
+    fn until_ready(&mut self) -> Result<u64> {
         loop {
             match self.ready.recv_timeout(Duration::from_millis(100)) {
-                Ok(pid) if pid == self.server.id() => return Ok(()),
+                Ok((pid, since)) if pid == self.server.id() => return Ok(since),
                 Ok(_) => {}
                 Err(RecvTimeoutError::Timeout) => {
                     if let Some(status) = self.server.try_wait()? {
@@ -155,8 +168,7 @@ impl Supervisor<'_> {
             self.kill()?;
             self.restart()?;
         }
-        self.until_ready()?;
-        let ready = now();
+        let ready = self.until_ready()?;
         self.absence = Duration::from_nanos(ready - killed);
         println!(r#"{{"killed": {killed}, "ready": {ready}}}"#);
         Ok(())
@@ -192,8 +204,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Duration::from_micros((seed >> 33) % (most * 1000).max(1))
     };
     let mut serve = || {
-        supervisor.until_ready()?;
-        println!(r#"{{"ready": {}}}"#, now());
+        println!(r#"{{"ready": {}}}"#, supervisor.until_ready()?);
         loop {
             match orders.recv_timeout(Duration::from_millis(10)) {
                 Ok(_) => {
