@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash disable=SC2154
+#
+# For recipes, in the guest: nodes whose processes connect by IP addresses, and what XRC they use.
+
+# The nodes are 10.0.0.1 and 10.0.0.2, in network namespaces: on a device with two ports those of IP over InfiniBand.
+ip_nodes() {
+	local node port
+	[ -z "$LAB_NETNS" ] || return 0
+	busybox modprobe ib_ipoib || return
+	trap ip_nodes_end EXIT
+	for node in left right; do
+		[ $node = left ] && port=1 || port=2
+		within 10 ip_device $port || return
+		ip netns add $node && ip link set "$ip_device" netns $node || return
+		ip -n $node link set lo up
+		ip -n $node address add 10.0.0.$port/24 dev "$ip_device"
+		ip -n $node link set "$ip_device" up
+		within 20 ip_running || return
+	done
+	in_left=(ip netns exec left) in_right=(ip netns exec right)
+}
+ip_device() {
+	local device
+	for device in "/sys/class/infiniband/$left_device/device/net"/*; do
+		[ "$(cat "$device/dev_port")" != $(($1 - 1)) ] || ip_device=${device##*/}
+	done 2>/dev/null
+	[ -n "${ip_device-}" ] && [ -e "/sys/class/net/$ip_device" ]
+}
+# The broadcast group has been joined.
+ip_running() { ip -n "$node" link show dev "$ip_device" | grep -q LOWER_UP; }
+ip_nodes_end() {
+	ip netns del left
+	ip netns del right
+	within 10 rmmod ib_ipoib
+} 2>/dev/null
+
+# libfabric's provider "verbs" with XRC alone, and one connection for all processes of a node.
+libfabric_environment() {
+	export PATH=$1/bin:$PATH LD_LIBRARY_PATH=$1/lib:$LD_LIBRARY_PATH
+	export FI_VERBS_USE_RC=0 FI_OFI_RXM_USE_SRX=1
+	# rxe's CQs are small.
+	export FI_UNIVERSE_SIZE=16 FI_OFI_RXM_MSG_TX_SIZE=64 FI_OFI_RXM_MSG_RX_SIZE=64
+}
+# Of a node. The nodes can be two ports of one device, and do not share a domain then.
+libfabric_node() { # libfabric_node left|right COMMAND…
+	local node=$1 device=${1}_device
+	shift
+	"$node" env FI_VERBS_DEVICE_NAME="${!device}" FI_VERBS_XRCD_FILENAME="/tmp/xrcd_$node" "$@"
+}
+
+# The XRC that is used from here on is traced, from before the program starts to its end. Exits if it cannot be.
+tracing=/sys/kernel/tracing
+watch_xrc() { # watch_xrc [mainline]
+	xrc_api=${1-}
+	[ -n "$LAB_MODULE" ] || xrc_api=mainline
+	# Each QP of type XRC_INI, 9, or XRC_TGT, 10, of which the driver has changed the state. A receive QP is an XRC_TGT
+	# without uobject.
+	# shellcheck disable=SC2016
+	echo 'f:clients/modified ib_modify_qp_with_udata%return ret=$retval mask=attr_mask type=ib_qp->qp_type' \
+		'state=attr->qp_state uobject=ib_qp->uobject' >$tracing/dynamic_events && : >$tracing/trace &&
+		echo 'ret == 0 && mask & 1 && (type == 9 || type == 10)' >$tracing/events/clients/modified/filter &&
+		echo 1 >$tracing/events/clients/modified/enable || { echo "QPs cannot be traced" && exit 1; }
+	[ -z "$xrc_api" ] || return 0
+	# For xrc_creator.
+	xrc-rcv watch >watch.log &
+	xrc_watch=$!
+	within 20 watch_runs || { echo "xrc-rcv watch does not start" && exit 1; }
+}
+# The tracepoint of events is the last that it enables.
+watch_runs() {
+	local instance=$tracing/instances/xrc-rcv-$xrc_watch on enabled
+	read -r on <"$instance/tracing_on" && read -r enabled <"$instance/events/ib_xrc_rcv/ib_xrc_rcv_event/enable"
+	[ "$on$enabled" = 11 ]
+} 2>/dev/null
+# Fails unless XRC_INI came to RTS, and, to RTR, receive QPs and no XRC_TGT of a process, or the contrary.
+xrc_was_used() {
+	local ini tgt rcv
+	ini=$(grep -c ' type=9 state=3 ' $tracing/trace)
+	tgt=$(grep -c ' type=10 state=2 uobject=0x[^0]' $tracing/trace)
+	rcv=$(grep -c ' type=10 state=2 uobject=0x0$' $tracing/trace)
+	echo 0 >$tracing/events/clients/modified/enable
+	echo -:clients/modified >>$tracing/dynamic_events
+	echo "connected: $ini XRC_INI, $tgt XRC_TGT, $rcv receive QPs"
+	if [ -z "$xrc_api" ]; then
+		kill "$xrc_watch" && wait "$xrc_watch" || { echo "xrc-rcv watch failed" && return 1; }
+		echo "receive QPs: $(grep -c ' alloc ' watch.log), registrations: $(grep -c ' reg ' watch.log)"
+		[ "$ini" -gt 0 ] && [ "$tgt" = 0 ] && [ "$rcv" -gt 0 ] || { echo "not over receive QPs" && return 1; }
+	else
+		[ "$ini" -gt 0 ] && [ "$tgt" -gt 0 ] && [ "$rcv" = 0 ] || { echo "not over XRC of mainline's API" && return 1; }
+	fi
+}
+
+# The process that created a receive QP that others are registered with, too. A thread may have done it.
+xrc_creator() {
+	local thread
+	thread=$(awk '
+		function field(name) { return match($0, " " name "=[^ ]*") ? substr($0, RSTART + length(name) + 2, RLENGTH - length(name) - 2) : "" }
+		$2 ~ /^(un)?reg$/ {
+			qp = field("ifname") " " field("lqpn")
+			if ($2 == "reg" && field("registrations") == 1) creator[qp] = field("pid")
+			if ($2 == "unreg" && field("pid") == creator[qp]) delete creator[qp]
+			registrations[qp] = field("registrations")
+		}
+		END {
+			for (qp in creator) if (registrations[qp] > 1) { print creator[qp]; exit }
+		}' watch.log)
+	[ -n "$thread" ] && awk '$1 == "Tgid:" { print $2 }' "/proc/$thread/status"
+}
