@@ -186,6 +186,7 @@ make_user() {
 
 build_tests() {
 	build_user
+	build_fuzzer
 	made_from tests "$(key_of_tree "$tree/qemu/tests")-$(user_key)" make_tests
 	quiet qperf "$tree/scripts/build-qperf" "$build_root/qperf" "$build_root/user/stage/usr"
 }
@@ -194,6 +195,16 @@ make_tests() {
 	made_with "$build_root/tests"
 	quiet tests make --no-print-directory -C "$tree/qemu/tests" \
 		OUT="$build_root/tests" RDMA_CORE="$build_root/rdma-core"
+}
+
+# What replays programs; qemu/fuzz/run builds what chooses them.
+build_fuzzer() {
+	made_from fuzzer "$(key_of_tree "$tree"/qemu/fuzz/{src,Cargo.toml,Cargo.lock} "$tree/user/xrc-rcv/src/uapi")-$root_key" make_fuzzer
+}
+
+make_fuzzer() {
+	quiet fuzzer env CARGO_TARGET_DIR="$build_root/fuzzer" CARGO_HOME="$cache/cargo" \
+		cargo build --locked --release --manifest-path "$tree/qemu/fuzz/Cargo.toml"
 }
 
 build_demo() {

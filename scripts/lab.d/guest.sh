@@ -90,7 +90,7 @@ guest_prepare() {
 		printf 'LAB_TREE=%q\nLAB_CACHE=%q\nLAB_CWD=%q\n' "$tree" "$cache" "$PWD"
 		printf 'LAB_BUILD=%q\nLAB_BUILD_ROOT=%q\nLAB_MODULES=%q\n' "$(build_dir)" "$build_root" "$kmodules"
 		printf 'LAB_KERNEL=%q\nLAB_DEVICE=%q\n' "$kernel" "$device"
-		printf 'LAB_MODULE=%q\n' "${with_module:+$(build_dir)/module/ib_xrc_rcv.ko}"
+		printf 'LAB_MODULE=%q\n' "${with_module:+${LAB_MODULE-$(build_dir)/module/ib_xrc_rcv.ko}}"
 		printf 'LAB_LEAK_CHECK=%q\nLAB_SHELL=%q\nLAB_LIVE=%q\nLAB_ICOUNT=%q\n' "$leak_check" "${shell-}" "${LAB_LIVE-}" "$icount"
 		printf 'LAB_LONG=%q\nVERBOSE=%q\n' "${LAB_LONG-}" "${VERBOSE-}"
 		printf 'KSRC=%q\n' "$ksrc"

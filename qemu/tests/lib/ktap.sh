@@ -11,7 +11,8 @@
 #
 # A result is the exit status of its command: 0 passes, 4 skips (as in the
 # kernel's selftests), anything else fails. The output of a command is shown,
-# as diagnostics, if it did not pass; KTAP_VERBOSE=1 shows it always.
+# as diagnostics, if it did not pass; KTAP_VERBOSE=1 shows it always, as it comes. Then nothing
+# that it leaves running may have its output.
 
 # shellcheck source=qemu/guest/within.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../../guest/within.sh"
@@ -27,7 +28,7 @@ ktap_start() { # ktap_start NAME COUNT
 }
 
 ktap_diagnose() { # diagnostics from standard input
-	sed 's/^/# /'
+	sed -u 's/^/# /'
 }
 
 ktap_run() { # ktap_run DESCRIPTION COMMAND…
@@ -36,9 +37,12 @@ ktap_run() { # ktap_run DESCRIPTION COMMAND…
 	ktap_number=$((ktap_number + 1))
 	output=$ktap_scratch/$ktap_number
 	# In a subshell: a command may change directory or exit.
-	("$@") >"$output" 2>&1 </dev/null || status=$?
-	if [ "$status" != 0 ] || [ -n "${KTAP_VERBOSE-}" ]; then
-		tail -n 60 "$output" | ktap_diagnose
+	if [ -n "${KTAP_VERBOSE-}" ]; then
+		("$@") 2>&1 </dev/null | tee "$output" | ktap_diagnose
+		status=${PIPESTATUS[0]}
+	else
+		("$@") >"$output" 2>&1 </dev/null || status=$?
+		[ "$status" = 0 ] || tail -n 60 "$output" | ktap_diagnose
 	fi
 	case $status in
 	0)

@@ -5,34 +5,58 @@
 #include <err.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "ktap.h"
 #include "node.h"
 #include "observe.h"
 
-/* The whole output of rdma(8) in right, which may have devices of its own; to be freed. */
-static char *output_of(const char *words)
+/*
+ * The whole output of rdma(8) in right, which may have devices of its own; to be freed. Without a shell
+ * and nsenter(1), each of which takes as long to start on the debug kernel.
+ */
+static char *output_of(char *const arguments[])
 {
-	const char *in_right = nodes_are_namespaces() ? "nsenter --net=/run/netns/right" : "";
-	char command[128];
+	int output[2], status;
 	char *text = NULL;
 	size_t size = 0;
 	FILE *pipe;
+	pid_t pid;
 
-	snprintf(command, sizeof(command), "%s rdma -j %s", in_right, words);
-	pipe = popen(command, "re");
-	if (!pipe || getdelim(&text, &size, '\0', pipe) < 0 || pclose(pipe))
-		errx(1, "%s failed", command);
+	if (pipe2(output, O_CLOEXEC))
+		err(1, "pipe");
+	pid = fork();
+	if (pid < 0)
+		err(1, "fork");
+	if (!pid) {
+		if (nodes_are_namespaces()) {
+			int right = open("/run/netns/right", O_RDONLY | O_CLOEXEC);
+
+			if (right < 0 || setns(right, CLONE_NEWNET))
+				_exit(126);
+		}
+		if (dup2(output[1], STDOUT_FILENO) >= 0)
+			execvp(arguments[0], arguments);
+		_exit(127);
+	}
+	close(output[1]);
+	pipe = fdopen(output[0], "r");
+	if (!pipe || getdelim(&text, &size, '\0', pipe) < 0 || waitpid(pid, &status, 0) != pid ||
+	    status)
+		errx(1, "%s %s %s failed", arguments[0], arguments[2], arguments[3]);
+	fclose(pipe);
 	return text;
 }
 
 bool qp_is_shown(uint32_t qp_num)
 {
-	char *text = output_of("resource show qp"), *object;
+	char *const show[] = { "rdma", "-j", "resource", "show", "qp", NULL };
+	char *text = output_of(show), *object;
 	char device[64], number[32];
 	bool shown = false;
 
@@ -146,11 +170,10 @@ unsigned int count_listed(const char *what)
 
 struct counts count_objects(void)
 {
-	char command[64], *text;
+	char *const show[] = { "rdma", "-j", "resource", "show", (char *)node_device("right"), NULL };
+	char *text = output_of(show);
 	struct counts counts;
 
-	snprintf(command, sizeof(command), "resource show %s", node_device("right"));
-	text = output_of(command);
 	counts = (struct counts) {
 		.pd = count_of(text, "pd"),
 		.cq = count_of(text, "cq"),

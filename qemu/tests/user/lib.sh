@@ -13,19 +13,24 @@ here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 stage=$LAB_USER/stage/usr
 programs=$LAB_USER/tests
 
-# One node is enough: it can send to itself. A network namespace comes with a sysfs of its own, without
-# the mounts below.
-device=$left_device node=(env)
-[ -z "$LAB_NETNS" ] || node=("${in_left[@]}" sh -c 'mount -t debugfs debugfs /sys/kernel/debug
-	mount -t tracefs tracefs /sys/kernel/tracing
-	exec "$@"' sh)
 # Without rdma-core of its own a device is used as users do.
 [ -n "$LAB_RDMA_CORE" ] || ldd "$programs/library" | grep -q 'libibverbs.so.1 => /lib/' || {
 	echo "Bail out! this is not Debian's libibverbs"
 	exit 1
 }
-on_node() { "${node[@]}" "$@"; }
-
 scratch=$(mktemp -d)
-trap 'jobs -p | xargs -r kill 2>/dev/null; rm -rf "$scratch"' EXIT
+keeper=
+trap 'kill $keeper $(jobs -p) 2>/dev/null; rm -rf "$scratch"' EXIT
 cd "$scratch" || exit 1
+
+# One node is enough: it can send to itself. A network namespace comes with a sysfs of its own, without
+# these mounts. A process keeps them, so that no command has to make them.
+device=$left_device node=(env)
+if [ -n "$LAB_NETNS" ]; then
+	read -r keeper < <(exec "${in_left[@]}" sh -c 'mount -t debugfs debugfs /sys/kernel/debug
+		mount -t tracefs tracefs /sys/kernel/tracing
+		echo $$
+		exec sleep infinity >/dev/null 2>&1')
+	node=(nsenter --target "$keeper" --mount --net --wdns="$scratch")
+fi
+on_node() { "${node[@]}" "$@"; }

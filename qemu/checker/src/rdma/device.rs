@@ -12,7 +12,10 @@ use kernel::{
     runtime,
     sync::{aref::AlwaysRefCounted, CondVar, Mutex},
 };
-use std::{collections::BTreeMap, sync::Arc as StdArc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc as StdArc, Weak},
+};
 
 /// A call of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +35,8 @@ pub(crate) struct Device {
     pub(crate) oracle: Oracle,
     /// A verb that fails the next time.
     fails: std::sync::Mutex<Option<Verb>>,
+    /// The `Arc` that it is in: the references of a count cannot be taken of a `&Self`.
+    this: Weak<Self>,
 }
 
 type Handler = StdArc<dyn Fn(u32, u32) + Send + Sync>;
@@ -81,25 +86,34 @@ runtime::thread_local! {
 // SAFETY: It is in an `Arc` of std.
 unsafe impl AlwaysRefCounted for Device {
     fn inc_ref(&self) {
-        // SAFETY: `new` makes an `Arc`, which exists as long as the device is borrowed.
-        unsafe { StdArc::increment_strong_count(self) }
+        core::mem::forget(self.shared());
     }
 
     unsafe fn dec_ref(device: NonNull<Self>) {
-        // SAFETY: The caller gives up a reference.
-        unsafe { StdArc::decrement_strong_count(device.as_ptr()) }
+        // SAFETY: The caller has a reference.
+        let shared = StdArc::into_raw(unsafe { device.as_ref() }.shared());
+
+        // SAFETY: This returns the reference of `shared`, which is no longer used.
+        drop(unsafe { StdArc::from_raw(shared) });
+        // SAFETY: The caller gives up its own, of the same `Arc`.
+        drop(unsafe { StdArc::from_raw(shared) });
     }
 }
 
 impl Device {
     pub(crate) fn new() -> StdArc<Self> {
-        StdArc::new(Self {
+        StdArc::new_cyclic(|this| Self {
             qps: new_mutex!(BTreeMap::new(), "Device::qps"),
             is_quiet: new_condvar!("Device::is_quiet"),
             charges: AtomicIsize::new(0),
             oracle: Oracle::default(),
             fails: std::sync::Mutex::default(),
+            this: this.clone(),
         })
+    }
+
+    fn shared(&self) -> StdArc<Self> {
+        self.this.upgrade().expect("it is borrowed")
     }
 
     pub(crate) fn as_ptr(&self) -> *const Self {
