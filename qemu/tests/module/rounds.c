@@ -34,6 +34,7 @@ enum {
 	GUESTS = 4,		/* threads that register and give up again */
 	ERRORS = 300,
 	CROWD = 32,		/* QPs: more than the workqueue has threads */
+	ATTEMPTS = 50,		/* to break another QP while most of their events are undelivered */
 	EVENT_MS = 20000,
 	QUIET_MS = 300,
 };
@@ -168,35 +169,49 @@ static void trace(const char *file, const char *text)
 	close(fd);
 }
 
-/*
- * The number of other QPs whose events are traced before the first of this one, those since a time in
- * *@since; -1: it is not traced.
- */
-static int traced_before(uint32_t number, uint64_t time, int *since)
+/* When the first event of a crowd of QPs and that of another QP happened, and when the last and the other were delivered. */
+struct turns {
+	uint64_t happened, other_happened, delivered, other_delivered;
+};
+
+/* The number of QPs whose events are traced as delivered. */
+static unsigned int read_trace(uint32_t other, struct turns *turns)
 {
 	FILE *file = fopen(TRACING "/trace", "re");
 	char line[512], *qpn, *at;
-	int others = 0;
+	unsigned int traced = 0;
+	uint64_t time;
 
 	if (!file)
 		err(1, "trace");
-	*since = 0;
 	while (fgets(line, sizeof(line), file)) {
 		qpn = strstr(line, " qpn=");
 		at = strstr(line, ": ib_xrc_rcv_event:");
 		if (*line == '#' || !qpn || !at)
 			continue;
-		if (strtoul(qpn + strlen(" qpn="), NULL, 0) == number)
-			break;
-		others++;
 		while (at > line && at[-1] != ' ')
 			at--;
-		*since += strtod(at, NULL) * 1e9 > time;
+		time = strtod(at, NULL) * 1e9;
+		if (strtoul(qpn + strlen(" qpn="), NULL, 0) == other)
+			turns->other_delivered = time;
+		else
+			turns->delivered = time;
+		traced++;
 	}
-	if (feof(file))
-		others = -1;
 	fclose(file);
-	return others;
+	return traced;
+}
+
+/* Reads all records of a channel; returns the time of the first event. */
+static uint64_t first_event(struct one *one)
+{
+	struct xrc_rcv_event event;
+	uint64_t first = UINT64_MAX;
+
+	while (read(one->channel, &event, sizeof(event)) == sizeof(event))
+		if (event.first_ns < first)
+			first = event.first_ns;
+	return first;
 }
 
 static uint32_t create_in_init(struct one *ones, unsigned int n, struct registration *registrations)
@@ -214,14 +229,51 @@ static uint32_t create_in_init(struct one *ones, unsigned int n, struct registra
 }
 
 /* All registrations of many QPs are to get an event, then those of another QP. */
+static bool crowd_breaks(const uint32_t *numbers, uint32_t other, struct turns *turns)
+{
+	uint64_t end = now_ns() + EVENT_MS * 1000000ull;
+	unsigned int i, traced;
+
+	trace(TRACING "/trace", "\n");
+	for (i = 0; i < CROWD; i++)
+		if (rcv_to_state(steady[0].file.domain, numbers[i], IBV_QPS_ERR))
+			errx(1, "QP %u", i);
+	if (rcv_to_state(guests[0].file.domain, other, IBV_QPS_ERR))
+		errx(1, "the other QP");
+	do {
+		usleep(1000);
+		traced = read_trace(other, turns);
+	} while (traced < CROWD + 1 && now_ns() < end);
+	turns->happened = first_event(&steady[0]);
+	turns->other_happened = first_event(&guests[0]);
+	return traced == CROWD + 1;
+}
+
+static void crowd_recovers(const uint32_t *numbers, uint32_t other)
+{
+	unsigned int i;
+
+	for (i = 0; i <= CROWD; i++) {
+		struct domain domain = i < CROWD ? steady[0].file.domain : guests[0].file.domain;
+		uint32_t number = i < CROWD ? numbers[i] : other;
+
+		if (rcv_to_state(domain, number, IBV_QPS_RESET) || rcv_modify(domain, number, &to_init))
+			errx(1, "QP %u to INIT", i);
+	}
+}
+
+/*
+ * When the other QP's event comes while most of the crowd's work is to be done, it waits for a turn of each QP, not
+ * for all of that work.
+ */
 static bool qps_take_turns(void)
 {
 	struct registration *crowd = calloc(CROWD * count, sizeof(*crowd)), few[GUESTS];
-	uint64_t end = now_ns() + EVENT_MS * 1000000ull;
-	uint32_t numbers[CROWD], number;
-	int before = -1, since = 0;
-	uint64_t broken;
-	unsigned int i;
+	uint32_t numbers[CROWD], other;
+	unsigned int i, attempt = 1;
+	bool all, early;
+	struct turns turns = { 0 };
+	uint64_t work;
 
 	if (!crowd)
 		err(1, "calloc");
@@ -229,18 +281,17 @@ static bool qps_take_turns(void)
 		err(1, TRACING);
 	for (i = 0; i < CROWD; i++)
 		numbers[i] = create_in_init(steady, count, &crowd[i * count]);
-	number = create_in_init(guests, GUESTS, few);
-	trace(TRACING "/trace", "\n");
+	other = create_in_init(guests, GUESTS, few);
 	trace(TRACING "/trace_clock", "mono");
 	trace(TRACING "/events/ib_xrc_rcv/ib_xrc_rcv_event/enable", "1");
-	for (i = 0; i < CROWD; i++)
-		if (rcv_to_state(steady[0].file.domain, numbers[i], IBV_QPS_ERR))
-			errx(1, "QP %u", i);
-	broken = now_ns();
-	if (rcv_to_state(guests[0].file.domain, number, IBV_QPS_ERR))
-		errx(1, "the last QP");
-	while (before < 0 && now_ns() < end)
-		before = traced_before(number, broken, &since);
+	for (;; attempt++) {
+		all = crowd_breaks(numbers, other, &turns);
+		work = turns.delivered - turns.happened;
+		early = turns.other_happened - turns.happened < work / 4;
+		if (!all || early || count != MANY || attempt == ATTEMPTS)
+			break;
+		crowd_recovers(numbers, other);
+	}
 	trace(TRACING "/trace_clock", "local");
 	trace(TRACING "/events/ib_xrc_rcv/ib_xrc_rcv_event/enable", "0");
 	for (i = 0; i < CROWD * count; i++)
@@ -250,10 +301,11 @@ static bool qps_take_turns(void)
 	umount(TRACING);
 	rmdir(TRACING);
 	free(crowd);
-	ktap_note("%d QPs with %u registrations each: the events of %d are delivered before it breaks, those of %d before its own",
-		  CROWD, count, before - since, since);
-	/* With FEWER registrations most are served in one turn, in the order of the QPs. */
-	return before >= 0 && (count == FEWER || since <= (CROWD - (before - since)) / 2);
+	ktap_note("%d QPs with %u registrations each take %llu us; another breaks after %llu us, and waits for %llu us (attempt %u)",
+		  CROWD, count, work / 1000ull, (turns.other_happened - turns.happened) / 1000ull,
+		  (turns.other_delivered - turns.other_happened) / 1000ull, attempt);
+	/* Events of FEWER registrations are delivered about as quickly as the QPs break. */
+	return all && (count == FEWER || (early && turns.other_delivered - turns.other_happened < work / 2));
 }
 
 /* The last close of the domain destroys the QP just after an error. */
