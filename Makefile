@@ -28,7 +28,7 @@ $(foreach path,$(paths),$(if $(call plain,$($(path))),,\
 lab := scripts/lab
 
 .PHONY: modules clippy doc rust-analyzer install modules_install uninstall
-.PHONY: htmldocs lint format test test-long test-clients demo demo-restart bench deb clean help
+.PHONY: htmldocs lint format test test-long fuzz test-clients demo demo-restart bench deb clean help
 modules:
 
 ifneq ($(KDIR),)
@@ -109,6 +109,9 @@ test:
 test-long:
 	@scripts/test --long
 
+fuzz:
+	@qemu/fuzz/run
+
 test-clients:
 	@CLIENTS='$(CLIENTS)' scripts/test-clients
 
@@ -156,6 +159,7 @@ help:
 	@echo
 	@echo 'Change it:'
 	@echo '  make lint            rustfmt, clippy, checkpatch, shellcheck; make format mends formatting'
-	@echo '  make test-long       the tests that take longer (an hour)'
+	@echo '  make test-long       the tests that take longer (several hours)'
+	@echo '  make fuzz            programs that call the module in any way, on the debug kernel (ten minutes)'
 	@echo '  make test-clients    programs of others, of Debian and of CLIENTS=DIR (Documentation/lab.rst)'
 	@echo "  make clean           remove the builds of this tree ('scripts/lab clean all': the cache too)"
