@@ -23,6 +23,7 @@
 #include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -635,22 +636,27 @@ static int ends_during_a_read(void *argument)
 /* A process may have as many as it may have files, and its exit closes them all. */
 static int many_are_closed(void *argument)
 {
-	enum { CHANNELS = 300, LIMIT_MS = 1000 };
-	int channels[CHANNELS], i;
-	uint64_t start;
+	enum { CHANNELS = 300, LIMIT_MS = 1000, ATTEMPTS = 5 };
+	int channels[CHANNELS], attempt = 0, i;
+	uint64_t took;
 
 	(void)argument;
-	for (i = 0; i < CHANNELS; i++) {
-		channels[i] = new_channel();
-		CHECK(channels[i] >= 0);
-	}
-	start = now_ns();
-	for (i = 0; i < CHANNELS; i++)
-		CHECK(!close(channels[i]));
-	start = (now_ns() - start) / 1000000;
-	ktap_note("%d channels closed in %llu ms", CHANNELS, (unsigned long long)start);
-	/* A grace period each would be seconds. */
-	return start <= LIMIT_MS ? 0 : -ETIME;
+	/*
+	 * A grace period each would be seconds, every time. A busy host takes some of them, now
+	 * and then.
+	 */
+	do {
+		for (i = 0; i < CHANNELS; i++) {
+			channels[i] = new_channel();
+			CHECK(channels[i] >= 0);
+		}
+		took = now_ns();
+		for (i = 0; i < CHANNELS; i++)
+			CHECK(!close(channels[i]));
+		took = (now_ns() - took) / 1000000;
+		ktap_note("%d channels closed in %llu ms", CHANNELS, (unsigned long long)took);
+	} while (took > LIMIT_MS && ++attempt < ATTEMPTS);
+	return took <= LIMIT_MS ? 0 : -ETIME;
 }
 
 static int blocking(void *argument)
@@ -666,14 +672,17 @@ static void on_alarm(int signal)
 
 static int interrupted(void *argument)
 {
+	/* Again and again: the first may come before the read begins. */
+	static const struct itimerval alarms = { .it_interval.tv_sec = 1, .it_value.tv_sec = 1 }, none;
 	struct sigaction action = { .sa_handler = on_alarm };
 	struct xrc_rcv_event record;
 	int channel = new_channel();
 
 	(void)argument;
 	sigaction(SIGALRM, &action, NULL);
-	alarm(1);
+	CHECK(!setitimer(ITIMER_REAL, &alarms, NULL));
 	CHECK(read(channel, &record, SIZE) == -1 && errno == EINTR);
+	CHECK(!setitimer(ITIMER_REAL, &none, NULL));
 	return -close(channel);
 }
 
