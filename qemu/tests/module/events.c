@@ -168,15 +168,18 @@ static int mainline_connect(void *argument)
 	return 0;
 }
 
-/* How many QP_ACCESS_ERR events of the QP come by mainline's way. */
+/*
+ * How many QP_ACCESS_ERR events of the QP come by mainline's way. The first may come so many milliseconds
+ * after the sender knows of the error.
+ */
 static int mainline_events(void *argument)
 {
 	struct pollfd ready = { .fd = member.node.context->async_fd, .events = POLLIN };
+	const int *first_ms = argument;
 	struct ibv_async_event event;
 	int count = 0;
 
-	(void)argument;
-	while (poll(&ready, 1, QUIET_MS) == 1) {
+	while (poll(&ready, 1, count ? QUIET_MS : *first_ms) == 1) {
 		if (ibv_get_async_event(member.node.context, &event))
 			return -errno;
 		if (event.event_type == IBV_EVENT_QP_ACCESS_ERR &&
@@ -380,6 +383,7 @@ static bool bounded(unsigned int repetitions)
 
 static bool mainline(void)
 {
+	static int event_ms = EVENT_MS, quiet_ms = QUIET_MS;
 	int at_creator, at_opener;
 
 	if (!DO(creator, mainline_create, mc))
@@ -390,8 +394,8 @@ static bool mainline(void)
 	remote_aim(remote, mi, mc->qp_num);
 	if (!(DO(remote_actor, sender_connect, remote) && broken_by_the_peer()))
 		return false;
-	at_creator = actor_do(&creator, mainline_events, NULL);
-	at_opener = actor_do(&opener, mainline_events, NULL);
+	at_creator = actor_do(&creator, mainline_events, &event_ms);
+	at_opener = actor_do(&opener, mainline_events, &quiet_ms);
 	ktap_note("ibv_create_qp: %d event(s), ibv_open_qp: %d", at_creator, at_opener);
 	return at_creator == 1 && at_opener == 0;
 }
