@@ -43,7 +43,7 @@ enum {
 /* Shared; counted by all. */
 static struct {
 	atomic_uint calls, refused, exits, gone, events;
-	atomic_int unexpected;
+	atomic_int unexpected, failed;
 	atomic_uint where;
 } *tally;
 
@@ -259,6 +259,7 @@ static pid_t start(uint64_t seed)
 /* ---- all of them ---- */
 
 static pid_t processes[PROCESSES];
+static unsigned int kills;	/* that a process has died of */
 static pid_t replugger;		/* while the device is removed and brought back */
 
 /* Processes exit in the seconds that a removal takes, and some must be there to see it. */
@@ -275,6 +276,15 @@ static void replug(void)
 	_exit(0);
 }
 
+/* A process exits by itself, or is killed. */
+static void note_end(int status)
+{
+	if (WIFSIGNALED(status) ? WTERMSIG(status) != SIGKILL : status)
+		atomic_store(&tally->failed, status);
+	if (WIFSIGNALED(status))
+		kills++;
+}
+
 /* Any end of a process makes room for the next. */
 static void restart(uint64_t *seed)
 {
@@ -289,8 +299,10 @@ static void restart(uint64_t *seed)
 			replugger = 0;
 		}
 		for (i = 0; i < PROCESSES; i++)
-			if (processes[i] == pid)
+			if (processes[i] == pid) {
+				note_end(status);
 				processes[i] = start((*seed)++);
+			}
 	}
 }
 
@@ -304,7 +316,7 @@ static void kill_all(void)
 		waitpid(processes[i], NULL, 0);
 }
 
-static bool all_happened(unsigned int calls, unsigned int kills, unsigned int removals)
+static bool all_happened(unsigned int calls, unsigned int removals)
 {
 	return tally->calls > calls && tally->events && tally->exits && kills && removals &&
 	       tally->gone;
@@ -312,7 +324,7 @@ static bool all_happened(unsigned int calls, unsigned int kills, unsigned int re
 
 int main(int argc, char **argv)
 {
-	unsigned int seconds = is_long_run() ? LONG_SECONDS : SECONDS, kills = 0, removals = 0, i;
+	unsigned int seconds = is_long_run() ? LONG_SECONDS : SECONDS, removals = 0, i;
 	uint64_t seed = 1, end, limit, removal;
 	struct counts before;
 	int option;
@@ -340,10 +352,10 @@ int main(int argc, char **argv)
 	/* A removal alone can take longer than all of it on a busy host. */
 	limit = now_ns() + (seconds + PATIENCE_S) * 1000000000ull;
 	removal = now_ns() + REMOVAL_S / 2 * 1000000000ull;
-	while (replugger || (!atomic_load(&tally->unexpected) &&
+	while (replugger || (!tally->unexpected && !tally->failed &&
 			     (now_ns() < end ||
 			      (now_ns() < limit &&
-			       !all_happened(seconds * 10, kills, removals))))) {
+			       !all_happened(seconds * 10, removals))))) {
 		usleep(dice(2 * KILL_MS * 1000));
 		restart(&seed);
 		if (replugger) {
@@ -351,7 +363,6 @@ int main(int argc, char **argv)
 			continue;
 		}
 		kill(processes[dice(PROCESSES)], SIGKILL);
-		kills++;
 		if (now_ns() > removal && now_ns() < limit) {
 			replug();
 			removals++;
@@ -364,8 +375,11 @@ int main(int argc, char **argv)
 		  tally->gone);
 	if (tally->unexpected)
 		ktap_note("stress.c:%u: %s", tally->where, strerror(-tally->unexpected));
-	ktap_result(!tally->unexpected, "every call returned a documented errno");
-	ktap_result(all_happened(seconds * 10, kills, removals),
+	if (tally->failed)
+		ktap_note("a process ended with status %#x", tally->failed);
+	ktap_result(!tally->unexpected && !tally->failed,
+		    "every call returned a documented errno");
+	ktap_result(all_happened(seconds * 10, removals),
 		    "calls, events, exits, kills and removals all happened");
 	ktap_result(counts_return_to(&before, 20), "no object is left");
 	for (i = 0; i < DOMAINS; i++) {
