@@ -60,7 +60,9 @@ struct Account {
     longest_put: AtomicU64,
     longest_get: AtomicU64,
     /// PUTs that took longer than [`SLOW`]: when they were sent, sent again (or 0), and known to be answered.
-    slow: Mutex<Vec<[u64; 3]>>,
+    slow_puts: Mutex<Vec<[u64; 3]>>,
+    /// GETs that did: when they began and ended.
+    slow_gets: Mutex<Vec<[u64; 2]>>,
 }
 
 impl Account {
@@ -278,7 +280,7 @@ impl<'load> Client<'load> {
                 self.account.count(puts, longest_put, begun);
                 let answered = now();
                 if answered - begun > SLOW * 1_000_000 {
-                    let mut slow = self.account.slow.lock().expect("no client panics");
+                    let mut slow = self.account.slow_puts.lock().expect("no client panics");
                     slow.push([begun, again, answered]);
                 }
             }
@@ -325,6 +327,11 @@ impl<'load> Client<'load> {
             gets, longest_get, ..
         } = self.account;
         self.account.count(gets, longest_get, begun);
+        let ended = now();
+        if ended - begun > SLOW * 1_000_000 {
+            let mut slow = self.account.slow_gets.lock().expect("no client panics");
+            slow.push([begun, ended]);
+        }
         Ok(())
     }
 
@@ -413,7 +420,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         broken: AtomicU64::new(0),
         longest_put: AtomicU64::new(0),
         longest_get: AtomicU64::new(0),
-        slow: Mutex::default(),
+        slow_puts: Mutex::default(),
+        slow_gets: Mutex::default(),
     };
     let client = |number| {
         // A load without one of its clients would never be complete.
@@ -448,7 +456,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let end = ((now() - account.begin) / (SAMPLE * 1_000_000)) as usize;
     println!(
-        r#"{{"begin": {}, "sample_ms": {SAMPLE}, "puts": {}, "gets": {}, "repeated": {}, "torn": {}, "broken": {}, "longest_put_ms": {}, "longest_get_ms": {}, "errors": {}, "slow_ms": {SLOW}, "slow_puts": {:?}, "puts_by_time": {:?}, "gets_by_time": {:?}}}"#,
+        r#"{{"begin": {}, "sample_ms": {SAMPLE}, "puts": {}, "gets": {}, "repeated": {}, "torn": {}, "broken": {}, "longest_put_ms": {}, "longest_get_ms": {}, "errors": {}, "slow_ms": {SLOW}, "slow_puts": {:?}, "slow_gets": {:?}, "puts_by_time": {:?}, "gets_by_time": {:?}}}"#,
         account.begin,
         total(&account.puts),
         total(&account.gets),
@@ -458,7 +466,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         account.longest_put.load(Relaxed) / 1_000_000,
         account.longest_get.load(Relaxed) / 1_000_000,
         errors.len(),
-        account.slow.lock().expect("no client panics"),
+        account.slow_puts.lock().expect("no client panics"),
+        account.slow_gets.lock().expect("no client panics"),
         &account.puts[..=end.min(SAMPLES - 1)],
         &account.gets[..=end.min(SAMPLES - 1)],
     );
