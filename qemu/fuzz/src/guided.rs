@@ -199,6 +199,7 @@ pub fn run(path: &str, numbers: [&str; 4], keep: bool) -> Result<(), String> {
     if let Some(finding) = executor.finding {
         return Err(finding);
     }
+    reached(&[&executor.director.shared.counts])?;
     if keep {
         let kept: Vec<Program> = state
             .corpus()
@@ -234,6 +235,30 @@ pub fn summary(counts: &[&Counts]) -> String {
         sum(&|counts| counts.kills.load(SeqCst)),
         sum(&|counts| counts.removals.load(SeqCst)),
     )
+}
+
+/// After so many calls, each method that is chosen at all has succeeded.
+const PLENTY: u64 = 20_000;
+
+/// A run that reached nothing has found nothing.
+pub fn reached(counts: &[&Counts]) -> Result<(), String> {
+    let sum = |of: &dyn Fn(&Counts) -> u64| counts.iter().map(|counts| of(counts)).sum::<u64>();
+    let calls = sum(&|counts| counts.calls.load(SeqCst));
+    if calls == 0 {
+        return Err("nothing was called".into());
+    }
+    if calls < PLENTY {
+        return Ok(());
+    }
+    if sum(&|counts| counts.compared.load(SeqCst)) == 0 {
+        return Err("no result was compared".into());
+    }
+    for call in Call::ALL.iter().filter(|call| call.attributes() > 0) {
+        if sum(&|counts| counts.by_call[*call as usize][1].load(SeqCst)) == 0 {
+            return Err(format!("{} never succeeded", call.name()));
+        }
+    }
+    Ok(())
 }
 
 /// How often each method was called.

@@ -13,7 +13,7 @@ use libafl_bolts::rands::StdRand;
 use crate::choose::{self, Dice};
 use crate::device;
 use crate::director::{Director, LIMIT};
-use crate::guided::{print_calls, summary};
+use crate::guided::{print_calls, reached, summary};
 use crate::program::{Call, Program};
 use crate::worker::{Counts, Shared};
 use crate::{found, number, read};
@@ -167,5 +167,5 @@ pub fn run(path: &str, numbers: [&str; 3]) -> Result<(), String> {
     }
     println!("# {} s: {}", begin.elapsed().as_secs(), summary(&counts));
     print_calls(&counts);
-    result
+    result.and_then(|()| reached(&counts))
 }

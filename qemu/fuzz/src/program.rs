@@ -81,7 +81,7 @@ macro_rules! calls {
     };
 }
 
-// A new channel is seldom: its end waits for a grace period of RCU. So does that of a file.
+// A new channel is seldom: its end, as that of a file, takes as long as many calls.
 calls! {
     Alloc "alloc" 9 60 ("reg" Registration, "qp" Qp, "domain" Domain, "flags" Flags, "attr" Attr,
         "channel" Channel, "cookie" Number, "events" Events, "label" Number);
