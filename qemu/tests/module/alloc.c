@@ -7,6 +7,7 @@
  */
 
 #define _GNU_SOURCE
+#include <arpa/inet.h>
 #include <err.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -266,10 +267,9 @@ static int missing_attributes(void *argument)
 	return right ? 0 : -EBADMSG;
 }
 
-static int everything_is_queried(void *argument)
+static int queried_as_set(struct ib_uverbs_qp_attr set)
 {
-	struct member_info *member_info = argument;
-	struct ib_uverbs_qp_attr set = attr_connected(&member.node, member_info->sender), got;
+	struct ib_uverbs_qp_attr got;
 	struct registration registration;
 	int result;
 
@@ -303,6 +303,31 @@ static int everything_is_queried(void *argument)
 		result = false;
 	}
 	return result ? 0 : -EBADMSG;
+}
+
+static int everything_is_queried(void *argument)
+{
+	struct member_info *member_info = argument;
+
+	return queried_as_set(attr_connected(&member.node, member_info->sender));
+}
+
+/* With RoCE, ib_core maps the address of a multicast group to a MAC address, of an RC QP as well. */
+static int groups_are_queried(void *argument)
+{
+	struct member_info *member_info = argument;
+	struct ib_uverbs_qp_attr attr = attr_connected(&member.node, member_info->sender);
+	static const char *const groups[] = { "::ffff:224.0.0.2", "ff0e::2", NULL };
+	const char *const *group;
+	int result = 0;
+
+	for (group = groups; attr.ah_attr.is_global && !result && *group; group++) {
+		CHECK(inet_pton(AF_INET6, *group, attr.ah_attr.grh.dgid) == 1);
+		result = queried_as_set(attr);
+		if (result)
+			warnx("with the address %s", *group);
+	}
+	return result;
 }
 
 /* The label and the peer, as processes other than the creator query them. */
@@ -510,7 +535,7 @@ int main(void)
 {
 	struct counts before;
 
-	ktap_start("ALLOC, MODIFY, QUERY and both lifetimes", 15);
+	ktap_start("ALLOC, MODIFY, QUERY and both lifetimes", 16);
 	before = count_objects();
 	ma = member_info_new(DOMAIN_FILE, 0, 0);
 	mb = member_info_new(DOMAIN_FILE, DEPTH, SIZE);
@@ -532,6 +557,7 @@ int main(void)
 	ktap_result(DO(a, missing_attributes, ma),
 		    "ALLOC refuses wrong attributes and leaves nothing");
 	ktap_result(DO(a, everything_is_queried, ma), "QUERY fills every attribute");
+	ktap_result(DO(a, groups_are_queried, ma), "so it does with the addresses of multicast groups");
 	ktap_result(DO(a, transitions, ma), "MODIFY makes every transition of a target QP");
 	ktap_result(labels(), "queries return the label, and the peer from RTR on");
 
