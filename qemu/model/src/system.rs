@@ -68,6 +68,7 @@ const DOMAIN: &str = "no QP outlives its domain";
 const RETURNS: &str = "a call that ends a QP returns when it is destroyed";
 const EVENTUALLY: &str = "everything is destroyed in the end";
 const ZERO: &str = "counts return to zero";
+const NOTHING: &str = "no step breaks anything else";
 
 /// What a step has broken.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -724,6 +725,8 @@ impl<const F: usize, const Q: usize> Model for System<F, Q> {
             never!(LAST: Broken::AfterGone | Broken::Specification(EventAfterGone)),
             never!(DOMAIN: Broken::OutlivesDomain),
             never!(RETURNS: Broken::ReturnedEarly),
+            // Such a state is the last, and no end of the properties below.
+            Property::always(NOTHING, |_, state: &State<F, Q>| state.broken.is_none()),
             Property::always(EVENTUALLY, |system, state: &State<F, Q>| {
                 let exists = |slot: &Slot<F>| slot.provider != Provider::Absent;
 
