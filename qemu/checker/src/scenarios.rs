@@ -32,6 +32,8 @@ enum Action {
     RegisterKilled,
     Unregister,
     Destroy,
+    /// The process has not registered.
+    DestroyUnregistered,
     /// The device reports two events.
     Events,
     Read,
@@ -56,7 +58,7 @@ enum Action {
 
 use Action::*;
 
-const ACTIONS: [Action; 22] = [
+const ACTIONS: [Action; 23] = [
     Alloc,
     AllocFails,
     AllocFaults,
@@ -66,6 +68,7 @@ const ACTIONS: [Action; 22] = [
     RegisterKilled,
     Unregister,
     Destroy,
+    DestroyUnregistered,
     Events,
     Read,
     ReadByTwo,
@@ -137,7 +140,7 @@ impl Action {
         User::Process(file)
     }
 
-    fn run(self, attached: &StdArc<Attached>, user: &User, lifetime: Lifetime, qpn: u32) {
+    fn run(self, attached: &StdArc<Attached>, user: &User, lifetime: Lifetime, qpn: u32) -> Result {
         let result = match user {
             User::Process(file) => self.run_process(attached, file, lifetime, qpn),
             User::Kernel(user) => self.run_kernel(attached, user, lifetime, qpn),
@@ -146,6 +149,7 @@ impl Action {
         if let Err(e) = result {
             assert!(self.may_fail_with(e), "{self:?} fails with {e:?}");
         }
+        result
     }
 
     fn run_process(
@@ -184,7 +188,7 @@ impl Action {
                 attached.register(file, qpn, EventMask::ALL)
             }
             Unregister => attached.unregister(file),
-            Destroy => attached.destroy(file, qpn),
+            Destroy | DestroyUnregistered => attached.destroy(file, qpn),
             Events => {
                 attached.report(qpn);
                 Ok(())
@@ -261,7 +265,7 @@ impl Action {
             Register | RegisterMasked => &[EIO, ENODEV, EINVAL],
             RegisterByTwo => &[EIO, ENODEV, EINVAL, EEXIST],
             RegisterKilled => &[EIO, ENODEV, EINVAL, EINTR],
-            Destroy => &[EIO, ENODEV, EINVAL, EBUSY],
+            Destroy | DestroyUnregistered => &[EIO, ENODEV, EINVAL, EBUSY],
             Read | ReadByTwo | ReadFaults => &[EIO, EAGAIN, EFAULT],
             KernelAlloc => &[EIO, ENODEV],
             KernelRegister => &[EINVAL],
@@ -271,6 +275,25 @@ impl Action {
         };
 
         expected.contains(&e)
+    }
+
+    /// The result if there is no other thread.
+    fn result_alone(self, lifetime: Lifetime, bystanders: usize) -> Result {
+        match self {
+            AllocFails => Err(EIO),
+            AllocFaults => Err(EFAULT),
+            RegisterByTwo => Err(EEXIST),
+            Destroy | DestroyUnregistered | KernelDestroy if lifetime != Lifetime::Domain => {
+                Err(EINVAL)
+            }
+            // The creator is registered.
+            DestroyUnregistered => Err(EBUSY),
+            Destroy | KernelDestroy if bystanders != 0 => Err(EBUSY),
+            Read | ReadByTwo | ReadFaults => Err(EAGAIN),
+            Alloc | Register | RegisterMasked | RegisterKilled | Unregister | Destroy | Events
+            | ReadWaits | CloseChannel | CloseFile | CloseDomain | RemoveDevice | KernelAlloc
+            | KernelRegister | KernelUnregister | KernelDestroy => Ok(()),
+        }
     }
 }
 
@@ -312,10 +335,18 @@ impl Scenario {
         let mut rest = Rest::default();
 
         for (action, user) in users {
+            let alone =
+                (self.actions.len() == 1).then(|| action.result_alone(lifetime, self.bystanders));
             let thread = {
                 let (attached, user) = (attached.clone(), user.clone());
 
-                runtime::spawn(move || action.run(&attached, &user, lifetime, qpn))
+                runtime::spawn(move || {
+                    let result = action.run(&attached, &user, lifetime, qpn);
+
+                    if let Some(alone) = alone {
+                        assert_eq!(result, alone, "{action:?} without other threads");
+                    }
+                })
             };
 
             match user {
