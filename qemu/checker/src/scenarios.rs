@@ -467,10 +467,14 @@ impl Rest {
 /// Checks all multisets of `number` actions, for both lifetimes, with an event to each registration at
 /// once or by the workqueue.
 fn check_all(number: u32, executions: usize) {
-    let executions = std::env::var("CHECKER_EXECUTIONS")
-        .ok()
-        .and_then(|number| number.parse().ok())
-        .unwrap_or(executions);
+    let executions = match std::env::var("CHECKER_EXECUTIONS") {
+        Ok(number) => number
+            .parse()
+            .ok()
+            .filter(|number| *number > 0)
+            .unwrap_or_else(|| panic!("CHECKER_EXECUTIONS={number} is not a positive number")),
+        Err(_) => executions,
+    };
     let mut scenarios = 0;
 
     for index in 0..ACTIONS.len().pow(number) {
