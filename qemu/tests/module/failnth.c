@@ -386,10 +386,13 @@ enum { OPERATIONS = ARRAY_SIZE(operations) };
 
 /* ---- the sweep ---- */
 
-/* ENFILE is how a socket says ENOMEM, which rxe makes for each QP. */
+/*
+ * ENFILE is how a socket says ENOMEM, which rxe makes for each QP, and ENOBUFS how the table of neighbours
+ * does, if the address of the peer is not in it.
+ */
 static bool out_of_memory(int result)
 {
-	return result == -ENOMEM || result == -ENFILE;
+	return result == -ENOMEM || result == -ENFILE || result == -ENOBUFS;
 }
 
 /* Runs the call with its N-th allocation failing; whether it had as many. */
