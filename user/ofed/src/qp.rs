@@ -274,6 +274,15 @@ const NOT_TARGET: u32 = QpAttrMask::RETRY_CNT.bits() | QpAttrMask::RNR_RETRY.bit
 const QPS_SQD: c_uint = 4;
 const QPS_SQE: c_uint = 5;
 
+/// The attributes with the port of an alternate path in its address vector, too. OFED's kernels took it
+/// from `alt_port_num` alone, which is all that Open MPI sets; today's refuse another in the vector.
+pub(crate) fn with_alternate_port(mut attr: ibv_qp_attr, mask: c_int) -> ibv_qp_attr {
+    if mask as u32 & QpAttrMask::ALT_PATH.bits() != 0 {
+        attr.alt_ah_attr.port_num = attr.alt_port_num;
+    }
+    attr
+}
+
 /// Modifies a QP; of a pair, both.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_modify_qp(
@@ -284,11 +293,18 @@ pub unsafe extern "C" fn ibv_modify_qp(
     let Some((number, target, domain)) =
         with_pair(qp, |pair| (pair.number, pair.target, pair.domain))
     else {
-        // SAFETY: The caller's arguments.
-        return unsafe { real::modify_qp(qp, attr, mask) };
+        if mask as u32 & QpAttrMask::ALT_PATH.bits() == 0 {
+            // SAFETY: The caller's arguments.
+            return unsafe { real::modify_qp(qp, attr, mask) };
+        }
+        // SAFETY: The caller's attribute. `rate_limit`, which is not copied, is for raw packet QPs.
+        let given = with_alternate_port(unsafe { *attr }, mask);
+        let mut own = [given, Default::default()];
+        // SAFETY: The caller's QP; `own` has all that rdma-core reads, as below.
+        return unsafe { real::modify_qp(qp, own.as_mut_ptr(), mask) };
     };
-    // SAFETY: The caller's attribute. `rate_limit`, which is not copied, is for raw packet QPs.
-    let given = unsafe { *attr };
+    // SAFETY: As above.
+    let given = with_alternate_port(unsafe { *attr }, mask);
     let peer = Number::from_public(given.dest_qp_num);
     let has = |bits: QpAttrMask| mask as u32 & bits.bits() != 0;
 

@@ -14,16 +14,17 @@ use xrc_rcv::{AllocOptions, Cause, Lifetime, QpAttr, RegisterOptions};
 use crate::code;
 use crate::context::Device;
 use crate::ffi::*;
-use crate::qp::Number;
+use crate::qp::{Number, with_alternate_port};
 
-/// The attributes of `attr` with the number that the peer's sending QP really has.
+/// The attributes of `attr` with the number that the peer's sending QP really has, and the port of an
+/// alternate path where the kernel looks for it.
 ///
 /// # Safety
 ///
 /// `attr` points to a `struct ibv_qp_attr`.
 unsafe fn attributes(attr: *const ibv_qp_attr, mask: c_int) -> QpAttr {
     // SAFETY: By the caller's word.
-    let mut attr = unsafe { *attr };
+    let mut attr = with_alternate_port(unsafe { *attr }, mask);
     attr.dest_qp_num = Number::from_public(attr.dest_qp_num).initiator();
     QpAttr::from_ibv(&attr, mask as u32)
 }

@@ -513,6 +513,7 @@ static void all_states(void)
 	/* Open MPI takes unchanged attributes from the answer. */
 	CHECK(!ibv_query_xrc_rcv_qp(c.domain, c.rcv_qpn, &attr, 0, &init_attr));
 	attr.alt_ah_attr = attr.ah_attr;
+	attr.alt_ah_attr.port_num = 0;	/* alt_port_num has it */
 	attr.alt_port_num = attr.port_num;
 	attr.alt_pkey_index = attr.pkey_index;
 	attr.alt_timeout = 14;
@@ -669,6 +670,28 @@ static void first_proposal(void)
 	CHECK(!ibv_close_xrc_domain(domain));
 }
 
+/* As Open MPI does: the port of the alternate path is in alt_port_num alone. */
+static void load_path(struct node *node, struct ibv_qp *qp)
+{
+	struct ibv_qp_init_attr init_attr;
+	struct ibv_qp_attr attr;
+	int ret;
+
+	CHECK(!ibv_query_qp(qp, &attr, 0, &init_attr));
+	attr.alt_ah_attr = attr.ah_attr;
+	attr.alt_ah_attr.port_num = 0;
+	attr.alt_port_num = attr.port_num;
+	attr.alt_pkey_index = attr.pkey_index;
+	attr.alt_timeout = attr.timeout;
+	attr.path_mig_state = IBV_MIG_REARM;
+	ret = ibv_modify_qp(qp, &attr, IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE);
+	/* The core allows that on InfiniBand only. */
+	CHECK(ret == (node->by_gid ? EINVAL : 0), "%s", strerror(ret));
+	CHECK(!ibv_query_qp(qp, &attr, 0, &init_attr));
+	CHECK(node->by_gid || (attr.alt_port_num == 1 &&
+			       attr.alt_ah_attr.dlid == node->lid));
+}
+
 /* ---- Two QPs that both send and receive ---- */
 
 static void both_ways(void)
@@ -700,6 +723,7 @@ static void both_ways(void)
 		CHECK(attr.qp_state == IBV_QPS_RTS);
 		CHECK(init_attr.qp_type == IBV_QPT_XRC);
 		CHECK(init_attr.xrc_domain == c[i].domain);
+		load_path(&node[i], c[i].qp);
 	}
 	for (i = 0; i < 2; i++) {
 		CHECK(!send_to(&node[i], c[i].qp, srq[!i]->xrc_srq_num));
@@ -782,6 +806,7 @@ static void six_digits(void)
 	CHECK(!to_init(&node[0], &client) && !to_init(&node[1], &server));
 	CHECK(!to_rtr(&node[0], &client) && !to_rtr(&node[1], &server));
 	CHECK(!to_rts(&node[0], &client) && !to_rts(&node[1], &server));
+	load_path(&node[0], client.qp);
 	CHECK(!send_to(&node[0], client.qp, srq->xrc_srq_num));
 	CHECK(completion(&node[1], &wc) && !wc.status);
 	CHECK(printed(client.qp->qp_num) == server.peer);
