@@ -287,7 +287,7 @@ static bool qps_take_turns(void)
 	for (;; attempt++) {
 		all = crowd_breaks(numbers, other, &turns);
 		work = turns.delivered - turns.happened;
-		/* A host that is busy elsewhere now and then stops the guest in between. */
+		/* The host may stop the guest in between. */
 		waited_little = turns.other_happened - turns.happened < work / 4 &&
 				turns.other_delivered - turns.other_happened < work / 2;
 		if (!all || waited_little || count != MANY || attempt == ATTEMPTS)
