@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * User memory whose pages do not come (by userfaultfd, and then in a file of a FUSE file system): a process each
- * is stopped in the copy of every argument and result of every method, and of a record that it reads. Meanwhile
- * all others do what they do, which is shown by its order: they have finished, and those are still stopped. Then
- * the pages come, and every call ends as if nothing had happened; or its process is killed; or the device is being
- * removed.
+ * is stopped in the copy of every argument and result of every method, of what follows those that may be longer,
+ * and of records that it reads. Meanwhile all others do what they do, which is shown by its order: they have
+ * finished, and those are still stopped. Then the pages come, and every call ends as if nothing had happened; or
+ * its process is killed; or the device is being removed.
  *
  * uverbs removes a device when no call of a process is in progress. A reader is none.
  */
@@ -20,6 +20,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "ktap.h"
@@ -33,6 +34,7 @@
 enum {
 	PAGE = 4096,
 	SIZE = sizeof(struct xrc_rcv_event),
+	MORE = 8,		/* bytes that a longer version of a struct has */
 	LIMIT_S = 300,		/* of each kind of page: to wait for a stopped process is to wait for ever */
 };
 
@@ -42,8 +44,11 @@ enum { CHANNEL = 0 };
 /* What is in the page: the argument or result with this id; or else the call itself. */
 enum {
 	THE_CALL = -1,
-	ITS_HANDLE = -2,	/* the call, in a page that can be read and not written: userfaultfd only */
+	/* The call, in a page that can be read and not written: the handle, or which results there are. userfaultfd only. */
+	ITS_RESULTS = -2,
 	A_RECORD = -3,
+	SECOND_RECORD = -4,	/* of two that are read */
+	AFTER_RECORD = -5,	/* the rest of a longer one */
 };
 
 enum which { KEPT, DESTROYED };	/* receive QPs that all use */
@@ -53,39 +58,53 @@ struct spot {
 	uint16_t method;
 	int place;
 	int result;
+	unsigned int before;	/* bytes that are in a page that is there */
 };
 
-#define SPOT(method, place, result) { #method " " #place, XRC_RCV_METHOD_##method, place, result }
+#define SPOT(method, place, result) { #method " " #place, XRC_RCV_METHOD_##method, place, result, 0 }
 #define AT(method, attribute, result) \
-	{ #method " " #attribute, XRC_RCV_METHOD_##method, XRC_RCV_ATTR_##method##_##attribute, result }
+	{ #method " " #attribute, XRC_RCV_METHOD_##method, XRC_RCV_ATTR_##method##_##attribute, result, 0 }
+#define AFTER(method, attribute, type, result) \
+	{ #method " after " #attribute, XRC_RCV_METHOD_##method, XRC_RCV_ATTR_##method##_##attribute, result, sizeof(type) }
 
 /* MODIFY and QUERY are of the QP that is destroyed meanwhile. */
 static const struct spot spots[] = {
 	SPOT(QP_ALLOC, THE_CALL, 0),
-	SPOT(QP_ALLOC, ITS_HANDLE, 0),
+	SPOT(QP_ALLOC, ITS_RESULTS, 0),
 	AT(QP_ALLOC, ATTR, 0),
+	AFTER(QP_ALLOC, ATTR, struct ib_uverbs_qp_attr, 0),
 	AT(QP_ALLOC, RESP_QPN, 0),
 	SPOT(QP_REG, THE_CALL, 0),
-	SPOT(QP_REG, ITS_HANDLE, 0),
+	SPOT(QP_REG, ITS_RESULTS, 0),
 	SPOT(QP_UNREG, THE_CALL, 0),
 	SPOT(QP_MODIFY, THE_CALL, -EINVAL),
 	AT(QP_MODIFY, ATTR, -EINVAL),
+	AFTER(QP_MODIFY, ATTR, struct ib_uverbs_qp_attr, -EINVAL),
 	SPOT(QP_QUERY, THE_CALL, -EINVAL),
 	AT(QP_QUERY, RESP_ATTR, 0),
+	AFTER(QP_QUERY, RESP_ATTR, struct ib_uverbs_qp_attr, 0),
 	AT(QP_QUERY, RESP_INFO, 0),
+	AFTER(QP_QUERY, RESP_INFO, struct xrc_rcv_qp_info, 0),
+	SPOT(QP_QUERY, ITS_RESULTS, 0),
 	SPOT(QP_DESTROY, THE_CALL, 0),
 	SPOT(QUERY_DOMAIN, THE_CALL, 0),
 	AT(QUERY_DOMAIN, RESP_INFO, 0),
 	AT(QUERY_DOMAIN, RESP_COUNT, 0),
 	AT(QUERY_DOMAIN, RESP_TOTAL, 0),
+	SPOT(QUERY_DOMAIN, ITS_RESULTS, 0),
 	SPOT(QUERY_CAPS, THE_CALL, 0),
+	SPOT(QUERY_CAPS, ITS_RESULTS, 0),
 	AT(QUERY_CAPS, RESP, 0),
-	{ "EVENT_CHANNEL_ALLOC THE_CALL", CHANNEL, THE_CALL, 0 },
-	{ "EVENT_CHANNEL_ALLOC ITS_HANDLE", CHANNEL, ITS_HANDLE, 0 },
-	{ "read()", 0, A_RECORD, SIZE },
+	AFTER(QUERY_CAPS, RESP, struct xrc_rcv_caps, 0),
+	{ "EVENT_CHANNEL_ALLOC THE_CALL", CHANNEL, THE_CALL, 0, 0 },
+	{ "EVENT_CHANNEL_ALLOC ITS_RESULTS", CHANNEL, ITS_RESULTS, 0, 0 },
+	{ "read()", 0, A_RECORD, SIZE, 0 },
+	{ "read() of a longer record", 0, AFTER_RECORD, SIZE + MORE, SIZE },
+	{ "read() of two records", 0, SECOND_RECORD, 2 * SIZE, SIZE },
+	{ "read() of two records, and UNREG of the first", 0, SECOND_RECORD, SIZE, SIZE },
 };
 
-enum { SPOTS = ARRAY_SIZE(spots), READER = SPOTS - 1 };
+enum { SPOTS = ARRAY_SIZE(spots), LOSER = SPOTS - 1, READERS = 4, FIRST_READER = SPOTS - READERS };
 
 static struct actor stopped[SPOTS], other, leaver, newcomer, remover;
 static struct member_info *mo, *ml, *mn, *ms;
@@ -96,19 +115,28 @@ static bool from_file;			/* the pages, not from userfaultfd */
 
 static const struct spot *spot;
 static pthread_t thread;
-static int faults, file_number, result;	/* FAULTS is a file if the page is of one */
+static int faults, file_number, channel, result;	/* FAULTS is a file if the page is of one */
 static uint8_t *page, content[PAGE] __attribute__((aligned(PAGE)));
+static uint8_t records[2 * SIZE];
+static struct registration last;		/* of whose QP the last record is */
 
 static void *at(uint16_t attribute, void *otherwise)
 {
-	return spot->place == attribute ? page : otherwise;
+	return spot->place == attribute ? page - spot->before : otherwise;
 }
 
-/* The input is in the page when that comes. */
+static size_t size_at(uint16_t attribute, size_t size)
+{
+	return spot->place == attribute && spot->before ? size + MORE : size;
+}
+
+/* The input is in the page when that comes; but for what is before the page. */
 static void *input_at(uint16_t attribute, const void *data, size_t size, void *otherwise)
 {
-	memcpy(spot->place == attribute ? content : otherwise, data, size);
-	return at(attribute, otherwise);
+	uint8_t *input = at(attribute, otherwise);
+
+	memcpy(input == page ? content : input, data, size);
+	return input;
 }
 
 static void make_call(struct call *call)
@@ -129,7 +157,7 @@ static void make_call(struct call *call)
 		call_object(call, XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE, member.domain.handle);
 		call_in(call, XRC_RCV_ATTR_QP_ALLOC_ATTR,
 			input_at(XRC_RCV_ATTR_QP_ALLOC_ATTR, &to_init, sizeof(to_init), attr),
-			sizeof(to_init));
+			size_at(XRC_RCV_ATTR_QP_ALLOC_ATTR, sizeof(to_init)));
 		call_out(call, XRC_RCV_ATTR_QP_ALLOC_RESP_QPN,
 			 at(XRC_RCV_ATTR_QP_ALLOC_RESP_QPN, count), sizeof(uint32_t));
 		break;
@@ -147,7 +175,7 @@ static void make_call(struct call *call)
 			sizeof(numbers[DESTROYED]));
 		call_in(call, XRC_RCV_ATTR_QP_MODIFY_ATTR,
 			input_at(XRC_RCV_ATTR_QP_MODIFY_ATTR, &reset, sizeof(reset), attr),
-			sizeof(reset));
+			size_at(XRC_RCV_ATTR_QP_MODIFY_ATTR, sizeof(reset)));
 		break;
 	case XRC_RCV_METHOD_QP_QUERY:
 		call_object(call, XRC_RCV_ATTR_QP_QUERY_XRCD_HANDLE, member.domain.handle);
@@ -155,9 +183,10 @@ static void make_call(struct call *call)
 			sizeof(numbers[DESTROYED]));
 		call_out(call, XRC_RCV_ATTR_QP_QUERY_RESP_ATTR,
 			 at(XRC_RCV_ATTR_QP_QUERY_RESP_ATTR, attr),
-			 sizeof(struct ib_uverbs_qp_attr));
+			 size_at(XRC_RCV_ATTR_QP_QUERY_RESP_ATTR, sizeof(struct ib_uverbs_qp_attr)));
 		call_out(call, XRC_RCV_ATTR_QP_QUERY_RESP_INFO,
-			 at(XRC_RCV_ATTR_QP_QUERY_RESP_INFO, info), size);
+			 at(XRC_RCV_ATTR_QP_QUERY_RESP_INFO, info),
+			 size_at(XRC_RCV_ATTR_QP_QUERY_RESP_INFO, size));
 		break;
 	case XRC_RCV_METHOD_QP_DESTROY:
 		call_object(call, XRC_RCV_ATTR_QP_DESTROY_XRCD_HANDLE, member.domain.handle);
@@ -176,7 +205,7 @@ static void make_call(struct call *call)
 		break;
 	case XRC_RCV_METHOD_QUERY_CAPS:
 		call_out(call, XRC_RCV_ATTR_QUERY_CAPS_RESP, at(XRC_RCV_ATTR_QUERY_CAPS_RESP, info),
-			 sizeof(struct xrc_rcv_caps));
+			 size_at(XRC_RCV_ATTR_QUERY_CAPS_RESP, sizeof(struct xrc_rcv_caps)));
 		break;
 	case CHANNEL:
 		call_start(call, XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC);
@@ -187,10 +216,31 @@ static void make_call(struct call *call)
 			      call->header.num_attrs * sizeof(call->attributes[0]);
 }
 
+static bool reads(const struct spot *which)
+{
+	return which >= &spots[FIRST_READER];
+}
+
+/* QP_GONE of a new QP, and before it that of the other, if two are read. */
+static int make_records(void)
+{
+	channel = member.channel;
+	if (spot->place == AFTER_RECORD)
+		channel = rcv_channel_sized(member.node.context->cmd_fd, SIZE + MORE);
+	CHECK(channel >= 0);
+	CHECK(!rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, channel, 0, &last));
+	if (spot->place == SECOND_RECORD)
+		CHECK(!rcv_destroy(member.domain, member.registration.qp_num));
+	CHECK(!rcv_destroy(member.domain, last.qp_num));
+	/* The rest of a record is zero. */
+	memset(content, 0xff, sizeof(content));
+	return 0;
+}
+
 static void *run_call(void *argument)
 {
-	if (spot->place == A_RECORD)
-		result = read(member.channel, page, SIZE);
+	if (reads(spot))
+		result = read(channel, page - spot->before, sizeof(records));
 	else
 		result = ioctl(member.domain.uverbs_fd, RDMA_VERBS_IOCTL, argument);
 	if (result < 0)
@@ -198,13 +248,23 @@ static void *run_call(void *argument)
 	return NULL;
 }
 
+/* Two pages, of which the first is there. */
+static int map_pages(void)
+{
+	uint8_t *pages = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	CHECK(pages != MAP_FAILED);
+	memset(pages, 0, PAGE);
+	page = pages + PAGE;
+	return 0;
+}
+
 /* A page that a file system withholds. */
 static int map_file(void)
 {
 	faults = withheld_open(FILES, &file_number);
 	CHECK(faults >= 0);
-	page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, faults, 0);
-	CHECK(page != MAP_FAILED);
+	CHECK(mmap(page, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, faults, 0) == page);
 	return 0;
 }
 
@@ -219,8 +279,6 @@ static int map_memory(bool is_missing)
 	faults = syscall(SYS_userfaultfd, O_CLOEXEC);
 	CHECK(faults >= 0);
 	CHECK(!ioctl(faults, UFFDIO_API, &api));
-	page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	CHECK(page != MAP_FAILED);
 	area.range.start = (uintptr_t)page;
 	area.range.len = PAGE;
 	CHECK(!ioctl(faults, UFFDIO_REGISTER, &area));
@@ -246,16 +304,17 @@ static int stop(void *argument)
 	void *place = &call;
 
 	spot = argument;
-	CHECK(!(from_file ? map_file() : map_memory(spot->place != ITS_HANDLE)));
-	if (spot->place == A_RECORD)
-		CHECK(!rcv_destroy(member.domain, member.registration.qp_num));
+	CHECK(!map_pages());
+	CHECK(!(from_file ? map_file() : map_memory(spot->place != ITS_RESULTS)));
+	if (reads(spot))
+		CHECK(!make_records());
 	else
 		make_call(&call);
-	if (spot->place == THE_CALL || spot->place == ITS_HANDLE) {
+	if (spot->place == THE_CALL || spot->place == ITS_RESULTS) {
 		memcpy(spot->place == THE_CALL ? content : page, &call, sizeof(call));
 		place = page;
 	}
-	if (spot->place == ITS_HANDLE)
+	if (spot->place == ITS_RESULTS)
 		CHECK(!allow_writes(false));
 	CHECK(!pthread_create(&thread, NULL, run_call, place));
 	if (from_file) {
@@ -286,7 +345,7 @@ static int give(void *argument)
 	(void)argument;
 	if (from_file)
 		CHECK(!withheld_give(file_number, content));
-	else if (spot->place == ITS_HANDLE)
+	else if (spot->place == ITS_RESULTS)
 		CHECK(!allow_writes(true));
 	else
 		CHECK(!ioctl(faults, UFFDIO_COPY, &copy));
@@ -297,23 +356,49 @@ static int ends(void *argument)
 {
 	(void)argument;
 	CHECK(!pthread_join(thread, NULL));
-	memcpy(content, page, PAGE);
-	CHECK(!munmap(page, PAGE));
+	memcpy(records, page - spot->before, sizeof(records));
+	CHECK(!munmap(page - PAGE, 2 * PAGE));
 	close(faults);
 	return 0;
 }
 
+static bool is_gone(const void *record, const struct registration *registration)
+{
+	const struct xrc_rcv_event *event = record;
+
+	return event->type == XRC_RCV_EVENT_QP_GONE && event->qp_num == registration->qp_num;
+}
+
 static int ends_as_it_should(void *argument)
 {
-	const struct xrc_rcv_event *event = (const void *)content;
+	static const uint8_t zeros[MORE];
 
 	CHECK(!ends(argument));
 	if (result != spot->result)
 		warnx("returns %d", result);
 	CHECK(result == spot->result);
-	if (spot->place == A_RECORD)
-		CHECK(event->type == XRC_RCV_EVENT_QP_GONE &&
-		      event->qp_num == member.registration.qp_num);
+	if (!reads(spot))
+		return 0;
+	if (spot->place == AFTER_RECORD)
+		CHECK(!memcmp(records + SIZE, zeros, MORE));
+	if (result == 2 * SIZE)
+		CHECK(is_gone(records, &member.registration));
+	CHECK(is_gone(records + (result == 2 * SIZE ? SIZE : 0), &last));
+	return 0;
+}
+
+/* Another process ends the registration whose record was copied. */
+static int loses_first(void *argument)
+{
+	int status;
+	pid_t child;
+
+	(void)argument;
+	child = fork();
+	CHECK(child >= 0);
+	if (!child)
+		_exit(rcv_unreg(&member.registration) ? 1 : 0);
+	CHECK(waitpid(child, &status, 0) == child && !status);
 	return 0;
 }
 
@@ -336,7 +421,7 @@ static int make_qps(void *argument)
 
 static bool is_used(int i)
 {
-	return !from_file || spots[i].place != ITS_HANDLE;
+	return !from_file || spots[i].place != ITS_RESULTS;
 }
 
 static unsigned int used(void)
@@ -416,12 +501,11 @@ static bool start(struct actor *actor, struct member_info *member_info)
 	return DO(*actor, member_join, member_info);
 }
 
-static bool all_stop(void)
+static bool all_stop_from(int begin)
 {
-	bool good = start(&other, mo) && DO(other, make_qps, NULL) && start(&leaver, ml) &&
-		    DO(leaver, member_alloc, ml) && DO(leaver, registers, NULL);
+	bool good = true;
 
-	for (int i = 0; good && i < SPOTS; i++) {
+	for (int i = begin; good && i < SPOTS; i++) {
 		if (!is_used(i))
 			continue;
 		good = start(&stopped[i], ms) && DO(stopped[i], member_alloc, ms) &&
@@ -432,17 +516,28 @@ static bool all_stop(void)
 	return good;
 }
 
-static bool each(const char *what, act *function)
+static bool all_stop(void)
+{
+	return start(&other, mo) && DO(other, make_qps, NULL) && start(&leaver, ml) &&
+	       DO(leaver, member_alloc, ml) && DO(leaver, registers, NULL) && all_stop_from(0);
+}
+
+static bool each_from(int begin, const char *what, act *function)
 {
 	bool good = true;
 
-	for (int i = 0; i < SPOTS; i++) {
+	for (int i = begin; i < SPOTS; i++) {
 		if (!is_used(i) || succeeded(what, actor_do(&stopped[i], function, NULL)))
 			continue;
 		ktap_note("%s", spots[i].name);
 		good = false;
 	}
 	return good;
+}
+
+static bool each(const char *what, act *function)
+{
+	return each_from(0, what, function);
 }
 
 static void all_exit(void)
@@ -468,7 +563,7 @@ static void run(void)
 
 	alarm(LIMIT_S);
 	result_of(all_stop(), "calls are stopped, each in another copy");
-	good = DO(other, every_call, NULL);
+	good = DO(other, every_call, NULL) && DO(stopped[LOSER], loses_first, NULL);
 	actor_exit(&leaver);
 	good = good && start(&newcomer, mn) && DO(newcomer, registers, NULL);
 	actor_exit(&newcomer);
@@ -497,13 +592,13 @@ static void run(void)
 	all_exit();
 	device_add();
 
-	good = start(&stopped[READER], ms) && DO(stopped[READER], member_alloc, ms) &&
-	       DO(stopped[READER], stop, (void *)&spots[READER]);
+	good = all_stop_from(FIRST_READER) && DO(stopped[LOSER], loses_first, NULL);
 	device_remove();
-	result_of(good && DO(stopped[READER], is_stopped, NULL), "the removal does not wait for a reader");
-	result_of(DO(stopped[READER], give, NULL) && DO(stopped[READER], ends_as_it_should, NULL),
-		  "its record is not lost");
-	actor_exit(&stopped[READER]);
+	result_of(good && each_from(FIRST_READER, "is_stopped", is_stopped), "the removal does not wait for readers");
+	result_of(each_from(FIRST_READER, "give", give) &&
+		  each_from(FIRST_READER, "ends_as_it_should", ends_as_it_should), "their records are not lost");
+	for (int i = FIRST_READER; i < SPOTS; i++)
+		actor_exit(&stopped[i]);
 	device_add();
 	result_of(counts_return_to(&before, 5), "nor is an object left");
 }
