@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::device::{self, Device, QpCount};
 use crate::model;
-use crate::program::{Call, Program, WORKERS, result_name};
+use crate::program::{Call, Program, Step, WORKERS, result_name};
 use crate::worker::{self, NONE, Shared, Worker};
 
 /// A program takes a fraction of a second, but for removals of the device, and guests that are short of CPU.
@@ -188,7 +188,7 @@ impl Director {
             .collect();
         for (step, result) in program.steps.iter().zip(&results) {
             let another = step.spoil.is_some_and(|spoil| spoil.makes_another());
-            if !another && !is_documented(program, step.call, *result) {
+            if !another && !is_documented(program, step, *result) {
                 return Err(format!("{step}: {}", result_name(*result)));
             }
         }
@@ -249,15 +249,31 @@ impl Director {
 
 extern "C" fn child_died(_: i32) {}
 
-/// Whether a result is one that the documentation has for the call, or that of the program's own making.
-fn is_documented(program: &Program, call: Call, result: i32) -> bool {
+/// Whether a result is one that semantics.rst has for the call, or that the program has brought about itself.
+fn is_documented(program: &Program, step: &Step, result: i32) -> bool {
+    let call = step.call;
     let has = |wanted: Call| program.steps.iter().any(|step| step.call == wanted);
     if result >= 0 || result == NONE {
         return true;
     }
+    let is_method = call.attributes() != 0;
+    let is_spoiled = step.spoil.is_some();
+    // Steps that use a descriptor of another process, which may have closed it meanwhile, and opened another one.
+    let takes = has(Call::TakeFile) || has(Call::TakeChannel);
     match -result {
-        libc::EINVAL | libc::ENOENT | libc::EFAULT | libc::EBADF => true,
-        libc::EOPNOTSUPP | libc::EPROTONOSUPPORT => true,
+        libc::EINVAL => is_method || matches!(call, Call::Read | Call::CloseDomain),
+        libc::EFAULT => is_method || call == Call::Read,
+        // Of a handle; or the device file is not there yet.
+        libc::ENOENT => {
+            is_method && !matches!(call, Call::Caps | Call::Channel)
+                || call == Call::CloseDomain
+                || has(Call::Remove)
+        }
+        // No event channel.
+        libc::EBADF => matches!(call, Call::Alloc | Call::Reg | Call::Read) || takes,
+        // An attribute that is longer than known.
+        libc::EOPNOTSUPP => matches!(call, Call::Alloc | Call::Modify) || is_spoiled,
+        libc::EPROTONOSUPPORT => is_spoiled,
         libc::EEXIST => call == Call::Reg,
         // A registration of another file; or a handle that another process is destroying.
         libc::EBUSY => call == Call::Destroy || program.race,
@@ -271,8 +287,7 @@ fn is_documented(program: &Program, call: Call, result: i32) -> bool {
         libc::ESRCH => matches!(call, Call::TakeFile | Call::TakeChannel) && has(Call::Kill),
         // write(2) to the file of another process.
         libc::EACCES => has(Call::TakeFile),
-        // A descriptor that its process has closed meanwhile, and opened as another.
-        libc::ENOTTY | libc::EISDIR => has(Call::TakeFile) || has(Call::TakeChannel),
+        libc::ENOTTY | libc::EISDIR => takes,
         _ => false,
     }
 }
