@@ -127,7 +127,8 @@ fn is_of_qp(event_type: u32) -> bool {
     event_type != EventType::QP_GONE && EventType::ALL.contains(&event_type)
 }
 
-/// Gives an event of a pair's target to the initiator.
+/// Gives an event of a pair's target to the initiator. The target counts it until the program acknowledges
+/// it, so that a pair is not destroyed before.
 ///
 /// # Safety
 ///
@@ -139,9 +140,6 @@ unsafe fn adopt(event: &mut ibv_async_event) {
     // SAFETY: It is of a QP.
     let target = unsafe { event.element.qp };
     if let Some(initiator) = qp::adopt_event(target) {
-        // The program cannot acknowledge a QP it does not know.
-        // SAFETY: `event` is as libibverbs filled it.
-        unsafe { real::ack_async_event(event) };
         event.element.qp = initiator;
     }
 }
@@ -182,19 +180,17 @@ pub unsafe extern "C" fn ibv_get_async_event(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
     // SAFETY: The caller's event.
-    let ibv_async_event {
-        element,
-        event_type,
-    } = unsafe { *event };
+    let mut own = unsafe { *event };
+    if own.event_type & IBV_XRC_QP_EVENT_FLAG != 0 {
+        return;
+    }
     uncancelled(|| {
-        // SAFETY: An event of these types is a QP's.
-        if is_of_qp(event_type) && qp::acknowledge_adopted(unsafe { element.qp }) {
-            return;
+        if is_of_qp(own.event_type) {
+            // SAFETY: An event of these types is a QP's.
+            own.element.qp = qp::counting(unsafe { own.element.qp });
         }
-        if event_type & IBV_XRC_QP_EVENT_FLAG == 0 {
-            // SAFETY: The caller's event.
-            unsafe { real::ack_async_event(event) }
-        }
+        // SAFETY: The caller's event, with the QP that libibverbs gave it, which is not destroyed before this.
+        unsafe { real::ack_async_event(&mut own) }
     });
 }
 

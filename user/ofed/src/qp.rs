@@ -329,6 +329,11 @@ pub unsafe extern "C" fn ibv_modify_qp(
     // The peer is a receive QP, or an initiator without a target.
     // SAFETY: A domain stays open while it has a pair.
     if has(QpAttrMask::DEST_QPN) && !peer.is_pair() && !unsafe { (*domain).needs_every_target() } {
+        // SAFETY: The target lives as long as its pair, and only the pair knows it.
+        let result = unsafe { real::destroy_qp(target) };
+        if result != 0 {
+            return result;
+        }
         with_pairs_mut(|pairs| {
             if let Some(pair) = pairs.get_mut(&qp.addr()) {
                 pair.target = ptr::null_mut();
@@ -336,9 +341,7 @@ pub unsafe extern "C" fn ibv_modify_qp(
                 unsafe { pair.make_plain(qp) };
             }
         });
-        // SAFETY: Only the pair knew the target. None of its events is left unacknowledged, as it
-        // was never connected.
-        return unsafe { real::destroy_qp(target) };
+        return 0;
     }
     if has(QpAttrMask::STATE) && matches!(given.qp_state, QPS_SQD | QPS_SQE) {
         return 0;
@@ -380,6 +383,7 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
         return unsafe { real::destroy_qp(qp) };
     };
     if !target.is_null() {
+        // The program's events of the target are acknowledged after this, so the pair is still known.
         // SAFETY: The target lives as long as its pair.
         let result = unsafe { real::destroy_qp(target) };
         if result != 0 {
@@ -417,17 +421,19 @@ pub(crate) fn adopt_event(qp: *mut ibv_qp) -> Option<*mut ibv_qp> {
     })
 }
 
-/// Acknowledges an event that [`adopt_event`] gave to `qp`, if there is one.
-pub(crate) fn acknowledge_adopted(qp: *mut ibv_qp) -> bool {
+/// The QP of libibverbs that counts an event of `qp` which the program acknowledges: the target, if
+/// [`adopt_event`] gave one of its events to `qp`. Of a pair that has events of both, either comes first: a pair is
+/// destroyed after all are acknowledged.
+pub(crate) fn counting(qp: *mut ibv_qp) -> *mut ibv_qp {
     if COUNT.load(Ordering::Relaxed) == 0 {
-        return false;
+        return qp;
     }
     with_pairs_mut(|pairs| match pairs.get_mut(&qp.addr()) {
         Some(pair) if pair.unacknowledged != 0 => {
             pair.unacknowledged -= 1;
-            true
+            pair.target
         }
-        _ => false,
+        _ => qp,
     })
 }
 

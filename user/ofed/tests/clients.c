@@ -694,15 +694,10 @@ static void load_path(struct node *node, struct ibv_qp *qp)
 
 /* ---- Two QPs that both send and receive ---- */
 
-static void both_ways(void)
+static void connect_both_ways(struct node *node, struct ibv_srq **srq,
+			      struct connection *c)
 {
 	struct ibv_xrc_domain *domain;
-	struct connection c[2] = { 0 };
-	struct node node[2];
-	struct ibv_qp_init_attr init_attr;
-	struct ibv_qp_attr attr;
-	struct ibv_srq *srq[2];
-	struct ibv_wc wc;
 	int i;
 
 	for (i = 0; i < 2; i++) {
@@ -719,6 +714,21 @@ static void both_ways(void)
 		c[i].peer = c[!i].qp->qp_num;
 		CHECK(!to_rtr(&node[i], &c[i]));
 		CHECK(!to_rts(&node[i], &c[i]));
+	}
+}
+
+static void both_ways(void)
+{
+	struct connection c[2] = { 0 };
+	struct node node[2];
+	struct ibv_qp_init_attr init_attr;
+	struct ibv_qp_attr attr;
+	struct ibv_srq *srq[2];
+	struct ibv_wc wc;
+	int i;
+
+	connect_both_ways(node, srq, c);
+	for (i = 0; i < 2; i++) {
 		CHECK(!ibv_query_qp(c[i].qp, &attr, IBV_QP_STATE, &init_attr));
 		CHECK(attr.qp_state == IBV_QPS_RTS);
 		CHECK(init_attr.qp_type == IBV_QPT_XRC);
@@ -736,6 +746,44 @@ static void both_ways(void)
 		CHECK(!ibv_destroy_srq(srq[i]));
 		CHECK(!ibv_close_xrc_domain(c[i].domain));
 	}
+}
+
+/* Acknowledges an event while the QP is being destroyed. */
+struct late_ack {
+	struct ibv_async_event event;
+	atomic_bool acknowledged;
+};
+
+static void *acknowledge_late(void *arg)
+{
+	struct late_ack *late = arg;
+
+	usleep(500 * 1000);
+	late->acknowledged = true;
+	ibv_ack_async_event(&late->event);
+	return NULL;
+}
+
+static void destroyed_when_acknowledged(void)
+{
+	struct connection c[2] = { 0 };
+	struct late_ack late = { 0 };
+	struct node node[2];
+	struct ibv_srq *srq[2];
+	pthread_t thread;
+
+	connect_both_ways(node, srq, c);
+	CHECK(write_wildly(&node[0], c[0].qp, srq[1]->xrc_srq_num) ==
+	      IBV_WC_REM_ACCESS_ERR);
+	CHECK(!ibv_get_async_event(node[1].context, &late.event));
+	CHECK(late.event.event_type == IBV_EVENT_QP_ACCESS_ERR, "%d",
+	      late.event.event_type);
+	/* The program does not know that another QP has received it. */
+	CHECK(late.event.element.qp == c[1].qp);
+	CHECK(!pthread_create(&thread, NULL, acknowledge_late, &late));
+	CHECK(!ibv_destroy_qp(c[1].qp));
+	CHECK(late.acknowledged);
+	CHECK(!pthread_join(thread, NULL));
 }
 
 /* ---- A QP that only sends, to one that receives ---- */
@@ -865,6 +913,8 @@ static const struct scenario {
 } scenarios[] = {
 	{ "opening a domain fails as in OFED", .alone = open_errors },
 	{ "QPs of type IBV_QPT_XRC send and receive", .alone = both_ways },
+	{ "a QP of type IBV_QPT_XRC is destroyed when its events are acknowledged",
+	  .alone = destroyed_when_acknowledged },
 	{ "a QP of type IBV_QPT_XRC without an SRQ sends to one that receives", .alone = one_way },
 	{ "rdma_bw: QP numbers have six digits where receive QPs receive", .alone = six_digits },
 	{ "GASNet: processes race to create, all modify, one is killed",
