@@ -30,6 +30,9 @@ pub(crate) struct Device {
     /// Held by the one thread that takes an event, so that no other waits for an event that was
     /// taken already.
     pub(crate) reading: Arc<Mutex<()>>,
+    /// Held by the one thread that registers or unregisters: a registration that the kernel has is known here
+    /// before another thread gets EEXIST for it.
+    pub(crate) registering: Arc<Mutex<()>>,
 }
 
 // SAFETY: The `ibv_context` may be used from any thread, and nothing else is tied to one.
@@ -72,6 +75,7 @@ impl Device {
                     channel: Arc::new(channel),
                     events: Arc::new(events),
                     reading: Arc::default(),
+                    registering: Arc::default(),
                 };
                 Ok(place.insert(device).clone())
             }
@@ -106,13 +110,25 @@ impl Device {
         }
     }
 
-    /// Gives up the registration with `qp_num` that was made through the domain at `domain`.
-    pub(crate) fn forget(&self, qp_num: u32, domain: usize) -> Result<()> {
+    /// Gives up the registration with `qp_num` that was made through the domain at `domain`, or through another
+    /// `ibv_xrc_domain` of the same domain: `is_member` returns whether the QP is in the caller's.
+    pub(crate) fn forget(
+        &self,
+        qp_num: u32,
+        domain: usize,
+        is_member: impl FnOnce() -> bool,
+    ) -> Result<()> {
         let key = (self.context.addr(), qp_num);
-        let registered = match state::lock().registrations.entry(key) {
-            Entry::Occupied(entry) if entry.get().domain == domain => entry.remove(),
-            _ => return Err(Cause::Os(libc::EINVAL)),
-        };
+        let _turn = self.registering.lock().unwrap();
+        let of = state::lock()
+            .registrations
+            .get(&key)
+            .map(|registered| registered.domain);
+        if of != Some(domain) && !(of.is_some() && is_member()) {
+            return Err(Cause::Os(libc::EINVAL));
+        }
+        let registered = state::lock().registrations.remove(&key);
+        let registered = registered.ok_or(Cause::Os(libc::EINVAL))?;
         Registration::from_handle(self.file()?, registered.handle, qp_num).unregister()
     }
 

@@ -124,6 +124,7 @@ pub unsafe extern "C" fn ibv_query_xrc_rcv_qp(
 pub unsafe extern "C" fn ibv_reg_xrc_rcv_qp(domain: *mut ibv_xrc_domain, qp_num: u32) -> c_int {
     let register = |device: &Device, rcv: Domain<'_>| {
         let options = RegisterOptions::new().channel(&device.channel);
+        let _turn = device.registering.lock().unwrap();
         match rcv.register(qp_num, &options) {
             Ok(registration) => device.remember(registration, domain.addr()),
             Err(Cause::Os(libc::EEXIST)) => {}
@@ -148,5 +149,7 @@ pub unsafe extern "C" fn ibv_reg_xrc_rcv_qp(domain: *mut ibv_xrc_domain, qp_num:
 pub unsafe extern "C" fn ibv_unreg_xrc_rcv_qp(domain: *mut ibv_xrc_domain, qp_num: u32) -> c_int {
     // SAFETY: The caller's domain is open.
     let device = unsafe { Device::of((*domain).context) };
-    code(device.and_then(|device| device.forget(qp_num, domain.addr())))
+    // SAFETY: As above.
+    let is_member = || unsafe { (*domain).as_domain() }.is_ok_and(|rcv| rcv.query(qp_num).is_ok());
+    code(device.and_then(|device| device.forget(qp_num, domain.addr(), is_member)))
 }

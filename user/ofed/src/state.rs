@@ -55,9 +55,10 @@ extern "C" fn after_fork_in_parent() {
 extern "C" fn after_fork_in_child() {
     // SAFETY: As above; the child's only thread is the copy of the thread that holds the lock.
     if let Some(mut state) = unsafe { (*FORKING.0.get()).take() } {
-        // A thread that was taking an event is not in the child.
+        // A thread that was taking an event, or was registering, is not in the child.
         for device in state.devices.values_mut() {
             device.reading = Default::default();
+            device.registering = Default::default();
         }
     }
 }

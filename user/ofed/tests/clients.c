@@ -627,6 +627,32 @@ static void forked(void)
 	CHECK(!ibv_close_xrc_domain(domain));
 }
 
+/* ---- A domain's file that is opened twice is one domain ---- */
+
+static void opened_twice(void)
+{
+	struct ibv_xrc_domain *domain[2], *other;
+	struct node node;
+	uint32_t qpn;
+	int i;
+
+	node_open(&node, device);
+	for (i = 0; i < 2; i++)
+		domain[i] = open_domain(&node, 0);
+	other = ibv_open_xrc_domain(node.context, -1, O_CREAT);
+	CHECK(other, "%s", strerror(errno));
+	qpn = create(domain[0]);
+	CHECK(!ibv_reg_xrc_rcv_qp(domain[1], qpn));
+	CHECK(ibv_unreg_xrc_rcv_qp(other, qpn) == EINVAL);
+	CHECK(ibv_close_xrc_domain(domain[0]) == EBUSY);
+	CHECK(!ibv_unreg_xrc_rcv_qp(domain[1], qpn));
+	/* It was the only registration. */
+	CHECK(ibv_reg_xrc_rcv_qp(domain[0], qpn) == EINVAL);
+	for (i = 0; i < 2; i++)
+		CHECK(!ibv_close_xrc_domain(domain[i]));
+	CHECK(!ibv_close_xrc_domain(other));
+}
+
 /* ---- The first proposal: one call, a QP as long-lived as its domain ---- */
 
 static void first_proposal(void)
@@ -927,6 +953,7 @@ static const struct scenario {
 	{ "a process registers while the last other unregisters",
 	  .receiver = latecomer, .sender = race_watcher },
 	{ "forked children share a registration", .alone = forked },
+	{ "a domain whose file was opened twice is one", .alone = opened_twice },
 	{ "ibv_alloc_xrc_rcv_qp creates a QP of its domain's lifetime", .alone = first_proposal },
 };
 

@@ -3,12 +3,13 @@
  * <infiniband/verbs.h> for programs of OFED 1.5.
  *
  * In addition to the declarations of rdma-core, OFED's header had the XRC calls,
- * and more members in five structs. These structs, and the functions that take
+ * and more members in five structs. Four of these, and the functions that take
  * them, get another name while rdma-core's header is read, and are then declared
- * with OFED's members. A sixth, struct ibv_context, gets a second descriptor in its
- * padding. The layouts are compatible with rdma-core's, so objects are passed
- * without conversion. OFED's programs include this header through the
- * infiniband/verbs.h that pkg-config ofa_xrc puts before rdma-core's.
+ * with OFED's members; struct ibv_qp is rdma-core's. Another one, struct
+ * ibv_context, gets a second descriptor in its padding. The layouts are compatible
+ * with rdma-core's, so objects are passed without conversion. OFED's programs
+ * include this header through the infiniband/verbs.h that pkg-config ofa_xrc puts
+ * before rdma-core's.
  *
  * All XRC calls return 0 or a positive errno. ENOSYS means that the device has no
  * XRC or, from the calls for receive QPs, that ib_xrc_rcv is not loaded.
