@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * usage: broken ADDRESS PORT			receive, until the connection is shut down
- *	  broken ADDRESS PORT PEER PEER-PORT…	connect to receivers, and break the connection
+ * usage: broken await ADDRESS PORT			receive, until the connection is shut down
+ *	  broken break ADDRESS PORT PEER PEER-PORT…	connect to receivers, and break the connection
  *
  * Receivers of one node share the receiving end of a connection. The sender writes
  * to memory that the first receiver does not have, which breaks it; each of them
  * has to get the event FI_SHUTDOWN. They send nothing themselves.
+ *
+ *	  broken receive ADDRESS PORT N			receive a message of each of N connections
+ *	  broken send ADDRESS PORT PEER PEER-PORT…	send one to each of the receivers
+ *
+ * The sender connects to a receiver when there is a file with the name of its
+ * port. A connection to a node whose other processes have closed theirs may fail
+ * once, and not again.
  */
 
 #include <arpa/inet.h>
@@ -35,22 +42,39 @@ static void check(ssize_t ret, const char *what)
 		errx(1, "%s: %s", what, fi_strerror(-ret));
 }
 
-static void await(uint32_t wanted, struct fi_eq_cm_entry *entry)
+enum { ERROR = UINT32_MAX };
+
+/* An error has the fid of the entry. */
+static uint32_t next_event(struct fi_eq_cm_entry *entry, int timeout_ms)
 {
 	struct fi_eq_err_entry error = {};
 	uint32_t event;
-	ssize_t ret = fi_eq_sread(eq, &event, entry, sizeof(*entry), 30000, 0);
+	ssize_t ret = fi_eq_sread(eq, &event, entry, sizeof(*entry), timeout_ms, 0);
 
 	if (ret == -FI_EAVAIL) {
 		fi_eq_readerr(eq, &error, 0);
-		errx(1, "event: %s", fi_strerror(error.err));
+		printf("error: %s\n", fi_strerror(error.err));
+		entry->fid = error.fid;
+		return ERROR;
 	}
 	if (ret == -FI_EAGAIN)
 		errx(1, "no event");
 	check(ret, "fi_eq_sread");
-	if (event != wanted)
-		errx(1, "event %u in place of %u", event, wanted);
+	return event;
+}
 
+static void await(uint32_t wanted, struct fi_eq_cm_entry *entry)
+{
+	uint32_t event = next_event(entry, 30000);
+
+	if (event != wanted)
+		errx(1, "event %d in place of %u", event, wanted);
+}
+
+static void await_file(const char *path)
+{
+	while (access(path, F_OK))
+		usleep(20000);
 }
 
 static struct fi_info *get_info(const char *node, const char *port, uint64_t flags)
@@ -153,28 +177,139 @@ static void break_connection(struct fid_ep *ep)
 	check(fi_close(&mr->fid), "fi_close");
 }
 
-int main(int argc, char **argv)
+static char message[64];
+
+static struct fid_mr *register_message(uint64_t access)
+{
+	struct fid_mr *mr;
+
+	check(fi_mr_reg(domain, message, sizeof(message), access, 0, 0, 0, &mr, NULL),
+	      "fi_mr_reg");
+	return mr;
+}
+
+static void await_completion(struct fid_cq *cq)
+{
+	struct fi_cq_msg_entry entry;
+	ssize_t ret;
+
+	do {
+		ret = fi_cq_read(cq, &entry, 1);
+	} while (ret == -FI_EAGAIN);
+	check(ret, "fi_cq_read");
+}
+
+/* The endpoint, or NULL if the connection could not be accepted. */
+static struct fid_ep *try_accept(struct fi_info *info)
+{
+	struct fid_ep *ep = open_endpoint(info);
+	int ret = fi_accept(ep, NULL, 0);
+
+	if (!ret)
+		return ep;
+	printf("fi_accept: %s\n", fi_strerror(-ret));
+	/* As RXM does, though the request went to the endpoint. */
+	check(fi_close(&ep->fid), "fi_close");
+	ret = fi_reject(pep, info->handle, NULL, 0);
+	if (ret != -FI_EBUSY)
+		errx(1, "a request was rejected with its endpoint, and again: %d", ret);
+	return NULL;
+}
+
+static void receive_messages(int n)
+{
+	struct fid_mr *mr = register_message(FI_RECV);
+	struct fi_eq_cm_entry entry;
+	struct fid_ep *eps[8] = {};
+	uint32_t event;
+	int i = 0;
+
+	check(fi_recv(srx, message, sizeof(message), fi_mr_desc(mr), 0, NULL), "fi_recv");
+	while (i < n) {
+		event = next_event(&entry, 60000);
+		if (event == FI_CONNREQ && !eps[i]) {
+			eps[i] = try_accept(entry.info);
+			fi_freeinfo(entry.info);
+			continue;
+		}
+		if (!eps[i] || entry.fid != &eps[i]->fid)
+			errx(1, "event %d that is not the endpoint's", event);
+		if (event == ERROR) {
+			check(fi_close(&eps[i]->fid), "fi_close");
+			eps[i] = NULL;
+			continue;
+		}
+		if (event != FI_CONNECTED)
+			errx(1, "event %d in place of FI_CONNECTED", event);
+		await_completion(rx_cq);
+		if (strcmp(message, "message"))
+			errx(1, "another message");
+		printf("received %d\n", ++i);
+		memset(message, 0, sizeof(message));
+		if (i < n)
+			check(fi_recv(srx, message, sizeof(message), fi_mr_desc(mr), 0, NULL),
+			      "fi_recv");
+	}
+	while (i--)
+		check(fi_close(&eps[i]->fid), "fi_close");
+	check(fi_close(&mr->fid), "fi_close");
+}
+
+static struct fid_ep *try_connect(const char *peer, const char *port)
+{
+	struct fi_info *info = get_info(peer, port, 0);
+	struct fid_ep *ep = open_endpoint(info);
+	struct fi_eq_cm_entry entry;
+	uint32_t event;
+
+	check(fi_connect(ep, info->dest_addr, NULL, 0), "fi_connect");
+	fi_freeinfo(info);
+	event = next_event(&entry, 30000);
+	if (entry.fid != &ep->fid)
+		errx(1, "event %d of another endpoint", event);
+	if (event == FI_CONNECTED)
+		return ep;
+	if (event != ERROR)
+		errx(1, "event %d in place of FI_CONNECTED", event);
+	check(fi_close(&ep->fid), "fi_close");
+	return NULL;
+}
+
+static void send_messages(const char *peer, char **ports, int n)
+{
+	struct fid_mr *mr = register_message(FI_SEND);
+	struct fid_ep *eps[8];
+	int i;
+
+	strcpy(message, "message");
+	for (i = 0; i < n; i++) {
+		await_file(ports[i]);
+		eps[i] = try_connect(peer, ports[i]);
+		if (!eps[i])
+			eps[i] = try_connect(peer, ports[i]);
+		if (!eps[i])
+			errx(1, "the connection to %s failed again", ports[i]);
+		check(fi_send(eps[i], message, sizeof(message), fi_mr_desc(mr), 0, NULL),
+		      "fi_send");
+		await_completion(tx_cq);
+		printf("sent %d\n", i + 1);
+	}
+	while (i--)
+		check(fi_close(&eps[i]->fid), "fi_close");
+	check(fi_close(&mr->fid), "fi_close");
+}
+
+static void break_connections(const char *peer, char **ports, int n)
 {
 	struct fi_eq_cm_entry entry;
 	struct fid_ep *eps[8];
 	struct fi_info *info;
 	int i;
 
-	if (argc < 3 || argc > 4 + 8)
-		return 2;
-	setlinebuf(stdout);
-	listen_at(argv[1], argv[2]);
-	if (argc == 3) {
-		receive();
-		close_all();
-		return 0;
-	}
-
-	for (i = 4; i < argc; i++) {
-		info = get_info(argv[3], argv[i], 0);
-		eps[i - 4] = open_endpoint(info);
-		check(fi_connect(eps[i - 4], info->dest_addr, NULL, 0),
-		      "fi_connect");
+	for (i = 0; i < n; i++) {
+		info = get_info(peer, ports[i], 0);
+		eps[i] = open_endpoint(info);
+		check(fi_connect(eps[i], info->dest_addr, NULL, 0), "fi_connect");
 		await(FI_CONNECTED, &entry);
 	}
 	/* The receivers have been connected, too. */
@@ -183,9 +318,30 @@ int main(int argc, char **argv)
 	await(FI_SHUTDOWN, &entry);
 	if (entry.fid != &eps[0]->fid)
 		errx(1, "another endpoint was shut down");
-	while (i-- > 4)
-		check(fi_close(&eps[i - 4]->fid), "fi_close");
-	close_all();
+	while (i--)
+		check(fi_close(&eps[i]->fid), "fi_close");
 	puts("broken");
+}
+
+int main(int argc, char **argv)
+{
+	const char *what = argv[1];
+	int peers = argc - 5;
+
+	if (argc < 4 || peers > 8)
+		return 2;
+	setlinebuf(stdout);
+	listen_at(argv[2], argv[3]);
+	if (!strcmp(what, "await"))
+		receive();
+	else if (!strcmp(what, "receive") && argc == 5)
+		receive_messages(atoi(argv[4]));
+	else if (!strcmp(what, "break") && peers > 0)
+		break_connections(argv[4], argv + 5, peers);
+	else if (!strcmp(what, "send") && peers > 0)
+		send_messages(argv[4], argv + 5, peers);
+	else
+		return 2;
+	close_all();
 	return 0;
 }
