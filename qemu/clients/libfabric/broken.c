@@ -13,10 +13,16 @@
  * The sender connects to a receiver when there is a file with the name of its
  * port. A connection to a node whose other processes have closed theirs may fail
  * once, and not again.
+ *
+ *	  broken lose ADDRESS PORT			receive a message, and lose the device
+ *
+ * The endpoint is closed when there is the file "removed", before its events are
+ * read.
  */
 
 #include <arpa/inet.h>
 #include <err.h>
+#include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -299,6 +305,42 @@ static void send_messages(const char *peer, char **ports, int n)
 	check(fi_close(&mr->fid), "fi_close");
 }
 
+static void lose(void)
+{
+	struct fid_mr *mr = register_message(FI_RECV);
+	struct fi_eq_err_entry error = {};
+	struct fi_eq_cm_entry entry;
+	struct fid_ep *ep;
+	uint32_t event;
+	ssize_t ret;
+	int i;
+
+	check(fi_recv(srx, message, sizeof(message), fi_mr_desc(mr), 0, NULL), "fi_recv");
+	await(FI_CONNREQ, &entry);
+	ep = open_endpoint(entry.info);
+	check(fi_accept(ep, NULL, 0), "fi_accept");
+	await(FI_CONNECTED, &entry);
+	await_completion(rx_cq);
+	puts("connected");
+	await_file("removed");
+	check(fi_close(&ep->fid), "fi_close");
+	for (i = 0; i < 20; i++) {
+		ret = fi_eq_read(eq, &event, &entry, sizeof(entry), 0);
+		if (ret == -FI_EAGAIN)
+			break;
+		if (ret != -FI_EAVAIL)
+			errx(1, "fi_eq_read: %zd, event %u", ret, event);
+		fi_eq_readerr(eq, &error, 0);
+		if (error.err != ENODEV || error.fid == &ep->fid)
+			errx(1, "error: %s", fi_strerror(error.err));
+	}
+	if (i == 20)
+		errx(1, "events without end");
+	puts("removed");
+	/* libibverbs does not destroy objects of a device that is gone. */
+	_exit(0);
+}
+
 static void break_connections(const char *peer, char **ports, int n)
 {
 	struct fi_eq_cm_entry entry;
@@ -334,6 +376,8 @@ int main(int argc, char **argv)
 	listen_at(argv[2], argv[3]);
 	if (!strcmp(what, "await"))
 		receive();
+	else if (!strcmp(what, "lose"))
+		lose();
 	else if (!strcmp(what, "receive") && argc == 5)
 		receive_messages(atoi(argv[4]));
 	else if (!strcmp(what, "break") && peers > 0)
