@@ -804,7 +804,7 @@ static void destroyed_when_acknowledged(void)
 	CHECK(!ibv_get_async_event(node[1].context, &late.event));
 	CHECK(late.event.event_type == IBV_EVENT_QP_ACCESS_ERR, "%d",
 	      late.event.event_type);
-	/* The program does not know that another QP has received it. */
+	/* It is an event of the pair's target, which the program has no pointer to. */
 	CHECK(late.event.element.qp == c[1].qp);
 	CHECK(!pthread_create(&thread, NULL, acknowledge_late, &late));
 	CHECK(!ibv_destroy_qp(c[1].qp));

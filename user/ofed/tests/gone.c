@@ -36,7 +36,7 @@ int main(int argc, char **argv)
 
 	ktap_start("the OFED layer when the device is removed", 4);
 	ktap_result(!system(argv[2]), "the device is removed while it is in use");
-	/* They have happened: no call waits. */
+	/* Both events were reported during the removal, so no call has to wait. */
 	fcntl(node.context->async_fd, F_SETFL, O_NONBLOCK);
 	while (!(ret = ibv_get_async_event(node.context, &event))) {
 		of_device += event.event_type == IBV_EVENT_DEVICE_FATAL;
