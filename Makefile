@@ -19,11 +19,12 @@ MANDIR ?= /usr/share/man
 # a directory that has nothing to do with the project. The scripts of these targets mount the checkout at a
 # plain path.
 anywhere := test test-long demo demo-restart bench lint format help
-plain = $(and $(filter 1,$(words x$(1)x)),$(if $(findstring :,$(1))$(findstring ',$(1))$(findstring ",$(1)),,y))
+special := ! " \# $$ % & ' ( ) * , : ; < = > ? [ \ ] ^ ` { | }
+plain = $(and $(filter 1,$(words x$(1)x)),$(if $(strip $(foreach each,$(special),$(findstring $(each),$(1)))),,y))
 paths := $(if $(filter-out $(anywhere),$(or $(MAKECMDGOALS),modules)),\
 	CURDIR KDIR KSRC MO DESTDIR INSTALL_MOD_PATH MODPROBEDIR SBINDIR MANDIR)
 $(foreach path,$(paths),$(if $(call plain,$($(path))),,\
-	$(error ib_xrc_rcv: the path '$($(path))'$(if $(filter CURDIR,$(path)),, in $(path)) has white space, a colon or a quote, which make and Kbuild cannot handle; use another directory)))
+	$(error ib_xrc_rcv: the path '$($(path))'$(if $(filter CURDIR,$(path)),, in $(path)) has white space or a special character, which make and Kbuild cannot handle; use a directory whose path has letters, digits and + - . @ _ ~ only)))
 
 lab := scripts/lab
 

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# Sourced with $tree set: make and Kbuild cannot quote a path. If the path of the checkout has white space, a colon
-# or a quote, the script runs again with the checkout mounted at a plain path, which is the same every
-# time, so that builds are found again. The mount ends with the script.
+# Sourced with $tree set: make and Kbuild cannot quote a path. If that of the checkout is not plain (plain-path), the
+# script runs again with the checkout mounted at a plain path, which is the same every time, so that
+# builds are found again. The mount ends with the script.
 
-case $tree in
-*[[:space:]:\'\"]*)
+if ! "$tree/scripts/plain-path" "$tree" 2>/dev/null; then
 	[ "$(id -u)" -eq 0 ] || {
 		echo "lab: the lab mounts and boots things: run it as root" >&2
 		exit 125
@@ -20,5 +19,4 @@ case $tree in
 		mount --rbind "$tree" "$place" || exit 125
 		case $cwd/ in "$tree"/*) cd "$place${cwd#"$tree"}" || exit ;; esac
 		exec "$@"' place "$tree" "$place" "$place/scripts/$(basename "$0")" "$@"
-	;;
-esac
+fi
