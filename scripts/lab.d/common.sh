@@ -108,5 +108,6 @@ LAB_ROOT=$root
 LAB_BUILD=$(build_dir)
 KDIR=$kdir
 KSRC=$ksrc
+LAB_STOCK="${LAB_STOCK-}"
 EOF
 }

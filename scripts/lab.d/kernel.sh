@@ -48,15 +48,17 @@ kernel_setup() {
 #
 # A stock kernel is one of those in trixie-backports for which the mirror has image, headers and
 # source. They are listed once, newest first, and again when `lab update` is called or one is asked for
-# that is not in the list; so "stock" remains the same until a newer one is asked for.
+# that is not in the list. LAB_STOCK, a line of the list, is "stock" for as long as it is set: scripts/test
+# sets it, so that all suites of a run have the same kernel.
 
 kernel_list=$cache/debian/list
 
 # kernel_apt COMMAND… - the host's apt, with its mirror and its network, and nothing but trixie-backports
 kernel_apt() {
-	local directory=$cache/debian/apt mirror
-	if [ ! -e "$directory/sources" ]; then
-		mirror=$(root_mirror) || exit
+	local directory=$cache/debian/apt mirror source
+	mirror=$(root_mirror) || exit
+	source="deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror trixie-backports main"
+	if [ "$(cat "$directory/sources" 2>/dev/null)" != "$source" ]; then
 		mkdir -p "$directory/lists/partial" "$directory/cache/archives/partial"
 		cat >"$directory/conf" <<-EOC
 			Dir::State::Lists "$directory/lists";
@@ -70,8 +72,7 @@ kernel_apt() {
 			APT::Architectures { "amd64"; };
 			APT::Sandbox::User "root";
 		EOC
-		echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror trixie-backports main" \
-			>"$directory/sources.new"
+		echo "$source" >"$directory/sources.new"
 		mv "$directory/sources.new" "$directory/sources"
 	fi
 	APT_CONFIG=$directory/conf "$@"
@@ -80,7 +81,8 @@ kernel_apt() {
 # Lines of "RELEASE VERSION SOURCE", newest first, at one version Debian's main flavour first.
 kernel_list_make() {
 	mkdir -p "$cache/debian"
-	kernel_apt apt-get update >&2
+	kernel_apt apt-get -o APT::Update::Error-Mode=any update >&2 ||
+		die "the mirror's list of kernels cannot be read (apt's messages are above)"
 	kernel_apt apt-get indextargets --format '$(FILENAME)' 'Created-By: Packages' |
 		while read -r file; do kernel_apt /usr/lib/apt/apt-helper cat-file "$file"; done |
 		awk -v floor="$kernel_floor" '
@@ -118,7 +120,7 @@ kernel_pick() {
 		"$wanted") ;;
 		*+*-"${flavour}amd64")
 			[[ $flavour || $release =~ ^[^-]*-amd64$ ]] || continue
-			[[ -z $wanted || $release == "$wanted"[.+]* ]] || continue
+			[[ -z $wanted || $release == "$wanted"[.+-]* ]] || continue
 			;;
 		*) continue ;;
 		esac
@@ -130,14 +132,18 @@ kernel_pick() {
 
 # Sets kver, and where its headers and source come from.
 kernel_choose() {
-	local wanted=${1#stock} line
+	local wanted=${1#stock} line=''
 	wanted=${wanted#:}
-	[ -s "$kernel_list" ] || with_cache_lock debian kernel_list_make
-	line=$(kernel_pick "$wanted") || {
-		with_cache_lock debian kernel_list_make
-		line=$(kernel_pick "$wanted") ||
-			die "the mirror has no kernel '$1'; it has $(cut -d ' ' -f 1 "$kernel_list" | paste -sd ' ')"
-	}
+	[ -n "$wanted" ] || line=${LAB_STOCK-}
+	if [ -z "$line" ]; then
+		[ -s "$kernel_list" ] || with_cache_lock debian kernel_list_make
+		line=$(kernel_pick "$wanted") || {
+			with_cache_lock debian kernel_list_make
+			line=$(kernel_pick "$wanted") ||
+				die "the mirror has no kernel '$1'; it has $(cut -d ' ' -f 1 "$kernel_list" | paste -sd ' ')"
+		}
+	fi
+	[ -n "$wanted" ] || LAB_STOCK=$line
 	read -r kver kernel_version kernel_source <<<"$line"
 	# The common part of the flavours.
 	kernel_abi=${kver%%-*}
