@@ -35,12 +35,12 @@ pub(crate) const fn this_module() -> &'static ThisModule {
     return &crate::THIS_MODULE;
 }
 
-/// Returns `EOPNOTSUPP`, for which the kernel crate has no constant.
+/// Returns `EOPNOTSUPP`, for which the kernel crate has a constant only since Linux 7.3.
 pub(crate) fn not_supported() -> Error {
     Error::from_errno(-(kernel::bindings::EOPNOTSUPP as i32))
 }
 
-/// Returns `EDQUOT`, for which the kernel crate has no constant.
+/// Returns `EDQUOT`, for which the kernel crate has a constant only since Linux 7.3.
 pub(crate) fn over_limit() -> Error {
     Error::from_errno(-(kernel::bindings::EDQUOT as i32))
 }
