@@ -18,7 +18,7 @@ device_build() {
 	local key
 	build_rdma_core
 	key=$(key_of_tree "$tree/qemu/patches/rxe" "$tree/scripts/build-rxe")-$rxe_gids-$(kernel_made)
-	GIDS=$rxe_gids KSRC=$ksrc shared "$(build_dir)/rxe" "$key" "building rxe with XRC for $kver" \
+	GIDS=$rxe_gids KSRC=$ksrc in_kernel_root shared "$(build_dir)/rxe" "$key" "building rxe with XRC for $kver" \
 		"$tree/scripts/build-rxe" "$kdir"
 }
 

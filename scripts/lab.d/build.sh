@@ -109,13 +109,13 @@ build_module() {
 
 make_module() {
 	# W=e: a warning is an error here, and not where a newer compiler has new ones.
-	quiet module make --no-print-directory -C "$tree" W=e KDIR="$kdir" KSRC="$ksrc" MO="$(build_dir)/module" modules
+	in_kernel_root quiet module make --no-print-directory -C "$tree" W=e KDIR="$kdir" KSRC="$ksrc" MO="$(build_dir)/module" modules
 }
 
 build_test_modules() {
 	build_module
 	mkdir -p "$(build_dir)/test-modules"
-	quiet test-modules bash -ec 'cd "$3"
+	in_kernel_root quiet test-modules bash -ec 'cd "$3"
 		toolchain=$(scripts/kernel-toolchain "$1")
 		make --no-print-directory -C "$1" M="$PWD/qemu/tests/modules" MO="$2/test-modules" \
 			KBUILD_EXTRA_SYMBOLS="$2/module/Module.symvers" $toolchain modules' \

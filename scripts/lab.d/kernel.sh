@@ -8,6 +8,8 @@
 
 kernel=${KDIR:-stock}
 kernel_rest=()
+# What is compiled for the kernel is compiled here, if not in the root.
+kernel_root=
 
 # Uverbs objects of other modules need 7.2's split of ib_uverbs.
 kernel_floor=7.2
@@ -47,107 +49,134 @@ kernel_setup() {
 # ---------------------------------------------------------------------------
 #
 # A stock kernel is one of those in trixie-backports for which the mirror has image, headers and
-# source. They are listed once, newest first, and again when `lab update` is called or one is asked for
-# that is not in the list. LAB_STOCK, a line of the list, is "stock" for as long as it is set: scripts/test
-# sets it, so that all suites of a run have the same kernel.
+# source; those of later Debian releases can be asked for as well. They are listed once, newest first, and again
+# when `lab update` is called or one is asked for that is not in the list. LAB_STOCK, a line of the list, is "stock"
+# for as long as it is set: scripts/test sets it, so that all suites of a run have the same kernel.
 
-kernel_list=$cache/debian/list
+kernel_list=$cache/debian/kernels
 
-# kernel_apt COMMAND… - the host's apt, with its mirror and its network, and nothing but trixie-backports
-kernel_apt() {
-	local directory=$cache/debian/apt mirror source
+# Releases in the order in which a kernel that several have is taken from them. The first is what the root's compilers
+# are for, and is always there.
+kernel_releases=(trixie-backports forky sid experimental)
+
+# kernel_apt COMMAND… - the host's apt, with its mirror and its network, and nothing but those releases
+kernel_apt() { APT_CONFIG=$cache/debian/archive/conf "$@"; }
+
+# Writes down where that apt looks: releases that the mirror does not have are passed over.
+kernel_apt_make() {
+	local directory=$cache/debian/archive mirror release answer
 	mirror=$(root_mirror) || exit
-	source="deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror trixie-backports main"
-	if [ "$(cat "$directory/sources" 2>/dev/null)" != "$source" ]; then
-		mkdir -p "$directory/lists/partial" "$directory/cache/archives/partial"
-		cat >"$directory/conf" <<-EOC
-			Dir::State::Lists "$directory/lists";
-			Dir::State::Status "/dev/null";
-			Dir::Cache "$directory/cache";
-			Dir::Etc::SourceList "$directory/sources";
-			Dir::Etc::SourceParts "/dev/null";
-			Dir::Etc::PreferencesParts "/dev/null";
-			Acquire::Languages "none";
-			APT::Architecture "amd64";
-			APT::Architectures { "amd64"; };
-			APT::Sandbox::User "root";
-		EOC
-		echo "$source" >"$directory/sources.new"
-		mv "$directory/sources.new" "$directory/sources"
-	fi
-	APT_CONFIG=$directory/conf "$@"
+	mkdir -p "$directory/lists/partial" "$directory/cache/archives/partial"
+	cat >"$directory/conf" <<-EOC
+		Dir::State::Lists "$directory/lists";
+		Dir::State::Status "/dev/null";
+		Dir::Cache "$directory/cache";
+		Dir::Etc::SourceList "$directory/sources";
+		Dir::Etc::SourceParts "/dev/null";
+		Dir::Etc::PreferencesParts "/dev/null";
+		Acquire::Languages "none";
+		APT::Architecture "amd64";
+		APT::Architectures { "amd64"; };
+		APT::Sandbox::User "root";
+	EOC
+	for release in "${kernel_releases[@]}"; do
+		[ "$release" = "${kernel_releases[0]}" ] ||
+			answer=$(kernel_apt /usr/lib/apt/apt-helper download-file "${mirror%/}/dists/$release/InRelease" "$directory/release" 2>&1) || {
+			grep -qE '404 |File not found' <<<"$answer" && continue
+			die "the mirror's list of kernels cannot be read: $(tail -n 2 <<<"$answer" | paste -sd ' ')"
+		}
+		echo "deb [target=Packages signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $release main"
+	done >"$directory/sources.new"
+	mv "$directory/sources.new" "$directory/sources"
 }
 
-# Lines of "RELEASE VERSION SOURCE", newest first, at one version Debian's main flavour first.
+# Lines of "RELEASE VERSION SOURCE DEBIAN-RELEASE", newest first, at one version Debian's main flavour first.
 kernel_list_make() {
-	mkdir -p "$cache/debian"
+	kernel_apt_make
 	kernel_apt apt-get -o APT::Update::Error-Mode=any update >&2 ||
 		die "the mirror's list of kernels cannot be read (apt's messages are above)"
-	kernel_apt apt-get indextargets --format '$(FILENAME)' 'Created-By: Packages' |
-		while read -r file; do kernel_apt /usr/lib/apt/apt-helper cat-file "$file"; done |
-		awk -v floor="$kernel_floor" '
+	kernel_apt apt-get indextargets --format '$(RELEASE) $(FILENAME)' 'Created-By: Packages' |
+		while read -r release file; do
+			echo "Debian: $release"
+			kernel_apt /usr/lib/apt/apt-helper cat-file "$file"
+		done |
+		awk -v floor="$kernel_floor" -v releases="${kernel_releases[*]}" '
 			function older(a, b,   x, y) {
 				split(a, x, "."); split(b, y, ".")
 				return x[1] + 0 < y[1] + 0 || (x[1] + 0 == y[1] + 0 && x[2] + 0 < y[2] + 0)
 			}
+			$1 == "Debian:" { debian = $2 }
 			$1 == "Package:" { package = $2 }
 			$1 == "Version:" {
-				version = $2
-				if (sub(/^linux-(binary|modules|headers)-/, "", package)) have[package " " version]++
-				else if (package ~ /^linux-source-[0-9]/) source[version] = package
+				if (sub(/^linux-(binary|modules|headers)-/, "", package)) have[debian, package " " $2]++
+				else if (package ~ /^linux-source-[0-9]/) source[debian, $2] = package
 			}
 			END {
-				for (one in have) {
-					split(one, part, " ")
-					if (have[one] == 3 && part[2] in source && !older(part[1], floor))
-						print part[1], part[2], source[part[2]]
-				}
+				count = split(releases, order, " ")
+				for (i = 1; i <= count; i++)
+					for (key in have) {
+						split(key, of, SUBSEP)
+						split(of[2], part, " ")
+						if (of[1] == order[i] && have[key] == 3 && (of[1], part[2]) in source &&
+						    !older(part[1], floor) && !listed[of[2]]++)
+							print part[1], part[2], source[of[1], part[2]], of[1]
+					}
 			}' | sort -k 2,2Vr -k 1,1 >"$kernel_list.new"
-	[ -s "$kernel_list.new" ] || die "this mirror's trixie-backports has no kernel of $kernel_floor or later with headers and source"
+	grep -q " ${kernel_releases[0]}$" "$kernel_list.new" ||
+		die "this mirror's ${kernel_releases[0]} has no kernel of $kernel_floor or later with headers and source"
 	mv "$kernel_list.new" "$kernel_list"
 }
 
-# The releases of the list that stock:WANTED names: a version or the beginning of one, a flavour (rt, cloud), both
-# joined by a dash, or a release in full.
+# The line of the list that stock:WANTED names: of trixie-backports a version or the beginning of one, a flavour (rt,
+# cloud), both joined by a dash; of another Debian release its name, or that and a flavour; or a kernel's release.
 kernel_pick() {
-	local wanted=$1 flavour='' release version source
+	local wanted=$1 flavour='' debian=${kernel_releases[0]} line release one
 	case $wanted in
-	rt | cloud) flavour=$wanted- wanted='' ;;
-	*-rt | *-cloud) flavour=${wanted##*-}- wanted=${wanted%-*} ;;
+	rt | cloud) flavour=$wanted wanted='' ;;
+	*-rt | *-cloud) flavour=${wanted##*-} wanted=${wanted%-*} ;;
 	esac
-	while read -r release version source; do
-		case $release in
-		"$wanted") ;;
-		*+*-"${flavour}amd64")
-			[[ $flavour || $release =~ ^[^-]*-amd64$ ]] || continue
+	for one in "${kernel_releases[@]}"; do
+		[ "$wanted" != "$one" ] || debian=$one wanted=''
+	done
+	while read -r line; do
+		release=${line%% *}
+		if [ "$release" != "$1" ]; then
+			# Only a version of Debian's own, with a plus sign, says of which Debian release it is.
+			[[ ${line##* } = "$debian" || $wanted == *+* ]] || continue
+			[[ $release =~ ^[^-]*-${flavour:+$flavour-}amd64$ ]] || continue
 			[[ -z $wanted || $release == "$wanted"[.+-]* ]] || continue
-			;;
-		*) continue ;;
-		esac
-		echo "$release $version $source"
+		fi
+		echo "$line"
 		return
 	done <"$kernel_list"
 	return 1
 }
 
+# Sets kernel_line: what is listed of stock, or stock:WANTED.
+kernel_find() {
+	local wanted=${1#stock}
+	wanted=${wanted#:}
+	kernel_line=
+	[ -n "$wanted" ] || kernel_line=${LAB_STOCK-}
+	[ -z "$kernel_line" ] || return 0
+	[ -s "$kernel_list" ] || with_cache_lock debian kernel_list_make
+	kernel_line=$(kernel_pick "$wanted") || {
+		with_cache_lock debian kernel_list_make
+		kernel_line=$(kernel_pick "$wanted") ||
+			die "the mirror has no kernel '$1'; it has $(cut -d ' ' -f 1 "$kernel_list" | paste -sd ' ')"
+	}
+	[ -n "$wanted" ] || LAB_STOCK=$kernel_line
+}
+
 # Sets kver, and where its headers and source come from.
 kernel_choose() {
-	local wanted=${1#stock} line=''
-	wanted=${wanted#:}
-	[ -n "$wanted" ] || line=${LAB_STOCK-}
-	if [ -z "$line" ]; then
-		[ -s "$kernel_list" ] || with_cache_lock debian kernel_list_make
-		line=$(kernel_pick "$wanted") || {
-			with_cache_lock debian kernel_list_make
-			line=$(kernel_pick "$wanted") ||
-				die "the mirror has no kernel '$1'; it has $(cut -d ' ' -f 1 "$kernel_list" | paste -sd ' ')"
-		}
-	fi
-	[ -n "$wanted" ] || LAB_STOCK=$line
-	read -r kver kernel_version kernel_source <<<"$line"
+	kernel_find "$1"
+	read -r kver kernel_version kernel_source kernel_debian <<<"$kernel_line"
 	# The common part of the flavours.
 	kernel_abi=${kver%%-*}
 	ksrc=$cache/source/$kernel_abi
+	# Each candidate of a version has the same name.
+	[ "$kernel_debian" != experimental ] || ksrc=$cache/source/$kernel_version
 }
 
 kernel_stock() {
@@ -155,12 +184,44 @@ kernel_stock() {
 	kernel_choose "$kernel"
 	# Tests do the same on each of them.
 	kernel=stock
-	kernel_key=$kver-$(key_of "$tree/scripts/unpack-kernel" "$tree/scripts/prepare-rust-headers" "$root/etc/lab-toolchain")
+	if [ "$kernel_debian" = "${kernel_releases[0]}" ]; then
+		kernel_key=$(key_of "$tree/scripts/unpack-kernel" "$tree/scripts/prepare-rust-headers" "$root/etc/lab-toolchain")
+	else
+		kernel_key=$(key_of "$tree/scripts/unpack-kernel" "$tree/scripts/prepare-rust-headers" "$tree/qemu/toolchain/make" \
+			<(echo "$kernel_version"))
+	fi
+	kernel_key=$kver-$kernel_key
 	directory=$cache/debian/$kernel_key
 	kdir=$directory/usr/src/linux-headers-$kver
 	kmodules=$directory
 	kimage=$directory/usr/lib/modules/$kver/vmlinuz
 	[ -e "$directory/.complete" ] || with_cache_lock "debian-$kver" kernel_stock_make "$directory"
+	kernel_root=$(readlink "$directory/toolchain") || kernel_root=$root
+}
+
+# The root that a kernel of another Debian release is compiled for in: of that release, with the compilers that the
+# configuration in its headers names, or of sid for one of experimental. It is shared by all kernels of the release
+# that were built by these.
+kernel_toolchain() {
+	local headers=$1 config=$1.config debian=${kernel_debian/experimental/sid} gcc rustc mirror
+	dpkg-deb --fsys-tarfile "$headers" | tar -xO "./usr/src/linux-headers-$kver/.config" >"$config"
+	gcc=$(($(sed -n 's/^CONFIG_GCC_VERSION=//p' "$config") / 10000))
+	rustc=$(sed -n 's/^CONFIG_RUSTC_VERSION_TEXT="\(.*\)"$/\1/p' "$config")
+	kernel_root=$cache/toolchain/$debian-$(key_of "$tree/qemu/toolchain/make" <(echo "$gcc $rustc"))
+	[ ! -d "$kernel_root" ] || return 0
+	mirror=$(root_mirror) || exit
+	rm -rf --one-file-system "$kernel_root.new"
+	mkdir -p "$cache/toolchain"
+	step toolchain "making a root of $debian with gcc $gcc and ${rustc%% (*} (about 2 minutes)" \
+		unshare --mount --fork --kill-child "$tree/qemu/toolchain/make" "$mirror" "$debian" "$gcc" "$rustc" "$kernel_root.new"
+	mv "$kernel_root.new" "$kernel_root"
+}
+
+# in_kernel_root COMMAND… - a function that calls root_exec: what is compiled for the kernel is compiled in the root
+# of its compilers.
+in_kernel_root() {
+	local root=${kernel_root:-$root}
+	"$@"
 }
 
 # kernel_download DIRECTORY PACKAGE… - of the version that was chosen. A list that has grown old names
@@ -184,15 +245,19 @@ kernel_stock_make() {
 	step fetch "fetching Debian's kernel $kver (130 MB)" kernel_download "$directory/packages" \
 		"linux-base-$kver" "linux-binary-$kver" "linux-modules-$kver" "linux-headers-$kver" \
 		"linux-headers-$kernel_abi-common" "linux-kbuild-$kernel_abi"
-	step stock "preparing Rust metadata for it (about 1.5 minutes)" \
+	[ "$kernel_debian" = "${kernel_releases[0]}" ] || {
+		with_cache_lock toolchain kernel_toolchain "$(echo "$directory/packages/linux-headers-$kver"_*.deb)"
+		ln -s "$kernel_root" "$directory/toolchain"
+	}
+	in_kernel_root step stock "preparing Rust metadata for it (about 1.5 minutes)" \
 		root_exec "$tree/scripts/unpack-kernel" "$kver" "$ksrc" "$directory"
-	root_exec "$tree/scripts/build-9p" "$kver" "$ksrc" "$directory" >"$logs/9p.log" 2>&1 ||
+	in_kernel_root root_exec "$tree/scripts/build-9p" "$kver" "$ksrc" "$directory" >"$logs/9p.log" 2>&1 ||
 		die "9p, which guests need, does not build for $kver: $logs/9p.log"
 	rm -r "$directory/packages"
 	touch "$directory/.complete"
 }
 
-kernel_source_make() { [ -e "$ksrc/.complete" ] || with_cache_lock "source-$kernel_abi" kernel_source_unpack; }
+kernel_source_make() { [ -e "$ksrc/.complete" ] || with_cache_lock "source-${ksrc##*/}" kernel_source_unpack; }
 
 kernel_source_unpack() {
 	[ -e "$ksrc/.complete" ] && return
