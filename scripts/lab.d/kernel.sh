@@ -67,7 +67,7 @@ kernel_apt_make() {
 	local directory=$cache/debian/archive mirror release answer
 	mirror=$(root_mirror) || exit
 	mkdir -p "$directory/lists/partial" "$directory/cache/archives/partial"
-	cat >"$directory/conf" <<-EOC
+	cat >"$directory/conf.new" <<-EOC
 		Dir::State::Lists "$directory/lists";
 		Dir::State::Status "/dev/null";
 		Dir::Cache "$directory/cache";
@@ -81,13 +81,14 @@ kernel_apt_make() {
 	EOC
 	for release in "${kernel_releases[@]}"; do
 		[ "$release" = "${kernel_releases[0]}" ] ||
-			answer=$(kernel_apt /usr/lib/apt/apt-helper download-file "${mirror%/}/dists/$release/InRelease" "$directory/release" 2>&1) || {
+			answer=$(APT_CONFIG=$directory/conf.new /usr/lib/apt/apt-helper download-file "${mirror%/}/dists/$release/InRelease" "$directory/release" 2>&1) || {
 			grep -qE '404 |File not found' <<<"$answer" && continue
 			die "the mirror's list of kernels cannot be read: $(tail -n 2 <<<"$answer" | paste -sd ' ')"
 		}
 		echo "deb [target=Packages signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $release main"
 	done >"$directory/sources.new"
 	mv "$directory/sources.new" "$directory/sources"
+	mv "$directory/conf.new" "$directory/conf"
 }
 
 # Lines of "RELEASE VERSION SOURCE DEBIAN-RELEASE", newest first, at one version Debian's main flavour first.
