@@ -62,7 +62,7 @@ kernel_releases=(trixie-backports forky sid experimental)
 # kernel_apt COMMAND… - the host's apt, with its mirror and its network, and nothing but those releases
 kernel_apt() { APT_CONFIG=$cache/debian/archive/conf "$@"; }
 
-# Writes down where that apt looks: releases that the mirror does not have are passed over.
+# Writes down where that apt looks: releases that the mirror does not have, or cannot deliver now, are passed over.
 kernel_apt_make() {
 	local directory=$cache/debian/archive mirror release answer
 	mirror=$(root_mirror) || exit
@@ -82,8 +82,9 @@ kernel_apt_make() {
 	for release in "${kernel_releases[@]}"; do
 		[ "$release" = "${kernel_releases[0]}" ] ||
 			answer=$(APT_CONFIG=$directory/conf.new /usr/lib/apt/apt-helper download-file "${mirror%/}/dists/$release/InRelease" "$directory/release" 2>&1) || {
-			grep -qE '404 |File not found' <<<"$answer" && continue
-			die "the mirror's list of kernels cannot be read: $(tail -n 2 <<<"$answer" | paste -sd ' ')"
+			grep -qE '404 |File not found' <<<"$answer" ||
+				say "without the kernels of $release: $(tail -n 2 <<<"$answer" | paste -sd ' ')"
+			continue
 		}
 		echo "deb [target=Packages signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $release main"
 	done >"$directory/sources.new"
@@ -91,11 +92,16 @@ kernel_apt_make() {
 	mv "$directory/conf.new" "$directory/conf"
 }
 
+kernel_apt_update() { kernel_apt apt-get -o APT::Update::Error-Mode=any update >&2; }
+
 # Lines of "RELEASE VERSION SOURCE DEBIAN-RELEASE", newest first, at one version Debian's main flavour first.
 kernel_list_make() {
 	kernel_apt_make
-	kernel_apt apt-get -o APT::Update::Error-Mode=any update >&2 ||
-		die "the mirror's list of kernels cannot be read (apt's messages are above)"
+	kernel_apt_update || {
+		say "apt's messages are above; without the kernels of later Debian releases"
+		sed -i 1q "$cache/debian/archive/sources"
+		kernel_apt_update || die "the mirror's list of kernels cannot be read (apt's messages are above)"
+	}
 	kernel_apt apt-get indextargets --format '$(RELEASE) $(FILENAME)' 'Created-By: Packages' |
 		while read -r release file; do
 			echo "Debian: $release"
