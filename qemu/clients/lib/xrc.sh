@@ -49,20 +49,20 @@ libfabric_node() { # libfabric_node left|right COMMAND…
 	"$node" env FI_VERBS_DEVICE_NAME="${!device}" FI_VERBS_XRCD_FILENAME="/tmp/xrcd_$node" "$@"
 }
 
-# The XRC that is used from here on is traced, from before the program starts to its end. Exits if it cannot be.
+# The QPs that are used from here on are traced, from before the program starts to its end. Exits if they cannot be.
 tracing=/sys/kernel/tracing
 watch_xrc() { # watch_xrc [mainline]
 	xrc_api=${1-}
 	[ -n "$LAB_MODULE" ] || xrc_api=mainline
-	# Each QP of type XRC_INI, 9, or XRC_TGT, 10, of which the driver has changed the state. A receive QP is an XRC_TGT
-	# without uobject.
+	# Each QP of type RC, 2, XRC_INI, 9, or XRC_TGT, 10, of which the driver has changed the state. A receive QP is an
+	# XRC_TGT without uobject.
 	# shellcheck disable=SC2016
 	echo 'f:clients/modified ib_modify_qp_with_udata%return ret=$retval mask=attr_mask type=ib_qp->qp_type' \
 		'state=attr->qp_state uobject=ib_qp->uobject' >$tracing/dynamic_events && : >$tracing/trace &&
-		echo 'ret == 0 && mask & 1 && (type == 9 || type == 10)' >$tracing/events/clients/modified/filter &&
+		echo 'ret == 0 && mask & 1 && (type == 2 || type == 9 || type == 10)' >$tracing/events/clients/modified/filter &&
 		echo 1 >$tracing/events/clients/modified/enable || { echo "QPs cannot be traced" && exit 1; }
 	[ -z "$xrc_api" ] || return 0
-	# For xrc_creator.
+	# For creators.
 	xrc-rcv watch >watch.log &
 	xrc_watch=$!
 	within 20 watch_runs || { echo "xrc-rcv watch does not start" && exit 1; }
@@ -73,28 +73,36 @@ watch_runs() {
 	read -r on <"$instance/tracing_on" && read -r enabled <"$instance/events/ib_xrc_rcv/ib_xrc_rcv_event/enable"
 	[ "$on$enabled" = 11 ]
 } 2>/dev/null
-# Fails unless XRC_INI came to RTS, and, to RTR, receive QPs and no XRC_TGT of a process, or the contrary.
-xrc_was_used() {
-	local ini tgt rcv
+# Fails unless XRC_INI came to RTS, no RC did, and, to RTR, receive QPs and no XRC_TGT of a process, or the contrary;
+# with "shared", unless processes shared receive QPs, too.
+xrc_was_used() { # xrc_was_used [shared]
+	local rc ini tgt rcv alloc reg
+	rc=$(grep -c ' type=2 state=3 ' $tracing/trace)
 	ini=$(grep -c ' type=9 state=3 ' $tracing/trace)
 	tgt=$(grep -c ' type=10 state=2 uobject=0x[^0]' $tracing/trace)
 	rcv=$(grep -c ' type=10 state=2 uobject=0x0$' $tracing/trace)
 	echo 0 >$tracing/events/clients/modified/enable
 	echo -:clients/modified >>$tracing/dynamic_events
-	echo "connected: $ini XRC_INI, $tgt XRC_TGT, $rcv receive QPs"
+	echo "connected: $rc RC, $ini XRC_INI, $tgt XRC_TGT, $rcv receive QPs"
 	if [ -z "$xrc_api" ]; then
 		kill "$xrc_watch" && wait "$xrc_watch" || { echo "xrc-rcv watch failed" && return 1; }
-		echo "receive QPs: $(grep -c ' alloc ' watch.log), registrations: $(grep -c ' reg ' watch.log)"
-		[ "$ini" -gt 0 ] && [ "$tgt" = 0 ] && [ "$rcv" -gt 0 ] || { echo "not over receive QPs" && return 1; }
+		alloc=$(grep -c ' alloc ' watch.log) reg=$(grep -c ' reg ' watch.log)
+		echo "receive QPs: $alloc, registrations: $reg"
+		[ "$ini" -gt 0 ] && [ "$rc$tgt" = 00 ] && [ "$rcv" -gt 0 ] || { echo "not over receive QPs alone" && return 1; }
+		[ -z "${1-}" ] || [ "$reg" -gt "$alloc" ] || { echo "no receive QP was shared" && return 1; }
 	else
-		[ "$ini" -gt 0 ] && [ "$tgt" -gt 0 ] && [ "$rcv" = 0 ] || { echo "not over XRC of mainline's API" && return 1; }
+		[ "$ini" -gt 0 ] && [ "$tgt" -gt 0 ] && [ "$rc$rcv" = 00 ] || { echo "not over XRC of mainline's API alone" && return 1; }
 	fi
 }
 
-# The process that created a receive QP that others are registered with, too. A thread may have done it.
-xrc_creator() {
-	local thread
-	thread=$(awk '
+# Whether N lines of the job's output end with TEXT.
+printed() { # printed N TEXT
+	[ "$(cat log rank.* 2>/dev/null | grep -c "$2\$")" -ge "$1" ]
+}
+
+# "THREAD DEVICE QPN" of each receive QP that its creator and others are registered with.
+creators() {
+	awk '
 		function field(name) { return match($0, " " name "=[^ ]*") ? substr($0, RSTART + length(name) + 2, RLENGTH - length(name) - 2) : "" }
 		$2 ~ /^(un)?reg$/ {
 			qp = field("ifname") " " field("lqpn")
@@ -103,7 +111,62 @@ xrc_creator() {
 			registrations[qp] = field("registrations")
 		}
 		END {
-			for (qp in creator) if (registrations[qp] > 1) { print creator[qp]; exit }
-		}' watch.log)
-	[ -n "$thread" ] && awk '$1 == "Tgid:" { print $2 }' "/proc/$thread/status"
+			for (qp in creator) if (registrations[qp] > 1) print creator[qp], qp
+		}' watch.log
+}
+
+# The first creator that is alive, and its receive QPs. A thread may have created them.
+next_creator() {
+	local thread device qpn process
+	creator='' creator_qps=()
+	while read -r thread device qpn; do
+		process=$(awk '$1 == "Tgid:" { print $2 }' "/proc/$thread/status" 2>/dev/null) || continue
+		[ "${creator:=$process}" != "$process" ] || creator_qps+=("ifname=$device .*lqpn=$qpn ")
+	done < <(creators)
+	[ -n "$creator" ]
+}
+
+# kill_creators RANKS - kills, one after the other, the creator of each receive QP by which other ranks receive, while
+# they do. Fails if a creator's receive QPs are destroyed with it, or if others are created for them.
+#
+# A job of RANKS prints "rank N: process N", and "rank N: round N" after each round. When there is the next file gone.0,
+# gone.1, …, all ranks end the same round by it: the rank that it names prints "rank N: gone" and the others continue
+# without it. They end when the file names rank -1.
+kill_creators() {
+	local ranks=$1 dead=() gone created qp left
+	within 200 printed "$ranks" ": round 0" || { echo "the job does not start" && return 1; }
+	while next_creator; do
+		gone=$(cat log rank.* 2>/dev/null | sed -n "s/^rank \([0-9]*\): process $creator\$/\1/p")
+		[ -n "$gone" ] || { echo "process $creator is not a rank" && return 1; }
+		created=$(grep -c ' alloc ' watch.log)
+		name_gone "$gone"
+		# A round without it shows that they have all of its messages.
+		within 200 printed 1 "rank $gone: gone" && others_continue 1 && kill -KILL "$creator" || {
+			echo "rank $gone was not killed"
+			return 1
+		}
+		others_continue 3 || { echo "the others stopped without rank $gone" && return 1; }
+		[ "$(grep -c ' alloc ' watch.log)" = "$created" ] || { echo "the others connected anew without rank $gone" && return 1; }
+		left=''
+		for qp in "${creator_qps[@]}"; do
+			grep -q " destroy .*$qp" watch.log || left=y
+		done
+		[ -n "$left" ] || { echo "the receive QPs of rank $gone were destroyed" && return 1; }
+	done
+	echo "killed: ${dead[*]}"
+	# One on each node.
+	[ ${#dead[@]} -ge 2 ] || { echo "too few ranks were killed" && return 1; }
+	name_gone -1
+	within 200 printed $((ranks - ${#dead[@]} + 1)) ": passed" || { echo "the others did not end" && return 1; }
+}
+name_gone() {
+	printf '%2d' "$1" >gone.new
+	mv gone.new gone.${#dead[@]}
+	dead+=("$1")
+}
+# All others have ended N more rounds than any of them has now.
+others_continue() {
+	local round
+	round=$(cat log rank.* 2>/dev/null | sed -n 's/.*: round \([0-9]*\)$/\1/p' | sort -n | tail -n 1)
+	within 200 printed $((ranks - ${#dead[@]})) ": round $((round + $1))"
 }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * usage: ranks ADDRESS RANK RANKS DIRECTORY ROUNDS [killed]
+ * usage: ranks ADDRESS RANK RANKS DIRECTORY [ROUNDS]
  *
  * A rank of a job over libfabric, on the node of ADDRESS. In every round each
  * rank sends 64 KiB to each other one, and checks what it gets. Ranks find each
- * other by files in DIRECTORY. With "killed", the file "gone" names a rank after
- * the first round, which waits to be killed while the others go on.
+ * other by files in DIRECTORY. Without ROUNDS, the files gone.0, gone.1, …
+ * name a rank each. It waits to be killed while the others continue without it.
+ * They end when a file names rank -1. The first word of a message says whether its
+ * sender has seen the next file, so all ranks read it after the same round.
  */
 
 #include <err.h>
@@ -29,7 +31,8 @@ static struct fid_ep *ep;
 static struct fid_cq *cq;
 static struct fid *objects[5];
 static fi_addr_t addresses[RANKS_MAX];
-static int rank, ranks, gone = -1;
+static int rank, ranks, gone;
+static bool is_gone[RANKS_MAX];
 static const char *directory;
 
 static void check(int ret, const char *what)
@@ -133,21 +136,33 @@ static void open_endpoint(const char *address)
 
 static uint32_t word(int from, int to, int round, int i)
 {
-	return (uint32_t)from << 24 ^ to << 16 ^ round << 20 ^ i * 2654435761u;
+	return (uint32_t)from << 24 ^ to << 16 ^ (uint32_t)round << 20 ^
+	       i * 2654435761u;
 }
 
-static void exchange(int round)
+static bool file_exists(void)
 {
+	char path[4096];
+
+	path_of(path, "gone", gone);
+	return !access(path, F_OK);
+}
+
+/* Returns whether a rank has seen the next file. */
+static bool exchange(int round)
+{
+	bool seen = file_exists();
 	static uint32_t out[RANKS_MAX][SIZE / 4], in[RANKS_MAX][SIZE / 4];
 	int wanted = 0, peer, i;
 	ssize_t ret;
 
 	for (peer = 0; peer < ranks; peer++) {
-		if (peer == rank || (peer == gone && round))
+		if (peer == rank || is_gone[peer])
 			continue;
-		for (i = 0; i < SIZE / 4; i++)
+		out[peer][0] = seen;
+		for (i = 1; i < SIZE / 4; i++)
 			out[peer][i] = word(rank, peer, round, i);
-		memset(in[peer], 0, SIZE);
+		memset(in[peer], 0xff, SIZE);
 		do {
 			ret = fi_trecv(ep, in[peer], SIZE, NULL, addresses[peer],
 				       (uint64_t)round << 32 | peer, 0, NULL);
@@ -168,46 +183,68 @@ static void exchange(int round)
 		wanted -= completions(100);
 
 	for (peer = 0; peer < ranks; peer++) {
-		if (peer == rank || (peer == gone && round))
+		if (peer == rank || is_gone[peer])
 			continue;
-		for (i = 0; i < SIZE / 4; i++)
+		for (i = 1; i < SIZE / 4; i++)
 			if (in[peer][i] != word(peer, rank, round, i))
 				errx(1, "rank %d: wrong data of rank %d", rank, peer);
+		if (in[peer][0] > 1)
+			errx(1, "rank %d: wrong first word of rank %d", rank, peer);
+		seen |= in[peer][0];
 	}
+	return seen;
+}
+
+/* Returns false when no rank is to be killed any more. */
+static bool read_gone(void)
+{
+	char text[3] = "";
+	int whose;
+
+	await("gone", gone, text, 2);
+	whose = atoi(text);
+	if (whose >= ranks)
+		errx(1, "rank %d: there is no rank %d", rank, whose);
+	if (whose < 0)
+		return false;
+	is_gone[whose] = true;
+	gone++;
+	if (whose == rank)
+		printf("rank %d: gone\n", rank);
+	while (whose == rank)
+		completions(1000);
+	return true;
 }
 
 int main(int argc, char **argv)
 {
 	int rounds, round;
-	char done = 0, text[3] = "";
+	bool seen;
+	char done = 0;
 
-	if (argc < 6)
+	if (argc < 5)
 		return 2;
 	rank = atoi(argv[2]);
 	ranks = atoi(argv[3]);
 	directory = argv[4];
-	rounds = atoi(argv[5]);
+	rounds = argc > 5 ? atoi(argv[5]) : 0;
 	if (ranks > RANKS_MAX)
 		errx(2, "at most %d ranks", RANKS_MAX);
 	setlinebuf(stdout);
 	printf("rank %d: process %d\n", rank, getpid());
 
 	open_endpoint(argv[1]);
-	for (round = 0; round < rounds; round++) {
-		exchange(round);
+	for (round = 0; !rounds || round < rounds; round++) {
+		seen = exchange(round);
 		printf("rank %d: round %d\n", rank, round);
-		if (argc > 6 && !round) {
-			await("gone", 0, text, 2);
-			gone = atoi(text);
-		}
-		while (rank == gone)
-			completions(1000);
+		if (seen && !read_gone())
+			break;
 	}
 
 	/* The end of an endpoint ends transfers of the others. */
 	publish("done", &done, 1);
 	for (int peer = 0; peer < ranks; peer++)
-		if (peer != gone)
+		if (!is_gone[peer])
 			await("done", peer, &done, 1);
 	for (size_t i = 0; i < sizeof(objects) / sizeof(*objects); i++)
 		check(fi_close(objects[i]), "fi_close");

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * usage: alltoall ROUNDS [DIRECTORY]
+ * usage: alltoall ROUNDS
+ *	  alltoall DIRECTORY
  *
  * In every round each rank sends 64 KiB to each other one, and checks what it
- * gets. With a DIRECTORY the file "gone" there names a rank after the first
- * round. It waits to be killed while the others continue without it: those
- * send point to point, for a collective operation is one of all ranks.
+ * gets. The files gone.0, gone.1, … in DIRECTORY name a rank each. It waits to be
+ * killed while the others continue without it: those send point to point, for a
+ * collective operation is one of all ranks. They end when a file names rank -1.
+ * The first word of a message says whether its sender has seen the next file, so
+ * all ranks read it after the same round.
  */
 
 #include <mpi.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,47 +23,77 @@ enum { WORDS = 65536 / 4 };
 
 static uint32_t (*out)[WORDS], (*in)[WORDS];
 static MPI_Request *requests;
-static int rank, ranks, gone = -1;
+static int rank, ranks, gone;
+static bool *is_gone;
+static const char *directory;
 
 static uint32_t word(int from, int to, int round, int i)
 {
-	return (uint32_t)from << 24 ^ to << 16 ^ round << 20 ^ i * 2654435761u;
+	return (uint32_t)from << 24 ^ to << 16 ^ (uint32_t)round << 20 ^
+	       i * 2654435761u;
+}
+
+static bool file_exists(void)
+{
+	char path[4096];
+
+	if (!directory)
+		return false;
+	snprintf(path, sizeof(path), "%s/gone.%d", directory, gone);
+	return !access(path, F_OK);
 }
 
 static void fill(int round)
 {
-	for (int peer = 0; peer < ranks; peer++)
-		for (int i = 0; i < WORDS; i++)
+	bool seen = file_exists();
+
+	for (int peer = 0; peer < ranks; peer++) {
+		out[peer][0] = seen;
+		for (int i = 1; i < WORDS; i++)
 			out[peer][i] = word(rank, peer, round, i);
-	memset(in, 0, ranks * sizeof(*in));
+	}
+	memset(in, 0xff, ranks * sizeof(*in));
 }
 
-static void check(int round)
+/* Returns whether a rank has seen the next file. */
+static bool check(int round)
 {
-	for (int peer = 0; peer < ranks; peer++)
-		for (int i = 0; i < WORDS; i++)
-			if (peer != gone && in[peer][i] != word(peer, rank, round, i)) {
-				printf("rank %d: wrong data of rank %d\n", rank, peer);
-				MPI_Abort(MPI_COMM_WORLD, 1);
-			}
+	bool seen = false;
+
+	for (int peer = 0; peer < ranks; peer++) {
+		bool right = in[peer][0] <= 1;
+
+		if (is_gone[peer])
+			continue;
+		for (int i = 1; i < WORDS; i++)
+			right &= in[peer][i] == word(peer, rank, round, i);
+		if (!right) {
+			printf("rank %d: wrong data of rank %d\n", rank, peer);
+			MPI_Abort(MPI_COMM_WORLD, 1);
+		}
+		seen |= in[peer][0];
+	}
 	printf("rank %d: round %d\n", rank, round);
+	return seen;
 }
 
 static void exchange(int round)
 {
 	int n = 0;
 
-	fill(round);
 	for (int peer = 0; peer < ranks; peer++) {
-		if (peer == gone)
+		if (is_gone[peer])
 			continue;
+		if (peer == rank) {
+			memcpy(in[peer], out[peer], sizeof(*in));
+			continue;
+		}
 		MPI_Irecv(in[peer], WORDS, MPI_UINT32_T, peer, round,
 			  MPI_COMM_WORLD, &requests[n++]);
 		MPI_Isend(out[peer], WORDS, MPI_UINT32_T, peer, round,
 			  MPI_COMM_WORLD, &requests[n++]);
 	}
 	MPI_Waitall(n, requests, MPI_STATUSES_IGNORE);
-	check(round);
 }
 
 static void progress(void)
@@ -71,25 +105,35 @@ static void progress(void)
 	usleep(10000);
 }
 
-static void read_gone(const char *directory)
+/* Returns false when no rank is to be killed any more. */
+static bool read_gone(void)
 {
 	char path[4096];
 	FILE *file;
+	int whose;
 
-	snprintf(path, sizeof(path), "%s/gone", directory);
-	while (!(file = fopen(path, "r")))
-		progress();
-	if (fscanf(file, "%d", &gone) != 1)
+	snprintf(path, sizeof(path), "%s/gone.%d", directory, gone);
+	file = fopen(path, "r");
+	if (!file || fscanf(file, "%d", &whose) != 1 || whose >= ranks)
 		MPI_Abort(MPI_COMM_WORLD, 2);
 	fclose(file);
-	while (rank == gone)
+	if (whose < 0)
+		return false;
+	is_gone[whose] = true;
+	gone++;
+	if (whose == rank)
+		printf("rank %d: gone\n", rank);
+	while (whose == rank)
 		progress();
+	return true;
 }
 
 int main(int argc, char **argv)
 {
 	int rounds = argc > 1 ? atoi(argv[1]) : 1;
 
+	if (!rounds)
+		directory = argv[1];
 	setlinebuf(stdout);
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -97,24 +141,23 @@ int main(int argc, char **argv)
 	out = malloc(ranks * sizeof(*out));
 	in = malloc(ranks * sizeof(*in));
 	requests = malloc(2 * ranks * sizeof(*requests));
+	is_gone = calloc(ranks, sizeof(*is_gone));
 	printf("rank %d: process %d\n", rank, getpid());
 
-	for (int round = 0; round < rounds; round++) {
-		if (gone < 0) {
-			fill(round);
+	for (int round = 0; directory || round < rounds; round++) {
+		fill(round);
+		if (gone)
+			exchange(round);
+		else
 			MPI_Alltoall(out, WORDS, MPI_UINT32_T, in, WORDS,
 				     MPI_UINT32_T, MPI_COMM_WORLD);
-			check(round);
-		} else {
-			exchange(round);
-		}
-		if (argc > 2 && !round)
-			read_gone(argv[2]);
+		if (check(round) && !read_gone())
+			break;
 	}
 	printf("rank %d: passed\n", rank);
 	fflush(stdout);
 	/* MPI_Finalize() waits for all ranks. */
-	if (gone >= 0) {
+	if (gone) {
 		sleep(5);
 		_exit(0);
 	}
