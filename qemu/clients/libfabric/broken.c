@@ -7,6 +7,15 @@
  * to memory that the first receiver does not have, which breaks it; each of them
  * has to get the event FI_SHUTDOWN. They send nothing themselves.
  *
+ *	  broken await ADDRESS PORT late
+ *	  broken late ADDRESS PORT			accept a connection too late
+ *	  broken break-late ADDRESS PORT PEER PEER-PORT PEER-PORT
+ *
+ * The second receiver creates the file "requested" when it has the sender's request
+ * to share the connection of the first, and accepts it when there is the file
+ * "broken". It may not wait for messages. With "late", the first one closes its
+ * endpoint after that.
+ *
  *	  broken receive ADDRESS PORT N			receive a message of each of N connections
  *	  broken send ADDRESS PORT PEER PEER-PORT…	send one to each of the receivers
  *
@@ -23,6 +32,7 @@
 #include <arpa/inet.h>
 #include <err.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,6 +91,14 @@ static void await_file(const char *path)
 {
 	while (access(path, F_OK))
 		usleep(20000);
+}
+
+static void create_file(const char *path)
+{
+	FILE *file = fopen(path, "w");
+
+	if (!file || fclose(file))
+		err(1, "%s", path);
 }
 
 static struct fi_info *get_info(const char *node, const char *port, uint64_t flags)
@@ -145,7 +163,7 @@ static struct fid_ep *open_endpoint(struct fi_info *info)
 	return ep;
 }
 
-static void receive(void)
+static void receive(bool late)
 {
 	struct fi_eq_cm_entry entry;
 	struct fid_ep *ep;
@@ -158,8 +176,28 @@ static void receive(void)
 	await(FI_SHUTDOWN, &entry);
 	if (entry.fid != &ep->fid)
 		errx(1, "another endpoint was shut down");
+	if (late)
+		await_file("refused");
 	check(fi_close(&ep->fid), "fi_close");
 	puts("shut down");
+}
+
+static void accept_late(void)
+{
+	struct fi_eq_cm_entry entry;
+	struct fid_ep *ep;
+	int ret;
+
+	await(FI_CONNREQ, &entry);
+	create_file("requested");
+	await_file("broken");
+	ep = open_endpoint(entry.info);
+	ret = fi_accept(ep, NULL, 0);
+	if (ret != -FI_ECONNABORTED)
+		errx(1, "a broken connection was accepted: %d", ret);
+	fi_freeinfo(entry.info);
+	check(fi_close(&ep->fid), "fi_close");
+	create_file("refused");
 }
 
 static void break_connection(struct fid_ep *ep)
@@ -365,6 +403,37 @@ static void break_connections(const char *peer, char **ports, int n)
 	puts("broken");
 }
 
+static void break_late(const char *peer, char **ports)
+{
+	struct fi_eq_cm_entry entry;
+	struct fid_ep *eps[2];
+	struct fi_info *info;
+	uint32_t event;
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		info = get_info(peer, ports[i], 0);
+		eps[i] = open_endpoint(info);
+		check(fi_connect(eps[i], info->dest_addr, NULL, 0), "fi_connect");
+		if (!i)
+			await(FI_CONNECTED, &entry);
+	}
+	/* The EQ makes progress when it is read. */
+	while (access("requested", F_OK))
+		if (fi_eq_sread(eq, &event, &entry, sizeof(entry), 20, 0) != -FI_EAGAIN)
+			errx(1, "event before the request is accepted");
+	break_connection(eps[0]);
+	create_file("broken");
+	for (i = 0; i < 2; i++) {
+		event = next_event(&entry, 30000);
+		if (event != (entry.fid == &eps[0]->fid ? FI_SHUTDOWN : ERROR))
+			errx(1, "event %d", event);
+	}
+	while (i--)
+		check(fi_close(&eps[i]->fid), "fi_close");
+	puts("broken");
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argv[1];
@@ -375,13 +444,17 @@ int main(int argc, char **argv)
 	setlinebuf(stdout);
 	listen_at(argv[2], argv[3]);
 	if (!strcmp(what, "await"))
-		receive();
+		receive(argc == 5);
 	else if (!strcmp(what, "lose"))
 		lose();
 	else if (!strcmp(what, "receive") && argc == 5)
 		receive_messages(atoi(argv[4]));
 	else if (!strcmp(what, "break") && peers > 0)
 		break_connections(argv[4], argv + 5, peers);
+	else if (!strcmp(what, "late"))
+		accept_late();
+	else if (!strcmp(what, "break-late") && peers == 2)
+		break_late(argv[4], argv + 5);
 	else if (!strcmp(what, "send") && peers > 0)
 		send_messages(argv[4], argv + 5, peers);
 	else
