@@ -159,12 +159,13 @@ kernel_pick() {
 	return 1
 }
 
-# Sets kernel_line: what is listed of stock, or stock:WANTED.
+# Sets kernel_line: what is listed of stock, or stock:WANTED. A whole line is its own, whatever the list has become.
 kernel_find() {
 	local wanted=${1#stock}
 	wanted=${wanted#:}
 	kernel_line=
 	[ -n "$wanted" ] || kernel_line=${LAB_STOCK-}
+	[[ $wanted != *' '* ]] || kernel_line=$wanted
 	[ -z "$kernel_line" ] || return 0
 	[ -s "$kernel_list" ] || with_cache_lock debian kernel_list_make
 	kernel_line=$(kernel_pick "$wanted") || {
