@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -26,6 +27,9 @@ static struct ibv_device *device;
 static struct ibv_context *context;
 static struct ibv_xrc_domain *domain;
 static atomic_bool stop;
+/* Of the thread that takes events: whether it is in the layer, and how often it came back. */
+static atomic_bool inside;
+static atomic_int returned;
 
 /* In the layer all the time: it takes every lock that there is. */
 static void *open_and_close(void *unused)
@@ -98,9 +102,13 @@ static void *take_events(void *unused)
 
 	(void)unused;
 	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
-	for (;;)
+	for (;;) {
+		inside = true;
 		if (!ibv_get_async_event(context, &event))
 			ibv_ack_async_event(&event);
+		inside = false;
+		returned++;
+	}
 	return NULL;
 }
 
@@ -111,10 +119,10 @@ static int cancel(void)
 	struct ibv_xrc_domain *left;
 	struct ibv_context *other;
 	FILE *file = tmpfile();
+	int i, waits = 0, calls = 0;
 	pthread_t thread;
 	uint32_t qpn;
 	void *result;
-	int i;
 
 	context = ibv_open_device(device);
 	other = ibv_open_device(device);
@@ -127,13 +135,24 @@ static int cancel(void)
 	for (i = 0; i < 200; i++) {
 		/* Every second one is in the layer all the time, the others wait. */
 		fcntl(context->async_fd, F_SETFL, i % 2 ? O_NONBLOCK : 0);
+		inside = false;
+		returned = 0;
 		if (pthread_create(&thread, NULL, take_events, NULL))
 			return 3;
+		while (i % 2 ? !returned : !inside)
+			sched_yield();
 		usleep(i % 40 * 50);
 		if (pthread_cancel(thread) || pthread_join(thread, &result) ||
 		    result != PTHREAD_CANCELED)
 			return 4;
+		if (i % 2)
+			calls += inside;
+		else
+			waits += inside && !returned;
 	}
+	/* Few are cancelled between two calls. */
+	if (waits < 100 || calls < 50)
+		return 8;
 	if (ibv_reg_xrc_rcv_qp(left, qpn) || ibv_unreg_xrc_rcv_qp(left, qpn))
 		return 5;
 	if (ibv_close_device(context))
