@@ -903,6 +903,16 @@ static void six_digits(void)
 	CHECK(ibv_close_xrc_domain(domain) == EBUSY);
 	CHECK(!ibv_destroy_qp(qp));
 	CHECK(!ibv_close_xrc_domain(domain));
+
+	/* A process that only sends in such a domain: once it is connected to a receive QP. */
+	client.domain = open_domain(&node[0], O_CREAT);
+	client.qp = node_sender(&node[0], client.domain);
+	CHECK(client.qp, "%s", strerror(errno));
+	client.peer = server.rcv_qpn;
+	CHECK(!to_init(&node[0], &client) && !to_rtr(&node[0], &client));
+	CHECK(printed(client.qp->qp_num) == client.qp->qp_num);
+	CHECK(!ibv_destroy_qp(client.qp));
+	CHECK(!ibv_close_xrc_domain(client.domain));
 }
 
 /* ---- Errors of opening ---- */

@@ -33,7 +33,7 @@ int main(int argc, char **argv)
 		err(1, "QP");
 	setlinebuf(stdout);
 	inet_ntop(AF_INET6, &node.gid, gid, sizeof(gid));
-	printf("%u %s %u\n", node.gid_index, gid, c.qp->qp_num & 0xffffff);
+	printf("%u %s %u\n", node.gid_index, gid, c.qp->qp_num);
 
 	if (scanf("%u", &c.peer) != 1)
 		errx(1, "no receive QP");
