@@ -57,8 +57,9 @@ watch_xrc() { # watch_xrc [mainline]
 	# Each QP of type RC, 2, XRC_INI, 9, or XRC_TGT, 10, of which the driver has changed the state. A receive QP is an
 	# XRC_TGT without uobject.
 	# shellcheck disable=SC2016
-	echo 'f:clients/modified ib_modify_qp_with_udata%return ret=$retval mask=attr_mask type=ib_qp->qp_type' \
-		'state=attr->qp_state uobject=ib_qp->uobject' >$tracing/dynamic_events && : >$tracing/trace &&
+	echo 'f:clients/modified ib_modify_qp_with_udata%return ret=$retval mask=attr_mask' \
+		'dest=attr->dest_qp_num:x32 type=ib_qp->qp_type state=attr->qp_state uobject=ib_qp->uobject' \
+		>$tracing/dynamic_events && : >$tracing/trace &&
 		echo 'ret == 0 && mask & 1 && (type == 2 || type == 9 || type == 10)' >$tracing/events/clients/modified/filter &&
 		echo 1 >$tracing/events/clients/modified/enable || { echo "QPs cannot be traced" && exit 1; }
 	[ -z "$xrc_api" ] || return 0
@@ -74,7 +75,7 @@ watch_runs() {
 	[ "$on$enabled" = 11 ]
 } 2>/dev/null
 # Fails unless XRC_INI came to RTS, no RC did, and, to RTR, receive QPs and no XRC_TGT of a process, or the contrary;
-# with "shared", unless processes shared receive QPs, too.
+# with "shared", unless processes shared receive QPs, too; after kill_creators, if receive QPs were created meanwhile.
 xrc_was_used() { # xrc_was_used [shared]
 	local rc ini tgt rcv alloc reg
 	rc=$(grep -c ' type=2 state=3 ' $tracing/trace)
@@ -88,10 +89,17 @@ xrc_was_used() { # xrc_was_used [shared]
 		kill "$xrc_watch" && wait "$xrc_watch" || { echo "xrc-rcv watch failed" && return 1; }
 		alloc=$(grep -c ' alloc ' watch.log) reg=$(grep -c ' reg ' watch.log)
 		echo "receive QPs: $alloc, registrations: $reg"
-		[ "$ini" -gt 0 ] && [ "$rc$tgt" = 00 ] && [ "$rcv" -gt 0 ] || { echo "not over receive QPs alone" && return 1; }
+		[ "$ini" -gt 0 ] && [ "$rc$tgt" = 00 ] && [ "$rcv" -gt 0 ] || {
+			echo "not over receive QPs alone"
+			return 1
+		}
 		[ -z "${1-}" ] || [ "$reg" -gt "$alloc" ] || { echo "no receive QP was shared" && return 1; }
+		[ -z "${created-}" ] || [ "$alloc" = "$created" ] || { echo "the others connected anew" && return 1; }
 	else
-		[ "$ini" -gt 0 ] && [ "$tgt" -gt 0 ] && [ "$rc$rcv" = 00 ] || { echo "not over XRC of mainline's API alone" && return 1; }
+		[ "$ini" -gt 0 ] && [ "$tgt" -gt 0 ] && [ "$rc$rcv" = 00 ] || {
+			echo "not over XRC of mainline's API alone"
+			return 1
+		}
 	fi
 }
 
@@ -103,7 +111,10 @@ printed() { # printed N TEXT
 # "THREAD DEVICE QPN" of each receive QP that its creator and others are registered with.
 creators() {
 	awk '
-		function field(name) { return match($0, " " name "=[^ ]*") ? substr($0, RSTART + length(name) + 2, RLENGTH - length(name) - 2) : "" }
+		function field(name) {
+			if (!match($0, " " name "=[^ ]*")) return ""
+			return substr($0, RSTART + length(name) + 2, RLENGTH - length(name) - 2)
+		}
 		$2 ~ /^(un)?reg$/ {
 			qp = field("ifname") " " field("lqpn")
 			if ($2 == "reg" && field("registrations") == 1) creator[qp] = field("pid")
@@ -115,47 +126,81 @@ creators() {
 		}' watch.log
 }
 
-# The first creator that is alive, and its receive QPs. A thread may have created them.
+# The process of a thread. Fails if it has ended.
+process_of() { # process_of THREAD
+	local key value
+	while read -r key value _; do
+		case $key in
+		State:) [ "$value" != Z ] || return ;;
+		Tgid:) process=$value && return ;;
+		esac
+	done 2>/dev/null <"/proc/$1/status"
+	return 1
+}
+
+# "QPN THREAD" of each XRC_INI that came to RTR: the number of its receive QP, and who connected it.
+senders() { sed -nE 's/^.*-([0-9]+) +\[.* dest=(0x[0-9a-f]+) type=9 state=2 .*/\2 \1/p' $tracing/trace; }
+
+# The first creator that is alive, and its receive QPs to which another living process sends.
 next_creator() {
-	local thread device qpn process
-	creator='' creator_qps=()
+	local thread device qpn process creators_process
+	local -A threads=()
+	creator='' creator_qps=() creator_threads=''
+	while read -r qpn thread; do
+		threads[$qpn]+=" $thread"
+	done < <(senders)
 	while read -r thread device qpn; do
-		process=$(awk '$1 == "Tgid:" { print $2 }' "/proc/$thread/status" 2>/dev/null) || continue
-		[ "${creator:=$process}" != "$process" ] || creator_qps+=("ifname=$device .*lqpn=$qpn ")
+		process_of "$thread" && [ "${creator:-$process}" = "$process" ] || continue
+		creators_process=$process
+		# shellcheck disable=SC2086  # words
+		another_sends "$creators_process" ${threads[$qpn]-} || continue
+		creator=$creators_process
+		creator_threads+=${creator_threads:+|}$thread
+		creator_qps+=("ifname=$device .*lqpn=$qpn ")
 	done < <(creators)
 	[ -n "$creator" ]
 }
+another_sends() { # another_sends PROCESS THREAD…
+	local thread not=$1
+	shift
+	for thread; do
+		process_of "$thread" && [ "$process" != "$not" ] && return
+	done
+	return 1
+}
+# It is not registered any more.
+creator_is_gone() { ! creators | grep -qE "^($creator_threads) "; }
 
 # kill_creators RANKS - kills, one after the other, the creator of each receive QP by which other ranks receive, while
-# they do. Fails if a creator's receive QPs are destroyed with it, or if others are created for them.
+# they do. Fails if one of these receive QPs is destroyed with it, or if others are created for them.
 #
-# A job of RANKS prints "rank N: process N", and "rank N: round N" after each round. When there is the next file gone.0,
-# gone.1, …, all ranks end the same round by it: the rank that it names prints "rank N: gone" and the others continue
-# without it. They end when the file names rank -1.
+# A job of RANKS prints "rank N: process N", and "rank N: round N" after each round; one half of the ranks is on one
+# node. When there is the next file gone.0, gone.1, …, all ranks end the same round by it: the rank that it names prints
+# "rank N: gone" and the others continue without it. They end when the file names rank -1.
 kill_creators() {
-	local ranks=$1 dead=() gone created qp left
-	within 200 printed "$ranks" ": round 0" || { echo "the job does not start" && return 1; }
+	local ranks=$1 dead=() gone creator creator_qps creator_threads qp halves=''
+	# All have connected in the first round.
+	within 200 printed "$ranks" ": round 0" && others_continue 1 || { echo "the job does not start" && return 1; }
+	created=$(grep -c ' alloc ' watch.log)
 	while next_creator; do
 		gone=$(cat log rank.* 2>/dev/null | sed -n "s/^rank \([0-9]*\): process $creator\$/\1/p")
 		[ -n "$gone" ] || { echo "process $creator is not a rank" && return 1; }
-		created=$(grep -c ' alloc ' watch.log)
 		name_gone "$gone"
 		# A round without it shows that they have all of its messages.
-		within 200 printed 1 "rank $gone: gone" && others_continue 1 && kill -KILL "$creator" || {
-			echo "rank $gone was not killed"
+		within 200 printed 1 "rank $gone: gone" && others_continue 1 && kill -KILL "$creator" &&
+			within 20 creator_is_gone || { echo "rank $gone was not killed" && return 1; }
+		others_continue 3 || { echo "the others stopped without rank $gone" && return 1; }
+		[ "$(grep -c ' alloc ' watch.log)" = "$created" ] || {
+			echo "the others connected anew without rank $gone"
 			return 1
 		}
-		others_continue 3 || { echo "the others stopped without rank $gone" && return 1; }
-		[ "$(grep -c ' alloc ' watch.log)" = "$created" ] || { echo "the others connected anew without rank $gone" && return 1; }
-		left=''
 		for qp in "${creator_qps[@]}"; do
-			grep -q " destroy .*$qp" watch.log || left=y
+			! grep -q " destroy .*$qp" watch.log || { echo "a receive QP of rank $gone was destroyed" && return 1; }
 		done
-		[ -n "$left" ] || { echo "the receive QPs of rank $gone were destroyed" && return 1; }
+		halves+=$((gone * 2 / ranks))
 	done
 	echo "killed: ${dead[*]}"
-	# One on each node.
-	[ ${#dead[@]} -ge 2 ] || { echo "too few ranks were killed" && return 1; }
+	[[ $halves = *0* && $halves = *1* ]] || { echo "no rank of one of the nodes was killed" && return 1; }
 	name_gone -1
 	within 200 printed $((ranks - ${#dead[@]} + 1)) ": passed" || { echo "the others did not end" && return 1; }
 }

@@ -4,35 +4,28 @@
  *
  * A rank of a job over libfabric, on the node of ADDRESS. In every round each
  * rank sends 64 KiB to each other one, and checks what it gets. Ranks find each
- * other by files in DIRECTORY. Without ROUNDS, the files gone.0, gone.1, …
- * name a rank each. It waits to be killed while the others continue without it.
- * They end when a file names rank -1. The first word of a message says whether its
- * sender has seen the next file, so all ranks read it after the same round.
+ * other by files in DIRECTORY. Without ROUNDS, they end by the files of rounds.h.
  */
 
-#include <err.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_tagged.h>
 
-enum { SIZE = 65536, RANKS_MAX = 64 };
+#include "rounds.h"
+
+enum { SIZE = 65536 };
 
 static struct fid_ep *ep;
 static struct fid_cq *cq;
 static struct fid *objects[5];
 static fi_addr_t addresses[RANKS_MAX];
-static int rank, ranks, gone;
-static bool is_gone[RANKS_MAX];
+static int rank, ranks;
 static const char *directory;
 
 static void check(int ret, const char *what)
@@ -134,24 +127,10 @@ static void open_endpoint(const char *address)
 	}
 }
 
-static uint32_t word(int from, int to, int round, int i)
-{
-	return (uint32_t)from << 24 ^ to << 16 ^ (uint32_t)round << 20 ^
-	       i * 2654435761u;
-}
-
-static bool file_exists(void)
-{
-	char path[4096];
-
-	path_of(path, "gone", gone);
-	return !access(path, F_OK);
-}
-
 /* Returns whether a rank has seen the next file. */
 static bool exchange(int round)
 {
-	bool seen = file_exists();
+	bool seen = gone_exists(directory);
 	static uint32_t out[RANKS_MAX][SIZE / 4], in[RANKS_MAX][SIZE / 4];
 	int wanted = 0, peer, i;
 	ssize_t ret;
@@ -195,25 +174,9 @@ static bool exchange(int round)
 	return seen;
 }
 
-/* Returns false when no rank is to be killed any more. */
-static bool read_gone(void)
+static void progress(void)
 {
-	char text[3] = "";
-	int whose;
-
-	await("gone", gone, text, 2);
-	whose = atoi(text);
-	if (whose >= ranks)
-		errx(1, "rank %d: there is no rank %d", rank, whose);
-	if (whose < 0)
-		return false;
-	is_gone[whose] = true;
-	gone++;
-	if (whose == rank)
-		printf("rank %d: gone\n", rank);
-	while (whose == rank)
-		completions(1000);
-	return true;
+	completions(1000);
 }
 
 int main(int argc, char **argv)
@@ -237,7 +200,7 @@ int main(int argc, char **argv)
 	for (round = 0; !rounds || round < rounds; round++) {
 		seen = exchange(round);
 		printf("rank %d: round %d\n", rank, round);
-		if (seen && !read_gone())
+		if (seen && !gone_read(directory, rank, ranks, progress))
 			break;
 	}
 

@@ -4,48 +4,27 @@
  *	  alltoall DIRECTORY
  *
  * In every round each rank sends 64 KiB to each other one, and checks what it
- * gets. The files gone.0, gone.1, … in DIRECTORY name a rank each. It waits to be
- * killed while the others continue without it: those send point to point, for a
- * collective operation is one of all ranks. They end when a file names rank -1.
- * The first word of a message says whether its sender has seen the next file, so
- * all ranks read it after the same round.
+ * gets; with DIRECTORY until its files end the job, see rounds.h. When a rank is
+ * gone the others send point to point, for a collective operation is one of all
+ * ranks.
  */
 
 #include <mpi.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "rounds.h"
 
 enum { WORDS = 65536 / 4 };
 
 static uint32_t (*out)[WORDS], (*in)[WORDS];
 static MPI_Request *requests;
-static int rank, ranks, gone;
-static bool *is_gone;
+static int rank, ranks;
 static const char *directory;
-
-static uint32_t word(int from, int to, int round, int i)
-{
-	return (uint32_t)from << 24 ^ to << 16 ^ (uint32_t)round << 20 ^
-	       i * 2654435761u;
-}
-
-static bool file_exists(void)
-{
-	char path[4096];
-
-	if (!directory)
-		return false;
-	snprintf(path, sizeof(path), "%s/gone.%d", directory, gone);
-	return !access(path, F_OK);
-}
 
 static void fill(int round)
 {
-	bool seen = file_exists();
+	bool seen = directory && gone_exists(directory);
 
 	for (int peer = 0; peer < ranks; peer++) {
 		out[peer][0] = seen;
@@ -105,29 +84,6 @@ static void progress(void)
 	usleep(10000);
 }
 
-/* Returns false when no rank is to be killed any more. */
-static bool read_gone(void)
-{
-	char path[4096];
-	FILE *file;
-	int whose;
-
-	snprintf(path, sizeof(path), "%s/gone.%d", directory, gone);
-	file = fopen(path, "r");
-	if (!file || fscanf(file, "%d", &whose) != 1 || whose >= ranks)
-		MPI_Abort(MPI_COMM_WORLD, 2);
-	fclose(file);
-	if (whose < 0)
-		return false;
-	is_gone[whose] = true;
-	gone++;
-	if (whose == rank)
-		printf("rank %d: gone\n", rank);
-	while (whose == rank)
-		progress();
-	return true;
-}
-
 int main(int argc, char **argv)
 {
 	int rounds = argc > 1 ? atoi(argv[1]) : 1;
@@ -138,10 +94,11 @@ int main(int argc, char **argv)
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+	if (ranks > RANKS_MAX)
+		errx(2, "at most %d ranks", RANKS_MAX);
 	out = malloc(ranks * sizeof(*out));
 	in = malloc(ranks * sizeof(*in));
 	requests = malloc(2 * ranks * sizeof(*requests));
-	is_gone = calloc(ranks, sizeof(*is_gone));
 	printf("rank %d: process %d\n", rank, getpid());
 
 	for (int round = 0; directory || round < rounds; round++) {
@@ -151,7 +108,8 @@ int main(int argc, char **argv)
 		else
 			MPI_Alltoall(out, WORDS, MPI_UINT32_T, in, WORDS,
 				     MPI_UINT32_T, MPI_COMM_WORLD);
-		if (check(round) && !read_gone())
+		if (check(round) &&
+		    !gone_read(directory, rank, ranks, progress))
 			break;
 	}
 	printf("rank %d: passed\n", rank);
