@@ -150,7 +150,7 @@ static int cancel(void)
 		else
 			waits += inside && !returned;
 	}
-	/* Few are cancelled between two calls. */
+	/* All that wait are cancelled in their call, and few of the others between two calls. */
 	if (waits < 100 || calls < 50)
 		return 8;
 	if (ibv_reg_xrc_rcv_qp(left, qpn) || ibv_unreg_xrc_rcv_qp(left, qpn))
