@@ -180,25 +180,19 @@ kernel_find() {
 kernel_choose() {
 	kernel_find "$1"
 	read -r kver kernel_version kernel_source kernel_debian <<<"$kernel_line"
-	# The common part of the flavours.
+	# The common part of the flavours. Several uploads can have the same one.
 	kernel_abi=${kver%%-*}
-	ksrc=$cache/source/$kernel_abi
-	# Each candidate of a version has the same name.
-	[ "$kernel_debian" != experimental ] || ksrc=$cache/source/$kernel_version
+	ksrc=$cache/source/$kernel_version
 }
 
 kernel_stock() {
-	local directory
+	local directory toolchain=$root/etc/lab-toolchain
 	kernel_choose "$kernel"
 	# Tests do the same on each of them.
 	kernel=stock
-	if [ "$kernel_debian" = "${kernel_releases[0]}" ]; then
-		kernel_key=$(key_of "$tree/scripts/unpack-kernel" "$tree/scripts/prepare-rust-headers" "$root/etc/lab-toolchain")
-	else
-		kernel_key=$(key_of "$tree/scripts/unpack-kernel" "$tree/scripts/prepare-rust-headers" "$tree/qemu/toolchain/make" \
-			<(echo "$kernel_version"))
-	fi
-	kernel_key=$kver-$kernel_key
+	[ "$kernel_debian" = "${kernel_releases[0]}" ] || toolchain=$tree/qemu/toolchain/make
+	kernel_key=$kver-$(key_of "$tree/scripts/unpack-kernel" "$tree/scripts/prepare-rust-headers" "$toolchain" \
+		<(echo "$kernel_version"))
 	directory=$cache/debian/$kernel_key
 	kdir=$directory/usr/src/linux-headers-$kver
 	kmodules=$directory
@@ -298,7 +292,8 @@ kernel_modversions() {
 kernel_built() {
 	kernel_choose stock
 	kernel_source_make
-	kernel_key=$1-$kernel_abi-$(key_of "$2" "$tree/scripts/build-debug-kernel" "$root/etc/lab-toolchain")
+	kernel_key=$1-$kernel_abi-$(key_of "$2" "$tree/scripts/build-debug-kernel" "$root/etc/lab-toolchain" \
+		<(echo "$kernel_version"))
 	kdir=$cache/kernel/$kernel_key
 	[ -e "$kdir/.complete" ] || with_cache_lock "kernel-$1" kernel_build "$@"
 	kmodules=$kdir/modules
