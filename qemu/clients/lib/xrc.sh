@@ -128,13 +128,15 @@ creators() {
 
 # The process of a thread. Fails if it has ended.
 process_of() { # process_of THREAD
-	local key value
-	while read -r key value _; do
-		case $key in
-		State:) [ "$value" != Z ] || return ;;
-		Tgid:) process=$value && return ;;
+	local line lines
+	# `read` seeks after each line, and lines move when the state changes.
+	mapfile -t lines 2>/dev/null <"/proc/$1/status" || return
+	for line in "${lines[@]}"; do
+		case $line in
+		State:*Z*) return 1 ;;
+		Tgid:*) process=${line##*[[:space:]]} && return ;;
 		esac
-	done 2>/dev/null <"/proc/$1/status"
+	done
 	return 1
 }
 
