@@ -1165,6 +1165,9 @@ static bool mutations(unsigned int count)
 		  answers, resets);
 	if (!answers || !resets)
 		return wrong("they have no effect, so they show nothing");
+	/* Its requests would be repeated among the answers that follow. */
+	reset(initiator);
+	connect_to(initiator, PEER);
 	usleep(200000);
 	refresh();
 	return good_message();
