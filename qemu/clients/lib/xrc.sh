@@ -103,6 +103,18 @@ xrc_was_used() { # xrc_was_used [shared]
 	fi
 }
 
+# The status of a program that ended with STATUS, and whether it used XRC. A program that failed has printed why.
+verdict() { # verdict STATUS [shared]
+	local used=0
+	xrc_was_used "${@:2}" >used || used=$?
+	if [ "$1" = 0 ]; then
+		cat used
+		return $used
+	fi
+	grep -E '^(connected|receive QPs): ' used
+	return "$1"
+}
+
 # Whether N lines of the job's output end with TEXT.
 printed() { # printed N TEXT
 	[ "$(cat log rank.* 2>/dev/null | grep -c "$2\$")" -ge "$1" ]
