@@ -92,7 +92,7 @@ kernel_apt_make() {
 	mv "$directory/conf.new" "$directory/conf"
 }
 
-kernel_apt_update() { kernel_apt apt-get -o APT::Update::Error-Mode=any update >&2; }
+kernel_apt_update() { kernel_apt apt-get -qq -o APT::Update::Error-Mode=any update >&2; }
 
 # Lines of "RELEASE VERSION SOURCE DEBIAN-RELEASE", newest first, at one version Debian's main flavour first.
 kernel_list_make() {
@@ -134,10 +134,11 @@ kernel_list_make() {
 	mv "$kernel_list.new" "$kernel_list"
 }
 
-# The line of the list that stock:WANTED names: of trixie-backports a version or the beginning of one, a flavour (rt,
-# cloud), both joined by a dash; of another Debian release its name, or that and a flavour; or a kernel's release.
+# The line of the list that stock:WANTED names: a version or the beginning of one, a flavour (rt, cloud), both joined by
+# a dash, of trixie-backports, or if it has no such version of the next Debian release that has one; a Debian release, or
+# that and a flavour; or a kernel's release.
 kernel_pick() {
-	local wanted=$1 flavour='' debian=${kernel_releases[0]} line release one
+	local wanted=$1 flavour='' debian=${kernel_releases[0]} line release one other=''
 	case $wanted in
 	rt | cloud) flavour=$wanted wanted='' ;;
 	*-rt | *-cloud) flavour=${wanted##*-} wanted=${wanted%-*} ;;
@@ -148,15 +149,19 @@ kernel_pick() {
 	while read -r line; do
 		release=${line%% *}
 		if [ "$release" != "$1" ]; then
-			# Only a version of Debian's own, with a plus sign, says of which Debian release it is.
-			[[ ${line##* } = "$debian" || $wanted == *+* ]] || continue
 			[[ $release =~ ^[^-]*-${flavour:+$flavour-}amd64$ ]] || continue
 			[[ -z $wanted || $release == "$wanted"[.+-]* ]] || continue
+			# A version of Debian's own, with a plus sign, says of which Debian release it is.
+			[[ ${line##* } = "$debian" || $wanted == *+* ]] || {
+				other=${other:-${wanted:+$line}}
+				continue
+			}
 		fi
 		echo "$line"
 		return
 	done <"$kernel_list"
-	return 1
+	[ -z "$other" ] || echo "$other"
+	[ -n "$other" ]
 }
 
 # Sets kernel_line: what is listed of stock, or stock:WANTED. A whole line is its own, whatever the list has become.
