@@ -27,6 +27,8 @@ $(foreach path,$(paths),$(if $(call plain,$($(path))),,\
 	$(error ib_xrc_rcv: the path '$($(path))'$(if $(filter CURDIR,$(path)),, in $(path)) has white space or a special character, which make and Kbuild cannot handle; use a directory whose path has letters, digits and + - . @ _ ~ only)))
 
 lab := scripts/lab
+# A checkout can be read-only.
+made = { mkdir -p $(1) 2>/dev/null || { echo "ib_xrc_rcv: $(1) cannot be made; MO= names another directory" >&2; exit 1; }; }
 
 .PHONY: modules clippy doc rust-analyzer install modules_install uninstall
 .PHONY: htmldocs lint format test test-long fuzz test-clients demo demo-restart bench deb clean help
@@ -71,13 +73,13 @@ install: modules_install
 
 # Files that were in the directory before are not removed by clean.
 $(MO)/.made:
-	@mkdir -p $(MO) && { [ -n "$$(ls -A $(MO))" ] || : >$@; }
+	@$(call made,$(MO)) && { [ -n "$$(ls -A $(MO))" ] || : >$@; }
 
 else
 
 # The same, in the lab's root, which MO may be outside of.
 modules clippy doc rust-analyzer:
-	+@mkdir -p $(MO) && env=$$($(lab) env) && eval "$$env" && LAB_BIND=$(abspath $(MO)) $(lab) exec -- $(MAKE) --no-print-directory KDIR=$$KDIR KSRC=$$KSRC LAB_ROOT=$$LAB_ROOT MO=$(abspath $(MO)) $@
+	+@$(call made,$(MO)) && env=$$($(lab) env) && eval "$$env" && LAB_BIND=$(abspath $(MO)) $(lab) exec -- $(MAKE) --no-print-directory KDIR=$$KDIR KSRC=$$KSRC LAB_ROOT=$$LAB_ROOT MO=$(abspath $(MO)) $@
 
 install modules_install:
 	@echo "Give the kernel to install for: make KDIR=/lib/modules/\$$(uname -r)/build $@" >&2; exit 1
@@ -127,7 +129,7 @@ bench:
 
 # In the lab's root, which MO may be outside of.
 deb:
-	+@mkdir -p $(MO)/deb && LAB_BIND=$(abspath $(MO)) $(lab) exec -- packaging/build-deb $(abspath $(MO))/deb
+	+@$(call made,$(MO)/deb) && LAB_BIND=$(abspath $(MO)) $(lab) exec -- packaging/build-deb $(abspath $(MO))/deb
 
 clean:
 	@[ '$(MO)' != '$(CURDIR)/build' ] && [ ! -e '$(MO)/.made' ] || rm -rf '$(MO)'
