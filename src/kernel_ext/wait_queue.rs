@@ -3,8 +3,9 @@
 //! A wait queue for the readers of a file, which sleep in `read(2)` or `poll(2)`.
 //!
 //! `kernel::sync::poll::PollCondVar` allows for being freed while it is polled: its destructor
-//! waits for an RCU grace period, which adds up when a process with a thousand files exits. A queue
-//! that lives as long as its file needs no grace period, see [`WaitQueue::as_ptr`].
+//! waits for an RCU grace period, which adds up when a process with a thousand files exits.
+//! `PollCondVarBox`, which Linux 7.3 has, is freed by RCU, in an allocation of its own. A queue that
+//! lives as long as its file needs neither, see [`WaitQueue::as_ptr`].
 //!
 //! C header: [`include/linux/wait.h`](srctree/include/linux/wait.h)
 
@@ -65,10 +66,10 @@ impl WaitQueue {
         self.head.get()
     }
 
-    /// Wakes all tasks in the queue. May be called in any context.
+    /// Wakes all tasks in the queue. May be called where a `spinlock_t` may be taken.
     pub(crate) fn notify_all(&self) {
         // SAFETY: `new` initialised the queue, which is valid as long as it is borrowed.
-        // `__wake_up()` may be called in any context, and passes the null pointer on to callbacks,
+        // `__wake_up()` takes the queue's `spinlock_t`, as its caller may, and passes the null pointer on to callbacks,
         // which `init_wait()` and `poll_wait()` chose and which do without a key.
         unsafe { bindings::__wake_up(self.head.get(), TASK_NORMAL, 0, core::ptr::null_mut()) };
     }
