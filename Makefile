@@ -98,7 +98,7 @@ uninstall:
 		$(DESTDIR)$(MANDIR)/man8/xrc-rcv-module.8
 
 htmldocs:
-	@scripts/htmldocs $(abspath $(MO))/html
+	@$(call made,$(MO)/html) && scripts/htmldocs $(abspath $(MO))/html
 
 lint:
 	@scripts/lint

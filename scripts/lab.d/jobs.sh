@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# For scripts that run guests side by side: each job has a process group of its own, and ends with the script.
+# For scripts that run guests side by side, $jobs at a time: each job has a process group of its own, which a signal to
+# the script ends.
 
 # MOST, or fewer if they need more memory than is available.
 jobs_fit() { # jobs_fit MOST MEGABYTES-OF-EACH
@@ -10,7 +11,7 @@ jobs_fit() { # jobs_fit MOST MEGABYTES-OF-EACH
 		END { print fit < 1 ? 1 : fit < most ? fit : most }' /proc/meminfo
 }
 
-# When fewer than $jobs run.
+# When fewer than that run.
 start_job() { # start_job COMMAND…
 	while [ "$(jobs -pr | wc -l)" -ge "$jobs" ]; do wait -n || :; done
 	set -m
@@ -21,7 +22,7 @@ start_job() { # start_job COMMAND…
 # In a process group of its own, too, and to its end.
 await_job() { # await_job COMMAND…
 	set -m
-	"$@" &
+	"$@" </dev/null &
 	set +m
 	wait $!
 }

@@ -134,9 +134,9 @@ kernel_list_make() {
 	mv "$kernel_list.new" "$kernel_list"
 }
 
-# The line of the list that stock:WANTED names: a version or the beginning of one, a flavour (rt, cloud), both joined by
-# a dash, of trixie-backports, or if it has no such version of the next Debian release that has one; a Debian release, or
-# that and a flavour; or a kernel's release.
+# The line of the list that stock:WANTED names: a version or the beginning of one, a flavour (rt, cloud), or both joined by
+# a dash, of trixie-backports, or the newest of all if trixie-backports has no such version; a Debian release, or that and
+# a flavour; or a kernel's release.
 kernel_pick() {
 	local wanted=$1 flavour='' debian=${kernel_releases[0]} line release one other=''
 	case $wanted in

@@ -69,8 +69,9 @@ impl WaitQueue {
     /// Wakes all tasks in the queue. May be called where a `spinlock_t` may be taken.
     pub(crate) fn notify_all(&self) {
         // SAFETY: `new` initialised the queue, which is valid as long as it is borrowed.
-        // `__wake_up()` takes the queue's `spinlock_t`, as its caller may, and passes the null pointer on to callbacks,
-        // which `init_wait()` and `poll_wait()` chose and which do without a key.
+        // `__wake_up()` takes the queue's `spinlock_t`, as its caller may, and passes the null
+        // pointer on to callbacks, which `init_wait()` and `poll_wait()` chose and which do without
+        // a key.
         unsafe { bindings::__wake_up(self.head.get(), TASK_NORMAL, 0, core::ptr::null_mut()) };
     }
 
