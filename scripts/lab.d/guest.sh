@@ -109,8 +109,8 @@ guest_cleanup() {
 # The guest's console is our standard output; the kernel's log is written to a file.
 guest_qemu() {
 	local accel cpus memory=${LAB_MEMORY:-1024} thread=single qemu more
-	# The PM timer of q35: a kernel without ACPI does not find it.
-	local append="console=ttyS0 loglevel=8 panic=-1 pmtmr=0x608"
+	# The PM timer of q35: a kernel without ACPI does not find it. Where dummy is built in, there is a dummy0.
+	local append="console=ttyS0 loglevel=8 panic=-1 pmtmr=0x608 dummy.numdummies=0"
 	# kmemleak is two fifths of the debug kernel's work.
 	[ -n "$leak_check" ] || append+=" kmemleak=off"
 	read -ra more <<<"${LAB_QEMU_ARGS-}"
