@@ -56,7 +56,7 @@ fn layout() {
         ibv_context [Some("offsetof(struct ibv_context, mutex)")] {
             device ops cmd_fd async_fd num_comp_vectors
         }
-        ibv_device [Some("offsetof(struct ibv_device, dev_name)")] { node_type transport_type name }
+        ibv_device [Some("offsetof(struct ibv_device, dev_path)")] { node_type transport_type name dev_name }
         ibv_pd [WHOLE] { context handle }
         ibv_srq [Some("offsetof(struct ibv_srq, mutex)")] { context srq_context pd handle }
         ibv_srq_attr [WHOLE] { max_wr max_sge srq_limit }

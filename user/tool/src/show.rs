@@ -131,9 +131,11 @@ fn look(device: &RdmaDevice) -> Result<Device> {
 }
 
 pub(crate) fn query_caps(device: &RdmaDevice) -> Result<(Status, Option<Caps>)> {
-    let Some(uverbs) = &device.uverbs else {
+    let Some(listed) = &device.uverbs else {
         return Ok((Status::NotExposed, None));
     };
+    let uverbs = xrc_rcv::Device::uverbs_of(&device.name);
+    let uverbs = uverbs.as_ref().unwrap_or(listed);
     let file = format!("/dev/infiniband/{uverbs}");
     let both = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK;
     if rustix::fs::access(&file, both) == Err(rustix::io::Errno::ACCESS) {

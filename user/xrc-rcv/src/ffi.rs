@@ -9,13 +9,14 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-/// `struct ibv_device` up to its name.
+/// `struct ibv_device` up to its names.
 #[repr(C)]
 pub struct ibv_device {
     pub _ops: [*mut c_void; 2],
     pub node_type: c_int,
     pub transport_type: c_int,
     pub name: [c_char; 64],
+    pub dev_name: [c_char; 64],
 }
 
 /// `struct ibv_context` up to the descriptors; the lock that follows is libibverbs' own.

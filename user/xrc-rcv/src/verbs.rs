@@ -123,6 +123,16 @@ impl Device {
         u32::try_from(index).ok()
     }
 
+    /// The file in `/dev/infiniband` of the device called `name`, such as `uverbs0`, if libibverbs knows it.
+    ///
+    /// sysfs has the files of the devices of all network namespaces, which can have the same name.
+    pub fn uverbs_of(name: &str) -> Option<String> {
+        let list = List::new().ok()?;
+        // SAFETY: The device is alive as long as the list, and the name of its file is a C string in it.
+        let file = unsafe { CStr::from_ptr((&raw const (*list.find(name)?).dev_name).cast()) };
+        Some(file.to_str().ok()?.to_owned())
+    }
+
     /// Queries what peers have to know of `port` to connect to it, by entry `gid_index` of its GID table.
     ///
     /// # Errors

@@ -66,6 +66,7 @@ fn foreign(cmd_fd: i32, closed: &Arc<AtomicUsize>) -> Arc<Foreign> {
         node_type: 1,
         transport_type: 0,
         name,
+        dev_name: [0; 64],
     });
     let mut context = Box::new(ibv_context {
         device: &mut *device,
