@@ -29,7 +29,7 @@ trap scenario_end EXIT
 
 # begin NAME COMMAND… - a holder: starts it and waits until it is ready. Its words are in
 # $work/NAME, it ends with `end NAME`. With $cgroup it is in that control group, with $label it has that label
-# of SELinux.
+# of SELinux; $patience is how many seconds it has, if not 30.
 begin() {
 	local name=$1
 	shift
@@ -49,7 +49,7 @@ begin() {
 		exec "${in_right[@]}" "$@"
 	) <"$work/$name.in" >"$work/$name" 2>&1 &
 	echo $! >"$work/$name.pid"
-	within 30 settled "$name" && said "$name" ready && return
+	within "${patience:-30}" settled "$name" && said "$name" ready && return
 	cat "$work/$name"
 	return 1
 }
@@ -57,11 +57,10 @@ settled() { said "$1" ready || ! kill -0 "$(pid_of "$1")" 2>/dev/null; }
 
 # said NAME LINE - whether it is one of the holder's.
 said() {
-	local line
-	while read -r line; do
-		[ "$line" != "$2" ] || return 0
-	done <"$work/$1"
-	return 1
+	local words
+	# At once: line by line, thousands of them take longer than what is waited for.
+	read -rd '' words <"$work/$1"
+	[[ $'\n'$words$'\n' == *$'\n'"$2"$'\n'* ]]
 }
 
 # end NAME [SIGNAL] - the holder's input ends, or it is sent a signal.
