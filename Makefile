@@ -129,7 +129,7 @@ bench:
 
 # In the lab's root, which MO may be outside of.
 deb:
-	+@$(call made,$(MO)/deb) && LAB_BIND=$(abspath $(MO)) $(lab) exec -- packaging/build-deb $(abspath $(MO))/deb
+	@$(call made,$(MO)/deb) && LAB_BIND=$(abspath $(MO)) $(lab) exec -- packaging/build-deb $(abspath $(MO))/deb
 
 clean:
 	@[ '$(MO)' != '$(CURDIR)/build' ] && [ ! -e '$(MO)/.made' ] || rm -rf '$(MO)'

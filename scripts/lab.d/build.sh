@@ -33,6 +33,9 @@ build_parts() {
 	done
 }
 
+# The mark beside a directory that is being made.
+unfinished=
+
 # quiet NAME COMMAND… - run in the root; show the output only if it fails, and that time passes if it
 # takes more than a few seconds.
 quiet() {
@@ -47,6 +50,8 @@ quiet() {
 	kill "$ticker" 2>/dev/null || :
 	wait "$ticker" 2>/dev/null || :
 	[ "$status" -eq 0 ] || {
+		# What make(1) and cargo gave up themselves they continue.
+		[ -z "$unfinished" ] || rm -f "$unfinished"
 		cat "$log" >&2
 		die "the build failed: $* (its output is in $log); mend the errors and run the same again"
 	}
@@ -76,13 +81,20 @@ made_from() {
 		mkdir -p "$(dirname "$directory")"
 		copy_from "$other" "$other/$relative" "$directory.new" &&
 			[ "$(cat "$directory.new/.made-from")" = "$key" ] || continue
-		rm -rf "${directory:?}"
+		rm -rf "${directory:?}" "$directory.unfinished"
 		mv "$directory.new" "$directory"
 		return
 	done
 	rm -rf "$directory.new" "$directory/.made-from"
+	# make(1) takes a program that was being written for a finished one.
+	unfinished=$directory.unfinished
+	[ ! -e "$unfinished" ] || rm -rf "${directory:?}"
+	mkdir -p "$(dirname "$directory")"
+	: >"$unfinished"
 	"$@"
 	echo "$key" >"$directory/.made-from"
+	rm "$unfinished"
+	unfinished=
 }
 
 # copy_from CHECKOUT FILE… DIRECTORY - if nothing is being built for that checkout

@@ -3,7 +3,11 @@
 #
 # Messages, the cache, and steps that are done once and show their progress.
 
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/ib_xrc_rcv
+# The specification of XDG_CACHE_HOME has a relative one ignored.
+case ${XDG_CACHE_HOME-} in
+/*) cache=$XDG_CACHE_HOME/ib_xrc_rcv ;;
+*) cache=${HOME:?is where the cache is, if XDG_CACHE_HOME does not name a directory}/.cache/ib_xrc_rcv ;;
+esac
 "$tree/scripts/plain-path" "$tree" "$cache" || exit 125
 logs=$cache/log
 export LAB_CACHE=$cache
@@ -18,11 +22,11 @@ die() {
 # The key of files: 12 digits that name a cached result by its sources.
 key_of() { cat "$@" | sha256sum | cut -c1-12; }
 
-# key_of_tree DIR… - the same for all files below DIRs, names included.
+# key_of_tree DIR… - the same for all files below DIRs, names included, but for what cargo and Python make there.
 key_of_tree() {
 	local path
 	for path; do
-		(cd "$(dirname "$path")" && find "$(basename "$path")" -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum)
+		(cd "$(dirname "$path")" && find "$(basename "$path")" \( -name target -o -name __pycache__ \) -prune -o -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum)
 	done | sha256sum | cut -c1-12
 }
 
@@ -30,9 +34,9 @@ key_of_tree() {
 build_root=$cache/build/$(printf '%s' "$tree" | sha256sum | cut -c1-12)
 
 # step NAME DESCRIPTION COMMAND… - run COMMAND with its output in a log; show that time
-# passes; on failure name the log and its last lines.
+# passes; on failure name the log, and print its first error and its last lines.
 step() {
-	local name=$1 what=$2 log start pid status=0 last=0 now
+	local name=$1 what=$2 log start pid status=0 last=0 now fault
 	shift 2
 	log=$logs/$name.log
 	mkdir -p "$logs"
@@ -54,6 +58,8 @@ step() {
 	wait "$pid" || status=$?
 	trap - INT TERM HUP
 	if [ "$status" -ne 0 ]; then
+		fault=$(first_fault "$log")
+		tail -n 15 "$log" | grep -qxF -e "$fault" || printf '     %s\n     …\n' "$fault" >&2
 		tail -n 15 "$log" | sed 's/^/     /' >&2
 		die "this step failed: $what. Its whole output is in $log; once the cause is mended, the same command continues from here"
 	fi

@@ -39,7 +39,6 @@ kernel_setup() {
 	/*) kernel_own ;;
 	*) die "--kernel wants stock, stock:VERSION-FLAVOUR, debug, modversions or an absolute directory, not '$kernel'" ;;
 	esac
-	[ -z "${KSRC-}" ] || ksrc=$KSRC
 	initramfs=$cache/initramfs/$kernel_key-$(key_of "$tree/qemu/guest/initramfs-init" "$tree/scripts/make-initramfs").cpio.gz
 	[ -e "$initramfs" ] || with_cache_lock initramfs kernel_initramfs
 	mkdir -p "$(build_dir)"
@@ -94,7 +93,7 @@ kernel_apt_make() {
 
 kernel_apt_update() { kernel_apt apt-get -qq -o APT::Update::Error-Mode=any update >&2; }
 
-# Lines of "RELEASE VERSION SOURCE DEBIAN-RELEASE", newest first, at one version Debian's main flavour first.
+# Lines of "RELEASE VERSION SOURCE DEBIAN-RELEASE,…", newest first, at one version Debian's main flavour first.
 kernel_list_make() {
 	kernel_apt_make
 	kernel_apt_update || {
@@ -124,10 +123,12 @@ kernel_list_make() {
 					for (key in have) {
 						split(key, of, SUBSEP)
 						split(of[2], part, " ")
-						if (of[1] == order[i] && have[key] == 3 && (of[1], part[2]) in source &&
-						    !older(part[1], floor) && !listed[of[2]]++)
-							print part[1], part[2], source[of[1], part[2]], of[1]
+						if (of[1] != order[i] || have[key] != 3 || !((of[1], part[2]) in source) ||
+						    older(part[1], floor)) continue
+						if (!(of[2] in line)) line[of[2]] = of[2] " " source[of[1], part[2]] " " of[1]
+						else line[of[2]] = line[of[2]] "," of[1]
 					}
+				for (kernel in line) print line[kernel]
 			}' | sort -k 2,2Vr -k 1,1 >"$kernel_list.new"
 	grep -q " ${kernel_releases[0]}$" "$kernel_list.new" ||
 		die "this mirror's ${kernel_releases[0]} has no kernel of $kernel_floor or later with headers and source"
@@ -152,7 +153,7 @@ kernel_pick() {
 			[[ $release =~ ^[^-]*-${flavour:+$flavour-}amd64$ ]] || continue
 			[[ -z $wanted || $release == "$wanted"[.+-]* ]] || continue
 			# A version of Debian's own, with a plus sign, says of which Debian release it is.
-			[[ ${line##* } = "$debian" || $wanted == *+* ]] || {
+			[[ ,${line##* }, = *,"$debian",* || $wanted == *+* ]] || {
 				other=${other:-${wanted:+$line}}
 				continue
 			}
@@ -185,6 +186,8 @@ kernel_find() {
 kernel_choose() {
 	kernel_find "$1"
 	read -r kver kernel_version kernel_source kernel_debian <<<"$kernel_line"
+	# What several have is built for the first.
+	kernel_debian=${kernel_debian%%,*}
 	# The common part of the flavours. Several uploads can have the same one.
 	kernel_abi=${kver%%-*}
 	ksrc=$cache/source/$kernel_version
@@ -196,7 +199,7 @@ kernel_stock() {
 	# Tests do the same on each of them.
 	kernel=stock
 	[ "$kernel_debian" = "${kernel_releases[0]}" ] || toolchain=$tree/qemu/toolchain/make
-	kernel_key=$kver-$(key_of "$tree/scripts/unpack-kernel" "$tree/scripts/prepare-rust-headers" "$toolchain" \
+	kernel_key=$kver-$(key_of "$tree"/scripts/{unpack-kernel,prepare-rust-headers,build-9p} "$toolchain" \
 		<(echo "$kernel_version"))
 	directory=$cache/debian/$kernel_key
 	kdir=$directory/usr/src/linux-headers-$kver
@@ -258,8 +261,8 @@ kernel_stock_make() {
 	}
 	in_kernel_root step stock "preparing Rust metadata for it (about 1.5 minutes)" \
 		root_exec "$tree/scripts/unpack-kernel" "$kver" "$ksrc" "$directory"
-	in_kernel_root root_exec "$tree/scripts/build-9p" "$kver" "$ksrc" "$directory" >"$logs/9p.log" 2>&1 ||
-		die "9p, which guests need, does not build for $kver: $logs/9p.log"
+	in_kernel_root step 9p "building 9p, which guests need" \
+		root_exec "$tree/scripts/build-9p" "$kver" "$ksrc" "$directory"
 	rm -r "$directory/packages"
 	touch "$directory/.complete"
 }

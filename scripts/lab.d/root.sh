@@ -18,7 +18,11 @@ root_mirror() {
 		[ "$try" = 2 ] || apt-get update >&2
 	done
 	[ -n "$mirror" ] || die "apt knows no Debian mirror here: add one to /etc/apt/sources.list"
-	printf '%s\n' "$mirror"
+	# A list of mirrors, as in Debian's images for clouds, is a file of the host.
+	case $mirror in
+	mirror+file:*) awk '/^[a-z]+:/ { print $1; exit }' "$(sed 's,^mirror+file:,,; s,/$,,' <<<"$mirror")" ;;
+	*) printf '%s\n' "$mirror" ;;
+	esac
 }
 
 root_requirements() {
@@ -31,7 +35,7 @@ root_requirements() {
 	[ ${#missing[@]} -eq 0 ] && return
 	if grep -qs '^ID=debian' /etc/os-release && [ "${missing[0]}" != apt ]; then
 		step requirements "installing ${missing[*]}" bash -c \
-			"apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends ${missing[*]}"
+			"apt-get update && DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y --no-install-recommends ${missing[*]}"
 	else
 		die "these packages are missing here: ${missing[*]}. The lab installs them itself on Debian 12 and 13 only"
 	fi
@@ -56,32 +60,42 @@ root_setup() {
 # root_exec COMMAND… - run COMMAND in the root, with the tree, the cache and the working
 # directory where they are outside. All mounts and processes live in namespaces of their own and
 # end with the command, however it ends. The command is not their first process: signals that interrupt
-# others would not interrupt that one.
+# others would not interrupt that one. Of the caller's variables it gets the lab's own, and those of terminals and
+# proxies: compilers and make(1) heed others, and what they make is shared.
 root_exec() {
 	if [ -n "${LAB_INSIDE-}" ]; then
 		"$@"
 		return
 	fi
+	local name variables=() repository=
+	for name in TERM NO_COLOR {http,https,no}_proxy {HTTP,HTTPS,NO}_PROXY VERBOSE VMLX4_CONTROL KSRC GIDS "${!LAB_@}"; do
+		[ -z "${!name+set}" ] || variables+=("$name=${!name}")
+	done
+	case ${kernel-} in
+	/*) variables+=(${RUSTC+"RUSTC=$RUSTC"} ${BINDGEN+"BINDGEN=$BINDGEN"}) ;;
+	esac
+	# A worktree's repository is elsewhere.
+	[ ! -f "$tree/.git" ] || repository=$(git -c safe.directory='*' -C "$tree" rev-parse --path-format=absolute --git-common-dir) || :
 	LAB_INSIDE=1 unshare --mount --pid --fork --kill-child --propagation private \
 		bash -c '
 		set -e
-		root=$1 tree=$2 cache=$3 cwd=$4
-		shift 4
+		root=$1 tree=$2 cache=$3 cwd=$4 repository=$5
+		shift 5
 		mount -t proc proc "$root/proc"
 		mount --rbind /sys "$root/sys"
 		mount --rbind /dev "$root/dev"
 		mount -t tmpfs -o mode=1777 tmp "$root/tmp"
-		for dir in "$tree" "$cache" ${LAB_BIND-}; do
+		for dir in ${repository:+"$repository"} "$tree" "$cache" ${LAB_BIND-}; do
 			mkdir -p "$root$dir"
 			mount --bind "$dir" "$root$dir"
 		done
 		# The host reaches the registries; the root does it in the same way.
-		for file in /etc/resolv.conf /etc/ssl/certs/ca-certificates.crt; do
-			[ ! -e "$file" ] || cat "$file" >"$root$file"
-		done
+		certificates=/etc/ssl/certs/ca-certificates.crt
+		[ ! -e /etc/resolv.conf ] || cat /etc/resolv.conf >"$root/etc/resolv.conf"
+		[ ! -e "${SSL_CERT_FILE:-$certificates}" ] || cat "${SSL_CERT_FILE:-$certificates}" >"$root$certificates"
 		[ -d "$root$cwd" ] || cwd=$tree
-		chroot "$root" /usr/bin/env -C "$cwd" "$@" || exit
-		' lab "$root" "$tree" "$cache" "$PWD" \
+		chroot "$root" /usr/bin/env -i -C "$cwd" "$@" || exit
+		' lab "$root" "$tree" "$cache" "$(pwd -P)" "$repository" "${variables[@]}" \
 		HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 \
 		LAB_INSIDE=1 LAB_CACHE="$cache" LAB_BUILD_ROOT="$build_root" "$@"
 }
