@@ -77,9 +77,9 @@ $(MO)/.made:
 
 else
 
-# The same, in the lab's root, which MO may be outside of.
+# The same, in the lab's root, which MO may be outside of, and which gets no MAKEFLAGS.
 modules clippy doc rust-analyzer:
-	+@$(call made,$(MO)) && env=$$($(lab) env) && eval "$$env" && LAB_BIND=$(abspath $(MO)) $(lab) exec -- $(MAKE) --no-print-directory KDIR=$$KDIR KSRC=$$KSRC LAB_ROOT=$$LAB_ROOT MO=$(abspath $(MO)) $@
+	+@$(call made,$(MO)) && env=$$($(lab) env) && eval "$$env" && LAB_BIND=$(abspath $(MO)) $(lab) exec -- $(MAKE) --no-print-directory $(filter -j%,$(MAKEFLAGS)) $(MAKEOVERRIDES) KDIR=$$KDIR KSRC=$$KSRC LAB_ROOT=$$LAB_ROOT MO=$(abspath $(MO)) $@
 
 install modules_install:
 	@echo "Give the kernel to install for: make KDIR=/lib/modules/\$$(uname -r)/build $@" >&2; exit 1
