@@ -252,6 +252,22 @@ mod tests {
     }
 
     #[test]
+    fn a_device_that_is_added_again_has_new_domains() {
+        // The trace began when the QP existed; the creation of the first QP afterwards failed.
+        for (before, serial) in [(4, 1), (0, 2)] {
+            let again = TRACE.map(|step| step.replace("serial=1", &format!("serial={serial}")));
+            let mut steps = TRACE[before..].to_vec();
+            steps.push("close: index=1 device=a domain=1");
+            steps.extend(again.iter().map(String::as_str));
+            let result = check(&steps).map_err(|error| error.to_string());
+            assert_eq!(
+                result.unwrap(),
+                format!("{} steps accepted, 0 receive QPs left", steps.len())
+            );
+        }
+    }
+
+    #[test]
     fn an_event_is_for_the_registrations_at_its_time() {
         // It happened before the second registration, or the first one ended while it was delivered.
         let event = |number: u32, since: u64, changes: u64| {

@@ -6,17 +6,19 @@
 //! so that the module may add some; a line without a required word is an error.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
-use std::{fs, io};
 
 use anyhow::{Context, Result};
+use rustix::io::Errno;
 
 use crate::snapshot::{Domain, Qp, Registration};
 
 /// Where debugfs is mounted.
 pub(crate) const ROOT: &str = "/sys/kernel/debug";
 
-/// The domains of a device, or `None` if this user may not see them or the device has no directory.
+/// The domains of a device, or `None` if this user may not see them or the device has no directory,
+/// which can be removed while it is read.
 pub(crate) fn domains(root: &Path, index: u32) -> Result<Option<Vec<Domain>>> {
     let directory = root.join("ib_xrc_rcv").join(index.to_string());
     let mut texts = Vec::new();
@@ -26,8 +28,8 @@ pub(crate) fn domains(root: &Path, index: u32) -> Result<Option<Vec<Domain>>> {
             Ok(text) => texts.push(text),
             Err(error)
                 if matches!(
-                    error.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
+                    Errno::from_io_error(&error),
+                    Some(Errno::NOENT | Errno::ACCESS | Errno::PERM | Errno::IO)
                 ) =>
             {
                 return Ok(None);
@@ -214,6 +216,16 @@ kind=file channel=0 events=0 pending=0 domain=1 qpn=0x21 pid=78 comm=late
         assert!(domains[0].qps.iter().all(|qp| qp.label.is_none()));
         assert_eq!(domains[0].qps.len(), 2);
         assert!(join(DOMAINS, &QPS.replace("label=0x0", "label=no"), "").is_err());
+    }
+
+    #[test]
+    fn a_directory_that_is_removed_meanwhile_has_no_domains() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join("ib_xrc_rcv/3");
+        fs::create_dir_all(&directory).unwrap();
+        // Reading it fails with EIO, as reading an open file of debugfs after its removal does.
+        std::os::unix::fs::symlink("/proc/self/mem", directory.join("domains")).unwrap();
+        assert_eq!(domains(root.path(), 3).unwrap(), None);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use rustix::io::Errno;
 use serde_json::json;
 use tabled::builder::Builder;
 use tabled::settings::{Padding, Style};
@@ -25,7 +26,14 @@ pub(crate) const NO_DEVICE: &str =
 /// Prints the selected devices, and returns whether the module is attached to any of them.
 pub(crate) fn run(args: &Show, out: &mut impl Write) -> Result<bool> {
     let found = sysfs::devices_named(Path::new(sysfs::ROOT), args.device.as_deref())?;
-    let mut devices = found.iter().map(look).collect::<Result<Vec<_>>>()?;
+    let mut devices = Vec::new();
+    for device in &found {
+        match look(device) {
+            Ok(device) => devices.push(device),
+            Err(error) if args.device.is_none() && is_gone(&error) => (),
+            Err(error) => return Err(error),
+        }
+    }
     // Counts all objects of a device, before filters.
     let device_table = device_table(&devices);
     if let (Some(file), Some(name)) = (&args.file, &args.device) {
@@ -108,6 +116,13 @@ fn select(args: &Show, devices: &mut [Device]) {
         }
         domains.retain(|domain| all || !domain.qps.is_empty());
     }
+}
+
+/// Whether a device was removed while it was looked at, or moved to another network namespace.
+fn is_gone(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<xrc_rcv::Error>();
+    let errno = error.map(|error| Errno::from_raw_os_error(error.errno()));
+    matches!(errno, Some(Errno::NODEV | Errno::NOENT | Errno::IO))
 }
 
 /// The parts of a device that this user may see.
