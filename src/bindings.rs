@@ -47,3 +47,21 @@ use uapi::xrc_rcv_event;
 
 include!(concat!(env!("XRC_RCV_OUT"), "/bindings/generated.rs"));
 include!(concat!(env!("XRC_RCV_OUT"), "/bindings/leaves.rs"));
+
+// bindgen asserts the layouts of generated types, and so those of the kernel crate's that they embed.
+const _: () = {
+    use core::mem::offset_of;
+
+    assert!(
+        offset_of!(file, private_data) == xrc_rcv_layout_OFFSET_OF_FILE_PRIVATE_DATA as usize,
+        "struct file of the kernel crate has another layout"
+    );
+    assert!(
+        offset_of!(inode, i_private) == xrc_rcv_layout_OFFSET_OF_INODE_I_PRIVATE as usize,
+        "struct inode of the kernel crate has another layout"
+    );
+    assert!(
+        size_of::<file_operations>() == xrc_rcv_layout_SIZE_OF_FILE_OPERATIONS as usize,
+        "struct file_operations of the kernel crate has another layout"
+    );
+};

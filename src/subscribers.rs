@@ -3,8 +3,8 @@
 //! The subscribers of a receive QP: its registrations, to which its events are delivered.
 //!
 //! Owned by the QP and, as the context of its events, by the verbs object. An event comes in any
-//! context, with interrupts disabled and locks of the provider held. So the list has a lock that
-//! may be taken there; inside it, only that of one event channel at a time is taken. Nothing is
+//! context, with locks of the provider held and, without PREEMPT_RT, interrupts disabled. So the list has
+//! a lock that may be taken there; inside it, only that of one event channel at a time is taken. Nothing is
 //! allocated with it held, and it is held for [`AT_ONCE`] deliveries at most, however many subscribers
 //! there are. The events of a QP with more subscribers are counted by type until a thread that may
 //! sleep delivers them: a worker, a caller of REG, or the thread that destroys the QP. A *round*

@@ -250,10 +250,11 @@ impl<T: ClientOperations> Attachment<T> {
         // * ib_uverbs reads `driver_def` only when it is added to the device, which it was later
         //   and is not any more.
         // * A part of the kernel that closes a domain at the same time reads either `dealloc_xrcd`,
-        //   as a whole. No QP is left, so it may call the driver's; the wrapper does that.
+        //   as a whole, since the write is volatile. No QP is left, so it may call the driver's; the
+        //   wrapper does that.
         unsafe {
             (*device).driver_def = self.driver_definitions;
-            (*device).ops.dealloc_xrcd = Some(self.driver_dealloc_xrcd);
+            (&raw mut (*device).ops.dealloc_xrcd).write_volatile(Some(self.driver_dealloc_xrcd));
         }
     }
 }

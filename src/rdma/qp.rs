@@ -37,8 +37,8 @@ use kernel::{
 ///
 /// It is `'static` because events of a queue pair that is leaked are reported to it for ever.
 pub(crate) trait EventHandler: Send + Sync + Sized + 'static {
-    /// Handles an event. Called in any context, with interrupts disabled and locks of the provider
-    /// held: it must not sleep, allocate memory or call verbs.
+    /// Handles an event. Called in any context, with locks of the provider held and, without
+    /// PREEMPT_RT, interrupts disabled: it must not sleep, allocate memory or call verbs.
     fn event(self: ArcBorrow<'_, Self>, qpn: u32, event: u32);
 }
 

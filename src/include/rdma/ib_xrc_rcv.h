@@ -27,9 +27,11 @@ struct ib_xrc_rcv_registration;
  *	again before it was delivered, which only occurs with many registrations
  * @context: the context that was passed with the handler
  *
- * Called in any context, with interrupts disabled and locks of the provider and of
- * this module held: it must not sleep, nor call a function of this header. It is not
- * called after ib_xrc_rcv_unreg_qp() has returned, nor after %XRC_RCV_EVENT_QP_GONE.
+ * Called in any context, with locks of the provider and of this module held, and with
+ * interrupts disabled unless the kernel has PREEMPT_RT. It must not sleep, nor call a
+ * function of this header; a lock that it takes is a spinlock_t which all others take
+ * with spin_lock_irqsave(). It is not called after ib_xrc_rcv_unreg_qp() has returned,
+ * nor after %XRC_RCV_EVENT_QP_GONE.
  */
 typedef void (*ib_xrc_rcv_handler)(const struct xrc_rcv_event *event, void *context);
 
