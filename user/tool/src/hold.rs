@@ -10,7 +10,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use sd_notify::NotifyState;
@@ -99,7 +99,10 @@ fn open(path: &Path, create: Option<u32>) -> Result<File> {
             Err(error) => return Err(error).with_context(what),
         }
     }
-    let file = options.open(path).with_context(what)?;
+    let file = options.open(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => anyhow!("{}: {error}; --create creates it", path.display()),
+        _ => anyhow::Error::new(error).context(what()),
+    })?;
     if !file.metadata().with_context(what)?.is_file() {
         bail!(
             "{}: not a regular file, without which a domain has no receive QPs",
