@@ -28,24 +28,32 @@ device_source() {
 }
 
 guest_options() {
-	local wanted=rxe
+	local wanted=rxe variable
 	kernel_option "$@"
 	set -- "${kernel_rest[@]}"
 	while [ $# -gt 0 ]; do
 		case $1 in
-		--device) wanted=${2-} && shift 2 ;;
+		--device | --keep-log | --timeout) [ -n "${2-}" ] || die "$1 needs a value" ;;
+		esac
+		case $1 in
+		--device) wanted=$2 && shift 2 ;;
 		--no-module) with_module= && shift ;;
 		--no-leak-check) leak_check= && shift ;;
 		--icount) icount=y LAB_ACCEL=tcg && shift ;;
 		--parallel) parallel=y && shift ;;
-		--keep-log) keep_log=${2-} && shift 2 ;;
-		--timeout) timeout=${2-} && shift 2 ;;
+		--keep-log) keep_log=$2 && shift 2 ;;
+		--timeout) timeout=$2 && shift 2 ;;
 		--) shift && break ;;
 		-*) die "unknown option $1 (scripts/lab help lists them)" ;;
 		*) break ;;
 		esac
 	done
 	guest_command=("$@")
+	[[ $timeout =~ ^[1-9][0-9]*$ ]] || die "--timeout wants a number of seconds, not '$timeout'"
+	for variable in LAB_CPUS LAB_MEMORY LAB_BOOT_TIMEOUT; do
+		[[ ${!variable:-1} =~ ^[1-9][0-9]*$ ]] || die "$variable wants a number, not '${!variable}'"
+	done
+	[[ ${LAB_ACCEL:-tcg} =~ ^(tcg|kvm)$ ]] || die "LAB_ACCEL wants tcg or kvm, not '$LAB_ACCEL'"
 	device=${wanted%%=*}
 	[ "$device" = "$wanted" ] || device_argument=${wanted#*=}
 	device_source "$device"

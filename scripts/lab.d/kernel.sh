@@ -21,7 +21,7 @@ kernel_option() {
 		case $1 in
 		--kernel)
 			kernel=${2-}
-			[ -n "$kernel" ] || die "--kernel wants stock, debug, modversions or a directory"
+			[ -n "$kernel" ] || kernel_unknown
 			shift 2
 			;;
 		*)
@@ -32,12 +32,16 @@ kernel_option() {
 	done
 }
 
+kernel_unknown() {
+	die "--kernel wants stock, stock:VERSION-FLAVOUR, debug, modversions or an absolute directory, not '$kernel'"
+}
+
 kernel_setup() {
 	case $kernel in
-	stock | stock:*) kernel_stock ;;
+	stock | stock:?*) kernel_stock ;;
 	debug | modversions) "kernel_$kernel" ;;
 	/*) kernel_own ;;
-	*) die "--kernel wants stock, stock:VERSION-FLAVOUR, debug, modversions or an absolute directory, not '$kernel'" ;;
+	*) kernel_unknown ;;
 	esac
 	initramfs=$cache/initramfs/$kernel_key-$(key_of "$tree/qemu/guest/initramfs-init" "$tree/scripts/make-initramfs").cpio.gz
 	[ -e "$initramfs" ] || with_cache_lock initramfs kernel_initramfs
