@@ -176,8 +176,8 @@ impl Device {
     fn allocates(&mut self, number: u32, serial: u64) {
         let has_qps = self.qps.keys().any(|(domain, _)| *domain == number);
         let domain = self.domains.entry(number).or_default();
-        // Of a QP that is added after the close of its own domain, Close is reported once more.
-        if domain.closed && !has_qps {
+        let is_new = domain.serials.is_none_or(|(_, last)| serial <= last);
+        if domain.closed && is_new && !has_qps {
             *domain = Domain::default();
         }
         let (first, last) = domain.serials.unwrap_or((serial, serial));
