@@ -13,6 +13,7 @@
 
 use crate::{
     attributes::InitialState,
+    creator::Creator,
     kernel_ext::{
         process::is_killed,
         workqueue::UnboundQueue, //
@@ -176,7 +177,8 @@ impl Domain {
         let device = xrcd.device();
         let ufile = self.count_in(&subscriber)?;
         let counted = self.qp_count.add(limits::per_domain())?;
-        let user = UserQuota::take()?;
+        let creator = Creator::current();
+        let user = UserQuota::take(&creator)?;
         let charge = Charge::hca_object(device)?;
         let serial = self.last_serial.fetch_add(1, Relaxed).wrapping_add(1);
         let subscribers = Subscribers::new(device.into(), self.id, serial, self.delivery.clone())?;
@@ -193,6 +195,7 @@ impl Domain {
             },
             init_attr.lifetime,
             init_attr.label,
+            creator,
             subscribers,
         )?;
 

@@ -38,6 +38,7 @@ mod event_queue;
 
 // Used by all of the above.
 mod attributes;
+mod creator;
 mod event;
 mod limits;
 mod notify;

@@ -11,6 +11,7 @@
 
 use crate::{
     bindings,
+    creator::Creator,
     kernel_ext::over_limit, //
 };
 use kernel::{
@@ -165,11 +166,9 @@ pub(crate) unsafe fn init() {
 }
 
 impl UserQuota {
-    /// Counts a QP of the current user. `EDQUOT` if that exceeds the limit.
-    pub(crate) fn take() -> Result<Self> {
-        // SAFETY: The function reads the credentials of the current task, and must be called in
-        // process context, as QPs are created.
-        let uid = unsafe { bindings::ib_xrc_rcv_accounting_uid() };
+    /// Counts a QP of the calling process. `EDQUOT` if that exceeds the limit.
+    pub(crate) fn take(creator: &Creator) -> Result<Self> {
+        let uid = creator.accounting_uid();
         let room = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let mut guard = USERS.lock();
         let users = guard.get_or_insert_with(RBTree::new);

@@ -18,6 +18,7 @@ use crate::{
         InitialState,
         Port, //
     },
+    creator::Creator,
     kernel_ext::{
         killable_mutex::{
             lock_killable,
@@ -106,6 +107,7 @@ pub(crate) struct ReceiveQp {
     qpn: u32,
     lifetime: Lifetime,
     label: u64,
+    creator: Creator,
     subscribers: Arc<Subscribers>,
     /// The QP is about to be destroyed: a thread that acquires the lock after this calls no verb.
     is_dying: Atomic<bool>,
@@ -152,6 +154,7 @@ impl ReceiveQp {
         verbs: QpResources,
         lifetime: Lifetime,
         label: u64,
+        creator: Creator,
         subscribers: Arc<Subscribers>,
     ) -> Result<Arc<Self>> {
         Arc::pin_init(
@@ -159,6 +162,7 @@ impl ReceiveQp {
                 qpn: verbs.qp.qpn(),
                 lifetime,
                 label,
+                creator,
                 subscribers,
                 is_dying: Atomic::new(false),
                 verbs <- new_killable_mutex!(Some(verbs), "ReceiveQp::verbs"),
@@ -183,6 +187,12 @@ impl ReceiveQp {
     /// Returns the label that the creator gave it.
     pub(crate) fn label(&self) -> u64 {
         self.label
+    }
+
+    /// Returns the creator.
+    #[allow(dead_code)] // Until rights are asked by it.
+    pub(crate) fn creator(&self) -> &Creator {
+        &self.creator
     }
 
     /// Returns the subscribers.

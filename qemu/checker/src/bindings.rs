@@ -172,6 +172,10 @@ pub(crate) unsafe fn ib_xrc_rcv_may_exceed_limits() -> bool {
     false
 }
 
+pub(crate) unsafe fn ib_xrc_rcv_effective_uid() -> u32 {
+    1000
+}
+
 pub(crate) unsafe fn ib_xrc_rcv_accounting_uid() -> u32 {
     1000
 }

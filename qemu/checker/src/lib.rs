@@ -14,6 +14,9 @@
 #[path = "../../../src/attributes.rs"]
 mod attributes;
 #[rustfmt::skip]
+#[path = "../../../src/creator.rs"]
+mod creator;
+#[rustfmt::skip]
 #[path = "../../../src/domain.rs"]
 mod domain;
 #[rustfmt::skip]
