@@ -171,10 +171,6 @@ enum xrc_rcv_qp_alloc_attrs {
  * @XRC_RCV_ATTR_QP_REG_CHANNEL: in, fd of an event channel, as for ALLOC. Optional.
  * @XRC_RCV_ATTR_QP_REG_COOKIE: in, u64, as for ALLOC. Optional.
  * @XRC_RCV_ATTR_QP_REG_EVENTS: in, u64, as for ALLOC. Optional.
- *
- * ib_uverbs has the attributes of a call on its stack if their slots fit there, and
- * those of its own namespace lie between those of the drivers'. One of this method
- * is from there, so that REG allocates nothing for them.
  */
 enum xrc_rcv_qp_reg_attrs {
 	XRC_RCV_ATTR_QP_REG_HANDLE = (1U << UVERBS_ID_NS_SHIFT),
@@ -182,7 +178,7 @@ enum xrc_rcv_qp_reg_attrs {
 	XRC_RCV_ATTR_QP_REG_QPN,
 	XRC_RCV_ATTR_QP_REG_CHANNEL,
 	XRC_RCV_ATTR_QP_REG_COOKIE,
-	XRC_RCV_ATTR_QP_REG_EVENTS = 0,	/* see above */
+	XRC_RCV_ATTR_QP_REG_EVENTS,
 };
 
 /**
