@@ -589,7 +589,11 @@ impl Worker {
     fn remember(&self, step: &Step, ioctl: &Ioctl, fact: &mut Fact) {
         match step.call {
             Call::Alloc | Call::Reg => {
-                fact.new_handle = ioctl.answer(XRC_RCV_ATTR_QP_ALLOC_HANDLE).unwrap_or(0);
+                let handle = match step.call {
+                    Call::Alloc => XRC_RCV_ATTR_QP_ALLOC_HANDLE,
+                    _ => XRC_RCV_ATTR_QP_REG_HANDLE,
+                };
+                fact.new_handle = ioctl.answer(handle).unwrap_or(0);
                 if let Some(slot) = Worker::slot(step, Kind::Registration) {
                     self.state().registrations[slot].store(fact.new_handle as u32 + 1, SeqCst);
                 }
