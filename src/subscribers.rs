@@ -327,7 +327,8 @@ impl Subscribers {
     }
 
     /// Calls a verb, and stores the attributes that the QP was modified to, or that a query returned. If
-    /// an event breaks the QP during the call, its state stays ERR.
+    /// an event breaks the QP during the call, its state stays ERR, unless it is RESET now: an event of
+    /// a QP in RESET is one of before.
     pub(crate) fn note<A: Borrow<QpAttr>>(&self, verb: impl FnOnce() -> Result<A>) -> Result<A> {
         let before = self.state.load(Relaxed);
         let noted = verb()?;
@@ -338,8 +339,12 @@ impl Subscribers {
             .ok()
             .filter(|_| mask.has(QpAttrMask::STATE));
 
-        if let Some(state) = state {
-            let _ = self.state.cmpxchg(before, state as u32, Relaxed);
+        match state {
+            Some(QpState::Reset) => self.state.store(QpState::Reset as u32, Relaxed),
+            Some(state) => {
+                let _ = self.state.cmpxchg(before, state as u32, Relaxed);
+            }
+            None => (),
         }
         if state == Some(QpState::Reset) || mask.has(QpAttrMask::DEST_QPN) {
             self.destination.store(attributes.destination(), Relaxed);

@@ -113,6 +113,17 @@ static int modify_to_rts(void *argument)
 	return rcv_modify(member.domain, member_info->qp_num, &attr);
 }
 
+static int modify_to_reset(void *argument)
+{
+	struct member_info *member_info = argument;
+	struct ib_uverbs_qp_attr attr = {
+		.qp_attr_mask = IBV_QP_STATE,
+		.qp_state = IBV_QPS_RESET,
+	};
+
+	return rcv_modify(member.domain, member_info->qp_num, &attr);
+}
+
 /* ---- scenarios ---- */
 
 static bool all_read(uint32_t type, uint32_t count)
@@ -178,13 +189,10 @@ static bool is_listed_in(const char *state)
 	return count_listed_with("qps", words) == 1;
 }
 
-/*
- * While the device executes a command on a QP in RTR, an event reports that the QP is broken. The
- * state that the command returns is older.
- */
-static bool stays_broken(act *call, const char *command)
+/* While the device executes a command on a QP, an event reports that the QP is broken. */
+static bool breaks_during(act *call, const char *command, const char *state)
 {
-	bool right = DO(bystander, query, mb) && is_listed_in("RTR");
+	bool right = DO(bystander, query, mb) && !is_listed_in("ERR");
 
 	model_reset_counts();
 	model_latency_of(command, COMMAND_US);
@@ -195,7 +203,19 @@ static bool stays_broken(act *call, const char *command)
 	right &= succeeded(command, actor_wait(&bystander)) && model_commands(command) == 1;
 	model_clear();
 	*expected = (struct expectation) { IBV_EVENT_QP_FATAL, 1 };
-	return right & DO(bystander, read_expected_records, mb) & is_listed_in("ERR");
+	return right & DO(bystander, read_expected_records, mb) & is_listed_in(state);
+}
+
+/* The state that the command returns is older than the event. */
+static bool stays_broken(act *call, const char *command)
+{
+	return breaks_during(call, command, "ERR");
+}
+
+/* A QP in RESET has left ERR, whenever it came there. */
+static bool is_reset(void)
+{
+	return breaks_during(modify_to_reset, "2RST_QP", "RESET");
 }
 
 static bool leaves_nothing(const struct counts *before)
@@ -252,7 +272,7 @@ int main(void)
 	unsigned int i;
 
 	model_or_skip("raising events");
-	ktap_start("every event of a receive QP", KINDS + 7);
+	ktap_start("every event of a receive QP", KINDS + 8);
 	before = count_objects();
 	ktap_result(prepared(), "two processes are registered with a QP");
 	ktap_result(DO(creator, knows_these_events_only, NULL), "the device reports no other events");
@@ -267,6 +287,7 @@ int main(void)
 		    "debugfs shows ERR after an event during a QUERY");
 	ktap_result(stays_broken(modify_to_rts, "RTR2RTS_QP"),
 		    "debugfs shows ERR after an event during a MODIFY");
+	ktap_result(is_reset(), "debugfs shows RESET after an event during a MODIFY to RESET");
 	ktap_result(leaves_nothing(&before), "unread events are dropped with their registrations");
 	unlink(DOMAIN_FILE);
 	return ktap_end();
