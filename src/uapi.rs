@@ -13,20 +13,75 @@ use kernel::{
 
 pub(crate) use crate::bindings::uapi::*;
 
-// SAFETY: Its members are integers, and leave no padding: two of 32 bits, one of 64, four of 32.
-unsafe impl AsBytes for xrc_rcv_caps {}
+/// Implements [`AsBytes`] for a structure, by the types of all its members.
+macro_rules! impl_as_bytes {
+    ($type:ident { $($member:ident: $member_type:ty,)* }) => {
+        const _: () = {
+            const fn has_only_initialised_bytes<T: AsBytes>() {}
 
-// SAFETY: Its members are integers, and leave no padding: two of 64 bits, four of 32.
-unsafe impl AsBytes for xrc_rcv_event {}
+            // Does not compile if a member is missing, or has another type.
+            let _: fn($type) -> ($($member_type,)*) = |$type { $($member),* }| ($($member,)*);
 
-// SAFETY: Its members are integers, and leave no padding: four of 32 bits, one of 64, two of 32.
-unsafe impl AsBytes for xrc_rcv_qp_info {}
+            $(has_only_initialised_bytes::<$member_type>();)*
+            assert!(
+                size_of::<$type>() == 0 $(+ size_of::<$member_type>())*,
+                concat!(stringify!($type), " has padding")
+            );
+        };
+
+        // SAFETY: As was just checked, each of its bytes is one of a member, whose bytes are all
+        // initialised, and which has no interior mutability.
+        unsafe impl AsBytes for $type {}
+    };
+}
+
+impl_as_bytes! {
+    xrc_rcv_caps {
+        version: u32,
+        alloc_flags: u32,
+        event_types: u64,
+        max_qps_per_domain: u32,
+        max_qps_per_user: u32,
+        event_size: u32,
+        max_registrations_per_qp: u32,
+    }
+}
+
+impl_as_bytes! {
+    xrc_rcv_event {
+        cookie: u64,
+        first_ns: u64,
+        qp_num: u32,
+        type_: u32,
+        count: u32,
+        reserved: u32,
+    }
+}
+
+impl_as_bytes! {
+    xrc_rcv_qp_info {
+        qp_num: u32,
+        state: u32,
+        lifetime: u32,
+        registrations: u32,
+        label: u64,
+        dest_qp_num: u32,
+        reserved: u32,
+    }
+}
 
 /// A structure that processes get as an element of an array or as a record of a file. The process
 /// passes its size, by which the kernel knows the version that the process was built with.
-pub(crate) trait Record: AsBytes {
+pub(crate) trait Record: AsBytes + Sized {
     /// The size in version 1 of the interface.
     const FIRST_SIZE: u32;
+
+    /// Asserts that a process may pass the size of this version.
+    const SIZE_IS_ACCEPTED: () = assert!(
+        size_of::<Self>() >= Self::FIRST_SIZE as usize
+            && size_of::<Self>() <= XRC_RCV_RECORD_SIZE_MAX as usize
+            && size_of::<Self>() % 8 == 0
+    );
 }
 
 impl Record for xrc_rcv_event {
@@ -43,6 +98,8 @@ pub(crate) struct RecordSize<R>(usize, PhantomData<fn(R)>);
 impl<R: Record> RecordSize<R> {
     /// Checks a size that the caller passed; the default is that of version 1.
     pub(crate) fn new(given: Option<u32>) -> Result<Self> {
+        const { R::SIZE_IS_ACCEPTED };
+
         let size = given.unwrap_or(R::FIRST_SIZE);
 
         if !(R::FIRST_SIZE..=XRC_RCV_RECORD_SIZE_MAX).contains(&size) || size % 8 != 0 {

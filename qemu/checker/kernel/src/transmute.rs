@@ -13,3 +13,9 @@ pub unsafe trait AsBytes {
         unsafe { core::slice::from_raw_parts(core::ptr::from_ref(self).cast(), size_of_val(self)) }
     }
 }
+
+// SAFETY: It is an integer.
+unsafe impl AsBytes for u32 {}
+
+// SAFETY: It is an integer.
+unsafe impl AsBytes for u64 {}
