@@ -181,7 +181,13 @@ impl Domain {
         let user = UserQuota::take(&creator)?;
         let charge = Charge::hca_object(device)?;
         let serial = self.last_serial.fetch_add(1, Relaxed).wrapping_add(1);
-        let subscribers = Subscribers::new(device.into(), self.id, serial, self.delivery.clone())?;
+        let subscribers = Subscribers::new(
+            device.into(),
+            self.id,
+            serial,
+            creator.accounting_uid(),
+            self.delivery.clone(),
+        )?;
         let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let qp = ReceiveQp::new(
             QpResources {

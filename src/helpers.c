@@ -8,7 +8,9 @@
 
 #include <linux/completion.h>
 #include <linux/fs.h>
+#include <linux/hash.h>
 #include <linux/magic.h>
+#include <linux/ratelimit.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/task.h>
 #include <linux/security.h>
@@ -212,11 +214,23 @@ int ib_xrc_rcv_pkey_access(void *label, struct ib_device *ibdev, u32 port, u16 i
 	return security_ib_pkey_access(label, subnet_prefix, pkey);
 }
 
+/*
+ * Users have one of these each, or share it with one of 64: if all had the same, the
+ * events of one user would keep those of the others out of the log.
+ */
+#define LOG_LIMIT_BITS 6
+
+static struct ratelimit_state log_limits[1 << LOG_LIMIT_BITS] = {
+	[0 ... (1 << LOG_LIMIT_BITS) - 1] =
+		RATELIMIT_STATE_INIT(log_limits, DEFAULT_RATELIMIT_INTERVAL, DEFAULT_RATELIMIT_BURST),
+};
+
 /* Called in event context. For the name, see ib_xrc_rcv_ibdev_name(). */
-void ib_xrc_rcv_log_qp_event(struct ib_device *ibdev, u32 qpn, enum ib_event_type type)
+void ib_xrc_rcv_log_qp_event(struct ib_device *ibdev, u32 user, u32 qpn, enum ib_event_type type)
 {
-	pr_notice_ratelimited("%s: XRC receive QP 0x%06x: %s\n", ibdev->name, qpn,
-			      ib_event_msg(type));
+	if (__ratelimit(&log_limits[hash_32(user, LOG_LIMIT_BITS)]))
+		pr_notice("%s: XRC receive QP 0x%06x: %s\n", ibdev->name, qpn,
+			  ib_event_msg(type));
 }
 
 /*

@@ -45,7 +45,7 @@ int ib_xrc_rcv_alloc_label(void **label);
 void ib_xrc_rcv_free_label(void *label);
 int ib_xrc_rcv_pkey_access(void *label, struct ib_device *ibdev, u32 port, u16 index);
 
-void ib_xrc_rcv_log_qp_event(struct ib_device *ibdev, u32 qpn, enum ib_event_type type);
+void ib_xrc_rcv_log_qp_event(struct ib_device *ibdev, u32 user, u32 qpn, enum ib_event_type type);
 
 void ib_xrc_rcv_ah_from_user(struct ib_device *ibdev, struct rdma_ah_attr *to,
 			     const struct ib_uverbs_ah_attr *from);

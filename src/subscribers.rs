@@ -92,6 +92,7 @@ pub(crate) struct Subscribers {
     device: ARef<Device>,
     domain: u32,
     serial: u64,
+    user: u32,
     events: Atomic<i64>,
     state: Atomic<u32>,
     destination: Atomic<u32>,
@@ -263,12 +264,13 @@ fn wake(wakeups: Wakeups) {
 }
 
 impl Subscribers {
-    /// Creates the list of the `serial`th QP of the domain with the id `domain`. `queue` delivers the
-    /// events of a QP with many subscribers.
+    /// Creates the list of the `serial`th QP of the domain with the id `domain`, which counts for the uid
+    /// `user`. `queue` delivers the events of a QP with many subscribers.
     pub(crate) fn new(
         device: ARef<Device>,
         domain: u32,
         serial: u64,
+        user: u32,
         queue: Arc<UnboundQueue>,
     ) -> Result<Arc<Self>> {
         Arc::pin_init(
@@ -276,6 +278,7 @@ impl Subscribers {
                 device,
                 domain,
                 serial,
+                user,
                 events: Atomic::new(0),
                 state: Atomic::new(QpState::Reset as u32),
                 destination: Atomic::new(0),
@@ -543,7 +546,8 @@ impl Subscribers {
         let kinds = (0..EventType::COUNT).filter_map(EventType::from_index);
 
         for kind in kinds.filter(|kind| events.kinds.has(*kind)) {
-            self.device.log_qp_event(events.qpn, kind.as_raw());
+            self.device
+                .log_qp_event(self.user, events.qpn, kind.as_raw());
         }
     }
 }
@@ -556,7 +560,7 @@ impl EventHandler for Subscribers {
         }
 
         let Some(kind) = EventType::from_ib_event(ib_event) else {
-            return self.device.log_qp_event(qpn, ib_event);
+            return self.device.log_qp_event(self.user, qpn, ib_event);
         };
         let event = Event::now(qpn, kind);
         let mut wakeups = Wakeups::default();

@@ -124,11 +124,11 @@ impl Device {
         unsafe { bindings::ib_xrc_rcv_port_is_valid(self.as_ptr(), port) }
     }
 
-    /// Reports the event of a QP in the kernel log, rate-limited.
-    pub(crate) fn log_qp_event(&self, qpn: u32, event: u32) {
+    /// Reports the event of a QP of a user in the kernel log, rate-limited by user.
+    pub(crate) fn log_qp_event(&self, user: u32, qpn: u32, event: u32) {
         // SAFETY: The device is valid as long as it is borrowed. The function may be called in any
         // context, and ib_core has a name for every number.
-        unsafe { bindings::ib_xrc_rcv_log_qp_event(self.as_ptr(), qpn, event) }
+        unsafe { bindings::ib_xrc_rcv_log_qp_event(self.as_ptr(), user, qpn, event) }
     }
 }
 

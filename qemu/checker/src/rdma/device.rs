@@ -120,7 +120,7 @@ impl Device {
         self
     }
 
-    pub(crate) fn log_qp_event(&self, _qpn: u32, _event: u32) {}
+    pub(crate) fn log_qp_event(&self, _user: u32, _qpn: u32, _event: u32) {}
 
     /// Lets a verb fail the next time that it is called.
     pub(crate) fn fail(&self, verb: Verb) {
