@@ -227,6 +227,9 @@ static int missing_attributes(void *argument)
 		attr = all;
 		attr.ah_attr.grh.sgid_index = 30;
 		right &= refused("with a GID that is not there", 0, &attr, -ENODATA);
+		attr = all;
+		attr.ah_attr.is_global = 0;
+		right &= refused("with an Ethernet path without GIDs", 0, &attr, -EINVAL);
 	}
 	attr = all;
 	attr.qp_attr_mask |= IBV_QP_ALT_PATH;
