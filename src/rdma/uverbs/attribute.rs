@@ -390,3 +390,32 @@ pub(super) const fn are_distinct(declarations: Declarations) -> bool {
     }
     true
 }
+
+#[kunit_tests(ib_xrc_rcv_attribute)]
+mod tests {
+    use super::*;
+
+    /// Compares the flags with those that bindgen reads from the bit-fields of the header.
+    fn has_flags<K: Kind>(zero_trailing: bool) {
+        let attribute = Attribute::<K, 0x1000>::new;
+
+        for (declaration, mandatory) in [
+            (attribute().mandatory(), true),
+            (attribute().optional(), false),
+        ] {
+            let spec = &declaration.definition.attr;
+
+            assert_eq!(spec.zero_trailing() != 0, zero_trailing);
+            assert_eq!(spec.mandatory() != 0, mandatory);
+            assert_eq!((spec.alloc_and_copy(), spec.is_udata()), (0, 0));
+        }
+    }
+
+    #[test]
+    fn flags_are_where_the_header_has_them() {
+        has_flags::<In<u32>>(false);
+        has_flags::<InStruct<u64>>(true);
+        has_flags::<Out<u64>>(false);
+        has_flags::<XrcdHandle>(false);
+    }
+}
