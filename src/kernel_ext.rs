@@ -5,7 +5,7 @@
 //! Nothing in this directory depends on RDMA.
 
 pub(crate) mod debugfs;
-pub(crate) mod killable_mutex;
+pub(crate) mod mutex;
 pub(crate) mod process;
 pub(crate) mod tree;
 pub(crate) mod wait_queue;

@@ -20,11 +20,7 @@ use crate::{
     },
     creator::Creator,
     kernel_ext::{
-        killable_mutex::{
-            lock_killable,
-            new_killable_mutex,
-            KillableMutex, //
-        },
+        mutex::lock_killable,
         workqueue::UnboundQueue, //
     },
     limits::{
@@ -57,6 +53,7 @@ use kernel::{
         ListLinks,
         TryNewListArc, //
     },
+    new_mutex,
     prelude::*,
     sync::{
         atomic::{
@@ -64,7 +61,8 @@ use kernel::{
             Atomic,
             Release, //
         },
-        Arc, //
+        Arc,
+        Mutex, //
     },
     workqueue::{
         impl_has_work,
@@ -113,7 +111,7 @@ pub(crate) struct ReceiveQp {
     is_dying: Atomic<bool>,
     /// `None` after the QP was destroyed.
     #[pin]
-    verbs: KillableMutex<Option<QpResources>>,
+    verbs: Mutex<Option<QpResources>>,
     #[pin]
     destruction: Work<Self>,
     /// Links the QP into the list of the uverbs file that is being closed.
@@ -165,7 +163,7 @@ impl ReceiveQp {
                 creator,
                 subscribers,
                 is_dying: Atomic::new(false),
-                verbs <- new_killable_mutex!(Some(verbs), "ReceiveQp::verbs"),
+                verbs <- new_mutex!(Some(verbs), "ReceiveQp::verbs"),
                 destruction <- new_work!("ReceiveQp::destruction"),
                 links <- ListLinks::new(),
                 tracker <- AtomicTracker::new(),

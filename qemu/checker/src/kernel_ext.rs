@@ -6,7 +6,7 @@
 #[path = "../../../src/kernel_ext/tree.rs"]
 pub(crate) mod tree;
 
-pub(crate) mod killable_mutex;
+pub(crate) mod mutex;
 pub(crate) mod process;
 pub(crate) mod wait_queue;
 pub(crate) mod workqueue;

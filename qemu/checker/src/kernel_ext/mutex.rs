@@ -9,11 +9,7 @@ use kernel::{
     },
 };
 
-pub(crate) type KillableMutex<T> = Mutex<T>;
-
-pub(crate) use kernel::new_mutex as new_killable_mutex;
-
-pub(crate) fn lock_killable<T>(mutex: &KillableMutex<T>) -> Result<Guard<'_, T, MutexBackend>> {
+pub(crate) fn lock_killable<T>(mutex: &Mutex<T>) -> Result<Guard<'_, T, MutexBackend>> {
     if runtime::is_killed() {
         return Err(EINTR);
     }
