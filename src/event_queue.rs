@@ -385,8 +385,8 @@ mod tests {
         queue: Arc<Locked>,
         cookie: u64,
         time: Atomic<u64>,
-        links: Links,
-        linked: Linked,
+        links: Links<BY_TIME>,
+        linked: Linked<BY_TIME>,
     }
 
     impl_tree_item! {

@@ -89,15 +89,15 @@ pub(crate) struct Subscriber {
     gone: Atomic<bool>,
 
     /// In the list of the QP.
-    links: Links,
-    listed: Linked,
+    links: Links<BY_HOLDER>,
+    listed: Linked<BY_HOLDER>,
     /// The events of the current round happened before it was added. Written with the lock of the
     /// list held.
     skips_round: Atomic<bool>,
 
     /// In the queue of the channel.
-    queue_links: Links,
-    queued: Linked,
+    queue_links: Links<BY_TIME>,
+    queued: Linked<BY_TIME>,
     /// The time of its oldest unread event. Written with the lock of the channel held.
     time: Atomic<u64>,
 }

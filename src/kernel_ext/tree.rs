@@ -30,27 +30,27 @@ use kernel::{
     types::Opaque, //
 };
 
-/// The place of an object in a [`Tree`].
+/// The place of an object in a [`Tree`] with that `ID`.
 #[repr(transparent)]
-pub(crate) struct Links(Opaque<bindings::rb_node>);
+pub(crate) struct Links<const ID: u64>(Opaque<bindings::rb_node>);
 
 // SAFETY: The links belong to no thread.
-unsafe impl Send for Links {}
+unsafe impl<const ID: u64> Send for Links<ID> {}
 
 // SAFETY: Only the tree that the object is in accesses the links, see `Tree`.
-unsafe impl Sync for Links {}
+unsafe impl<const ID: u64> Sync for Links<ID> {}
 
-impl Links {
+impl<const ID: u64> Links<ID> {
     /// Creates the links of an object that is in no tree.
     pub(crate) const fn new() -> Self {
         Self(Opaque::uninit())
     }
 }
 
-/// Whether an object is in a [`Tree`].
-pub(crate) struct Linked(Atomic<bool>);
+/// Whether an object is in a [`Tree`] with that `ID`.
+pub(crate) struct Linked<const ID: u64>(Atomic<bool>);
 
-impl Linked {
+impl<const ID: u64> Linked<ID> {
     /// Creates the flag of an object that is in no tree.
     pub(crate) const fn new() -> Self {
         Self(Atomic::new(false))
@@ -66,9 +66,8 @@ impl Linked {
 ///
 /// # Safety
 ///
-/// * `OFFSET` must be that of a member of type [`Links`].
+/// * `OFFSET` must be that of a member of type [`Links<ID>`](Links).
 /// * `linked` must return a member, the same one each time.
-/// * No other `ID` may have either member.
 pub(crate) unsafe trait TreeItem<const ID: u64>: Sized {
     /// The type of the key that orders the tree.
     type Key: Ord;
@@ -77,7 +76,7 @@ pub(crate) unsafe trait TreeItem<const ID: u64>: Sized {
     const OFFSET: usize;
 
     /// Returns the flag that is set while the links are in use.
-    fn linked(&self) -> &Linked;
+    fn linked(&self) -> &Linked<ID>;
 
     /// Returns the key, which is constant while the object is in the tree, and unique there.
     fn key(&self) -> Self::Key;
@@ -93,16 +92,26 @@ macro_rules! impl_tree_item {
             key: |$item:ident| -> $key:ty { $($body:tt)* }
         }
     ) => {
-        const _: fn(&$type) -> &$crate::kernel_ext::tree::Links = |item| &item.$links;
+        // Members of the type itself: not of an object that it or one of them dereferences to.
+        const _: fn(
+            &$type,
+        ) -> (
+            *const $crate::kernel_ext::tree::Links<$id>,
+            *const $crate::kernel_ext::tree::Linked<$id>,
+        ) = |item| {
+            let _ = ::core::mem::offset_of!($type, $linked);
 
-        // SAFETY: The offset is that of a member whose type was just checked; `linked` returns a
-        // member. The names of both are those of no other implementation, see their use.
+            (&raw const item.$links, &raw const item.$linked)
+        };
+
+        // SAFETY: The offset is that of a member, and `linked` returns a member. Both have the types
+        // with that `ID`, as was just checked, so that another `ID` has other members.
         unsafe impl $crate::kernel_ext::tree::TreeItem<$id> for $type {
             type Key = $key;
 
             const OFFSET: usize = ::core::mem::offset_of!($type, $links);
 
-            fn linked(&self) -> &$crate::kernel_ext::tree::Linked {
+            fn linked(&self) -> &$crate::kernel_ext::tree::Linked<$id> {
                 &self.$linked
             }
 
@@ -171,7 +180,7 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
     ///
     /// The object must be valid.
     unsafe fn node_of(item: *const T) -> *mut Node {
-        let links = item.wrapping_byte_add(T::OFFSET).cast::<Links>();
+        let links = item.wrapping_byte_add(T::OFFSET).cast::<Links<ID>>();
 
         // SAFETY: By the requirements of this function and of `TreeItem`, this is a member of a valid
         // object.
@@ -355,8 +364,8 @@ mod tests {
 
     struct Item {
         key: u32,
-        links: Links,
-        linked: Linked,
+        links: Links<0>,
+        linked: Linked<0>,
     }
 
     impl_tree_item! {
