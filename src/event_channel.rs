@@ -21,6 +21,7 @@ use crate::{
         BATCH, //
     },
     kernel_ext::{
+        in_time_namespace,
         new_spinlock_irq,
         wait_queue::{
             new_wait_queue,
@@ -128,7 +129,7 @@ impl<Q: Queued + Send + Sync> EventChannel<Q> {
             let result = batch[..taken].iter().flatten().try_for_each(|record| {
                 let event = xrc_rcv_event {
                     cookie: record.cookie(),
-                    first_ns: record.first,
+                    first_ns: in_time_namespace(record.first),
                     qp_num: record.qpn,
                     type_: record.kind.as_raw(),
                     count: record.count,

@@ -16,6 +16,7 @@
 #include <linux/security.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
+#include <linux/time_namespace.h>
 #include <linux/uaccess.h>
 #include <linux/version.h>
 #include <linux/workqueue.h>
@@ -65,6 +66,15 @@ bool ib_xrc_rcv_is_killed(void)
 void ib_xrc_rcv_cond_resched(void)
 {
 	cond_resched();
+}
+
+u64 ib_xrc_rcv_in_time_namespace(u64 ns)
+{
+	struct timespec64 time = ns_to_timespec64(ns);
+
+	timens_add_monotonic(&time);
+	/* What happened before the clock of the namespace was 0. */
+	return max(timespec64_to_ns(&time), 0);
 }
 
 /*

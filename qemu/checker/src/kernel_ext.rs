@@ -38,3 +38,7 @@ pub(crate) fn cond_resched() {
     runtime::might_sleep("rescheduling");
     runtime::interleave();
 }
+
+pub(crate) fn in_time_namespace(ns: u64) -> u64 {
+    ns
+}

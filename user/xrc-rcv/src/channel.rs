@@ -133,7 +133,8 @@ impl Event {
         self.0.count
     }
 
-    /// When it first happened since it was last read, on the clock `CLOCK_MONOTONIC`.
+    /// When it first happened since it was last read, on the clock `CLOCK_MONOTONIC` of the
+    /// reader's time namespace.
     pub fn first(&self) -> Duration {
         Duration::from_nanos(self.0.first_ns)
     }

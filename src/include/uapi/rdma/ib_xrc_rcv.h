@@ -345,7 +345,8 @@ enum xrc_rcv_event_channel_alloc_attrs {
  * struct xrc_rcv_event - a record read from an event channel
  *
  * @cookie: the cookie of the registration
- * @first_ns: CLOCK_MONOTONIC time of the first occurrence, in nanoseconds
+ * @first_ns: CLOCK_MONOTONIC time of the first occurrence, in nanoseconds, in the time
+ *	namespace of the reader
  * @qp_num: QP number
  * @type: &enum ib_event_type of the verbs API, or XRC_RCV_EVENT_QP_GONE
  * @count: number of occurrences since the last record of this type was read for
