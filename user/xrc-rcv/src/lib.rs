@@ -80,7 +80,7 @@
 //!
 //! # Processes
 //!
-//! The crate has no locks and no threads, so a child may use it after `fork()`. Parent and child share
+//! The crate has no threads, and no locks but that of an `EventStream`, so a child may use it after `fork()`. Parent and child share
 //! the open objects, and with them the registrations: one that the child drops ends for both. The
 //! kernel ends the registrations of a process when it exits, however it exits.
 //!
