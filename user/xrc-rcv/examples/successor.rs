@@ -14,9 +14,8 @@ use std::collections::HashMap;
 use std::env;
 use std::error::Error;
 use std::process::ExitCode;
-use std::thread;
 
-use xrc_rcv::verbs::Srq;
+use xrc_rcv::verbs::{MessageStream, Srq};
 use xrc_rcv::{Device, EventStream, EventType, RegisterOptions};
 
 async fn take_over(device: &str, file: &str) -> Result<(), Box<dyn Error>> {
@@ -35,10 +34,10 @@ async fn take_over(device: &str, file: &str) -> Result<(), Box<dyn Error>> {
         registrations.insert(registration.qp_num(), registration);
     }
 
-    let mut srq = Srq::new(&domain, 16, 4096)?;
-    println!("SRQ {}", srq.srq_num()); // for the peers, from now on
-    thread::spawn(move || {
-        while let Ok(Some(message)) = srq.receive(None) {
+    let mut messages = MessageStream::new(Srq::new(&domain, 16, 4096)?)?;
+    println!("SRQ {}", messages.srq().srq_num()); // for the peers, from now on
+    tokio::spawn(async move {
+        while let Some(Ok(message)) = messages.next().await {
             println!(
                 "message {}",
                 String::from_utf8_lossy(&message).trim_end_matches('\0')

@@ -71,7 +71,8 @@
 //!
 //! [`EventChannel`] is a file descriptor: poll it ([`AsFd`](std::os::fd::AsFd)), give it to an
 //! event loop after [`set_nonblocking`](EventChannel::set_nonblocking), or use
-//! [`wait`](EventChannel::wait). With the feature `tokio`, `EventStream` is its stream.
+//! [`wait`](EventChannel::wait). SRQs and initiators of the module `verbs` have descriptors as well. With the
+//! feature `tokio`, `EventStream` is the stream of a channel, and `verbs::MessageStream` that of an SRQ.
 //!
 //! # Restarts
 //!
@@ -89,7 +90,8 @@
 //! Linux 7.2 or later with the module `ib_xrc_rcv`, and a device whose driver has XRC, as
 //! [`Device::query_caps`] reports. Rust 1.85. Without features the crate links with
 //! nothing but the C library; `verbs` links with libibverbs, and adds `Device::open` and the module
-//! `verbs`; `tokio` adds `EventStream`; `sideway` builds that crate, with CMake and libclang.
+//! `verbs`; `tokio` adds `EventStream` and `verbs::MessageStream`; `sideway` builds that crate, with CMake and
+//! libclang.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

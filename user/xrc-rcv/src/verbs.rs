@@ -16,6 +16,8 @@ mod rc;
 mod receives;
 mod region;
 mod srq;
+#[cfg(feature = "tokio")]
+mod stream;
 mod target;
 
 pub use initiator::{Completion, Initiator};
@@ -23,6 +25,9 @@ pub use memory::Memory;
 pub use rc::RcQp;
 pub use region::{Region, Remote};
 pub use srq::Srq;
+#[cfg(feature = "tokio")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
+pub use stream::MessageStream;
 pub use target::TargetQp;
 
 use std::ffi::{CStr, c_char, c_int};

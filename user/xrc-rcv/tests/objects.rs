@@ -32,6 +32,8 @@ fn objects_are_owned_and_may_be_used_from_any_thread() {
         owned::<verbs::Memory>();
         owned::<verbs::TargetQp>();
         owned::<verbs::RcQp>();
+        #[cfg(feature = "tokio")]
+        owned::<verbs::MessageStream>();
     }
 }
 

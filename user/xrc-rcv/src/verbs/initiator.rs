@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt;
 use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,9 @@ unsafe extern "C" {
 ///
 /// It has a CQ of its own. Every request completes, in the order in which they were posted, and holds the
 /// [`Region`] of its words until then.
+///
+/// Its descriptor ([`AsFd`]) is for event loops: once [`wait`](Self::wait) has returned `None` with a request under way,
+/// it is readable when the next request completes.
 ///
 /// # Examples
 ///
@@ -223,7 +227,7 @@ impl Initiator {
     }
 
     /// Waits for the next completion, and for no longer than `timeout` if given: `None` if the time is up, or if no
-    /// request is under way.
+    /// request is under way. With [`Duration::ZERO`] it does not wait.
     ///
     /// # Errors
     ///
@@ -242,6 +246,19 @@ impl Initiator {
             self.regions.pop_front();
             Completion(wc.status)
         }))
+    }
+}
+
+/// Readable when a request completes, after [`Initiator::wait`] has returned `None` with one under way.
+impl AsFd for Initiator {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.completions.fd()
+    }
+}
+
+impl AsRawFd for Initiator {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 

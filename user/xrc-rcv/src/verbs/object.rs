@@ -198,26 +198,28 @@ impl Completions {
         }
     }
 
-    /// The next completion, `None` if there is none until `end`.
+    /// The next completion, `None` if there is none until `end`. In that case the channel becomes readable with the
+    /// next one.
     pub(super) fn wait(&mut self, end: Option<Instant>) -> Result<Option<ibv_wc>> {
         loop {
             if let Some(wc) = self.poll()? {
                 return Ok(Some(wc));
-            }
-            if end.is_some_and(|end| end <= Instant::now()) {
-                return Ok(None);
             }
             self.request_notification()?;
             // One may have come before the request, which notifies of later ones only.
             if let Some(wc) = self.poll()? {
                 return Ok(Some(wc));
             }
-            // SAFETY: The channel's descriptor is open as long as the channel is.
-            let fd = unsafe { BorrowedFd::borrow_raw((*self.channel.as_ptr()).fd) };
-            if !poll_until(fd, end)? {
+            if end.is_some_and(|end| end <= Instant::now()) || !poll_until(self.fd(), end)? {
                 return Ok(None);
             }
         }
+    }
+
+    /// The channel's descriptor.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: The descriptor is open as long as the channel is.
+        unsafe { BorrowedFd::borrow_raw((*self.channel.as_ptr()).fd) }
     }
 
     /// Has the next completion make the channel readable.

@@ -3,6 +3,7 @@
 //! Memory that messages are received into, and the completions of receives.
 
 use std::ffi::{c_int, c_void};
+use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::time::Instant;
 
@@ -74,6 +75,10 @@ impl Receives {
 
     pub(super) fn cq(&self) -> *mut ibv_cq {
         self.completions.cq()
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.completions.fd()
     }
 
     /// Posts a receive for each place, by [`post`](Self::post).

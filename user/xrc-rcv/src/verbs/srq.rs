@@ -3,6 +3,7 @@
 //! A shared receive queue of an XRC domain, with the memory that messages are received into.
 
 use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,9 @@ use crate::verbs_sys::*;
 ///
 /// It has a CQ and memory of its own: `depth` messages of up to `size` bytes can be there without being received.
 /// Peers that name it access the memory regions of its PD. It keeps its domain open.
+///
+/// Its descriptor ([`AsFd`]) is for event loops: once [`receive`](Self::receive) has returned `None`, it is readable when
+/// the next message comes. With the feature `tokio`, `MessageStream` is its stream.
 pub struct Srq {
     // Each is dropped before the objects it uses.
     srq: Object<ibv_srq>,
@@ -100,7 +104,7 @@ impl Srq {
     }
 
     /// Receives the next message, and waits for it for no longer than `timeout` if given: `None` if
-    /// the time is up.
+    /// the time is up. With [`Duration::ZERO`] it does not wait.
     ///
     /// # Errors
     ///
@@ -108,12 +112,23 @@ impl Srq {
     /// removed.
     pub fn receive(&mut self, timeout: Option<Duration>) -> Result<Option<Vec<u8>>> {
         let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        self.receive_until(end)
-            .map_err(self.domain.device().error("receive a message"))
+        self.receive_until(end)?.transpose()
+    }
+
+    /// As [`receive`](Self::receive). The inner error is of one message, the outer one of the SRQ, which remains.
+    pub(super) fn receive_until(
+        &mut self,
+        end: Option<Instant>,
+    ) -> Result<Option<Result<Vec<u8>>>> {
+        let error = self.domain.device().error("receive a message");
+        match self.take(end) {
+            Ok(message) => Ok(message.map(|message| message.map_err(error))),
+            Err(cause) => Err(error(cause)),
+        }
     }
 
     /// Takes a message that was received, and gives its place back to the SRQ.
-    fn receive_until(&mut self, end: Option<Instant>) -> object::Result<Option<Vec<u8>>> {
+    fn take(&mut self, end: Option<Instant>) -> object::Result<Option<object::Result<Vec<u8>>>> {
         let Some((index, message)) = self.receives.wait(end)? else {
             return Ok(None);
         };
@@ -122,7 +137,20 @@ impl Srq {
             self.receives
                 .post(IBV_OPS_POST_SRQ_RECV, &self.srq, index)?
         };
-        message.map(Some)
+        Ok(Some(message))
+    }
+}
+
+/// Readable when a message comes, after [`Srq::receive`] has returned `None`.
+impl AsFd for Srq {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.receives.fd()
+    }
+}
+
+impl AsRawFd for Srq {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 
