@@ -78,16 +78,23 @@ impl List {
         NonNull::new(list).map(List).ok_or_else(Cause::last)
     }
 
-    fn find(&self, name: &str) -> Option<*mut ibv_device> {
+    /// The devices, each with its name.
+    fn iter(&self) -> impl Iterator<Item = (*mut ibv_device, &CStr)> {
         (0..)
             // SAFETY: The list ends with a null, at which the iteration stops.
             .map(|i| unsafe { *self.0.as_ptr().add(i) })
             .take_while(|device| !device.is_null())
-            .find(|&device| {
-                // SAFETY: `device` is alive as long as the list, and its name is a C string in it.
-                let found = unsafe { CStr::from_ptr(ibv_get_device_name(device)) };
-                found.to_bytes() == name.as_bytes()
+            .map(|device| {
+                // SAFETY: The device is alive as long as the list, and its name is a C string in it.
+                let name = unsafe { CStr::from_ptr(ibv_get_device_name(device)) };
+                (device, name)
             })
+    }
+
+    fn find(&self, name: &str) -> Option<*mut ibv_device> {
+        self.iter()
+            .find(|(_, found)| found.to_bytes() == name.as_bytes())
+            .map(|(device, _)| device)
     }
 }
 
@@ -99,11 +106,28 @@ impl Drop for List {
 }
 
 impl Device {
+    /// The names of the devices that processes of this network namespace can open, for [`open`](Self::open); none
+    /// without RDMA.
+    ///
+    /// # Errors
+    ///
+    /// Those of `ibv_get_device_list()`.
+    pub fn list() -> Result<Vec<String>> {
+        let list = match List::new() {
+            Ok(list) => list,
+            // A kernel without RDMA.
+            Err(Cause::Os(libc::ENOSYS)) => return Ok(Vec::new()),
+            Err(cause) => return Err(Error::new(&"RDMA".into(), "list the devices", cause)),
+        };
+        let name = |(_, name): (_, &CStr)| name.to_string_lossy().into_owned();
+        Ok(list.iter().map(name).collect())
+    }
+
     /// Opens the device called `name`.
     ///
     /// # Errors
     ///
-    /// `ENODEV` if there is none, and those of `ibv_open_device()`.
+    /// `ENODEV` if there is none ([`list`](Self::list) has their names), and those of `ibv_open_device()`.
     pub fn open(name: &str) -> Result<Device> {
         let open = || {
             let list = List::new()?;
