@@ -1,22 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * One receiving process: it opens the domain, creates the receive QP or
- * registers with it, and unregisters when the connection breaks.
+ * One receiving process, for sender.c: it opens the domain, creates the
+ * receive QP or registers with it, prints what it receives, and unregisters
+ * when the connection breaks.
  *
  * "receiver DEVICE FILE INDEX GID QPN" creates the QP for the sender's QP at
- * GID, by entry INDEX of the GIDs of port 1; "receiver DEVICE FILE QPN"
- * registers. The number of the QP is the only output before events.
+ * GID, by entry INDEX of the GIDs of port 1, and first prints that GID;
+ * "receiver DEVICE FILE QPN" registers. The numbers of the QP and of the SRQ
+ * of this process are the only output before messages and events.
  */
+#define _DEFAULT_SOURCE
 #include <arpa/inet.h>
 #include <endian.h>
 #include <err.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <infiniband/xrc_rcv.h>
+
+enum { MESSAGES = 16, SIZE = 64 };
+
+/* The shared receive queue of this process, to which senders address messages. */
+struct queue {
+	struct ibv_comp_channel *channel;
+	struct ibv_srq *srq;
+	struct ibv_mr *mr;
+	uint32_t srq_num;
+	char messages[MESSAGES][SIZE];
+};
 
 static uint32_t number(const char *what, const char *word, uint32_t most)
 {
@@ -65,6 +80,74 @@ static struct ibv_xrcd *open_domain(struct ibv_context *context, const char *fil
 	return xrcd;
 }
 
+static void post_receive(struct queue *queue, uint64_t index)
+{
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)queue->messages[index],
+		.length = SIZE,
+		.lkey = queue->mr->lkey,
+	};
+	struct ibv_recv_wr *bad, request = { .wr_id = index, .sg_list = &sge, .num_sge = 1 };
+
+	errno = ibv_post_srq_recv(queue->srq, &request, &bad);
+	if (errno)
+		err(1, "receive");
+}
+
+/* Creates the SRQ in the domain, and posts a receive for each message. */
+static void create_queue(struct queue *queue, struct ibv_xrcd *xrcd)
+{
+	struct ibv_srq_init_attr_ex init = {
+		.attr = { .max_wr = MESSAGES, .max_sge = 1 },
+		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD |
+			     IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ,
+		.srq_type = IBV_SRQT_XRC,
+		.pd = ibv_alloc_pd(xrcd->context),
+		.xrcd = xrcd,
+	};
+	uint64_t index;
+
+	queue->channel = ibv_create_comp_channel(xrcd->context);
+	if (!init.pd || !queue->channel)
+		err(1, "PD and channel");
+	init.cq = ibv_create_cq(xrcd->context, MESSAGES, NULL, queue->channel, 0);
+	queue->mr = ibv_reg_mr(init.pd, queue->messages, sizeof(queue->messages),
+			       IBV_ACCESS_LOCAL_WRITE);
+	if (!init.cq || !queue->mr)
+		err(1, "CQ and memory");
+	queue->srq = ibv_create_srq_ex(xrcd->context, &init);
+	if (!queue->srq)
+		err(1, "SRQ");
+	errno = ibv_req_notify_cq(init.cq, 0);
+	if (!errno)
+		errno = ibv_get_srq_num(queue->srq, &queue->srq_num);
+	if (errno)
+		err(1, "CQ and SRQ");
+	for (index = 0; index < MESSAGES; index++)
+		post_receive(queue, index);
+}
+
+/* Prints the messages that have arrived. The next one makes the channel readable. */
+static void print_messages(struct queue *queue)
+{
+	struct ibv_cq *cq;
+	struct ibv_wc wc;
+	void *unused;
+
+	if (ibv_get_cq_event(queue->channel, &cq, &unused))
+		err(1, "completion");
+	ibv_ack_cq_events(cq, 1);
+	errno = ibv_req_notify_cq(cq, 0);
+	if (errno)
+		err(1, "CQ");
+	while (ibv_poll_cq(cq, 1, &wc) == 1) {
+		if (wc.status)
+			errx(1, "receive: %s", ibv_wc_status_str(wc.status));
+		printf("%.*s\n", (int)wc.byte_len, queue->messages[wc.wr_id]);
+		post_receive(queue, wc.wr_id);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	int mask = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS |
@@ -75,11 +158,15 @@ int main(int argc, char **argv)
 		.path_mtu = IBV_MTU_1024,
 		.ah_attr = { .port_num = 1, .is_global = 1, .grh = { .hop_limit = 64 } },
 	};
-	struct xrc_rcv_init_attr init = {};
+	struct xrc_rcv_event event = { .type = IBV_EVENT_COMM_EST };
+	struct xrc_rcv_init_attr init = { 0 };
 	struct ibv_context *context;
-	struct xrc_rcv_event event;
+	char text[INET6_ADDRSTRLEN];
+	struct pollfd ready[2];
 	struct ibv_xrcd *xrcd;
 	struct xrc_rcv_qp *qp;
+	struct queue queue;
+	union ibv_gid gid;
 	uint32_t qp_num = 0;
 
 	if (argc == 4) {
@@ -98,7 +185,13 @@ int main(int argc, char **argv)
 	}
 	context = open_device(argv[1]);
 	xrcd = open_domain(context, argv[2]);	/* shared by a file */
+	create_queue(&queue, xrcd);
 	setlinebuf(stdout);
+	if (!qp_num) {
+		if (ibv_query_gid(context, 1, attr.ah_attr.grh.sgid_index, &gid))
+			err(1, "GID %u of port 1", attr.ah_attr.grh.sgid_index);
+		printf("%s ", inet_ntop(AF_INET6, &gid, text, sizeof(text)));
+	}
 
 	/* The sample in the README. */
 	init.channel = xrc_rcv_create_event_channel(context);
@@ -112,23 +205,25 @@ int main(int argc, char **argv)
 		err(1, "receive QP");
 	printf("%u\n", qp->qp_num);	/* for the sender and the other receivers */
 
-	do {
+	printf("%u\n", queue.srq_num);	/* for the sender */
+
+	ready[0] = (struct pollfd){ .fd = queue.channel->fd, .events = POLLIN };
+	ready[1] = (struct pollfd){ .fd = init.channel->fd, .events = POLLIN };
+	while (event.type == IBV_EVENT_COMM_EST) {
+		if (poll(ready, 2, -1) < 0)
+			err(1, "poll");
+		if (ready[0].revents)
+			print_messages(&queue);
+		if (!ready[1].revents)
+			continue;
 		errno = xrc_rcv_get_event(init.channel, &event, sizeof(event));
 		if (errno)
 			err(1, "event of receive QP %u", qp->qp_num);
 		printf("%s\n", xrc_rcv_event_type_str(event.type));
-	} while (event.type == IBV_EVENT_COMM_EST);
+	}
 
 	errno = xrc_rcv_unreg_qp(qp);	/* the last registration destroys the QP */
 	if (errno)
 		err(1, "unregistering from receive QP");
-	errno = xrc_rcv_destroy_event_channel(init.channel);
-	if (errno)
-		err(1, "closing the event channel");
-	errno = ibv_close_xrcd(xrcd);
-	if (errno)
-		err(1, "closing the XRC domain");
-	if (ibv_close_device(context))
-		err(1, "closing %s", argv[1]);
-	return 0;
+	return 0;	/* all else ends with the process */
 }
