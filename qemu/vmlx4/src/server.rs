@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use vfio_bindings::bindings::vfio::{
     VFIO_IRQ_INFO_EVENTFD, VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_PCI_BAR0_REGION_INDEX,
-    VFIO_PCI_BAR2_REGION_INDEX, VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_MSIX_IRQ_INDEX,
-    VFIO_PCI_NUM_IRQS, VFIO_PCI_NUM_REGIONS, VFIO_REGION_INFO_FLAG_READ,
+    VFIO_PCI_BAR2_REGION_INDEX, VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_ERR_IRQ_INDEX,
+    VFIO_PCI_MSIX_IRQ_INDEX, VFIO_PCI_NUM_IRQS, VFIO_PCI_NUM_REGIONS, VFIO_REGION_INFO_FLAG_READ,
     VFIO_REGION_INFO_FLAG_WRITE,
 };
 use vfio_user::{DmaMapFlags, DmaUnmapFlags, IrqInfo, Server, ServerBackend, ServerRegion};
@@ -252,6 +252,8 @@ pub fn bind(path: &Path) -> Result<Server, vfio_user::Error> {
             flags: VFIO_IRQ_INFO_EVENTFD,
             count: match index {
                 VFIO_PCI_MSIX_IRQ_INDEX => u32::from(VECTORS),
+                // It is never raised, but without it QEMU warns that the device cannot be recovered.
+                VFIO_PCI_ERR_IRQ_INDEX => 1,
                 _ => 0,
             },
         })
