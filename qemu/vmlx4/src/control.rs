@@ -219,6 +219,7 @@ fn status(hca: &Hca) -> Value {
         "initialised": hca.dma.icm.layout.is_some(),
         "icm_pages": hca.dma.icm.pages(),
         "ports": hca.ports,
+        "messages": hca.messages,
         "violations": hca.dma.violations.list(),
         "objects": {
             "eqs": hca.events.len(),

@@ -143,6 +143,9 @@ pub struct Hca {
     pub faults: Faults,
     /// The counters.
     pub counters: Counters,
+    /// Messages received by connected QPs. It lives as long as the process, as [violations](crate::violation) do: without
+    /// messages, that there are none means little.
+    pub messages: u64,
 }
 
 impl Hca {
@@ -172,6 +175,7 @@ impl Hca {
             schedule: Schedule::default(),
             faults: Faults::default(),
             counters: Counters::default(),
+            messages: 0,
         }
     }
 

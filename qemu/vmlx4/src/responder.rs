@@ -500,7 +500,10 @@ impl Hca {
         };
         self.complete_receive(target, packet, cqe);
         match error {
-            None => Ok(()),
+            None => {
+                self.messages = self.messages.saturating_add(1);
+                Ok(())
+            }
             Some(syndrome) => Err(Refusal::Completed(syndrome)),
         }
     }
@@ -697,6 +700,9 @@ mod tests {
         assert_eq!(cqe.get_be32(0x14), 5);
         // The first packet reported that the connection is there.
         assert_eq!(xrc.bench.last_event(), Some((0x02, TARGET)));
+        assert_eq!(xrc.bench.hca.messages, 1);
+        xrc.send(0x0b, SRQN + 1, None, 5);
+        assert_eq!(xrc.bench.hca.messages, 1);
     }
 
     #[test]

@@ -29,7 +29,7 @@ struct Arguments {
     socket: Option<PathBuf>,
 
     /// Which adapter
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, env = "VMLX4_HCA", default_value_t = 0)]
     hca: usize,
 
     /// Print only this part of the answer, as a JSON pointer; a missing number is 0
