@@ -56,6 +56,7 @@ guest_options() {
 	[[ ${LAB_ACCEL:-tcg} =~ ^(tcg|kvm)$ ]] || die "LAB_ACCEL wants tcg or kvm, not '$LAB_ACCEL'"
 	device=${wanted%%=*}
 	[ "$device" = "$wanted" ] || device_argument=${wanted#*=}
+	[ -z "${VMLX4_ADAPTER-}" ] || [ "$device" = vmlx4 ] || die "VMLX4_ADAPTER is for --device vmlx4, not $device"
 	device_source "$device"
 	device_claim
 }
@@ -100,6 +101,7 @@ guest_prepare() {
 		printf 'LAB_KERNEL=%q\nLAB_DEVICE=%q\n' "$kernel" "$device"
 		printf 'LAB_MODULE=%q\n' "${with_module:+${LAB_MODULE-$(build_dir)/module/ib_xrc_rcv.ko}}"
 		printf 'LAB_LEAK_CHECK=%q\nLAB_SHELL=%q\nLAB_LIVE=%q\nLAB_ICOUNT=%q\n' "$leak_check" "${shell-}" "${LAB_LIVE-}" "$icount"
+		printf 'LAB_FABRIC=%q\nLAB_GUEST=%q\nLAB_GUESTS=%q\n' "${LAB_FABRIC:+/run/fabric}" "${LAB_GUEST-}" "${LAB_GUESTS-}"
 		printf 'LAB_LONG=%q\nVERBOSE=%q\n' "${LAB_LONG-}" "${VERBOSE-}"
 		printf 'KSRC=%q\n' "$ksrc"
 		printf 'LAB_ROWS=%q\nLAB_COLUMNS=%q\n' "${rows-}" "${columns-}"
@@ -156,6 +158,7 @@ guest_qemu() {
 	share run "$run"
 	share tree "$tree"
 	share cache "$cache"
+	[ -z "${LAB_FABRIC-}" ] || share fabric "$LAB_FABRIC"
 	device_qemu_args "$run"
 	root_exec "$tree/qemu/host/launch" "$run" "$device" "$build_root" -- \
 		timeout --foreground --kill-after=5 "$timeout" "${qemu[@]}"

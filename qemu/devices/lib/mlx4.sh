@@ -6,7 +6,8 @@
 # shellcheck source=qemu/guest/within.sh
 . "${BASH_SOURCE[0]%/*}/../../guest/within.sh"
 
-device_environment() {
+device_environment() { mlx4_environment; }
+mlx4_environment() {
 	export LAB_LEFT=mlx4_0/1 LAB_RIGHT=mlx4_0/2 LAB_NETNS=''
 	export LAB_DRIVER_ID=2 # RDMA_DRIVER_MLX4
 	export LAB_RDMA_CORE=''
@@ -17,7 +18,8 @@ mlx4_absent() { ! mlx4_present; }
 mlx4_pci_remove() { echo 1 >"$(dirname "$(grep -l 0x15b3 /sys/bus/pci/devices/*/vendor)")/remove"; }
 mlx4_pci_add() { echo 1 >/sys/bus/pci/rescan; }
 
-device_up() {
+device_up() { mlx4_up; }
+mlx4_up() {
 	busybox modprobe -a mlx4_core mlx4_ib
 	within 20 mlx4_present || {
 		echo "lab: mlx4_0 did not appear" >&2

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * usage: guest_to_guest receivers|sender DIRECTORY
+ * usage: guest_to_guest receivers|sender MESSAGES DIRECTORY
  *
  * The reason the module exists, with a network between: the receiving processes
- * are in one guest, the sender is in another, and they find each other in a
- * directory that both guests see. One process creates the receive QP and is
- * killed; two continue to receive from the one connection, each on its SRQ.
+ * are in guest 0, the sender is in guest 1, and they find each other in a
+ * directory that both guests see (qemu/guest/fabric.sh). One process creates the
+ * receive QP and is killed; two continue to receive from the one connection,
+ * each on its SRQ.
  */
 
 #include <err.h>
@@ -19,7 +20,9 @@
 
 #define DOMAIN_FILE "/tmp/guest_to_guest"
 
-enum { DEPTH = 8, SIZE = 4096, MESSAGES = 1000, PATIENCE_S = 120 };
+enum { DEPTH = 8, SIZE = 4096 };
+
+static uint32_t messages;
 
 /* The data of the other guest that the sender needs. */
 struct receivers {
@@ -37,14 +40,16 @@ static void publish(const char *name, const void *data, size_t size)
 		err(1, "%s", name);
 }
 
-static void await(const char *name, void *data, size_t size)
+/* However long the other guest takes, unless it has given up. */
+static void await(const char *name, const char *ended, void *data, size_t size)
 {
-	uint64_t end = now_ns() + PATIENCE_S * 1000000000ull;
+	bool is_last = false;
 	FILE *file;
 
 	while (!(file = fopen(name, "re"))) {
-		if (now_ns() > end)
-			errx(1, "no word of the other guest in %d s", PATIENCE_S);
+		if (is_last)
+			errx(1, "the other guest ended without the file %s", name);
+		is_last = !access(ended, F_OK);
 		usleep(50000);
 	}
 	if (fread(data, size, 1, file) != 1)
@@ -63,12 +68,12 @@ static int receive(void)
 	bool right = true;
 	unsigned int i;
 
-	await("sender", &remote->path, sizeof(remote->path));
+	await("sender", "ended.1", &remote->path, sizeof(remote->path));
 	ma->sender = &remote->path;
 	actor_start(&a);
 	if (!(DO(a, member_join, ma) && DO(a, member_alloc_connected, ma)))
 		return 1;
-	*traffic = (struct traffic) { .srqs = 2, .count = MESSAGES, .size = SIZE };
+	*traffic = (struct traffic) { .srqs = 2, .count = messages, .size = SIZE };
 	self = (struct receivers) { .path = ma->path, .qp_num = ma->qp_num };
 	for (i = 0; i < 2; i++) {
 		mm[i] = member_info_new(DOMAIN_FILE, DEPTH, SIZE);
@@ -88,7 +93,7 @@ static int receive(void)
 		right &= DO(members[i], member_idle, NULL);
 	}
 	/* The sender has its last answers when it says so. */
-	await("done", &i, sizeof(i));
+	await("done", "ended.1", &i, sizeof(i));
 	for (i = 0; i < 2; i++)
 		actor_exit(&members[i]);
 	return !right;
@@ -97,7 +102,7 @@ static int receive(void)
 static int send_all(void)
 {
 	struct remote *remote = remote_new(SIZE);
-	struct traffic traffic = { .srqs = 2, .count = MESSAGES, .size = SIZE };
+	struct traffic traffic = { .srqs = 2, .count = messages, .size = SIZE };
 	struct member_info far = {};
 	struct receivers receivers;
 	int result;
@@ -105,7 +110,7 @@ static int send_all(void)
 	if (sender_start(remote))
 		errx(1, "the sender is not ready");
 	publish("sender", &remote->path, sizeof(remote->path));
-	await("receivers", &receivers, sizeof(receivers));
+	await("receivers", "ended.0", &receivers, sizeof(receivers));
 	if (receivers.path.lid == remote->path.lid)
 		errx(1, "both guests have LID %u", remote->path.lid);
 	far.path = receivers.path;
@@ -116,12 +121,14 @@ static int send_all(void)
 	printf("%u messages from LID %u to LID %u: %s\n", traffic.completed, remote->path.lid,
 	       receivers.path.lid, ibv_wc_status_str(traffic.status));
 	publish("done", &result, sizeof(result));
-	return result || traffic.completed != MESSAGES;
+	return result || traffic.completed != messages;
 }
 
 int main(int argc, char **argv)
 {
-	if (argc != 3 || chdir(argv[2]))
-		errx(2, "usage: guest_to_guest receivers|sender DIRECTORY");
+	if (argc == 4)
+		messages = atoi(argv[2]);
+	if (!messages || chdir(argv[3]))
+		errx(2, "usage: guest_to_guest receivers|sender MESSAGES DIRECTORY");
 	return strcmp(argv[1], "sender") ? receive() : send_all();
 }
