@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, bail};
 use xrc_rcv_spec as spec;
 
-use crate::trace::Record;
+use crate::trace::{Record, printable};
 
 /// The devices of a trace.
 #[derive(Default)]
@@ -33,20 +33,17 @@ impl Check {
     /// looks into one after the other: it may find one on a CPU, and none on a CPU before, where the record
     /// of an earlier step was written meanwhile. It finds that when it looks for the next. So a step is held
     /// back until a later one comes, or [all was read](Self::settle).
-    pub(crate) fn take(&mut self, line: &str) -> Result<()> {
+    pub(crate) fn take(&mut self, line: &[u8]) -> Result<()> {
         // A comment of the file `trace`.
-        if line.is_empty() || line.starts_with('#') {
+        if line.is_empty() || line.starts_with(b"#") {
             return Ok(());
         }
         let Some(record) = Record::parse(line) else {
-            bail!("no step, but: {line}");
+            bail!("no step, but: {}", printable(line));
         };
+        let line = printable(line);
         let (device, step) = step(&record).with_context(|| format!("a field of: {line}"))?;
-        let held = Held {
-            line: line.trim().into(),
-            device,
-            step,
-        };
+        let held = Held { line, device, step };
         self.taken += 1;
         self.held.insert((record.time_ns, self.taken), held);
         let later = self.held.split_off(&(record.time_ns, 0));
@@ -147,7 +144,8 @@ mod tests {
     fn check(steps: &[&str]) -> Result<String> {
         let mut check = Check::default();
         for (second, step) in steps.iter().enumerate() {
-            check.take(&format!("  a-7 [000] {second}.000001: ib_xrc_rcv_{step}"))?;
+            let line = format!("{:>16}-7 [000] {second}.000001: ib_xrc_rcv_{step}", "a");
+            check.take(line.as_bytes())?;
         }
         check.settle()?;
         Ok(check.summary())
@@ -328,8 +326,9 @@ mod tests {
             let mut times: Vec<_> = (0..TRACE.len()).collect();
             times.swap(first, second);
             for time in times {
-                let line = format!("  a-7 [00{}] {time}: ib_xrc_rcv_{}", time % 2, TRACE[time]);
-                check.take(&line).unwrap();
+                let (cpu, step) = (time % 2, TRACE[time]);
+                let line = format!("{:>16}-7 [00{cpu}] {time}: ib_xrc_rcv_{step}", "a");
+                check.take(line.as_bytes()).unwrap();
             }
             check.settle().unwrap();
             assert_eq!(check.summary(), "8 steps accepted, 0 receive QPs left");
@@ -338,7 +337,9 @@ mod tests {
 
     #[test]
     fn lost_records_end_it() {
-        let error = Check::default().take("CPU:1 [LOST 12 EVENTS]").unwrap_err();
+        let error = Check::default()
+            .take(b"CPU:1 [LOST 12 EVENTS]")
+            .unwrap_err();
         assert_eq!(error.to_string(), "no step, but: CPU:1 [LOST 12 EVENTS]");
     }
 }

@@ -161,14 +161,52 @@ pub(crate) struct Record {
     pub(crate) fields: Map<String, Value>,
 }
 
+/// The width of a task's name at the beginning of a record. The kernel pads it on its left, and it is shorter:
+/// the first byte is a blank.
+const TASK_WIDTH: usize = 16;
+
+/// Where the first line of a text ends, behind its newline. A newline in the name of a task, of which its owner
+/// chooses each byte, ends no line.
+fn line_end(text: &[u8]) -> Option<usize> {
+    let name = match text.first()? {
+        b' ' => TASK_WIDTH,
+        // Of no record.
+        _ => 0,
+    };
+    let newline = text.get(name..)?.iter().position(|&byte| byte == b'\n')?;
+    Some(name + newline + 1)
+}
+
+/// Divides a text into its whole lines, without their newlines, and the rest.
+pub(crate) fn split_lines(text: &[u8]) -> (Vec<&[u8]>, &[u8]) {
+    let (mut lines, mut rest) = (Vec::new(), text);
+    while let Some(end) = line_end(rest) {
+        lines.push(&rest[..end - 1]);
+        rest = &rest[end..];
+    }
+    (lines, rest)
+}
+
+/// A line for people: the name of a task may have control characters.
+pub(crate) fn printable(line: &[u8]) -> String {
+    String::from_utf8_lossy(line)
+        .trim()
+        .chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
+}
+
 impl Record {
     /// A line of `trace_pipe`: `TASK-PID [CPU] TIME: EVENT: KEY=VALUE…`, the task's name padded on
     /// its left. `None` for other lines, such as notes on lost records.
-    pub(crate) fn parse(line: &str) -> Option<Record> {
-        let (task, rest) = line.split_once(" [")?;
+    pub(crate) fn parse(line: &[u8]) -> Option<Record> {
+        let (task, rest) = line.split_at_checked(TASK_WIDTH)?;
+        let task = String::from_utf8_lossy(task.strip_prefix(b" ")?);
+        let task = task.trim_start_matches(' ');
+        let rest = std::str::from_utf8(rest).ok()?.strip_prefix('-')?;
+        let (pid, rest) = rest.split_once(" [")?;
         let (cpu, rest) = rest.split_once("] ")?;
         cpu.parse::<u32>().ok()?;
-        let (task, pid) = task.trim().rsplit_once('-')?;
         let (time, rest) = rest.split_once(": ")?;
         // A column of flags may come before it.
         let time = time.split_ascii_whitespace().last()?;
@@ -178,7 +216,7 @@ impl Record {
             time_ns: parse_time(time)?,
             action: event.strip_prefix("ib_xrc_rcv_").unwrap_or(event).into(),
             task_comm: (task != "<...>").then(|| task.into()),
-            task_pid: pid.parse().ok()?,
+            task_pid: pid.trim_end().parse().ok()?,
             fields: parse_fields(fields),
         })
     }
@@ -244,42 +282,81 @@ fn parse_fields(text: &str) -> Map<String, Value> {
 mod tests {
     use super::*;
 
+    /// The record of a task, as the kernel prints it.
+    fn record(task: &str, rest: &str) -> Record {
+        Record::parse(format!("{task:>16}-{rest}").as_bytes()).unwrap()
+    }
+
     #[test]
     fn lines_are_parsed() {
-        let line = "          <idle>-0       [001]  1234.567890: event: device=rxe_left qpn=0x11 \
-                    type=QP_ACCESS_ERR registrations=3 comm=my prog";
-        let record = Record::parse(line).unwrap();
-        assert_eq!(record.time_ns, 1_234_567_890_000);
+        let event = record(
+            "<idle>",
+            "0       [001]  1234.567890: event: device=rxe_left qpn=0x11 type=QP_ACCESS_ERR \
+             registrations=3 comm=my prog",
+        );
+        assert_eq!(event.time_ns, 1_234_567_890_000);
         assert_eq!(
-            (
-                &*record.action,
-                record.task_comm.as_deref(),
-                record.task_pid
-            ),
+            (&*event.action, event.task_comm.as_deref(), event.task_pid),
             ("event", Some("<idle>"), 0)
         );
-        assert_eq!(record.fields["ifname"], "rxe_left");
-        assert_eq!(record.fields["lqpn"], 17);
-        assert_eq!(record.fields["registrations"], 3);
-        assert_eq!(record.fields["comm"], "my prog");
-        let alloc =
-            "  a-1 [000] 1.000001: alloc: qpn=0x11 label=0xfedcba9876543210 registrations=1";
-        let label = |line: &str| Record::parse(line).unwrap().fields["label"].clone();
-        assert_eq!(label(alloc), "0xfedcba9876543210");
-        assert_eq!(label(&alloc.replace("fedcba9876543210", "0")), Value::Null);
-        let odd = Record::parse("    my-app-2-4711    [000]     1.000001: reg: device=a").unwrap();
-        assert_eq!(
-            (odd.task_comm.as_deref(), odd.task_pid),
-            (Some("my-app-2"), 4711)
-        );
-        let flags =
-            Record::parse("    app-7 [001] ..... 2.000003: ib_xrc_rcv_reg: device=a").unwrap();
+        assert_eq!(event.fields["ifname"], "rxe_left");
+        assert_eq!(event.fields["lqpn"], 17);
+        assert_eq!(event.fields["registrations"], 3);
+        assert_eq!(event.fields["comm"], "my prog");
+        let label = |label| {
+            let alloc = format!("1 [000] 1.000001: alloc: qpn=0x11 label={label} registrations=1");
+            record("a", &alloc).fields["label"].clone()
+        };
+        assert_eq!(label("0xfedcba9876543210"), "0xfedcba9876543210");
+        assert_eq!(label("0x0"), Value::Null);
+        let flags = record("app", "7 [001] ..... 2.000003: ib_xrc_rcv_reg: device=a");
         assert_eq!((flags.time_ns, &*flags.action), (2_000_003_000, "reg"));
-        let counted = Record::parse("  app-7 [001] 4711: ib_xrc_rcv_reg: device=a").unwrap();
+        let counted = record("app", "7 [001] 4711: ib_xrc_rcv_reg: device=a");
         assert_eq!(counted.time_ns, 4711);
-        let unknown = Record::parse("  <...>-12 [000] 1.000001: unreg: device=a pid=0").unwrap();
+        let unknown = record("<...>", "12 [000] 1.000001: unreg: device=a pid=0");
         assert_eq!((unknown.task_comm, unknown.task_pid), (None, 12));
         assert_eq!(unknown.fields["pid"], Value::Null);
+    }
+
+    #[test]
+    fn a_name_forges_no_record() {
+        for name in [
+            "my-app-2",
+            "a-1 [0] 1: reg:",
+            "y [z",
+            "\n",
+            "a\n b-1 [0] 1: r",
+            "\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n",
+            "fifteen bytes \n",
+        ] {
+            let line = format!("{name:>16}-4711    [000]     1.000001: ib_xrc_rcv_reg: device=a");
+            let text = format!("{line}\nCPU:1 [LOST 12 EVENTS]\n{line}\n{line}");
+            let (lines, rest) = split_lines(text.as_bytes());
+            assert_eq!(
+                lines,
+                [line.as_bytes(), b"CPU:1 [LOST 12 EVENTS]", line.as_bytes()]
+            );
+            assert_eq!(rest, line.as_bytes());
+            for incomplete in 0..line.len() {
+                let text = &line.as_bytes()[..incomplete];
+                assert_eq!(split_lines(text), (vec![], text));
+            }
+            let record = Record::parse(line.as_bytes()).unwrap();
+            assert_eq!(record.task_comm.as_deref(), Some(name));
+            assert_eq!((record.task_pid, &*record.action), (4711, "reg"));
+            assert_eq!(record.time_ns, 1_000_001_000);
+            assert!(!printable(line.as_bytes()).contains('\n'));
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_no_utf_8_is_replaced() {
+        let mut line =
+            b"              \xe4\xf6-1 [000] 1.000001: ib_xrc_rcv_reg: device=a".to_vec();
+        let record = Record::parse(&line).unwrap();
+        assert_eq!(record.task_comm.as_deref(), Some("\u{fffd}\u{fffd}"));
+        line[0] = b'x';
+        assert_eq!(Record::parse(&line), None);
     }
 
     #[test]
@@ -309,7 +386,7 @@ mod tests {
 
     #[test]
     fn other_lines_are_none() {
-        assert_eq!(Record::parse("CPU:1 [LOST 12 EVENTS]"), None);
-        assert_eq!(Record::parse(""), None);
+        assert_eq!(Record::parse(b"CPU:1 [LOST 12 EVENTS]"), None);
+        assert_eq!(Record::parse(b""), None);
     }
 }

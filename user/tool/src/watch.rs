@@ -7,7 +7,7 @@
 //! registered QP stays alive, and its events are no longer logged once they reach a channel.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -20,7 +20,7 @@ use signal_hook::consts::*;
 use crate::check::Check;
 use crate::cli::{Filter, Watch};
 use crate::sysfs;
-use crate::trace::{Instance, Record, Tracepoints};
+use crate::trace::{Instance, Record, Tracepoints, printable, split_lines};
 
 /// The signals that would end the process and leave the trace instance behind.
 const SIGNALS: [i32; 10] = [
@@ -54,10 +54,14 @@ pub(crate) fn run(args: &Watch, out: &mut impl Write) -> Result<()> {
 fn check(from: Option<&Path>) -> Result<()> {
     let mut check = Check::default();
     if let Some(path) = from {
-        let file = File::open(path).with_context(|| path.display().to_string())?;
-        for line in BufReader::new(file).lines() {
-            check.take(&line?)?;
+        let mut file = File::open(path).with_context(|| path.display().to_string())?;
+        let mut text = Vec::new();
+        while take_chunk(&mut file, &mut text)? != 0 {
+            take_lines(&mut text, |lines| {
+                lines.iter().try_for_each(|line| check.take(line))
+            })?;
         }
+        check.take(&text)?;
         check.settle()?;
     } else {
         follow(Tracepoints::All, |lines| {
@@ -78,7 +82,7 @@ fn check(from: Option<&Path>) -> Result<()> {
 /// signal comes.
 fn follow(
     tracepoints: Tracepoints,
-    mut take: impl FnMut(&[&str]) -> Result<ControlFlow<()>>,
+    mut take: impl FnMut(&[&[u8]]) -> Result<ControlFlow<()>>,
 ) -> Result<()> {
     let (interrupted, wake) = UnixStream::pair()?;
     for signal in SIGNALS {
@@ -89,11 +93,9 @@ fn follow(
     let mut text = Vec::new();
     let mut ends = false;
     loop {
-        let mut chunk = [0; 0x1_0000];
-        match pipe.read(&mut chunk) {
+        match take_chunk(&mut pipe, &mut text) {
             Ok(0) if ends => return Ok(()),
-            Ok(read) => {
-                text.extend_from_slice(&chunk[..read]);
+            Ok(_) => {
                 // Records may come faster than they are read.
                 let mut fds = [PollFd::new(&interrupted, PollFlags::IN)];
                 if !ends && matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1..)) {
@@ -120,14 +122,31 @@ fn follow(
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error.into()),
         }
-        let end = text.iter().rposition(|&byte| byte == b'\n');
-        let whole: Vec<u8> = text.drain(..end.map_or(0, |end| end + 1)).collect();
-        let whole = String::from_utf8_lossy(&whole);
-        let lines: Vec<&str> = whole.lines().map(str::trim_end).collect();
-        if !lines.is_empty() && take(&lines)?.is_break() {
+        let flow = take_lines(&mut text, |lines| match lines {
+            [] => Ok(ControlFlow::Continue(())),
+            lines => take(lines),
+        })?;
+        if flow.is_break() {
             return Ok(());
         }
     }
+}
+
+/// Appends to a text. Returns how many bytes, 0 at the end of the file.
+fn take_chunk(file: &mut File, text: &mut Vec<u8>) -> io::Result<usize> {
+    let mut chunk = [0; 0x1_0000];
+    let read = file.read(&mut chunk)?;
+    text.extend_from_slice(&chunk[..read]);
+    Ok(read)
+}
+
+/// Removes the whole lines from a text.
+fn take_lines<T>(text: &mut Vec<u8>, take: impl FnOnce(&[&[u8]]) -> Result<T>) -> Result<T> {
+    let (lines, rest) = split_lines(text);
+    let result = take(&lines)?;
+    let whole = text.len() - rest.len();
+    text.drain(..whole);
+    Ok(result)
 }
 
 /// The index of a device, which is given by it or by its name in this network namespace. The trace has
@@ -144,9 +163,9 @@ fn index(device: &str) -> Result<u64> {
 }
 
 /// Prints a line of the trace if it matches the options. Returns whether it did.
-fn print(args: &Watch, device: Option<u64>, line: &str, out: &mut impl Write) -> Result<bool> {
+fn print(args: &Watch, device: Option<u64>, line: &[u8], out: &mut impl Write) -> Result<bool> {
     let Some(record) = Record::parse(line) else {
-        eprintln!("xrc-rcv: {line}");
+        eprintln!("xrc-rcv: {}", printable(line));
         return Ok(false);
     };
     if !wanted(device, &args.filter, &record) {
@@ -186,8 +205,9 @@ fn wanted(device: Option<u64>, filter: &Filter, record: &Record) -> bool {
 mod tests {
     use super::*;
 
-    const LINE: &str = "  receiver-12 [000] 7.250000: ib_xrc_rcv_event: index=3 device=rxe_left qpn=0x11 \
-         count=2";
+    const LINE: &[u8] =
+        b"        receiver-12 [000] 7.250000: ib_xrc_rcv_event: index=3 device=rxe_left \
+         qpn=0x11 count=2";
 
     fn printed(device: Option<u64>, json: bool) -> String {
         filtered(device, json, Filter::default())
