@@ -61,20 +61,21 @@ fn join(domains: &str, qps: &str, registrations: &str) -> Result<Vec<Domain>> {
             domain.qps.push(qp(&line)?);
         }
     }
+    for domain in result.values_mut() {
+        domain.qps.sort_by_key(|qp| qp.qpn);
+    }
     for line in lines(registrations) {
-        let (domain, qpn) = (line.number("domain")?, line.number("qpn")?);
-        let qp = result
-            .get_mut(&domain)
-            .and_then(|domain| domain.qps.iter_mut().find(|qp| u64::from(qp.qpn) == qpn));
+        let (domain, qpn) = (line.number("domain")?, line.number32("qpn")?);
+        // A user can make so many that a linear search takes minutes.
+        let qp = result.get_mut(&domain).and_then(|domain| {
+            let index = domain.qps.binary_search_by_key(&qpn, |qp| qp.qpn).ok()?;
+            domain.qps.get_mut(index)
+        });
         if let Some(registered) = qp.and_then(|qp| qp.registered.as_mut()) {
             registered.push(registration(&line)?);
         }
     }
-    let mut result: Vec<Domain> = result.into_values().collect();
-    for domain in &mut result {
-        domain.qps.sort_by_key(|qp| qp.qpn);
-    }
-    Ok(result)
+    Ok(result.into_values().collect())
 }
 
 fn qp(line: &Line<'_>) -> Result<Qp> {
