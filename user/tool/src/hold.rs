@@ -3,10 +3,10 @@
 //! `xrc-rcv hold`: keeps the domain of a file open, so that its receive QPs outlive the processes that use
 //! them, until a signal ends it.
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
@@ -80,12 +80,19 @@ pub(crate) fn run(args: &Hold, out: &mut impl Write) -> Result<bool> {
     Ok(true)
 }
 
-/// Opens the file of the domain, and creates it with the permissions `create` if it does not exist.
+/// Opens the file of the domain, and creates it with the permissions `create` if it does not exist. One that
+/// another user may have put there in the meantime, or a link to it, is refused: its owner would decide who uses
+/// the domain.
 fn open(path: &Path, create: Option<u32>) -> Result<File> {
     let what = || path.display().to_string();
     let mut options = OpenOptions::new();
     // A FIFO is refused below, and must not be waited for.
-    options.read(true).custom_flags(libc::O_NONBLOCK);
+    let follow = if create.is_some() {
+        libc::O_NOFOLLOW
+    } else {
+        0
+    };
+    options.read(true).custom_flags(libc::O_NONBLOCK | follow);
     if let Some(mode) = create {
         let created = options.clone().write(true).create_new(true).open(path);
         match created {
@@ -103,13 +110,33 @@ fn open(path: &Path, create: Option<u32>) -> Result<File> {
         ErrorKind::NotFound => anyhow!("{}: {error}; --create creates it", path.display()),
         _ => anyhow::Error::new(error).context(what()),
     })?;
-    if !file.metadata().with_context(what)?.is_file() {
+    let metadata = file.metadata().with_context(what)?;
+    if !metadata.is_file() {
         bail!(
             "{}: not a regular file, without which a domain has no receive QPs",
             path.display()
         );
     }
+    let user = rustix::process::geteuid().as_raw();
+    if create.is_some() && metadata.uid() != user && !is_private(path, user).with_context(what)? {
+        bail!(
+            "{}: exists and belongs to user {}, and others can create files in its directory: remove it, \
+             or hold it without --create",
+            path.display(),
+            metadata.uid()
+        );
+    }
     Ok(file)
+}
+
+/// Whether only the user and root can create files in the directory of a file.
+fn is_private(path: &Path, user: u32) -> io::Result<bool> {
+    let directory = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    let metadata = fs::metadata(directory)?;
+    Ok([0, user].contains(&metadata.uid()) && metadata.mode() & 0o022 == 0)
 }
 
 /// Opens the domain on the devices that are named, which have to have receive QPs, or on all that have them.
@@ -184,5 +211,9 @@ mod tests {
         assert_eq!(mode(open(&path, Some(0o600)).unwrap()), 0o666);
         let error = open(root.path(), Some(0o600)).unwrap_err();
         assert!(error.to_string().contains("not a regular file"), "{error}");
+        let link = root.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(open(&link, Some(0o600)).is_err());
+        open(&link, None).unwrap();
     }
 }
