@@ -9,7 +9,7 @@ mod events;
 mod mainline;
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Barrier;
@@ -74,9 +74,14 @@ impl Measurement {
         unit: &'static str,
         rounds: &[(f64, f64)],
     ) -> Measurement {
-        // A figure of 0 has none.
+        let (ours, theirs) = (
+            median(rounds.iter().map(|round| round.0)),
+            median(rounds.iter().map(|round| round.1)),
+        );
+        // What is too small to be measured has no ratio: of a few objects, slabs show no memory.
         let ratios: Vec<f64> = rounds
             .iter()
+            .filter(|_| ours > 0.0 && theirs > 0.0)
             .map(|(ours, theirs)| ours / theirs)
             .filter(|ratio| ratio.is_finite())
             .collect();
@@ -85,8 +90,8 @@ impl Measurement {
             n,
             unit,
             rounds: rounds.len(),
-            ib_xrc_rcv: median(rounds.iter().map(|round| round.0)),
-            mainline: Some(median(rounds.iter().map(|round| round.1))),
+            ib_xrc_rcv: ours,
+            mainline: Some(theirs),
             ratio: (!ratios.is_empty()).then(|| median(ratios.iter().copied())),
             ratios,
             delivered: None,
@@ -139,6 +144,7 @@ pub(crate) fn run(args: &Bench, out: &mut impl Write) -> Result<()> {
         file: &file,
         divisor: args.divisor,
     };
+    bench.mainline_can_leave()?;
     let results = Results {
         version: JSON_VERSION,
         kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?
@@ -356,6 +362,40 @@ impl Runner<'_> {
         Device::open(self.device).with_context(|| self.device.to_string())
     }
 
+    /// Tries in a process of its own whether a QP that `ibv_open_qp()` returned can be destroyed: libmlx5 of
+    /// rdma-core 56 frees memory that such a QP does not have, and the process ends by SIGSEGV.
+    fn mainline_can_leave(&self) -> Result<()> {
+        let mainline = Mainline(self.attr);
+        let joins_and_leaves = || {
+            let party = Party::new(&self.open()?, self.file)?;
+            let created = mainline.create(&party)?;
+            Mainline::leave(mainline.join(&party, Mainline::qp_num(&created))?)?;
+            Mainline::leave(created)
+        };
+        // SAFETY: This process has one thread, so the child may call any function.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // What is refused is reported by the measurement.
+            let _ = joins_and_leaves();
+            // SAFETY: The function has no requirements.
+            unsafe { libc::_exit(0) }
+        }
+        let mut status = 0;
+        // SAFETY: `status` is valid for writes.
+        if child < 0 || unsafe { libc::waitpid(child, &mut status, 0) } != child {
+            return Err(io::Error::last_os_error()).context("fork");
+        }
+        if libc::WIFSIGNALED(status) {
+            bail!(
+                "{}: ibv_destroy_qp() of a QP from ibv_open_qp() ends the process by signal {}: a defect of \
+                 rdma-core's library for this device, without whose QPs there is nothing to compare with",
+                self.device,
+                libc::WTERMSIG(status)
+            );
+        }
+        Ok(())
+    }
+
     fn measure(&self) -> Result<Vec<Measurement>> {
         let mut results = Vec::new();
         let calls = CALLS / self.divisor;
@@ -363,18 +403,18 @@ impl Runner<'_> {
         let progress = |number: usize, what: String| {
             eprintln!("xrc-rcv: {number} of 7, with receive QPs and with mainline's QPs: {what}");
         };
-        progress(1, format!("creating {calls} QPs, {ROUNDS} times"));
+        progress(1, format!("creating {}, {ROUNDS} times", qps(calls)));
         results.extend(self.creating()?);
         progress(
             2,
-            format!("joining and leaving {calls} QPs, {ROUNDS} times"),
+            format!("joining and leaving {}, {ROUNDS} times", qps(calls)),
         );
         results.extend(self.joining()?);
-        progress(3, format!("memory of {} QPs", OBJECTS / self.divisor));
+        progress(3, format!("memory of {}", qps(OBJECTS / self.divisor)));
         results.extend(self.memory()?);
         for (number, (n, rounds)) in (4..).zip(TEARDOWNS) {
             let n = n / self.divisor;
-            progress(number, format!("destroying {n} QPs, {rounds} times"));
+            progress(number, format!("destroying {}, {rounds} times", qps(n)));
             results.extend(self.teardown(n, rounds)?);
         }
         progress(
@@ -382,7 +422,7 @@ impl Runner<'_> {
             format!("an error that 1, 4, 16 … {readers} processes wait for"),
         );
         results.extend(events::measure(self, readers)?);
-        progress(7, format!("joining and leaving {calls} QPs on each CPU"));
+        progress(7, format!("joining and leaving {} on each CPU", qps(calls)));
         results.extend(self.scaling()?);
         Ok(results)
     }
@@ -626,7 +666,10 @@ fn per_cpu_bytes(memory: &str) -> f64 {
     number.and_then(|number| number.parse().ok()).unwrap_or(0.0) * 1024.0
 }
 
-/// The ratios of the rounds, from the lowest to the highest.
+/// The ratio between the highest and the lowest ratio of the rounds from which a row is marked.
+const WIDE: f64 = 2.0;
+
+/// The ratios of the rounds, from the lowest to the highest, and a mark if they differ much.
 fn spread(ratios: &[f64]) -> String {
     let (Some(low), Some(high)) = (
         ratios.iter().copied().min_by(f64::total_cmp),
@@ -634,7 +677,21 @@ fn spread(ratios: &[f64]) -> String {
     ) else {
         return "-".into();
     };
-    format!("{low:.2} - {high:.2}")
+    let mark = if high > WIDE * low { " !" } else { "" };
+    format!("{low:.2} - {high:.2}{mark}")
+}
+
+/// A figure, if it could be measured.
+fn shown(figure: f64) -> String {
+    if figure > 0.0 {
+        format!("{figure:.1}")
+    } else {
+        "-".into()
+    }
+}
+
+fn qps(number: usize) -> String {
+    format!("{number} {}", if number == 1 { "QP" } else { "QPs" })
 }
 
 fn table(results: &Results) -> String {
@@ -650,7 +707,7 @@ fn table(results: &Results) -> String {
     ]);
     for row in &results.measurements {
         let mainline = match (row.mainline, row.delivered) {
-            (Some(figure), _) => format!("{figure:.1}"),
+            (Some(figure), _) => shown(figure),
             (None, Some(delivered)) => {
                 format!("not delivered to {} of {}", row.n - delivered, row.n)
             }
@@ -660,7 +717,7 @@ fn table(results: &Results) -> String {
             row.measurement.into(),
             row.n.to_string(),
             row.unit.into(),
-            format!("{:.1}", row.ib_xrc_rcv),
+            shown(row.ib_xrc_rcv),
             mainline,
             row.ratio.map_or("-".into(), |ratio| format!("{ratio:.2}")),
             spread(&row.ratios),
@@ -668,7 +725,8 @@ fn table(results: &Results) -> String {
     }
     format!(
         "ib_xrc_rcv beside mainline on {}, Linux {}, {} CPU(s)\n\
-         RATIO is the median of all rounds' ratios, below 1 where ib_xrc_rcv takes less\n\n{}",
+         RATIO is the median of all rounds' ratios, below 1 where ib_xrc_rcv takes less;\n\
+         ! marks rounds that differ by more than {WIDE}, as on a busy machine or with --divisor\n\n{}",
         results.ifname,
         results.kernel,
         results.cpus,
@@ -686,7 +744,20 @@ mod tests {
         assert_eq!((done.ib_xrc_rcv, done.mainline), (4.0, Some(5.0)));
         assert_eq!(done.ratio, Some(0.8));
         assert_eq!(median([1.0, 4.0].into_iter()), 2.5);
-        assert_eq!(spread(&done.ratios), "0.50 - 3.00");
+        assert_eq!(spread(&done.ratios), "0.50 - 3.00 !");
+        assert_eq!(spread(&[1.0, 1.5]), "1.00 - 1.50");
+    }
+
+    #[test]
+    fn what_could_not_be_measured_has_no_ratio() {
+        for rounds in [
+            [(0.0, 3.0), (0.0, 4.0), (9.0, 1.0)],
+            [(3.0, 0.0), (4.0, -1.0), (1.0, 9.0)],
+        ] {
+            let none = Measurement::new("x", 1, "bytes", &rounds);
+            assert_eq!((none.ratio, none.ratios.len()), (None, 0));
+        }
+        assert_eq!([shown(0.0), shown(-3.0), shown(2.04)], ["-", "-", "2.0"]);
     }
 
     #[test]
