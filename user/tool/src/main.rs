@@ -14,7 +14,7 @@ mod sysfs;
 mod trace;
 mod watch;
 
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
@@ -39,7 +39,12 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Watch(args) => watch::run(&args, &mut io::stdout().lock())?,
         Command::Bench(args) => bench::run(&args, &mut io::stdout().lock())?,
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "xrc-rcv", &mut io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "xrc-rcv", &mut script);
+            // clap_complete 4.6 sets the state of a program with a hyphen by one name, and looks for another in
+            // the script for bash, which then completes nothing but the first word (clap's issue 6421).
+            let script = String::from_utf8(script)?.replace("xrc__subcmd__rcv", "xrc__rcv");
+            io::stdout().write_all(script.as_bytes())?;
         }
     }
     Ok(ExitCode::SUCCESS)
