@@ -3,6 +3,7 @@
  * rcvctl caps DEVICE
  * rcvctl driver DEVICE
  * rcvctl channel DEVICE
+ * rcvctl queue DEVICE
  * rcvctl hold [-d] [-e] [-i] [-p PKEY] [-a PKEY] [-u UID] [-m EVENTS] [-l LABEL]
  *	DOMAIN-FILE COUNT
  * rcvctl alloc DOMAIN-FILE
@@ -15,6 +16,7 @@
  * caps: the results of QUERY_CAPS, a line of NAME=VALUE each.
  * driver: the result of the method of driver_def.ko.
  * channel: keeps an event channel of a file that it has closed.
+ * queue: the same, but the channel is in the queue of a socket only.
  * hold: creates COUNT QPs (-d: for the domain's lifetime, -e: with an event
  *	channel; -i: in INIT; -a: in RTR, with an alternate path in that
  *	partition; -p: in that partition; -u: as that user; -m: with that event
@@ -33,6 +35,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "../modules/driver_def/driver_def.h"
@@ -108,6 +111,35 @@ static int channel(const char *device_name)
 
 	if (rcv_channel(context->cmd_fd) < 0 || ibv_close_device(context))
 		err(1, "channel");
+	return stay();
+}
+
+static int queue(const char *device_name)
+{
+	struct ibv_context *context = open_device(device_name);
+	int channel = rcv_channel(context->cmd_fd), sockets[2];
+	union {
+		struct cmsghdr header;
+		char space[CMSG_SPACE(sizeof(channel))];
+	} control = {
+		.header = {
+			.cmsg_len = CMSG_LEN(sizeof(channel)),
+			.cmsg_level = SOL_SOCKET,
+			.cmsg_type = SCM_RIGHTS,
+		},
+	};
+	struct iovec byte = { .iov_base = "", .iov_len = 1 };
+	const struct msghdr message = {
+		.msg_iov = &byte,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = CMSG_LEN(sizeof(channel)),
+	};
+
+	memcpy(CMSG_DATA(&control.header), &channel, sizeof(channel));
+	if (channel < 0 || socketpair(AF_UNIX, SOCK_DGRAM, 0, sockets) ||
+	    sendmsg(sockets[0], &message, 0) != 1 || close(channel) || ibv_close_device(context))
+		err(1, "queue");
 	return stay();
 }
 
@@ -247,6 +279,8 @@ int main(int argc, char **argv)
 		return driver(argv[2]);
 	if (!strcmp(what, "channel") && argc == 3)
 		return channel(argv[2]);
+	if (!strcmp(what, "queue") && argc == 3)
+		return queue(argv[2]);
 	argc--;
 	argv++;
 	while ((option = getopt(argc, argv, "a:deip:u:m:l:")) != -1)
@@ -270,7 +304,7 @@ int main(int argc, char **argv)
 			choice.label = &label;
 		}
 	if (optind == argc)
-		errx(2, "usage: rcvctl caps|driver|channel|hold|alloc|join|connect|error …");
+		errx(2, "usage: rcvctl caps|driver|channel|queue|hold|alloc|join|connect|error …");
 	node_open(&node, "right");
 	alternate = partition(alternate_pkey);
 	if (primary_pkey)
