@@ -46,6 +46,9 @@ impl ClientOperations for AttachedDevice {
             Declined::ObjectIdsInUse => {
                 pr_warn!("{name}: not attached: its driver uses the object ids 10 or 11\n");
             }
+            Declined::ObjectIdsTooLarge => {
+                pr_warn!("{name}: not attached: this kernel has no object ids 10 and 11 for drivers\n");
+            }
         }
     }
 

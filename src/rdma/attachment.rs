@@ -87,6 +87,8 @@ pub(crate) enum Declined {
     BehindUverbs,
     /// The driver has an object with the same id as one of the client's.
     ObjectIdsInUse,
+    /// The kernel has no room for an object with such an id.
+    ObjectIdsTooLarge,
 }
 
 /// The data of a client for a device, and the callbacks of the client.
@@ -175,7 +177,8 @@ impl<T: ClientOperations> Attachment<T> {
     ///
     /// * `EOPNOTSUPP` if the device has no XRC domains.
     /// * `EBUSY` if ib_uverbs may have been added to the device already.
-    /// * `EEXIST` if the driver has an object with the same id: ib_uverbs would refuse the device.
+    /// * `EEXIST` if the driver has an object with the same id, `EOVERFLOW` if ids of drivers end before
+    ///   it: ib_uverbs would refuse the device.
     ///
     /// # Safety
     ///
@@ -202,6 +205,9 @@ impl<T: ClientOperations> Attachment<T> {
             return declined(Declined::BehindUverbs, EBUSY);
         }
         for object in T::OBJECTS {
+            if !object.has_room() {
+                return declined(Declined::ObjectIdsTooLarge, EOVERFLOW);
+            }
             // SAFETY: `driver_definitions` is null, or a table that the driver, or another client
             // of this type, made for ib_uverbs: it has an end, and is valid until this client is
             // removed.

@@ -58,6 +58,11 @@ impl<D: DeviceData> Method<D> {
     ) -> Self {
         assert!(attribute::are_distinct(attributes));
         assert!(id <= u16::MAX as u32);
+        // ib_uverbs refuses the whole device otherwise.
+        assert!(
+            id < (1 << bindings::UVERBS_ID_NS_SHIFT)
+                + bindings::uapi_radix_data_UVERBS_API_METHOD_KEY_NUM_DRIVER
+        );
 
         let definition = bindings::uverbs_method_def {
             id: id as u16,
@@ -122,6 +127,14 @@ impl<D: DeviceData> Object<D> {
     /// Returns the number of the object.
     pub(in crate::rdma) const fn id(&self) -> u16 {
         self.0.id
+    }
+
+    /// Whether ids of drivers, which start above those of ib_core, go as far as that of the object. How
+    /// the two divide the space depends on the kernel.
+    pub(in crate::rdma) const fn has_room(&self) -> bool {
+        let start = 1 << bindings::UVERBS_ID_NS_SHIFT;
+
+        (self.0.id as u32) < start + bindings::uapi_radix_data_UVERBS_API_OBJ_KEY_NUM_DRIVER
     }
 
     /// Returns the definition that adds the object to a device.
