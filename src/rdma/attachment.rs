@@ -235,12 +235,13 @@ impl<T: ClientOperations> Attachment<T> {
 
         // SAFETY:
         // * `device` keeps the device registered, so it is valid.
-        // * By the type invariant, ib_uverbs does not read `driver_def` yet, and no domain is open,
-        //   whose close would read `dealloc_xrcd`.
+        // * By the type invariant, ib_uverbs does not read `driver_def` yet. A part of the kernel that
+        //   was a client before may close a domain: it reads either `dealloc_xrcd`, as a whole,
+        //   since the write is volatile.
         // * `definitions` is valid, and `self` is the client's data, until `uninstall` has returned.
         unsafe {
             (*device).driver_def = self.definitions.as_ptr();
-            (*device).ops.dealloc_xrcd = Some(dealloc_xrcd::<T>);
+            (&raw mut (*device).ops.dealloc_xrcd).write_volatile(Some(dealloc_xrcd::<T>));
         }
     }
 
