@@ -36,11 +36,13 @@ impl ModuleReference {
         Ok(Self(module))
     }
 
-    /// Takes a reference to ib_uverbs, if it is loaded.
-    pub(crate) fn uverbs() -> Option<Self> {
-        // INVARIANT: The function returns a module with a reference.
+    /// Takes a reference to ib_uverbs. `ENODEV` if it is not loaded, or is being unloaded.
+    pub(crate) fn uverbs() -> Result<Self> {
         // SAFETY: The function may sleep, and so may every caller: each is a method.
-        NonNull::new(unsafe { bindings::ib_xrc_rcv_uverbs_get() }).map(Self)
+        let module = NonNull::new(unsafe { bindings::ib_xrc_rcv_uverbs_get() }).ok_or(ENODEV)?;
+
+        // INVARIANT: The function returns a module with a reference.
+        Ok(Self(module))
     }
 }
 

@@ -303,11 +303,17 @@ unsafe fn object<F: EventFile>(uobject: *mut bindings::ib_uobject) -> Result<*mu
 ///
 /// # Invariants
 ///
-/// The object is valid for `'a`.
-pub(crate) struct NewFile<'a, F: EventFile>(*mut FileObject<F>, PhantomData<&'a ()>);
+/// * The object is valid for `'a`.
+/// * `uverbs` is a reference to ib_uverbs.
+pub(crate) struct NewFile<'a, F: EventFile> {
+    object: *mut FileObject<F>,
+    uverbs: ModuleReference,
+    _object: PhantomData<&'a ()>,
+}
 
 impl<'a, F: EventFile> NewFile<'a, F> {
-    /// Wraps the object of an attribute. `EINVAL` if it has another type, or is not new.
+    /// Wraps the object of an attribute. `EINVAL` if it has another type, or is not new, and `ENODEV`
+    /// if there is no reference to ib_uverbs.
     ///
     /// # Safety
     ///
@@ -321,8 +327,13 @@ impl<'a, F: EventFile> NewFile<'a, F> {
         if !unsafe { (*object).data }.is_null() {
             return Err(EINVAL);
         }
-        // INVARIANT: Valid for `'a` by the requirements of this function.
-        Ok(Self(object, PhantomData))
+        // INVARIANT: The object is valid for `'a` by the requirements of this function.
+        Ok(Self {
+            object,
+            // Here, as `set` cannot fail.
+            uverbs: ModuleReference::uverbs()?,
+            _object: PhantomData,
+        })
     }
 
     /// Sets the data of the file. The method must succeed after this: uverbs does not release a
@@ -338,8 +349,8 @@ impl<'a, F: EventFile> NewFile<'a, F> {
         // * Assigning to `uverbs` drops its previous value: uverbs allocates a zeroed object, which
         //   is a `None` of `ModuleReference`, a transparent wrapper of a `NonNull`.
         unsafe {
-            (*self.0).data = of_file;
-            (*self.0).uverbs = ModuleReference::uverbs();
+            (*self.object).data = of_file;
+            (*self.object).uverbs = Some(self.uverbs);
         }
     }
 }
