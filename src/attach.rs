@@ -9,9 +9,9 @@ use crate::{
         attachment::{
             declare_client,
             ClientOperations,
-            Declined,
             Registration, //
         },
+        client::Declined,
         device::Device,
         uverbs::table::Object,
         xrcd::Xrcd, //
@@ -46,9 +46,10 @@ impl ClientOperations for AttachedDevice {
             Declined::ObjectIdsInUse => {
                 pr_warn!("{name}: not attached: its driver uses the object ids 10 or 11\n");
             }
-            Declined::ObjectIdsTooLarge => {
-                pr_warn!("{name}: not attached: this kernel has no object ids 10 and 11 for drivers\n");
-            }
+            Declined::ObjectIdsTooLarge => pr_warn!(
+                "{name}: not attached: this kernel has no object ids 10 and 11 for drivers\n"
+            ),
+            Declined::Failed(error) => pr_warn!("{name}: not attached: {error:?}\n"),
         }
     }
 

@@ -17,7 +17,8 @@ use super::{
     client::{
         self,
         Client,
-        ClientData, //
+        ClientData,
+        Declined, //
     },
     device::{
         Device,
@@ -31,10 +32,7 @@ use super::{
     },
     xrcd::Xrcd, //
 };
-use crate::kernel_ext::{
-    not_supported,
-    this_module, //
-};
+use crate::kernel_ext::this_module;
 use core::{
     mem::{
         ManuallyDrop,
@@ -77,19 +75,6 @@ macro_rules! declare_client {
     };
 }
 pub(crate) use declare_client;
-
-/// The reason why a client is not added to a device.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Declined {
-    /// The provider has no XRC domains.
-    NoXrcDomains,
-    /// ib_uverbs may see the device before the client does.
-    BehindUverbs,
-    /// The driver has an object with the same id as one of the client's.
-    ObjectIdsInUse,
-    /// The kernel has no room for an object with such an id.
-    ObjectIdsTooLarge,
-}
 
 /// The data of a client for a device, and the callbacks of the client.
 ///
@@ -175,19 +160,10 @@ unsafe impl<T: Sync> Sync for Attachment<T> {}
 impl<T: ClientOperations> Attachment<T> {
     /// Prepares to attach the client's objects.
     ///
-    /// * `EOPNOTSUPP` if the device has no XRC domains.
-    /// * `EBUSY` if ib_uverbs may have been added to the device already.
-    /// * `EEXIST` if the driver has an object with the same id, `EOVERFLOW` if ids of drivers end before
-    ///   it: ib_uverbs would refuse the device.
-    ///
     /// # Safety
     ///
     /// The client of `T` must be being added to the device.
-    unsafe fn new(device: &Device) -> Result<Self> {
-        let declined = |why, error| {
-            T::declined(device, why);
-            Err(error)
-        };
+    unsafe fn new(device: &Device) -> Result<Self, Declined> {
         // SAFETY: The device is valid as long as it is borrowed. The driver sets both members
         // before it registers the device. Other clients of this type change them in their own
         // `add`, and ib_core adds clients to a device one after the other.
@@ -198,21 +174,21 @@ impl<T: ClientOperations> Attachment<T> {
             )
         };
         let Some(driver_dealloc_xrcd) = dealloc_xrcd.filter(|_| device.has_xrc_domains()) else {
-            return declined(Declined::NoXrcDomains, not_supported());
+            return Err(Declined::NoXrcDomains);
         };
 
         if uverbs::came_first() {
-            return declined(Declined::BehindUverbs, EBUSY);
+            return Err(Declined::BehindUverbs);
         }
         for object in T::OBJECTS {
             if !object.has_room() {
-                return declined(Declined::ObjectIdsTooLarge, EOVERFLOW);
+                return Err(Declined::ObjectIdsTooLarge);
             }
             // SAFETY: `driver_definitions` is null, or a table that the driver, or another client
             // of this type, made for ib_uverbs: it has an end, and is valid until this client is
             // removed.
             if unsafe { defines(driver_definitions, object.id()) } {
-                return declined(Declined::ObjectIdsInUse, EEXIST);
+                return Err(Declined::ObjectIdsInUse);
             }
         }
 
@@ -280,10 +256,14 @@ unsafe impl<T: ClientOperations> ClientData for Attachment<T> {
         T::client()
     }
 
-    unsafe fn add(device: &Device) -> Result<Self> {
+    unsafe fn add(device: &Device) -> Result<Self, Declined> {
         // SAFETY: By the requirements of this function, the client of `T` is being added to the
         // device.
         unsafe { Self::new(device) }
+    }
+
+    fn declined(device: &Device, why: Declined) {
+        T::declined(device, why);
     }
 
     fn added(&self) {

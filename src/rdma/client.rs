@@ -25,10 +25,7 @@ use core::{
     ptr::null_mut, //
 };
 use kernel::{
-    error::{
-        from_result,
-        to_result, //
-    },
+    error::to_result,
     prelude::*,
     str::as_char_ptr_in_const_context,
     sync::{
@@ -44,6 +41,31 @@ use kernel::{
         Opaque, //
     }, //
 };
+
+/// The reason why a client does not get a device.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Declined {
+    /// The provider has no XRC domains.
+    NoXrcDomains,
+    /// ib_uverbs may see the device before the client does.
+    BehindUverbs,
+    /// The driver has an object with the same id as one of the client's: ib_uverbs would refuse the
+    /// device.
+    ObjectIdsInUse,
+    /// Ids of drivers end before those of the client's objects: ib_uverbs would refuse the device.
+    ObjectIdsTooLarge,
+    /// There is no memory, or the device refuses what the client needs.
+    Failed(Error),
+}
+
+impl<E> From<E> for Declined
+where
+    Error: From<E>,
+{
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
 
 /// The data of a client for a device.
 ///
@@ -62,7 +84,10 @@ pub(crate) unsafe trait ClientData: Send + Sync + Sized + 'static {
     /// # Safety
     ///
     /// The device must be being added to the client.
-    unsafe fn add(device: &Device) -> Result<Self>;
+    unsafe fn add(device: &Device) -> Result<Self, Declined>;
+
+    /// Called for a device that the client does not get.
+    fn declined(device: &Device, why: Declined);
 
     /// Called once [`Client::data`] and [`Client::get`] find the data, before the device is added to
     /// later clients.
@@ -155,23 +180,35 @@ impl<D: ClientData> Client<D> {
         // SAFETY: ib_core passes a device that is registered until this returns.
         let device = unsafe { Device::from_ptr(device) };
 
-        from_result(|| {
-            // SAFETY: By the requirements of this function, the device is being added to the client
-            // of `D`.
-            let data = Arc::new(unsafe { D::add(device) }?, GFP_KERNEL)?;
-            let data = KBox::new(data, GFP_KERNEL)?.into_foreign();
+        // SAFETY: By the requirements of this function, the device is being added to the client of
+        // `D`.
+        let data = match unsafe { Self::create(device) } {
+            Ok(data) => data.into_foreign(),
+            Err(why) => {
+                D::declined(device, why);
+                // Any error: ib_core ignores which.
+                return ENODEV.to_errno();
+            }
+        };
 
-            // SAFETY:
-            // * By the requirements of this function, the client is being added to the device.
-            // * The client is `D::client()`, the only one with these callbacks.
-            unsafe { bindings::ib_set_client_data(device.as_ptr(), D::client().raw.get(), data) };
-            // SAFETY: `data` comes from `into_foreign`, and is taken back in `remove_callback`
-            // only, which ib_core does not run before this callback has returned.
-            let data = unsafe { KBox::<Arc<D>>::borrow(data) };
+        // SAFETY:
+        // * By the requirements of this function, the client is being added to the device.
+        // * The client is `D::client()`, the only one with these callbacks.
+        unsafe { bindings::ib_set_client_data(device.as_ptr(), D::client().raw.get(), data) };
+        // SAFETY: `data` comes from `into_foreign`, and is taken back in `remove_callback` only,
+        // which ib_core does not run before this callback has returned.
+        unsafe { KBox::<Arc<D>>::borrow(data) }.added();
+        0
+    }
 
-            data.added();
-            Ok(0)
-        })
+    /// # Safety
+    ///
+    /// The device must be being added to the client.
+    unsafe fn create(device: &Device) -> Result<KBox<Arc<D>>, Declined> {
+        // SAFETY: By the requirements of this function.
+        let data = Arc::new(unsafe { D::add(device) }?, GFP_KERNEL)?;
+
+        Ok(KBox::new(data, GFP_KERNEL)?)
     }
 
     /// # Safety

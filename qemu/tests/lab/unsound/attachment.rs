@@ -6,12 +6,12 @@ use crate::{
     device::AttachedDevice,
     rdma::{
         attachment::Attachment,
+        client::Declined,
         device::Device, //
     },
 };
-use kernel::prelude::*;
 
-pub(crate) fn twice(device: &Device) -> Result {
+pub(crate) fn twice(device: &Device) -> Result<(), Declined> {
     // SAFETY: None.
     let (first, second) = unsafe {
         (

@@ -6,10 +6,12 @@ use crate::rdma::{
     attachment::{
         Attachment,
         ClientOperations,
-        Declined,
         HasClient, //
     },
-    client::Client,
+    client::{
+        Client,
+        Declined, //
+    },
     device::Device,
     uverbs::table::Object,
     xrcd::Xrcd, //

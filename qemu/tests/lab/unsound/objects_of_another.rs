@@ -5,9 +5,9 @@
 use crate::rdma::{
     attachment::{
         declare_client,
-        ClientOperations,
-        Declined, //
+        ClientOperations, //
     },
+    client::Declined,
     device::Device,
     uverbs::table::Object,
     xrcd::Xrcd, //
