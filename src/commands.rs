@@ -63,6 +63,7 @@ use crate::{
         Lifetime,
         ReceiveQp, //
     },
+    right::Right,
     subscriber::{
         EventChannel,
         Holder,
@@ -117,7 +118,7 @@ trait Command: Handler<Data = AttachedDevice> {}
 impl<H: Handler<Data = AttachedDevice>> Command for H {}
 
 /// Returns the domain of an XRCD handle, if it has or had receive QPs. The handle is the authority
-/// over the QPs.
+/// to use the QPs; see [`Right`] for more.
 fn domain<H: Command, const X: u32>(
     call: &Call<'_, H>,
     xrcd: Attribute<XrcdHandle, X>,
@@ -134,12 +135,22 @@ fn qp<H: Command, const X: u32, const Q: u32>(
     domain(call, xrcd)?.find(call.mandatory(qpn)?)
 }
 
-/// Creates the subscriber for a registration of the calling process.
+/// Returns the right of the calling process over a QP of the domain of an XRCD handle.
+fn right<H: Command, const X: u32>(
+    call: &Call<'_, H>,
+    xrcd: Attribute<XrcdHandle, X>,
+    qp: &ReceiveQp,
+) -> Result<Right> {
+    Ok(Right::of_caller(call.xrcd(xrcd)?, Some(qp.creator())))
+}
+
+/// Creates the subscriber for a registration of the calling process, which has a right over the QP.
 fn subscriber<H: Command, const CHANNEL: u32, const COOKIE: u32, const EVENTS: u32>(
     call: &Call<'_, H>,
     channel: Attribute<File<EventChannel>, CHANNEL>,
     cookie: Attribute<In<u64>, COOKIE>,
     events: Attribute<In<u64>, EVENTS>,
+    right: Right,
 ) -> Result<Arc<Subscriber>> {
     let cookie = call.input(cookie)?.unwrap_or(0);
     let events = match call.input(events)? {
@@ -149,7 +160,7 @@ fn subscriber<H: Command, const CHANNEL: u32, const COOKIE: u32, const EVENTS: u
     let channel = call.event_file(channel)?.map(Arc::from);
 
     Subscriber::new(
-        Holder::File(call.file(), Process::current(), events),
+        Holder::File(call.file(), Process::current(), events, right),
         channel,
         cookie,
     )
@@ -193,9 +204,12 @@ impl Handler for Alloc {
 
         xrcd.check_is_private()?;
 
+        let right = Right::of_caller(xrcd, None);
+
+        right.check(Right::Write)?;
+
         let flags = call.flags(Self::FLAGS, XRC_RCV_ALLOC_LIFETIME_DOMAIN)?;
         let lifetime = if flags & XRC_RCV_ALLOC_LIFETIME_DOMAIN != 0 {
-            xrcd.check_caller_may_write()?;
             Lifetime::Domain
         } else {
             Lifetime::Registrations
@@ -214,7 +228,7 @@ impl Handler for Alloc {
                 InitialState::Reset
             }
         };
-        let subscriber = subscriber(call, Self::CHANNEL, Self::COOKIE, Self::EVENTS)?;
+        let subscriber = subscriber(call, Self::CHANNEL, Self::COOKIE, Self::EVENTS, right)?;
         let init_attr = QpInitAttr {
             lifetime,
             label: call.input(Self::LABEL)?.unwrap_or(0),
@@ -260,11 +274,10 @@ impl Handler for Register {
 
     fn run(call: &Call<'_, Self>) -> Result {
         let domain = domain(call, Self::XRCD)?;
-        let subscriber = subscriber(call, Self::CHANNEL, Self::COOKIE, Self::EVENTS)?;
-        let qpn = call.mandatory(Self::QPN)?;
+        let qp = domain.find(call.mandatory(Self::QPN)?)?;
+        let right = right(call, Self::XRCD, &qp)?;
+        let subscriber = subscriber(call, Self::CHANNEL, Self::COOKIE, Self::EVENTS, right)?;
         let handle = call.new_handle(Self::HANDLE)?;
-
-        let qp = domain.find(qpn)?;
 
         qp.admit_caller()?;
         handle.set(domain.register(&qp, subscriber)?);
@@ -294,6 +307,7 @@ impl Handler for Modify {
     fn run(call: &Call<'_, Self>) -> Result {
         let qp = qp(call, Self::XRCD, Self::QPN)?;
 
+        right(call, Self::XRCD, &qp)?.check(Right::Write)?;
         qp.modify(&call.mandatory(Self::ATTR)?, &call.udata())
     }
 }
@@ -349,21 +363,28 @@ struct Destroy;
 impl Destroy {
     const XRCD: Attribute<XrcdHandle, XRC_RCV_ATTR_QP_DESTROY_XRCD_HANDLE> = Attribute::new();
     const QPN: Attribute<In<u32>, XRC_RCV_ATTR_QP_DESTROY_QPN> = Attribute::new();
+    const FLAGS: Attribute<Flags, XRC_RCV_ATTR_QP_DESTROY_FLAGS> = Attribute::new();
 }
 
 impl Handler for Destroy {
     type Data = AttachedDevice;
 
     const METHOD: u32 = XRC_RCV_METHOD_QP_DESTROY;
-    const ATTRIBUTES: Declarations = &[&Self::XRCD.mandatory(), &Self::QPN.mandatory()];
+    const ATTRIBUTES: Declarations = &[
+        &Self::XRCD.mandatory(),
+        &Self::QPN.mandatory(),
+        &Self::FLAGS.optional(),
+    ];
 
     fn run(call: &Call<'_, Self>) -> Result {
         let domain = domain(call, Self::XRCD)?;
+        let qp = domain.find(call.mandatory(Self::QPN)?)?;
         let file = call.file();
+        let force = call.flags(Self::FLAGS, XRC_RCV_DESTROY_FORCE)? & XRC_RCV_DESTROY_FORCE != 0;
+        let needed = if force { Right::Own } else { Right::Write };
 
-        domain.destroy(call.mandatory(Self::QPN)?, |subscribers| {
-            subscribers.has(file)
-        })
+        right(call, Self::XRCD, &qp)?.check(needed)?;
+        domain.destroy(&qp, force, |subscribers| subscribers.is_kept_by(file))
     }
 }
 

@@ -13,7 +13,6 @@ pub(crate) struct Creator {
     accounting_uid: u32,
 }
 
-#[allow(dead_code)] // Until rights are asked by it.
 impl Creator {
     /// Returns the calling process as a creator.
     pub(crate) fn current() -> Self {
@@ -25,6 +24,18 @@ impl Creator {
                 accounting_uid: bindings::ib_xrc_rcv_accounting_uid(),
             }
         }
+    }
+
+    /// Whether the effective uid of the calling process created the QP, or is the one for which it counts.
+    ///
+    /// An id of a user namespace is not that of the user who made the namespace: one who can take all
+    /// the ids of it can act as them, but not the other way round.
+    pub(crate) fn is_caller(&self) -> bool {
+        // SAFETY: The function reads the credentials of the current task, and must be called in
+        // process context, as commands are.
+        let uid = unsafe { bindings::ib_xrc_rcv_effective_uid() };
+
+        uid == self.uid() || uid == self.accounting_uid()
     }
 
     /// Returns the effective uid that created the QP.

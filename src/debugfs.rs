@@ -179,7 +179,7 @@ fn print_registrations(shown: &Shown, text: &mut Text) -> Result {
 
 fn print_registration(qp: &ReceiveQp, subscriber: &Subscriber, text: &mut Text) -> Result {
     let (kind, pid) = match subscriber.holder() {
-        Holder::File(_, process, _) => ("file", process.pid()),
+        Holder::File(_, process, ..) => ("file", process.pid()),
         Holder::Kernel(..) => ("kernel", 0),
     };
 
@@ -194,7 +194,7 @@ fn print_registration(qp: &ReceiveQp, subscriber: &Subscriber, text: &mut Text) 
         pid,
     ))?;
     match subscriber.holder() {
-        Holder::File(_, process, _) => text.print(fmt!("{}\n", process.name()))?,
+        Holder::File(_, process, ..) => text.print(fmt!("{}\n", process.name()))?,
         Holder::Kernel(..) => text.print(fmt!("\n"))?,
     }
     Ok(())

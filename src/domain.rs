@@ -106,6 +106,12 @@ impl Qps {
         self.tree.get(&qpn)
     }
 
+    /// Whether a QP that was looked up before can still be found.
+    fn has(&self, qp: &Arc<ReceiveQp>) -> bool {
+        self.get(qp.qpn())
+            .is_some_and(|found| Arc::ptr_eq(found, qp))
+    }
+
     fn insert(&mut self, node: RBTreeNode<u32, Arc<ReceiveQp>>) {
         // QP numbers of a device are unique: no node is replaced.
         self.tree.insert(node);
@@ -178,8 +184,8 @@ impl Domain {
         let ufile = self.count_in(&subscriber)?;
         let counted = self.qp_count.add(limits::per_domain())?;
         let creator = Creator::current();
-        let user = UserQuota::take(&creator)?;
         let charge = Charge::hca_object(device)?;
+        let user = UserQuota::take(&creator, &charge)?;
         let serial = self.last_serial.fetch_add(1, Relaxed).wrapping_add(1);
         let subscribers = Subscribers::new(
             device.into(),
@@ -195,8 +201,8 @@ impl Domain {
                 // `close`, which `ClientOperations::domain_closed` calls, waits until there is
                 // none.
                 qp: unsafe { TargetQp::new(pd.clone(), xrcd, subscribers.clone(), crate::NAME) }?,
-                _charge: charge,
                 _user: user,
+                _charge: charge,
                 _counted: counted,
             },
             init_attr.lifetime,
@@ -259,10 +265,7 @@ impl Domain {
         loop {
             let qps = self.qps.lock();
 
-            if !qps
-                .get(qp.qpn())
-                .is_some_and(|found| Arc::ptr_eq(found, qp))
-            {
+            if !qps.has(qp) {
                 return Err(EINVAL);
             }
             if qp.subscribers().add(&subscriber)? {
@@ -287,20 +290,27 @@ impl Domain {
         })
     }
 
-    /// Destroys a QP of lifetime [`Lifetime::Domain`]. `EBUSY` if it has registrations other than
-    /// that of the caller; `has_own` returns whether there is one.
-    pub(crate) fn destroy(&self, qpn: u32, has_own: impl Fn(&Subscribers) -> bool) -> Result {
+    /// Destroys a QP that was looked up before. `EINVAL` if it is about to be destroyed, or not of
+    /// lifetime [`Lifetime::Domain`]; `EBUSY` if registrations other than that of the caller keep it:
+    /// `has_own` returns whether that does. Neither its lifetime nor registrations keep a QP from being
+    /// destroyed by `force`.
+    pub(crate) fn destroy(
+        &self,
+        qp: &Arc<ReceiveQp>,
+        force: bool,
+        has_own: impl Fn(&Subscribers) -> bool,
+    ) -> Result {
         let mut qps = self.qps.lock();
-        let qp = qps.get(qpn).cloned().ok_or(EINVAL)?;
+        let subscribers = qp.subscribers();
 
-        if qp.lifetime() != Lifetime::Domain {
+        if !qps.has(qp) || (qp.lifetime() != Lifetime::Domain && !force) {
             return Err(EINVAL);
         }
-        if qp.subscribers().len() > usize::from(has_own(qp.subscribers())) {
+        if subscribers.keeping() > usize::from(has_own(subscribers)) && !force {
             return Err(EBUSY);
         }
-        qps.remove(qpn);
-        notify::destroyed(qp.report());
+        qps.remove(qp.qpn());
+        notify::destroyed(qp.report(), force);
         drop(qps);
         qp.destroy();
         Ok(())
@@ -370,7 +380,7 @@ impl Domain {
                 // In order with the end of a registration that is removed meanwhile.
                 let _order = self.qps.lock();
 
-                notify::destroyed(qp.report());
+                notify::destroyed(qp.report(), false);
             }
             qp.clone().help_to_destroy(&self.queue);
         }
@@ -408,7 +418,7 @@ impl NewQp {
         if is_closed {
             qps.remove(qp.qpn());
             notify::closed(qp.report());
-            notify::destroyed(qp.report());
+            notify::destroyed(qp.report(), false);
         }
         drop(qps);
         if is_closed {
@@ -436,8 +446,8 @@ impl Registration {
         Some(self.domain.ufiles.take_back(file))
     }
 
-    /// Unregisters. If this was the last registration, a QP of [`Lifetime::Registrations`] is
-    /// destroyed.
+    /// Unregisters. If this was the last registration that kept it, a QP of
+    /// [`Lifetime::Registrations`] is destroyed.
     ///
     /// * Removing the subscriber and removing the QP from the domain are one step under the
     ///   domain's lock, so that no other registration is added in between.
@@ -459,13 +469,12 @@ impl Registration {
             subscribers.remove(subscriber, why);
             notify::unregistered(qp.report(), subscriber.report());
 
-            let in_domain = qps.get(qpn).is_some_and(|found| Arc::ptr_eq(found, qp));
-            let unneeded =
-                qp.lifetime() == Lifetime::Registrations && subscribers.is_empty() && in_domain;
+            let is_kept = qp.lifetime() == Lifetime::Domain || subscribers.keeping() != 0;
+            let unneeded = !is_kept && qps.has(qp);
 
             if unneeded {
                 qps.remove(qpn);
-                notify::destroyed(qp.report());
+                notify::destroyed(qp.report(), false);
             }
             unneeded
         };

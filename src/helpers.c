@@ -476,15 +476,17 @@ int ib_xrc_rcv_inode_is_private(const struct inode *inode)
 
 /*
  * The open file of the domain, and its mount, are not known here. So the caller's
- * permissions for the inode are checked, without the id mapping of a mount. Any error
- * (the file system is read-only, the file immutable) is reported as EACCES.
+ * permissions for the inode are checked, without the id mapping of a mount.
  */
-int ib_xrc_rcv_inode_may_write(struct inode *inode)
+bool ib_xrc_rcv_inode_is_callers(const struct inode *inode)
 {
-	if (!inode || inode_owner_or_capable(&nop_mnt_idmap, inode) ||
-	    !inode_permission(&nop_mnt_idmap, inode, MAY_WRITE))
-		return 0;
-	return -EACCES;
+	return !inode || inode_owner_or_capable(&nop_mnt_idmap, inode);
+}
+
+/* Not if the file system is read-only, or the file immutable. */
+bool ib_xrc_rcv_inode_is_writable(struct inode *inode)
+{
+	return !inode || !inode_permission(&nop_mnt_idmap, inode, MAY_WRITE);
 }
 
 void ib_xrc_rcv_task_comm(char comm[TASK_COMM_LEN])

@@ -63,7 +63,8 @@ int ib_xrc_rcv_rdmacg_try_charge(struct rdma_cgroup **cg, struct ib_device *ibde
 void ib_xrc_rcv_rdmacg_uncharge(struct rdma_cgroup *cg, struct ib_device *ibdev);
 
 int ib_xrc_rcv_inode_is_private(const struct inode *inode);
-int ib_xrc_rcv_inode_may_write(struct inode *inode);
+bool ib_xrc_rcv_inode_is_callers(const struct inode *inode);
+bool ib_xrc_rcv_inode_is_writable(struct inode *inode);
 
 void ib_xrc_rcv_task_comm(char comm[TASK_COMM_LEN]);
 struct dentry *ib_xrc_rcv_debugfs_create_dir(const char *name, struct dentry *parent);

@@ -42,6 +42,7 @@ mod creator;
 mod event;
 mod limits;
 mod notify;
+mod right;
 mod uapi;
 
 // Safe abstractions over ib_core and uverbs.

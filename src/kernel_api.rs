@@ -46,7 +46,8 @@ use crate::{
     },
     uapi::{
         xrc_rcv_event,
-        XRC_RCV_ALLOC_LIFETIME_DOMAIN, //
+        XRC_RCV_ALLOC_LIFETIME_DOMAIN,
+        XRC_RCV_DESTROY_FORCE, //
     }, //
 };
 use kernel::{
@@ -337,7 +338,7 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_query_qp(
     })
 }
 
-/// Destroys a receive QP of the domain's lifetime.
+/// Destroys a receive QP.
 ///
 /// # Safety
 ///
@@ -347,6 +348,7 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_query_qp(
 pub(crate) unsafe extern "C" fn ib_xrc_rcv_destroy_qp(
     xrcd: *mut bindings::ib_xrcd,
     qpn: u32,
+    flags: u32,
     own: *const bindings::ib_xrc_rcv_registration,
 ) -> c_int {
     from_result(|| {
@@ -356,7 +358,15 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_destroy_qp(
         // `into_pointer`, and the `Registration` stays for the length of the call.
         let own = unsafe { own.cast::<Registration>().as_ref() };
 
-        domain(xrcd)?.destroy(qpn, |subscribers| {
+        let domain = domain(xrcd)?;
+
+        if flags & !XRC_RCV_DESTROY_FORCE != 0 {
+            return Err(EINVAL);
+        }
+
+        let force = flags & XRC_RCV_DESTROY_FORCE != 0;
+
+        domain.destroy(&domain.find(qpn)?, force, |subscribers| {
             own.is_some_and(|own| subscribers.contains(own.subscriber()))
         })?;
         Ok(0)

@@ -7,12 +7,14 @@
 //! unlimited. `CAP_SYS_RESOURCE` exempts from the limits.
 //!
 //! The QPs of a subordinate uid, of which any user may have thousands, count for the user who
-//! created the user namespace.
+//! created the user namespace. Those of uid 0 count for the RDMA cgroup of their creator: containers
+//! without user namespaces are all of uid 0, and neighbours do not share a quota.
 
 use crate::{
     bindings,
     creator::Creator,
-    kernel_ext::over_limit, //
+    kernel_ext::over_limit,
+    rdma::cgroup::Charge, //
 };
 use kernel::{
     new_condvar,
@@ -48,9 +50,18 @@ pub(crate) fn per_qp() -> u32 {
     unsafe { bindings::ib_xrc_rcv_max_registrations_per_qp() }
 }
 
-/// Checks whether a QP with `len` registrations may get another one. `EDQUOT` if not.
-pub(crate) fn another_registration(len: usize) -> Result {
-    take_one(len.try_into()?, per_qp(), may_exceed)?;
+/// Checks whether a QP with `len` registrations, of which `keeping` keep it, may get another one.
+/// `EDQUOT` if not.
+///
+/// Those that do not keep it are half of the limit at most, so that callers who may only read the
+/// domain's file leave some to those who may write to it.
+pub(crate) fn another_registration(len: usize, keeping: usize, keeps: bool) -> Result {
+    let limit = per_qp();
+
+    take_one(len.try_into()?, limit, may_exceed)?;
+    if !keeps {
+        take_share(len.saturating_sub(keeping).try_into()?, limit, may_exceed)?;
+    }
     Ok(())
 }
 
@@ -69,6 +80,14 @@ fn take_one(used: u32, limit: u32, may_exceed: impl FnOnce() -> bool) -> Result<
         return Err(over_limit());
     }
     Ok(taken)
+}
+
+/// As [`take_one`], of half of a limit.
+fn take_share(used: u32, limit: u32, may_exceed: impl FnOnce() -> bool) -> Result {
+    if limit != 0 && used >= limit / 2 && !may_exceed() {
+        return Err(over_limit());
+    }
+    Ok(())
 }
 
 /// Counts the QPs of a domain, from before they are created until after they are destroyed, and
@@ -146,12 +165,32 @@ global_lock! {
     unsafe(uninit) static USERS: Mutex<Option<Users>> = None;
 }
 
-/// The number of QPs of each user that has any, by uid.
-type Users = RBTree<u32, u32>;
+/// The user whose quota a QP counts against.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum User {
+    /// A uid.
+    Uid(u32),
+    /// Uid 0 in an RDMA cgroup.
+    RootOf(usize),
+}
 
-/// Counts a QP against the quota of a user until it is dropped.
+impl User {
+    /// Returns the user for whom the QPs of a creator count that are charged to its cgroup.
+    fn new(creator: &Creator, charge: &Charge) -> Self {
+        match creator.accounting_uid() {
+            0 => Self::RootOf(charge.cgroup()),
+            uid => Self::Uid(uid),
+        }
+    }
+}
+
+/// The number of QPs of each user that has any.
+type Users = RBTree<User, u32>;
+
+/// Counts a QP against the quota of a user until it is dropped, which is before the charge to the
+/// user's cgroup is: the cgroup is no other until then.
 pub(crate) struct UserQuota {
-    uid: u32,
+    user: User,
 }
 
 /// Initialises the table of users.
@@ -167,19 +206,19 @@ pub(crate) unsafe fn init() {
 
 impl UserQuota {
     /// Counts a QP of the calling process. `EDQUOT` if that exceeds the limit.
-    pub(crate) fn take(creator: &Creator) -> Result<Self> {
-        let uid = creator.accounting_uid();
+    pub(crate) fn take(creator: &Creator, charge: &Charge) -> Result<Self> {
+        let user = User::new(creator, charge);
         let room = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let mut guard = USERS.lock();
         let users = guard.get_or_insert_with(RBTree::new);
         let take = |used| take_one(used, per_user(), may_exceed);
 
-        if let Some(qps) = users.get_mut(&uid) {
+        if let Some(qps) = users.get_mut(&user) {
             *qps = take(*qps)?;
         } else {
-            users.insert(room.into_node(uid, take(0)?));
+            users.insert(room.into_node(user, take(0)?));
         }
-        Ok(Self { uid })
+        Ok(Self { user })
     }
 }
 
@@ -190,10 +229,10 @@ impl Drop for UserQuota {
             return;
         };
 
-        if let Some(qps) = users.get_mut(&self.uid) {
+        if let Some(qps) = users.get_mut(&self.user) {
             *qps = qps.saturating_sub(1);
             if *qps == 0 {
-                users.remove(&self.uid);
+                users.remove(&self.user);
             }
         }
     }
@@ -221,6 +260,16 @@ mod tests {
     #[test]
     fn lowered_limit() {
         assert_eq!(take_one(5, 2, || false).err(), Some(over_limit()));
+    }
+
+    #[test]
+    fn half_of_the_limit() -> Result {
+        take_share(1, 4, || false)?;
+        take_share(1_000_000, 0, || false)?;
+        take_share(2, 4, || true)?;
+        assert_eq!(take_share(2, 4, || false).err(), Some(over_limit()));
+        assert_eq!(take_share(0, 1, || false).err(), Some(over_limit()));
+        Ok(())
     }
 
     #[test]

@@ -24,11 +24,12 @@ struct ib_xrc_rcv_qp {
 	u32			qpn;
 	u32			lifetime;
 	u32			registrations;
+	u32			keeping;	/* registrations that keep the QP; 0 for an event */
 	u64			changes;	/* registrations that were added or ended so far */
 };
 
 void ib_xrc_rcv_notify(enum ib_xrc_rcv_action action, const struct ib_xrc_rcv_qp *qp, int pid,
-		       const void *file);
+		       const void *file, bool forced);
 void ib_xrc_rcv_notify_event(const struct ib_xrc_rcv_qp *qp, u32 type, u32 count, u32 delivered,
 			     u64 since);
 void ib_xrc_rcv_notify_gone(const struct ib_xrc_rcv_qp *qp, u32 delivered, u64 since);

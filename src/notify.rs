@@ -29,6 +29,8 @@ pub(crate) struct Qp<'a> {
     pub(crate) lifetime: u32,
     /// For an event, the number of registrations that it was for.
     pub(crate) registrations: u32,
+    /// The number of registrations that keep the QP; 0 in a report of an event.
+    pub(crate) keeping: u32,
     /// The number of registrations that were added or ended so far, by which an event can be compared with
     /// the reports of those: they have locks of their own.
     pub(crate) changes: u64,
@@ -53,6 +55,7 @@ impl Qp<'_> {
             qpn: self.qpn,
             lifetime: self.lifetime,
             registrations: self.registrations,
+            keeping: self.keeping,
             changes: self.changes,
         }
     }
@@ -66,27 +69,37 @@ pub(crate) struct Holder {
     pub(crate) file: Option<FileId>,
 }
 
-fn notify(action: bindings::ib_xrc_rcv_action, qp: Qp<'_>, holder: Option<Holder>) {
+fn notify(action: bindings::ib_xrc_rcv_action, qp: Qp<'_>, holder: Option<Holder>, forced: bool) {
     let pid = holder.map_or(0, |holder| holder.pid);
-    let file = holder.and_then(|holder| holder.file);
+    let file = holder
+        .and_then(|holder| holder.file)
+        .map_or(null(), FileId::as_ptr);
 
     // SAFETY:
     // * The device is valid as long as it is borrowed, which is longer than the call. The file is not
     //   dereferenced.
     // * The function may sleep, and so may the callers of the functions below: they hold a mutex.
-    unsafe {
-        bindings::ib_xrc_rcv_notify(action, &qp.to_c(), pid, file.map_or(null(), FileId::as_ptr))
-    }
+    unsafe { bindings::ib_xrc_rcv_notify(action, &qp.to_c(), pid, file, forced) }
 }
 
 /// Reports that a QP was added to its domain.
 pub(crate) fn allocated(qp: Qp<'_>) {
-    notify(bindings::ib_xrc_rcv_action_IB_XRC_RCV_ALLOC, qp, None);
+    notify(
+        bindings::ib_xrc_rcv_action_IB_XRC_RCV_ALLOC,
+        qp,
+        None,
+        false,
+    );
 }
 
 /// Reports a new registration.
 pub(crate) fn registered(qp: Qp<'_>, holder: Holder) {
-    notify(bindings::ib_xrc_rcv_action_IB_XRC_RCV_REG, qp, Some(holder));
+    notify(
+        bindings::ib_xrc_rcv_action_IB_XRC_RCV_REG,
+        qp,
+        Some(holder),
+        false,
+    );
 }
 
 /// Reports the end of a registration.
@@ -95,12 +108,19 @@ pub(crate) fn unregistered(qp: Qp<'_>, holder: Holder) {
         bindings::ib_xrc_rcv_action_IB_XRC_RCV_UNREG,
         qp,
         Some(holder),
+        false,
     );
 }
 
-/// Reports that a QP was removed from its domain, and is about to be destroyed.
-pub(crate) fn destroyed(qp: Qp<'_>) {
-    notify(bindings::ib_xrc_rcv_action_IB_XRC_RCV_DESTROY, qp, None);
+/// Reports that a QP was removed from its domain, and is about to be destroyed: by DESTROY with
+/// FORCE if `forced`.
+pub(crate) fn destroyed(qp: Qp<'_>, forced: bool) {
+    notify(
+        bindings::ib_xrc_rcv_action_IB_XRC_RCV_DESTROY,
+        qp,
+        None,
+        forced,
+    );
 }
 
 /// Reports that the QPs of a domain, of which `qp` is one, are destroyed with it.

@@ -75,7 +75,7 @@ use kernel::{
 /// The object whose removal destroys a receive QP.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lifetime {
-    /// Its registrations: the QP is destroyed with the last one.
+    /// Its registrations: the QP is destroyed with the last one that keeps it.
     Registrations,
     /// Its domain: the QP is destroyed when the domain is closed.
     Domain,
@@ -122,11 +122,11 @@ pub(crate) struct ReceiveQp {
 }
 
 /// Resources held while the QP exists. Dropped in declaration order: charges are released after the
-/// QP is destroyed.
+/// QP is destroyed, and the quota before the charge to the cgroup that it may be that of.
 pub(crate) struct QpResources {
     pub(crate) qp: TargetQp<Subscribers>,
-    pub(crate) _charge: Charge,
     pub(crate) _user: UserQuota,
+    pub(crate) _charge: Charge,
     pub(crate) _counted: DrainGuard,
 }
 
@@ -188,7 +188,6 @@ impl ReceiveQp {
     }
 
     /// Returns the creator.
-    #[allow(dead_code)] // Until rights are asked by it.
     pub(crate) fn creator(&self) -> &Creator {
         &self.creator
     }
@@ -208,6 +207,7 @@ impl ReceiveQp {
             label: self.label,
             lifetime: self.lifetime.as_raw(),
             registrations: self.subscribers.len() as u32,
+            keeping: self.subscribers.keeping() as u32,
             changes: self.subscribers.changes(),
         }
     }

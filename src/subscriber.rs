@@ -42,6 +42,7 @@ use crate::{
         FileId,
         RemoveReason, //
     }, //
+    right::Right,
 };
 use kernel::{
     prelude::*,
@@ -61,8 +62,8 @@ pub(crate) type EventChannel = event_channel::EventChannel<Subscriber>;
 
 /// The holder of a registration, and its event mask.
 pub(crate) enum Holder {
-    /// A uverbs file, and the process that registered.
-    File(FileId, Process, EventMask),
+    /// A uverbs file, the process that registered, and its right at that time.
+    File(FileId, Process, EventMask, Right),
     /// A kernel user, and the handler of its events.
     Kernel(Option<KBox<dyn Callback>>, EventMask),
 }
@@ -197,7 +198,7 @@ impl Subscriber {
     /// Returns the pid of the process that registered, or 0 for a kernel user.
     pub(crate) fn pid(&self) -> i32 {
         match self.holder {
-            Holder::File(_, process, _) => process.pid(),
+            Holder::File(_, process, ..) => process.pid(),
             Holder::Kernel(..) => 0,
         }
     }
@@ -218,6 +219,14 @@ impl Subscriber {
         }
     }
 
+    /// Whether the QP stays as long as the registration, unless its domain is closed.
+    pub(crate) fn keeps(&self) -> bool {
+        match self.holder {
+            Holder::File(.., right) => right >= Right::Write,
+            Holder::Kernel(..) => true,
+        }
+    }
+
     /// Returns whether the current round of events passes over it.
     pub(crate) fn skips_round(&self) -> &Atomic<bool> {
         &self.skips_round
@@ -234,7 +243,7 @@ impl Subscriber {
 
     /// Delivers events to the holder, unless its event mask excludes them. May be called in any context.
     pub(crate) fn deliver(self: ArcBorrow<'_, Self>, event: &Event) -> Delivery {
-        let (Holder::File(_, _, wanted) | Holder::Kernel(_, wanted)) = &self.holder;
+        let (Holder::File(_, _, wanted, _) | Holder::Kernel(_, wanted)) = &self.holder;
 
         if !wanted.has(event.kind) {
             return Delivery::Masked;

@@ -99,6 +99,8 @@ pub(crate) struct Subscribers {
     queue: Arc<UnboundQueue>,
     /// The number of registrations. Written with the lock of the list held.
     len: Atomic<usize>,
+    /// The number of those that keep the QP. Written with the lock of the list held.
+    keeping: Atomic<usize>,
     /// The number of registrations that were added or ended so far. Written with the lock of the list held.
     changes: Atomic<u64>,
     #[pin]
@@ -132,8 +134,8 @@ struct Events {
     /// The number of subscribers that each was for, and the number of those that it was delivered to.
     subscribers: [u32; EventType::COUNT],
     delivered: [u32; EventType::COUNT],
-    /// The kinds that the event mask of a subscriber excludes.
-    masked: EventMask,
+    /// The kinds that a registration that keeps the QP got, or that its event mask excludes.
+    settled: EventMask,
     qpn: u32,
 }
 
@@ -179,22 +181,25 @@ impl Events {
                     self.delivered[index] += 1;
                     wakeup = readers.or(wakeup);
                 }
-                Delivery::Masked => self.masked.add(self.kinds[index]),
-                Delivery::Impossible => (),
+                Delivery::Masked => (),
+                Delivery::Impossible => continue,
+            }
+            if subscriber.keeps() {
+                self.settled.add(self.kinds[index]);
             }
         }
         wakeup
     }
 
-    /// Returns the events that were not delivered. An event that an event mask excludes is not among them,
-    /// nor is QP_GONE.
+    /// Returns the events for the log, of which QP_GONE is none: those that no registration that keeps the
+    /// QP got, nor excluded by its event mask. One that does not may be a stranger's.
     fn undelivered(&self) -> Undelivered {
         let mut kinds = EventMask::default();
 
         for index in 0..self.len {
             let kind = self.kinds[index];
 
-            if self.delivered[index] == 0 && kind != EventType::QP_GONE && !self.masked.has(kind) {
+            if kind != EventType::QP_GONE && !self.settled.has(kind) {
                 kinds.add(kind);
             }
         }
@@ -227,11 +232,11 @@ impl List {
         self.round.is_none() && self.pending.is_empty()
     }
 
-    /// Whether there is a registration of a uverbs file.
-    fn has(&self, file: FileId) -> bool {
+    /// Returns the registration of a uverbs file.
+    fn of_file(&self, file: FileId) -> Option<ArcBorrow<'_, Subscriber>> {
         let found = self.tree.lower_bound(&(Some(file), 0));
 
-        found.is_some_and(|found| found.file() == Some(file))
+        found.filter(|found| found.file() == Some(file))
     }
 
     /// Begins a round with the pending events, unless there is one.
@@ -284,6 +289,7 @@ impl Subscribers {
                 destination: Atomic::new(0),
                 queue,
                 len: Atomic::new(0),
+                keeping: Atomic::new(0),
                 changes: Atomic::new(0),
                 delivery <- new_work!("Subscribers::delivery"),
                 list <- new_spinlock_irq!(
@@ -304,9 +310,9 @@ impl Subscribers {
         self.len.load(Relaxed)
     }
 
-    /// Whether the QP has no registration.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
+    /// Returns the number of registrations that keep the QP.
+    pub(crate) fn keeping(&self) -> usize {
+        self.keeping.load(Relaxed)
     }
 
     /// Returns the number of registrations that were added or ended so far.
@@ -375,10 +381,14 @@ impl Subscribers {
     /// registration is to get. The caller calls [`Self::deliver_step`] then, and tries again. Calls must
     /// be serialised.
     pub(crate) fn add(&self, subscriber: &Arc<Subscriber>) -> Result<bool> {
-        let within_limit = limits::another_registration(self.len());
+        let keeps = subscriber.keeps();
+        let within_limit = limits::another_registration(self.len(), self.keeping(), keeps);
         let mut list = self.list.lock();
 
-        if subscriber.file().is_some_and(|file| list.has(file)) {
+        if subscriber
+            .file()
+            .is_some_and(|file| list.of_file(file).is_some())
+        {
             return Err(EEXIST);
         }
         within_limit?;
@@ -391,7 +401,7 @@ impl Subscribers {
 
         subscriber.skips_round().store(comes_in_round, Relaxed);
         list.tree.insert(subscriber.clone()).map_err(|_| EEXIST)?;
-        self.changed(&list);
+        self.changed(&list, self.keeping() + usize::from(keeps));
         Ok(true)
     }
 
@@ -416,7 +426,9 @@ impl Subscribers {
             wakeup = pending.deliver(subscriber).or(wakeup);
         }
         if removed.is_some() {
-            self.changed(&list);
+            let keeps = usize::from(subscriber.keeps());
+
+            self.changed(&list, self.keeping().saturating_sub(keeps));
         }
         drop(list);
         drop(removed);
@@ -425,9 +437,10 @@ impl Subscribers {
         }
     }
 
-    /// A registration was added to the list, or removed from it.
-    fn changed(&self, list: &List) {
+    /// A registration was added to the list, or removed from it: now `keeping` keep the QP.
+    fn changed(&self, list: &List, keeping: usize) {
         self.len.store(list.tree.len(), Relaxed);
+        self.keeping.store(keeping, Relaxed);
         self.changes.store(self.changes().wrapping_add(1), Relaxed);
     }
 
@@ -439,9 +452,11 @@ impl Subscribers {
         found.is_some_and(|found| core::ptr::eq(&*found, subscriber))
     }
 
-    /// Whether the list has a registration of a uverbs file.
-    pub(crate) fn has(&self, file: FileId) -> bool {
-        self.list.lock().has(file)
+    /// Whether a uverbs file has a registration that keeps the QP.
+    pub(crate) fn is_kept_by(&self, file: FileId) -> bool {
+        let list = self.list.lock();
+
+        list.of_file(file).is_some_and(|found| found.keeps())
     }
 
     /// Returns the registration that follows `previous`, or the first.
@@ -538,6 +553,7 @@ impl Subscribers {
             label: 0,
             lifetime: 0,
             registrations,
+            keeping: 0,
             changes: self.changes(),
         }
     }

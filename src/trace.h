@@ -24,7 +24,7 @@ TRACE_DEFINE_ENUM(XRC_RCV_LIFETIME_DOMAIN);
 			 { XRC_RCV_LIFETIME_REGISTRATIONS, "registrations" },	\
 			 { XRC_RCV_LIFETIME_DOMAIN, "domain" })
 
-DECLARE_EVENT_CLASS(ib_xrc_rcv_qp,
+TRACE_EVENT(ib_xrc_rcv_alloc,
 	TP_PROTO(const struct ib_xrc_rcv_qp *qp),
 	TP_ARGS(qp),
 	TP_STRUCT__entry(
@@ -34,6 +34,7 @@ DECLARE_EVENT_CLASS(ib_xrc_rcv_qp,
 		__field(u32, qpn)
 		__field(u64, label)
 		__field(u32, registrations)
+		__field(u32, keeping)
 		__field(u32, lifetime)
 		__field(u64, serial)
 		__field(u64, changes)
@@ -45,25 +46,53 @@ DECLARE_EVENT_CLASS(ib_xrc_rcv_qp,
 		__entry->qpn = qp->qpn;
 		__entry->label = qp->label;
 		__entry->registrations = qp->registrations;
+		__entry->keeping = qp->keeping;
 		__entry->lifetime = qp->lifetime;
 		__entry->serial = qp->serial;
 		__entry->changes = qp->changes;
 	),
-	TP_printk("index=%u device=%s domain=%u qpn=0x%x label=0x%llx registrations=%u lifetime=%s serial=%llu changes=%llu",
+	TP_printk("index=%u device=%s domain=%u qpn=0x%x label=0x%llx registrations=%u keeping=%u lifetime=%s serial=%llu changes=%llu",
 		  __entry->index, __get_str(device), __entry->domain,
 		  __entry->qpn, __entry->label, __entry->registrations,
-		  xrc_rcv_show_lifetime(__entry->lifetime), __entry->serial,
-		  __entry->changes)
+		  __entry->keeping, xrc_rcv_show_lifetime(__entry->lifetime),
+		  __entry->serial, __entry->changes)
 );
 
-DEFINE_EVENT(ib_xrc_rcv_qp, ib_xrc_rcv_alloc,
-	TP_PROTO(const struct ib_xrc_rcv_qp *qp),
-	TP_ARGS(qp)
-);
-
-DEFINE_EVENT(ib_xrc_rcv_qp, ib_xrc_rcv_destroy,
-	TP_PROTO(const struct ib_xrc_rcv_qp *qp),
-	TP_ARGS(qp)
+/* Forced by DESTROY with FORCE. */
+TRACE_EVENT(ib_xrc_rcv_destroy,
+	TP_PROTO(const struct ib_xrc_rcv_qp *qp, bool forced),
+	TP_ARGS(qp, forced),
+	TP_STRUCT__entry(
+		__field(u32, index)
+		__string(device, qp->ibdev->name)
+		__field(u32, domain)
+		__field(u32, qpn)
+		__field(u64, label)
+		__field(u32, registrations)
+		__field(u32, keeping)
+		__field(u32, lifetime)
+		__field(bool, forced)
+		__field(u64, serial)
+		__field(u64, changes)
+	),
+	TP_fast_assign(
+		__entry->index = qp->ibdev->index;
+		__assign_str(device);
+		__entry->domain = qp->domain;
+		__entry->qpn = qp->qpn;
+		__entry->label = qp->label;
+		__entry->registrations = qp->registrations;
+		__entry->keeping = qp->keeping;
+		__entry->lifetime = qp->lifetime;
+		__entry->forced = forced;
+		__entry->serial = qp->serial;
+		__entry->changes = qp->changes;
+	),
+	TP_printk("index=%u device=%s domain=%u qpn=0x%x label=0x%llx registrations=%u keeping=%u lifetime=%s forced=%d serial=%llu changes=%llu",
+		  __entry->index, __get_str(device), __entry->domain,
+		  __entry->qpn, __entry->label, __entry->registrations,
+		  __entry->keeping, xrc_rcv_show_lifetime(__entry->lifetime),
+		  __entry->forced, __entry->serial, __entry->changes)
 );
 
 /* The file is that of the registration, NULL in the kernel; a hash of it is printed. */
@@ -76,6 +105,7 @@ DECLARE_EVENT_CLASS(ib_xrc_rcv_registration,
 		__field(u32, domain)
 		__field(u32, qpn)
 		__field(u32, registrations)
+		__field(u32, keeping)
 		__field(int, pid)
 		__field(const void *, file)
 		__field(u64, serial)
@@ -87,15 +117,17 @@ DECLARE_EVENT_CLASS(ib_xrc_rcv_registration,
 		__entry->domain = qp->domain;
 		__entry->qpn = qp->qpn;
 		__entry->registrations = qp->registrations;
+		__entry->keeping = qp->keeping;
 		__entry->pid = pid;
 		__entry->file = file;
 		__entry->serial = qp->serial;
 		__entry->changes = qp->changes;
 	),
-	TP_printk("index=%u device=%s domain=%u qpn=0x%x registrations=%u pid=%d file=%p serial=%llu changes=%llu",
+	TP_printk("index=%u device=%s domain=%u qpn=0x%x registrations=%u keeping=%u pid=%d file=%p serial=%llu changes=%llu",
 		  __entry->index, __get_str(device), __entry->domain,
-		  __entry->qpn, __entry->registrations, __entry->pid,
-		  __entry->file, __entry->serial, __entry->changes)
+		  __entry->qpn, __entry->registrations, __entry->keeping,
+		  __entry->pid, __entry->file, __entry->serial,
+		  __entry->changes)
 );
 
 DEFINE_EVENT(ib_xrc_rcv_registration, ib_xrc_rcv_reg,

@@ -30,7 +30,8 @@ pub(crate) struct Charge {
 // that of a cgroup, not of a thread.
 unsafe impl Send for Charge {}
 
-// SAFETY: A shared reference gives access to nothing: the type has no methods that take one.
+// SAFETY: Its members are constant, and nothing that they point to is accessed through a shared
+// reference.
 unsafe impl Sync for Charge {}
 
 impl Charge {
@@ -46,6 +47,12 @@ impl Charge {
         to_result(unsafe { bindings::ib_xrc_rcv_rdmacg_try_charge(&mut cgroup, device.as_ptr()) })?;
         // INVARIANT: Just charged.
         Ok(Self { cgroup, device })
+    }
+
+    /// Returns the identity of the cgroup, which no other has before the charge is dropped. 0 if the
+    /// kernel has no such cgroups.
+    pub(crate) fn cgroup(&self) -> usize {
+        self.cgroup.addr()
     }
 }
 

@@ -58,12 +58,18 @@ impl Xrcd {
         to_result(unsafe { bindings::ib_xrc_rcv_inode_is_private((*self.as_ptr()).inode) })
     }
 
-    /// Fails with `EACCES` if the calling process neither owns the domain's inode nor may write to
-    /// it.
-    pub(crate) fn check_caller_may_write(&self) -> Result {
+    /// Whether the calling process owns the domain's inode, or the domain has none.
+    pub(crate) fn caller_owns(&self) -> bool {
         // SAFETY: The domain is open as long as the reference exists. `inode` is constant, and null
         // or an inode that an open domain has a reference to.
-        to_result(unsafe { bindings::ib_xrc_rcv_inode_may_write((*self.as_ptr()).inode) })
+        unsafe { bindings::ib_xrc_rcv_inode_is_callers((*self.as_ptr()).inode) }
+    }
+
+    /// Whether the calling process may write to the domain's inode, or the domain has none.
+    pub(crate) fn caller_may_write(&self) -> bool {
+        // SAFETY: The domain is open as long as the reference exists. `inode` is constant, and null
+        // or an inode that an open domain has a reference to.
+        unsafe { bindings::ib_xrc_rcv_inode_is_writable((*self.as_ptr()).inode) }
     }
 
     /// Returns the identity.

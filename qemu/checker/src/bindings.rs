@@ -67,6 +67,7 @@ pub(crate) struct ib_xrc_rcv_qp {
     pub(crate) qpn: u32,
     pub(crate) lifetime: u32,
     pub(crate) registrations: u32,
+    pub(crate) keeping: u32,
     pub(crate) changes: u64,
 }
 
@@ -74,6 +75,7 @@ impl ib_xrc_rcv_qp {
     fn registrations(&self) -> Registrations {
         Registrations {
             number: self.registrations,
+            keeping: self.keeping,
             changes: self.changes,
         }
     }
@@ -101,7 +103,7 @@ impl ib_xrc_rcv_qp {
             serial: self.serial,
             what,
         });
-        if let What::End(_) = what {
+        if let What::End(..) = what {
             device.ends(self.qpn);
         }
     }
@@ -112,6 +114,7 @@ pub(crate) unsafe fn ib_xrc_rcv_notify(
     qp: *const ib_xrc_rcv_qp,
     _pid: i32,
     file: *const c_void,
+    forced: bool,
 ) {
     // SAFETY: The QP is valid for the length of the call.
     let qp = unsafe { &*qp };
@@ -124,7 +127,7 @@ pub(crate) unsafe fn ib_xrc_rcv_notify(
         ib_xrc_rcv_action_IB_XRC_RCV_ALLOC => What::Alloc(lifetime),
         ib_xrc_rcv_action_IB_XRC_RCV_REG => What::Register(holder, qp.registrations()),
         ib_xrc_rcv_action_IB_XRC_RCV_UNREG => What::Unregister(holder, qp.registrations()),
-        ib_xrc_rcv_action_IB_XRC_RCV_DESTROY => What::End(qp.registrations()),
+        ib_xrc_rcv_action_IB_XRC_RCV_DESTROY => What::End(qp.registrations(), forced),
         other => panic!("action {other}"),
     };
 

@@ -99,7 +99,7 @@ impl KernelUser {
     pub(crate) fn destroy(&self, attached: &Attached, qpn: u32) -> Result {
         let registration = self.registration.lock().unwrap();
 
-        attached.destroy_qp(qpn, |subscribers| {
+        attached.destroy_qp(qpn, false, |subscribers| {
             registration
                 .as_ref()
                 .is_some_and(|(own, _)| subscribers.contains(own.subscriber()))

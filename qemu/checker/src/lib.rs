@@ -38,6 +38,9 @@ mod notify;
 #[path = "../../../src/receive_qp.rs"]
 mod receive_qp;
 #[rustfmt::skip]
+#[path = "../../../src/right.rs"]
+mod right;
+#[rustfmt::skip]
 #[path = "../../../src/subscriber.rs"]
 mod subscriber;
 #[rustfmt::skip]

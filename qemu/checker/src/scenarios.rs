@@ -7,7 +7,8 @@ use crate::{
     kernel_user::KernelUser,
     rdma::device::{Verb, REPORTED},
     receive_qp::Lifetime,
-    uverbs::{Attached, File},
+    right::Right,
+    uverbs::{is_same, Attached, File},
 };
 use kernel::{prelude::*, runtime};
 use std::{
@@ -28,12 +29,15 @@ enum Action {
     RegisterByTwo,
     /// For one type of events only, and not for QP_GONE.
     RegisterMasked,
+    /// The process may only read the domain's file.
+    RegisterReader,
     /// The process was killed.
     RegisterKilled,
     Unregister,
     Destroy,
     /// The process has not registered.
     DestroyUnregistered,
+    DestroyForced,
     /// The device reports two events.
     Events,
     Read,
@@ -58,17 +62,19 @@ enum Action {
 
 use Action::*;
 
-const ACTIONS: [Action; 23] = [
+const ACTIONS: [Action; 25] = [
     Alloc,
     AllocFails,
     AllocFaults,
     Register,
     RegisterByTwo,
     RegisterMasked,
+    RegisterReader,
     RegisterKilled,
     Unregister,
     Destroy,
     DestroyUnregistered,
+    DestroyForced,
     Events,
     Read,
     ReadByTwo,
@@ -168,6 +174,7 @@ impl Action {
             AllocFaults => attached.alloc(file, lifetime, true).map(drop),
             Register => attached.register(file, qpn, EventMask::ALL),
             RegisterByTwo => {
+                let before = attached.device.history(qpn);
                 let (other, of_other) = (file.clone(), attached.clone());
                 let other = runtime::spawn(move || of_other.register(&other, qpn, EventMask::ALL));
                 let results = [
@@ -175,7 +182,10 @@ impl Action {
                     other.join().unwrap(),
                 ];
 
-                assert_ne!(results, [Ok(()); 2], "a file registers twice");
+                // Otherwise another QP got the number meanwhile.
+                if is_same(before.as_ref(), attached.device.history(qpn).as_ref()) {
+                    assert_ne!(results, [Ok(()); 2], "a file registers twice");
+                }
                 results[0].and(results[1])
             }
             RegisterMasked => {
@@ -183,12 +193,14 @@ impl Action {
 
                 attached.register(file, qpn, mask?)
             }
+            RegisterReader => attached.register_with(file, qpn, EventMask::ALL, Right::Use),
             RegisterKilled => {
                 runtime::kill();
                 attached.register(file, qpn, EventMask::ALL)
             }
             Unregister => attached.unregister(file),
-            Destroy | DestroyUnregistered => attached.destroy(file, qpn),
+            Destroy | DestroyUnregistered => attached.destroy(file, qpn, false),
+            DestroyForced => attached.destroy(file, qpn, true),
             Events => {
                 attached.report(qpn);
                 Ok(())
@@ -262,7 +274,7 @@ impl Action {
             Alloc => &[EIO, ENODEV],
             AllocFails => &[EIO, ENODEV],
             AllocFaults => &[EIO, ENODEV, EFAULT],
-            Register | RegisterMasked => &[EIO, ENODEV, EINVAL],
+            Register | RegisterMasked | RegisterReader | DestroyForced => &[EIO, ENODEV, EINVAL],
             RegisterByTwo => &[EIO, ENODEV, EINVAL, EEXIST],
             RegisterKilled => &[EIO, ENODEV, EINVAL, EINTR],
             Destroy | DestroyUnregistered => &[EIO, ENODEV, EINVAL, EBUSY],
@@ -290,9 +302,10 @@ impl Action {
             DestroyUnregistered => Err(EBUSY),
             Destroy | KernelDestroy if bystanders != 0 => Err(EBUSY),
             Read | ReadByTwo | ReadFaults => Err(EAGAIN),
-            Alloc | Register | RegisterMasked | RegisterKilled | Unregister | Destroy | Events
-            | ReadWaits | CloseChannel | CloseFile | CloseDomain | RemoveDevice | KernelAlloc
-            | KernelRegister | KernelUnregister | KernelDestroy => Ok(()),
+            Alloc | Register | RegisterMasked | RegisterReader | RegisterKilled | Unregister
+            | Destroy | DestroyForced | Events | ReadWaits | CloseChannel | CloseFile
+            | CloseDomain | RemoveDevice | KernelAlloc | KernelRegister | KernelUnregister
+            | KernelDestroy => Ok(()),
         }
     }
 }

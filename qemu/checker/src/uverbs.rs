@@ -18,6 +18,7 @@ use crate::{
         xrcd::Xrcd,
     },
     receive_qp::Lifetime,
+    right::Right,
     subscriber::{EventChannel, Holder, Subscriber},
     subscribers::Subscribers,
     uapi::{xrc_rcv_event, RecordSize, XRC_RCV_EVENT_QP_GONE},
@@ -251,10 +252,15 @@ impl Attached {
         command()
     }
 
-    /// Creates a subscriber whose events are reported on the channel of a file.
-    fn subscriber(&self, file: &File, mask: EventMask) -> Result<(Arc<Subscriber>, StdArc<Watch>)> {
+    /// Creates a subscriber whose events are reported on the channel of a file, of a process with a right.
+    fn subscriber(
+        &self,
+        file: &File,
+        mask: EventMask,
+        right: Right,
+    ) -> Result<(Arc<Subscriber>, StdArc<Watch>)> {
         let watch = Watch::new(file.cookies.fetch_add(1, Ordering::SeqCst), mask);
-        let holder = Holder::File(file.id, Process::new(file.id.0 as i32), mask);
+        let holder = Holder::File(file.id, Process::new(file.id.0 as i32), mask, right);
         let channel = file.channel.get();
 
         if channel.is_none() {
@@ -300,17 +306,22 @@ impl Attached {
         let after = self.device.history(qpn);
 
         // Otherwise another QP got the number meanwhile.
-        if let Some(history) = before.filter(|before| is_same(before, after.as_ref())) {
+        if let Some(history) = before.filter(|before| is_same(Some(before), after.as_ref())) {
             watch.begins(history, over_before.unwrap_or_default());
         }
         Ok(registration)
     }
 
-    /// Destroys a QP of the other lifetime. `has_own` returns whether the caller is registered.
-    pub(crate) fn destroy_qp(&self, qpn: u32, has_own: impl Fn(&Subscribers) -> bool) -> Result {
+    /// Destroys a QP. `has_own` returns whether a registration of the caller keeps it.
+    pub(crate) fn destroy_qp(
+        &self,
+        qpn: u32,
+        force: bool,
+        has_own: impl Fn(&Subscribers) -> bool,
+    ) -> Result {
         let domain = self.domain()?;
-
-        let result = domain.destroy(qpn, has_own);
+        let qp = domain.find(qpn)?;
+        let result = domain.destroy(&qp, force, has_own);
 
         self.device.check_ended();
         result
@@ -319,7 +330,7 @@ impl Attached {
     /// `XRC_RCV_METHOD_QP_ALLOC`. `fault` is at the copying of the QP number to the process.
     pub(crate) fn alloc(&self, file: &File, lifetime: Lifetime, fault: bool) -> Result<u32> {
         self.command(file, || {
-            let (subscriber, watch) = self.subscriber(file, EventMask::ALL)?;
+            let (subscriber, watch) = self.subscriber(file, EventMask::ALL, Right::Write)?;
             let qp = self
                 .create(lifetime, subscriber)
                 .inspect_err(|_| watch.discard())?;
@@ -342,10 +353,21 @@ impl Attached {
         })
     }
 
-    /// `XRC_RCV_METHOD_QP_REG`
+    /// `XRC_RCV_METHOD_QP_REG`, of a process that may write to the domain's file.
     pub(crate) fn register(&self, file: &File, qpn: u32, mask: EventMask) -> Result {
+        self.register_with(file, qpn, mask, Right::Write)
+    }
+
+    /// `XRC_RCV_METHOD_QP_REG`
+    pub(crate) fn register_with(
+        &self,
+        file: &File,
+        qpn: u32,
+        mask: EventMask,
+        right: Right,
+    ) -> Result {
         self.command(file, || {
-            let (subscriber, watch) = self.subscriber(file, mask)?;
+            let (subscriber, watch) = self.subscriber(file, mask, right)?;
             let registration = self
                 .register_subscriber(qpn, subscriber, &watch)
                 .inspect_err(|_| watch.discard())?;
@@ -359,9 +381,9 @@ impl Attached {
     }
 
     /// `XRC_RCV_METHOD_QP_DESTROY`
-    pub(crate) fn destroy(&self, file: &File, qpn: u32) -> Result {
+    pub(crate) fn destroy(&self, file: &File, qpn: u32, force: bool) -> Result {
         self.command(file, || {
-            self.destroy_qp(qpn, |subscribers| subscribers.has(file.id))
+            self.destroy_qp(qpn, force, |subscribers| subscribers.is_kept_by(file.id))
         })
     }
 
@@ -509,6 +531,8 @@ impl File {
 }
 
 /// Whether a QP with these events exists still.
-fn is_same(before: &StdArc<History>, after: Option<&StdArc<History>>) -> bool {
-    after.is_some_and(|after| StdArc::ptr_eq(before, after))
+pub(crate) fn is_same(before: Option<&StdArc<History>>, after: Option<&StdArc<History>>) -> bool {
+    before
+        .zip(after)
+        .is_some_and(|(before, after)| StdArc::ptr_eq(before, after))
 }

@@ -67,7 +67,7 @@ fn is_optional(call: Call, arg: usize) -> bool {
     match call {
         Call::Alloc => arg >= 3,
         Call::Reg => arg >= 3,
-        Call::Query => arg >= 2,
+        Call::Query | Call::Destroy => arg >= 2,
         Call::List => arg >= 1,
         Call::Channel => arg == 1,
         Call::Read => arg == 2,
@@ -80,6 +80,7 @@ fn arg(dice: &mut impl Dice, call: Call, index: usize) -> Option<u64> {
     let absent = match (call, kind) {
         (Call::Read, _) => 15,
         (_, Kind::Channel) => 2,
+        (Call::Destroy, _) => 3,
         (_, Kind::Number | Kind::Attr) => 3,
         _ => 1,
     };

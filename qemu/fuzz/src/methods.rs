@@ -234,6 +234,7 @@ impl Ioctl {
             Call::Destroy => {
                 ioctl.object(XRC_RCV_ATTR_QP_DESTROY_XRCD_HANDLE, objects.domain);
                 ioctl.value(XRC_RCV_ATTR_QP_DESTROY_QPN, 4, Some(objects.qp));
+                ioctl.value(XRC_RCV_ATTR_QP_DESTROY_FLAGS, 4, arg(2));
                 XRC_RCV_METHOD_QP_DESTROY
             }
             Call::List => {

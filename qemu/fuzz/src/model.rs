@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::program::*;
+use crate::uapi::XRC_RCV_DESTROY_FORCE;
 use crate::worker::{Fact, NONE};
 
 /// Of a file without an inode: that of a uverbs file and its handle.
@@ -242,15 +243,27 @@ impl Model {
                 let others =
                     qp.is_some_and(|qp| self.qps[&qp].files.iter().any(|file| *file != fact.file));
                 let lives_on = qp.is_some_and(|qp| self.qps[&qp].lives_on);
+                let flags = arg(2).unwrap_or(0) as u32;
+                let forced = flags == XRC_RCV_DESTROY_FORCE;
                 if result == -libc::EBUSY {
-                    return must(lives_on && others, "no other file is registered");
+                    return must(lives_on && others && !forced, "no other file is registered");
                 }
                 if !succeeded {
-                    return must(!lives_on || others || !is_whole, "nothing is wrong with it");
+                    let is_refused = if forced {
+                        qp.is_none()
+                    } else {
+                        !lives_on || others
+                    };
+                    let is_wrong = is_refused || flags > XRC_RCV_DESTROY_FORCE || !is_whole;
+                    return must(is_wrong, "nothing is wrong with it");
                 }
-                must(lives_on, "the domain has no such QP with lifetime DOMAIN")?;
-                must(!others, "another file is registered")?;
-                self.qps.remove(&qp.unwrap_or(0));
+                must(
+                    forced || lives_on,
+                    "the domain has no such QP with lifetime DOMAIN",
+                )?;
+                must(forced || !others, "another file is registered")?;
+                let serial = qp.ok_or("the domain has no such QP")?;
+                self.qps.remove(&serial);
             }
             Call::List if succeeded => {
                 must(domain.is_some(), "the file has no such domain")?;

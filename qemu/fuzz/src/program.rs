@@ -90,7 +90,7 @@ calls! {
     Unreg "unreg" 1 80 ("reg" Registration);
     Modify "modify" 3 100 ("qp" Qp, "domain" Domain, "attr" Attr);
     Query "query" 4 40 ("qp" Qp, "domain" Domain, "attr" Size, "info" Size);
-    Destroy "destroy" 2 30 ("qp" Qp, "domain" Domain);
+    Destroy "destroy" 3 30 ("qp" Qp, "domain" Domain, "flags" Flags);
     List "list" 6 40 ("domain" Domain, "after" Qp, "room" Size, "size" Size);
     Caps "caps" 1 10 ("room" Size);
     Channel "channel" 2 16 ("channel" Channel, "size" Size);

@@ -12,7 +12,7 @@ struct Qp {
     domain: u64,
     /// The process that allocated it: no other one can open its domain, if that has no file.
     maker: usize,
-    /// Until DESTROY or the end of its domain, else until its last registration ends.
+    /// Until DESTROY or the end of its domain, else until its last registration ends or DESTROY with FORCE.
     lives_on: bool,
     registered: [bool; WORKERS],
     state: u64,
@@ -286,8 +286,10 @@ impl World {
                     let mut alone = [false; WORKERS];
                     alone[worker] = self.qps[at].is_some_and(|qp| qp.registered[worker]);
                     let serial = self.qps[at].map(|qp| qp.serial);
+                    let forced = step.args[2] == Some(1);
                     self.gone(|qp| {
-                        Some(qp.serial) == serial && qp.lives_on && qp.registered == alone
+                        let unneeded = qp.lives_on && qp.registered == alone;
+                        Some(qp.serial) == serial && (unneeded || forced)
                     });
                 }
             }

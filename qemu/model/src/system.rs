@@ -243,7 +243,7 @@ impl<const F: usize, const Q: usize> State<F, Q> {
     /// A registration ends. Returns whether the QP ends with it.
     fn unregister(&mut self, file: usize, qp: usize) -> bool {
         self.qps[qp].unregister(file);
-        self.step(qp, Step::Unregister);
+        self.step(qp, Step::Unregister { keeps: true });
         self.qps[qp].qp.phase == Phase::Unneeded && !self.closing
     }
 
@@ -530,7 +530,7 @@ impl<const F: usize, const Q: usize> Model for System<F, Q> {
                 };
 
                 next.step(qp, Step::Alloc);
-                next.step(qp, Step::Register);
+                next.step(qp, Step::Register { keeps: true });
             }
             Action::Register(file, qp) => {
                 next.qps[qp].register(file);
@@ -539,14 +539,14 @@ impl<const F: usize, const Q: usize> Model for System<F, Q> {
                         event[file] = event.iter().any(|file| *file);
                     }
                 }
-                next.step(qp, Step::Register);
+                next.step(qp, Step::Register { keeps: true });
             }
             Action::Unregister(file, qp) => {
                 if next.unregister(file, qp) {
                     if self.has(Fault::UnregisterInTwoSteps) {
                         next.files[file].call = Some(Call::Unregistered(qp));
                     } else {
-                        next.step(qp, Step::End);
+                        next.step(qp, Step::End { forced: false });
                         next.files[file].call = Some(Call::Ended(qp));
                     }
                 }
@@ -558,11 +558,11 @@ impl<const F: usize, const Q: usize> Model for System<F, Q> {
                 };
 
                 if next.qps[qp].is_found() {
-                    next.step(qp, Step::End);
+                    next.step(qp, Step::End { forced: false });
                 }
             }
             Action::Destroy(file, qp) => {
-                next.step(qp, Step::End);
+                next.step(qp, Step::End { forced: false });
                 next.files[file].call = Some(Call::Ended(qp));
             }
             Action::Return(file) => {
@@ -588,7 +588,7 @@ impl<const F: usize, const Q: usize> Model for System<F, Q> {
             }
             Action::CloseRegistration(file, qp) => {
                 if next.unregister(file, qp) {
-                    next.step(qp, Step::End);
+                    next.step(qp, Step::End { forced: false });
                     if let Some(Call::CloseFile { ended, .. }) = &mut next.files[file].call {
                         ended[qp] = true;
                     }
@@ -608,7 +608,7 @@ impl<const F: usize, const Q: usize> Model for System<F, Q> {
                     next.forget(qp);
                 }
             }
-            Action::End(qp) => next.step(qp, Step::End),
+            Action::End(qp) => next.step(qp, Step::End { forced: false }),
             Action::DomainClosed(file) => {
                 if next
                     .qps

@@ -199,11 +199,18 @@ int rcv_query(struct domain domain, uint32_t qp_num, struct ib_uverbs_qp_attr *a
 
 int rcv_destroy(struct domain domain, uint32_t qp_num)
 {
+	return rcv_destroy_with(domain, qp_num, 0);
+}
+
+int rcv_destroy_with(struct domain domain, uint32_t qp_num, uint32_t flags)
+{
 	struct call call;
 
 	call_start(&call, XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_DESTROY);
 	call_object(&call, XRC_RCV_ATTR_QP_DESTROY_XRCD_HANDLE, domain.handle);
 	call_in(&call, XRC_RCV_ATTR_QP_DESTROY_QPN, &qp_num, sizeof(qp_num));
+	if (flags)
+		call_in(&call, XRC_RCV_ATTR_QP_DESTROY_FLAGS, &flags, sizeof(flags));
 	return call_run(&call, domain.uverbs_fd);
 }
 

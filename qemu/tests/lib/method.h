@@ -84,6 +84,7 @@ int rcv_modify(struct domain domain, uint32_t qp_num,
 int rcv_query(struct domain domain, uint32_t qp_num, struct ib_uverbs_qp_attr *attr,
 	      struct xrc_rcv_qp_info *info);
 int rcv_destroy(struct domain domain, uint32_t qp_num);
+int rcv_destroy_with(struct domain domain, uint32_t qp_num, uint32_t flags);
 /* COUNT: in, how many fit into INFOS; out, how many are there. TOTAL may be NULL. */
 int rcv_list(struct domain domain, uint32_t after, struct xrc_rcv_qp_info *infos,
 	     uint32_t *count, uint32_t *total);

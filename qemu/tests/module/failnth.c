@@ -257,6 +257,17 @@ static int destroy_if_not(bool done)
 	return done ? 0 : destroy();
 }
 
+/* Which the others' registration keeps. */
+static int force(void)
+{
+	return rcv_destroy_with(member.domain, fixture.others.qp_num, XRC_RCV_DESTROY_FORCE);
+}
+
+static int force_if_not_and_unregister(bool done)
+{
+	return (done ? 0 : force()) ?: rcv_unreg(&fixture.others);
+}
+
 static int events_of_mine(void)
 {
 	return mine_registered() ?: rcv_unreg(&fixture.others) ?:
@@ -376,6 +387,7 @@ static const struct operation operations[] = {
 	{ "QUERY", qp_of_other, query, drop_qp_of_other },
 	{ "QUERY_DOMAIN", qp_of_other, list, drop_qp_of_other },
 	{ "DESTROY", qp_without_registration, destroy, destroy_if_not },
+	{ "DESTROY with FORCE", qp_of_other, force, force_if_not_and_unregister },
 	{ "read", events_of_mine, read_event, unregister_always },
 	{ "a channel's close", unread, close_unread, unregister_always },
 	{ "a file's close", busy_file, close_file, close_channel_and_drop },

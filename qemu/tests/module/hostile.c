@@ -99,6 +99,7 @@ static const struct method methods[] = {
 	{ "DESTROY", XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_DESTROY, {
 		{ XRC_RCV_ATTR_QP_DESTROY_XRCD_HANDLE, OBJECT, 0, false },
 		{ XRC_RCV_ATTR_QP_DESTROY_QPN, INPUT, 4, false },
+		{ XRC_RCV_ATTR_QP_DESTROY_FLAGS, INPUT, 4, true },
 	} },
 	{ "QUERY_DOMAIN", XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QUERY_DOMAIN, {
 		{ XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE, OBJECT, 0, false },
@@ -351,8 +352,12 @@ static bool spoiled_input(const struct method *method, unsigned int i)
 	/* Room for a struct, in the middle of zeroes. */
 	uint8_t *copy = room + ROOM - PAGE;
 	struct ib_uverbs_attr *attr;
-	bool right = true, flags = attribute->id == XRC_RCV_ATTR_QP_ALLOC_FLAGS &&
-				   method == method_named("ALLOC");
+	/* Of 32 bits, or of 64. */
+	bool flags = (attribute->id == XRC_RCV_ATTR_QP_ALLOC_FLAGS &&
+		      method == method_named("ALLOC")) ||
+		     (attribute->id == XRC_RCV_ATTR_QP_DESTROY_FLAGS &&
+		      method == method_named("DESTROY"));
+	bool right = true;
 	unsigned int padding;
 	struct call call;
 

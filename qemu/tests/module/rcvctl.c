@@ -309,9 +309,10 @@ int main(int argc, char **argv)
 	alternate = partition(alternate_pkey);
 	if (primary_pkey)
 		node.pkey_index = partition(primary_pkey);
-	domain = domain_of(node_open_domain(&node, argv[optind]));
+	/* A file that it makes is the user's. */
 	if (user && setresuid(user, user, user))
 		err(1, "user %u", user);
+	domain = domain_of(node_open_domain(&node, argv[optind]));
 	if (!strcmp(what, "hold") && optind + 2 == argc)
 		return hold(strtoul(argv[optind + 1], NULL, 10), flags, with_channel);
 	if (!strcmp(what, "alloc"))

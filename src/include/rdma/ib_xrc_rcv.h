@@ -62,7 +62,8 @@ struct ib_xrc_rcv_init_attr {
 
 /*
  * The caller must be a client of ib_core, and must keep @xrcd open during each call.
- * All functions may sleep. A QP is charged to the current process: its user and its
+ * All functions may sleep. Permissions of the domain's file are not asked, and each
+ * registration keeps its QP. A QP is charged to the current process: its user and its
  * cgroup. Functions that create, modify, query or register with a QP return EINTR if
  * the current thread is killed while it waits. All but ib_xrc_rcv_unreg_qp() and
  * ib_xrc_rcv_qpn() return EOPNOTSUPP if the module is not attached to the device, or
@@ -141,15 +142,18 @@ int ib_xrc_rcv_modify_qp(struct ib_xrcd *xrcd, u32 qpn, const struct ib_qp_attr 
 int ib_xrc_rcv_query_qp(struct ib_xrcd *xrcd, u32 qpn, struct ib_qp_attr *attr);
 
 /**
- * ib_xrc_rcv_destroy_qp - destroy a receive QP of %XRC_RCV_LIFETIME_DOMAIN
+ * ib_xrc_rcv_destroy_qp - destroy a receive QP
  * @xrcd: the domain of the QP
  * @qpn: the QP number
+ * @flags: &enum xrc_rcv_destroy_flags. Without %XRC_RCV_DESTROY_FORCE, a QP is
+ *	destroyed that has %XRC_RCV_LIFETIME_DOMAIN, and that no other registration
+ *	keeps.
  * @own: a registration of the caller, which does not keep the QP from being destroyed
  *	and remains valid; may be NULL
  *
  * Return: 0, or as %XRC_RCV_METHOD_QP_DESTROY.
  */
-int ib_xrc_rcv_destroy_qp(struct ib_xrcd *xrcd, u32 qpn,
+int ib_xrc_rcv_destroy_qp(struct ib_xrcd *xrcd, u32 qpn, u32 flags,
 			  const struct ib_xrc_rcv_registration *own);
 
 /**

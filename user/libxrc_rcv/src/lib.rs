@@ -408,11 +408,11 @@ pub unsafe extern "C" fn xrc_rcv_query_qp(
     }))
 }
 
-/// Destroys a receive QP whose lifetime is the domain's.
+/// Destroys a receive QP.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn xrc_rcv_destroy_qp(xrcd: *mut ibv_xrcd, qp_num: u32) -> c_int {
+pub unsafe extern "C" fn xrc_rcv_destroy_qp(xrcd: *mut ibv_xrcd, qp_num: u32, flags: u32) -> c_int {
     // SAFETY: The caller's domain is open.
-    code(unsafe { Domain::from_ibv(xrcd) }.and_then(|domain| domain.destroy(qp_num)))
+    code(unsafe { Domain::from_ibv(xrcd) }.and_then(|domain| domain.destroy_with(qp_num, flags)))
 }
 
 /// Lists the receive QPs of a domain.

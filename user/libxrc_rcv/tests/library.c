@@ -301,16 +301,16 @@ static bool domain_lifetime(void)
 	qp = xrc_rcv_reg_qp(a.xrcd, qpn, a.channel, 78);
 	other = xrc_rcv_reg_qp(b.xrcd, qpn, NULL, 0);
 	HOLDS(qp && other);
-	HOLDS(xrc_rcv_destroy_qp(a.xrcd, qpn) == EBUSY);
+	HOLDS(xrc_rcv_destroy_qp(a.xrcd, qpn, 0) == EBUSY);
 	HOLDS(!xrc_rcv_unreg_qp(other));
-	HOLDS(!xrc_rcv_destroy_qp(a.xrcd, qpn));
-	HOLDS(xrc_rcv_destroy_qp(a.xrcd, qpn) == EINVAL);
+	HOLDS(!xrc_rcv_destroy_qp(a.xrcd, qpn, 0));
+	HOLDS(xrc_rcv_destroy_qp(a.xrcd, qpn, 0) == EINVAL);
 	HOLDS(!xrc_rcv_get_event(a.channel, &event, sizeof(event)));
 	HOLDS(event.type == XRC_RCV_EVENT_QP_GONE && event.cookie == 78);
 	/* The registration stays until UNREG. */
 	HOLDS(!xrc_rcv_unreg_qp(qp));
 	qp = create(&a, 0);
-	HOLDS(qp && xrc_rcv_destroy_qp(a.xrcd, qp->qp_num) == EINVAL);
+	HOLDS(qp && xrc_rcv_destroy_qp(a.xrcd, qp->qp_num, 0) == EINVAL);
 	HOLDS(!xrc_rcv_unreg_qp(qp));
 	return true;
 }
@@ -438,7 +438,7 @@ static bool event_masks(void)
 	HOLDS(first && (second = xrc_rcv_reg_qp_ex(b.xrcd, first->qp_num, &attr)));
 	HOLDS(!go(&a, first->qp_num, IBV_QPS_INIT) && !go(&a, first->qp_num, IBV_QPS_ERR));
 	HOLDS(!readable(&b, 0) && !xrc_rcv_unreg_qp(second));
-	HOLDS(!xrc_rcv_destroy_qp(a.xrcd, first->qp_num));
+	HOLDS(!xrc_rcv_destroy_qp(a.xrcd, first->qp_num, 0));
 	HOLDS(!readable(&a, 0) && !xrc_rcv_unreg_qp(first));
 
 	/* Errors. */

@@ -85,7 +85,7 @@ int main(int argc, char **argv)
 		    xrc_rcv_query_qp(xrcd, qpn, NULL, &info, sizeof(info)) == EIO &&
 		    xrc_rcv_query_domain(xrcd, 0, &info, sizeof(info), &count, NULL) == EIO &&
 		    xrc_rcv_modify_qp(xrcd, qpn, &attr, IBV_QP_STATE) == EIO &&
-		    xrc_rcv_destroy_qp(xrcd, qpn) == EIO,
+		    xrc_rcv_destroy_qp(xrcd, qpn, 0) == EIO,
 		    "calls that return an errno return EIO");
 	ktap_result(!xrc_rcv_create_event_channel(context) && errno == EIO &&
 		    !xrc_rcv_alloc_qp(xrcd, NULL, NULL, 0) && errno == EIO &&

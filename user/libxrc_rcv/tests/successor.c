@@ -456,7 +456,7 @@ static bool control(void)
 	HOLDS(!xrc_rcv_get_event(channel, &event, sizeof(event)));
 	HOLDS(event.type == IBV_EVENT_QP_LAST_WQE_REACHED && event.cookie == 9);
 	HOLDS(event.qp_num == adopted[1].qp->qp_num);
-	HOLDS(!xrc_rcv_destroy_qp(successor.xrcd, adopted[1].qp->qp_num) && total() == QPS - 1);
+	HOLDS(!xrc_rcv_destroy_qp(successor.xrcd, adopted[1].qp->qp_num, 0) && total() == QPS - 1);
 	HOLDS(!xrc_rcv_get_event(channel, &event, sizeof(event)));
 	HOLDS(event.type == XRC_RCV_EVENT_QP_GONE && event.qp_num == adopted[1].qp->qp_num);
 	HOLDS(!xrc_rcv_unreg_qp(adopted[1].qp));
@@ -554,7 +554,7 @@ static bool emptied(void)
 
 		/* The peer is not disturbed by a registration that ends. */
 		HOLDS(!xrc_rcv_unreg_qp(adopted[i].qp) && is_connected());
-		HOLDS(!xrc_rcv_destroy_qp(successor.xrcd, qp_num));
+		HOLDS(!xrc_rcv_destroy_qp(successor.xrcd, qp_num, 0));
 	}
 	free(adopted);
 	HOLDS(!xrc_rcv_adopt_domain(successor.xrcd, NULL, &adopted, sizeof(*adopted), &count));
@@ -580,7 +580,7 @@ static bool forget(struct process *process)
 
 	close(process->device);
 	for (i = 0; i < QPS; i++)
-		HOLDS(!xrc_rcv_destroy_qp(peer.xrcd, process->account.qp_num[i]));
+		HOLDS(!xrc_rcv_destroy_qp(peer.xrcd, process->account.qp_num[i], 0));
 	HOLDS(!total());
 	return true;
 }

@@ -37,8 +37,8 @@ pub enum What {
     Register(Holder, Registrations),
     /// A registration ended: this many are left.
     Unregister(Holder, Registrations),
-    /// It was removed from its domain with these registrations.
-    End(Registrations),
+    /// It was removed from its domain with these registrations, by DESTROY with FORCE or not.
+    End(Registrations, bool),
     /// An event was delivered.
     Event(Delivery),
     /// It was destroyed, and QP_GONE delivered.
@@ -50,6 +50,8 @@ pub enum What {
 pub struct Registrations {
     /// How many there are.
     pub number: u32,
+    /// How many of them keep the QP.
+    pub keeping: u32,
     /// How many were added or ended so far.
     pub changes: u64,
 }
@@ -220,13 +222,15 @@ impl Device {
         let before = match what {
             What::Register(_, now) => Registrations {
                 number: now.number.checked_sub(1).ok_or(Violation::WrongCount)?,
+                keeping: now.keeping.min(now.number - 1),
                 changes: now.changes.checked_sub(1).ok_or(Violation::WrongCount)?,
             },
             What::Unregister(_, left) => Registrations {
                 number: left.number + 1,
+                keeping: left.keeping,
                 changes: left.changes.checked_sub(1).ok_or(Violation::WrongCount)?,
             },
-            What::End(now) => now,
+            What::End(now, _) => now,
             What::Gone(_) => {
                 self.gone.insert((domain, serial));
                 return Ok(());
@@ -235,6 +239,7 @@ impl Device {
         };
         known.qp.phase = Phase::Found;
         known.qp.registrations = before.number;
+        known.qp.keeping = before.keeping;
         known.changes = Changes::since(before);
         if let What::Unregister(Some(file), _) = what {
             known.holders.insert(file);
@@ -251,9 +256,13 @@ impl Known {
     fn step(&mut self, what: What, closed: bool) -> Result<(), Violation> {
         let step = match what {
             What::Alloc(_) => Step::Alloc,
-            What::Register(..) => Step::Register,
-            What::Unregister(..) => Step::Unregister,
-            What::End(_) => Step::End,
+            What::Register(_, now) => Step::Register {
+                keeps: now.keeping > self.qp.keeping,
+            },
+            What::Unregister(_, left) => Step::Unregister {
+                keeps: left.keeping < self.qp.keeping,
+            },
+            What::End(_, forced) => Step::End { forced },
             What::Event(..) => Step::Event,
             What::Gone(_) => Step::Gone,
         };
@@ -276,7 +285,7 @@ impl Known {
                 }
                 self.check(left)?;
             }
-            What::End(now) => self.check(now)?,
+            What::End(now, _) => self.check(now)?,
             What::Event(delivery) | What::Gone(delivery) => {
                 let reported = self.changes.count();
                 if delivery.until == reported + 1 {
@@ -293,8 +302,12 @@ impl Known {
 
     /// Checks the registrations that are reported, and the events that waited for the report.
     fn check(&mut self, reported: Registrations) -> Result<(), Violation> {
-        let (number, changes) = (self.qp.registrations, self.changes.count());
-        if reported != (Registrations { number, changes }) {
+        let now = Registrations {
+            number: self.qp.registrations,
+            keeping: self.qp.keeping,
+            changes: self.changes.count(),
+        };
+        if reported != now {
             return Err(Violation::WrongCount);
         }
         let is_new = self.qp.lifetime.is_some();

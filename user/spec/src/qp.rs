@@ -33,12 +33,21 @@ pub enum Phase {
 pub enum Step {
     /// It was added to its domain.
     Alloc,
-    /// A registration was added.
-    Register,
-    /// A registration ended.
-    Unregister,
+    /// A registration was added, which keeps the QP or not.
+    Register {
+        /// Whether it does.
+        keeps: bool,
+    },
+    /// A registration ended, which kept the QP or not.
+    Unregister {
+        /// Whether it did.
+        keeps: bool,
+    },
     /// It was removed from its domain, to be destroyed.
-    End,
+    End {
+        /// By DESTROY with FORCE.
+        forced: bool,
+    },
     /// An event was delivered to its registrations. Not in the order of the lock of the domain: it may come
     /// between any two of the others but for [`Step::Gone`].
     Event,
@@ -57,11 +66,11 @@ pub enum Violation {
     RegisteredOnEnded,
     /// A registration ended that did not exist.
     NotRegistered,
-    /// The last UNREG and the end of the QP are one step.
+    /// The last UNREG that kept the QP and its end are one step.
     NotOneStep,
     /// The QP ended before.
     EndedTwice,
-    /// The QP ended while it was registered, and its domain was not closed.
+    /// The QP ended while registrations kept it, its domain was not closed, and it was not forced.
     EndedWhileRegistered,
     /// The QP was destroyed before it ended, or twice.
     GoneTwice,
@@ -90,10 +99,10 @@ impl fmt::Display for Violation {
             }
             Violation::RegisteredOnEnded => "no REG succeeds on a QP that cannot be found",
             Violation::NotRegistered => "the registration does not exist",
-            Violation::NotOneStep => "the last UNREG and the end of the QP are one step",
+            Violation::NotOneStep => "the last UNREG that keeps a QP and its end are one step",
             Violation::EndedTwice => "a QP that cannot be found ends",
             Violation::EndedWhileRegistered => {
-                "a QP ends while it is registered, and its domain is open"
+                "a QP ends while registrations keep it, and its domain is open"
             }
             Violation::GoneTwice => "a QP is destroyed once, after it has ended",
             Violation::EventAfterGone => "QP_GONE is the last event",
@@ -120,6 +129,8 @@ pub struct Qp {
     pub lifetime: Option<Lifetime>,
     /// The number of registrations, that of the creator not before it is reported.
     pub registrations: u32,
+    /// The number of those that keep it.
+    pub keeping: u32,
 }
 
 impl Qp {
@@ -128,6 +139,7 @@ impl Qp {
         phase: Phase::New,
         lifetime: None,
         registrations: 0,
+        keeping: 0,
     };
 
     /// The state after a step, or what that breaks. `closed`: the last close of its domain has begun.
@@ -140,45 +152,52 @@ impl Qp {
             (Step::Alloc, New) => self.phase = Allocated,
             (Step::Alloc, _) => return Err(Violation::AllocatedTwice),
 
-            (Step::Register, Allocated) => {
+            (Step::Register { keeps: true }, Allocated) => {
                 self.registrations = 1;
+                self.keeping = 1;
                 // The domain was closed while it was created: it was added and removed at once.
                 self.phase = if closed { Unneeded } else { Found };
             }
             (_, Allocated) => return Err(Violation::NotCreator),
-            (Step::Register, Found) if !closed => self.registrations += 1,
-            (Step::Register, Unneeded) if !closed => return Err(Violation::NotOneStep),
-            (Step::Register, _) => return Err(Violation::RegisteredOnEnded),
+            (Step::Register { keeps }, Found) if !closed => {
+                self.registrations += 1;
+                self.keeping += u32::from(keeps);
+            }
+            (Step::Register { .. }, Unneeded) if !closed => return Err(Violation::NotOneStep),
+            (Step::Register { .. }, _) => return Err(Violation::RegisteredOnEnded),
 
             // The registrations of a QP may end after it.
-            (Step::Unregister, New) => return Err(Violation::NotRegistered),
-            (Step::Unregister, _) if self.registrations == 0 => {
+            (Step::Unregister { .. }, New) => return Err(Violation::NotRegistered),
+            (Step::Unregister { keeps }, _)
+                if self.registrations == 0 || self.keeping < u32::from(keeps) =>
+            {
                 return Err(Violation::NotRegistered);
             }
-            (Step::Unregister, phase) => {
+            (Step::Unregister { keeps }, phase) => {
                 self.registrations -= 1;
+                self.keeping -= u32::from(keeps);
                 if phase == Found
-                    && self.registrations == 0
+                    && self.keeping == 0
                     && self.lifetime == Some(Lifetime::Registrations)
                 {
                     self.phase = Unneeded;
                 }
             }
 
-            (Step::End, Found | Unneeded) => {
+            (Step::End { forced }, Found | Unneeded) => {
                 let may_have = match self.lifetime {
-                    _ if closed => u32::MAX,
+                    _ if closed || forced => u32::MAX,
                     None => u32::MAX,
                     Some(Lifetime::Registrations) => 0,
                     // That of the caller of DESTROY.
                     Some(Lifetime::Domain) => 1,
                 };
-                if self.registrations > may_have {
+                if self.keeping > may_have {
                     return Err(Violation::EndedWhileRegistered);
                 }
                 self.phase = Ended;
             }
-            (Step::End, _) => return Err(Violation::EndedTwice),
+            (Step::End { .. }, _) => return Err(Violation::EndedTwice),
 
             (Step::Gone, Ended) => self.phase = Gone,
             (Step::Gone, Found) if self.lifetime.is_none() => self.phase = Gone,

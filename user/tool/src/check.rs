@@ -86,6 +86,8 @@ fn step(record: &Record) -> Option<(u64, spec::Record)> {
     }
     let registrations = spec::Registrations {
         number: short("registrations")?,
+        // Not of events.
+        keeping: short("keeping").unwrap_or(0),
         changes: number("changes")?,
     };
     let delivery = || {
@@ -103,7 +105,7 @@ fn step(record: &Record) -> Option<(u64, spec::Record)> {
         }),
         "reg" => spec::What::Register(holder(record)?, registrations),
         "unreg" => spec::What::Unregister(holder(record)?, registrations),
-        "destroy" => spec::What::End(registrations),
+        "destroy" => spec::What::End(registrations, number("forced")? != 0),
         "event" => spec::What::Event(delivery()?),
         "gone" => spec::What::Gone(delivery()?),
         _ => return None,
@@ -130,13 +132,13 @@ mod tests {
 
     /// Two processes, of which the first creates a QP; the device breaks it.
     const TRACE: [&str; 8] = [
-        "alloc: index=1 device=a domain=1 qpn=0x11 label=0x0 registrations=1 lifetime=registrations serial=1 changes=1",
-        "reg: index=1 device=a domain=1 qpn=0x11 registrations=1 pid=7 file=00000000aaaaaaaa serial=1 changes=1",
-        "reg: index=1 device=a domain=1 qpn=0x11 registrations=2 pid=8 file=00000000bbbbbbbb serial=1 changes=2",
+        "alloc: index=1 device=a domain=1 qpn=0x11 label=0x0 registrations=1 keeping=1 lifetime=registrations serial=1 changes=1",
+        "reg: index=1 device=a domain=1 qpn=0x11 registrations=1 keeping=1 pid=7 file=00000000aaaaaaaa serial=1 changes=1",
+        "reg: index=1 device=a domain=1 qpn=0x11 registrations=2 keeping=2 pid=8 file=00000000bbbbbbbb serial=1 changes=2",
         "event: index=1 device=a domain=1 qpn=0x11 type=QP_FATAL count=1 delivered=2 registrations=2 serial=1 changes=2 since=2",
-        "unreg: index=1 device=a domain=1 qpn=0x11 registrations=1 pid=7 file=00000000aaaaaaaa serial=1 changes=3",
-        "unreg: index=1 device=a domain=1 qpn=0x11 registrations=0 pid=8 file=00000000bbbbbbbb serial=1 changes=4",
-        "destroy: index=1 device=a domain=1 qpn=0x11 label=0x0 registrations=0 lifetime=registrations serial=1 changes=4",
+        "unreg: index=1 device=a domain=1 qpn=0x11 registrations=1 keeping=1 pid=7 file=00000000aaaaaaaa serial=1 changes=3",
+        "unreg: index=1 device=a domain=1 qpn=0x11 registrations=0 keeping=0 pid=8 file=00000000bbbbbbbb serial=1 changes=4",
+        "destroy: index=1 device=a domain=1 qpn=0x11 label=0x0 registrations=0 keeping=0 lifetime=registrations forced=0 serial=1 changes=4",
         "gone: index=1 device=a domain=1 qpn=0x11 registrations=0 delivered=0 serial=1 changes=4 since=4",
     ];
 
@@ -237,12 +239,16 @@ mod tests {
 
     #[test]
     fn a_qp_ends_while_registered_with_its_domain_only() {
-        let end = "destroy: index=1 device=a domain=1 qpn=0x11 label=0x0 registrations=2 \
-                   lifetime=registrations serial=1 changes=2";
+        let end = "destroy: index=1 device=a domain=1 qpn=0x11 label=0x0 registrations=2 keeping=2 \
+                   lifetime=registrations forced=0 serial=1 changes=2";
         let mut steps = TRACE[..4].to_vec();
         steps.push(end);
         let error = check(&steps).unwrap_err().to_string();
         assert!(error.contains("its domain is open"), "{error}");
+        let forced = end.replace("forced=0", "forced=1");
+        steps[4] = &forced;
+        assert!(check(&steps).is_ok());
+        steps[4] = end;
         steps.insert(4, "close: index=1 device=a domain=1");
         assert!(check(&steps).is_ok());
         steps.push(TRACE[2]);

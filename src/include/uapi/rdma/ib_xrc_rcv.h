@@ -24,7 +24,8 @@
  * Raised when a method, attribute, flag or field is added. Nothing is ever removed.
  *
  * 2: EVENTS of XRC_RCV_METHOD_QP_ALLOC and XRC_RCV_METHOD_QP_REG, LABEL of
- * XRC_RCV_METHOD_QP_ALLOC; label and dest_qp_num of &struct xrc_rcv_qp_info.
+ * XRC_RCV_METHOD_QP_ALLOC, FLAGS of XRC_RCV_METHOD_QP_DESTROY; label and
+ * dest_qp_num of &struct xrc_rcv_qp_info.
  */
 #define XRC_RCV_VERSION 2
 
@@ -67,7 +68,8 @@ enum xrc_rcv_objects {
  * @XRC_RCV_METHOD_QP_UNREG: end a registration
  * @XRC_RCV_METHOD_QP_MODIFY: modify a receive QP
  * @XRC_RCV_METHOD_QP_QUERY: query a receive QP
- * @XRC_RCV_METHOD_QP_DESTROY: destroy a receive QP of %XRC_RCV_LIFETIME_DOMAIN
+ * @XRC_RCV_METHOD_QP_DESTROY: destroy a receive QP of %XRC_RCV_LIFETIME_DOMAIN, or
+ *	any, with %XRC_RCV_DESTROY_FORCE
  * @XRC_RCV_METHOD_QUERY_DOMAIN: list the receive QPs of a domain
  * @XRC_RCV_METHOD_QUERY_CAPS: query the capabilities of kernel and device
  */
@@ -94,10 +96,11 @@ enum xrc_rcv_event_channel_methods {
 /**
  * enum xrc_rcv_lifetime - lifetime of a receive QP
  *
- * @XRC_RCV_LIFETIME_REGISTRATIONS: destroyed with its last registration, or
- *	with the last close of its domain, whichever comes first
+ * @XRC_RCV_LIFETIME_REGISTRATIONS: destroyed with its last registration that keeps
+ *	it (see XRC_RCV_METHOD_QP_REG), with the last close of its domain, or by
+ *	XRC_RCV_METHOD_QP_DESTROY with %XRC_RCV_DESTROY_FORCE, whichever comes first
  * @XRC_RCV_LIFETIME_DOMAIN: destroyed with the last close of its domain, or by
- *	XRC_RCV_METHOD_QP_DESTROY, regardless of registrations
+ *	XRC_RCV_METHOD_QP_DESTROY
  */
 enum xrc_rcv_lifetime {
 	XRC_RCV_LIFETIME_REGISTRATIONS,
@@ -121,10 +124,9 @@ enum xrc_rcv_alloc_flags {
  * @XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE: in, UVERBS_OBJECT_XRCD handle. Mandatory.
  *	EPERM if the domain has an inode that is not a regular file's, or one of a
  *	file system such as procfs, sysfs or nsfs, which processes do not make.
+ *	EACCES if the caller neither owns the domain's file nor may write to it.
  * @XRC_RCV_ATTR_QP_ALLOC_FLAGS: in, &enum xrc_rcv_alloc_flags, u32 or u64.
- *	Optional, 0 if absent. EINVAL for an unknown flag. EACCES for
- *	%XRC_RCV_ALLOC_LIFETIME_DOMAIN if the caller neither owns the domain's
- *	file nor may write to it.
+ *	Optional, 0 if absent. EINVAL for an unknown flag.
  * @XRC_RCV_ATTR_QP_ALLOC_ATTR: in, &struct ib_uverbs_qp_attr, with the bits of
  *	&enum ib_qp_attr_mask of the verbs API in its qp_attr_mask. Optional.
  *	If absent, the QP stays in RESET. With the attributes that INIT requires
@@ -167,10 +169,16 @@ enum xrc_rcv_qp_alloc_attrs {
  * @XRC_RCV_ATTR_QP_REG_QPN: in, u32 QP number. Mandatory. EINVAL if no receive
  *	QP of the domain has it; EEXIST if this file is registered already;
  *	EACCES if a security module denies the caller a partition of the QP;
- *	EDQUOT if the QP has the maximum number of registrations.
+ *	EDQUOT if the QP has the maximum number of registrations, or half of it, of
+ *	registrations that do not keep it, and the caller's would not either.
  * @XRC_RCV_ATTR_QP_REG_CHANNEL: in, fd of an event channel, as for ALLOC. Optional.
  * @XRC_RCV_ATTR_QP_REG_COOKIE: in, u64, as for ALLOC. Optional.
  * @XRC_RCV_ATTR_QP_REG_EVENTS: in, u64, as for ALLOC. Optional.
+ *
+ * The registration *keeps* the QP if the caller owns the domain's file or may write to
+ * it, if the domain has no file, or if the caller is the user who created the QP. One
+ * of another caller gets the same events, until the QP is destroyed, which it does not
+ * delay.
  */
 enum xrc_rcv_qp_reg_attrs {
 	XRC_RCV_ATTR_QP_REG_HANDLE = (1U << UVERBS_ID_NS_SHIFT),
@@ -196,7 +204,9 @@ enum xrc_rcv_qp_unreg_attrs {
  *
  * @XRC_RCV_ATTR_QP_MODIFY_XRCD_HANDLE: in, UVERBS_OBJECT_XRCD handle. Mandatory.
  *	The caller need not be registered.
- * @XRC_RCV_ATTR_QP_MODIFY_QPN: in, u32 QP number. Mandatory.
+ * @XRC_RCV_ATTR_QP_MODIFY_QPN: in, u32 QP number. Mandatory. EACCES unless the
+ *	caller owns the domain's file or may write to it, or is the user who created
+ *	the QP.
  * @XRC_RCV_ATTR_QP_MODIFY_ATTR: in, &struct ib_uverbs_qp_attr with its
  *	qp_attr_mask. Mandatory. EINVAL if an XRC target QP has no such transition;
  *	QUERY returns the state. EACCES if a security module denies the caller, or
@@ -246,17 +256,33 @@ enum xrc_rcv_qp_query_attrs {
 };
 
 /**
+ * enum xrc_rcv_destroy_flags - XRC_RCV_ATTR_QP_DESTROY_FLAGS
+ *
+ * @XRC_RCV_DESTROY_FORCE: destroy the QP whatever its lifetime is, and whoever is
+ *	registered. EACCES unless the caller owns the domain's file, the domain has
+ *	none, or the caller is the user who created the QP.
+ */
+enum xrc_rcv_destroy_flags {
+	XRC_RCV_DESTROY_FORCE = 1 << 0,
+};
+
+/**
  * enum xrc_rcv_qp_destroy_attrs - attributes of XRC_RCV_METHOD_QP_DESTROY
  *
  * @XRC_RCV_ATTR_QP_DESTROY_XRCD_HANDLE: in, UVERBS_OBJECT_XRCD handle. Mandatory.
  * @XRC_RCV_ATTR_QP_DESTROY_QPN: in, u32 QP number. Mandatory. EINVAL if it is
- *	unknown in the domain or not of XRC_RCV_LIFETIME_DOMAIN; EBUSY if it has
- *	registrations other than that of the calling file. The handle of the caller's
- *	registration remains, and must be destroyed as usual.
+ *	unknown in the domain; EACCES unless the caller owns the domain's file or may
+ *	write to it, or is the user who created the QP. Without
+ *	%XRC_RCV_DESTROY_FORCE, EINVAL if it is not of XRC_RCV_LIFETIME_DOMAIN, and
+ *	EBUSY if registrations other than that of the calling file keep it. The
+ *	handles of registrations remain, and must be destroyed as usual.
+ * @XRC_RCV_ATTR_QP_DESTROY_FLAGS: in, &enum xrc_rcv_destroy_flags, u32 or u64.
+ *	Optional, 0 if absent. EINVAL for an unknown flag.
  */
 enum xrc_rcv_qp_destroy_attrs {
 	XRC_RCV_ATTR_QP_DESTROY_XRCD_HANDLE = (1U << UVERBS_ID_NS_SHIFT),
 	XRC_RCV_ATTR_QP_DESTROY_QPN,
+	XRC_RCV_ATTR_QP_DESTROY_FLAGS,
 };
 
 /**

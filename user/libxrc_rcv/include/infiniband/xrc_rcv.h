@@ -257,11 +257,15 @@ int xrc_rcv_query_qp(struct ibv_xrcd *xrcd, uint32_t qp_num,
 		     size_t size);
 
 /**
- * xrc_rcv_destroy_qp - destroy a receive QP with the lifetime of the domain
+ * xrc_rcv_destroy_qp - destroy a receive QP
  *
- * EBUSY if another open device is registered with it.
+ * @flags: 0, or XRC_RCV_DESTROY_FORCE
+ *
+ * Without XRC_RCV_DESTROY_FORCE, EINVAL if it does not have the lifetime of the
+ * domain, and EBUSY if the registration of another open device keeps it. EACCES if
+ * the caller may not (see semantics.rst, Permissions).
  */
-int xrc_rcv_destroy_qp(struct ibv_xrcd *xrcd, uint32_t qp_num);
+int xrc_rcv_destroy_qp(struct ibv_xrcd *xrcd, uint32_t qp_num, uint32_t flags);
 
 /**
  * xrc_rcv_query_domain - list the receive QPs of a domain

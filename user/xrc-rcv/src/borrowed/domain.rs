@@ -207,10 +207,23 @@ impl<'file> Domain<'file> {
 
     /// As [`crate::Domain::destroy`].
     pub fn destroy(&self, qp_num: u32) -> Result<()> {
+        self.destroy_with(qp_num, 0)
+    }
+
+    /// As [`crate::Domain::destroy_forced`].
+    pub fn destroy_forced(&self, qp_num: u32) -> Result<()> {
+        self.destroy_with(qp_num, XRC_RCV_DESTROY_FORCE)
+    }
+
+    /// Destroys a receive QP. `flags`: of `enum xrc_rcv_destroy_flags`.
+    pub fn destroy_with(&self, qp_num: u32, flags: u32) -> Result<()> {
+        // A kernel that does not know the flags has no such attribute.
+        let flags = (flags != 0).then_some(&flags);
         self.execute(
             Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_DESTROY)
                 .handle(XRC_RCV_ATTR_QP_DESTROY_XRCD_HANDLE, self.handle)
-                .input(XRC_RCV_ATTR_QP_DESTROY_QPN, &qp_num),
+                .input(XRC_RCV_ATTR_QP_DESTROY_QPN, &qp_num)
+                .input_opt(XRC_RCV_ATTR_QP_DESTROY_FLAGS, flags),
         )
     }
 
