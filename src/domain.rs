@@ -14,10 +14,7 @@
 use crate::{
     attributes::InitialState,
     creator::Creator,
-    kernel_ext::{
-        process::is_killed,
-        workqueue::UnboundQueue, //
-    },
+    kernel_ext::process::is_killed,
     limits::{
         self,
         DrainCounter,
@@ -46,7 +43,8 @@ use crate::{
     ufile::{
         UFileRef,
         UFiles, //
-    }, //
+    },
+    workers::Workers, //
 };
 use core::mem::take;
 use kernel::{
@@ -73,11 +71,7 @@ use kernel::{
 pub(crate) struct Domain {
     id: u32,
     qp_count: Arc<DrainCounter>,
-    /// Destroys QPs beside the thread that closes the domain: destroying one takes one or more
-    /// commands of the device, and a domain can have thousands.
-    queue: Arc<UnboundQueue>,
-    /// Delivers events to many subscribers.
-    delivery: Arc<UnboundQueue>,
+    workers: Arc<Workers>,
     /// The uverbs files that have registrations.
     ufiles: Arc<UFiles>,
     last_serial: Atomic<u64>,
@@ -152,13 +146,13 @@ pub(crate) struct QpInitAttr<'a> {
 impl Domain {
     fn new(id: u32, domains: &Domains) -> Result<Arc<Self>> {
         let qp_count = DrainCounter::new()?;
+        let workers = domains.workers()?;
 
         Arc::pin_init(
             pin_init!(Self {
                 id,
                 qp_count,
-                queue: domains.queue.clone(),
-                delivery: domains.delivery.clone(),
+                workers,
                 ufiles: domains.ufiles.clone(),
                 last_serial: Atomic::new(0),
                 qps <- new_mutex!(Qps::new(), "Domain::qps"),
@@ -192,7 +186,7 @@ impl Domain {
             self.id,
             serial,
             creator.accounting_uid(),
-            self.delivery.clone(),
+            self.workers.clone(),
         )?;
         let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let qp = ReceiveQp::new(
@@ -382,7 +376,7 @@ impl Domain {
 
                 notify::destroyed(qp.report(), false);
             }
-            qp.clone().help_to_destroy(&self.queue);
+            qp.clone().help_to_destroy(&self.workers.destruction);
         }
         // The workqueue starts at the other end.
         while let Some(cursor) = qps.cursor_back_mut() {
@@ -482,7 +476,7 @@ impl Registration {
         subscriber.end(qpn, why);
         match self.ufile() {
             Some(ufile) if why != RemoveReason::Destroyed => {
-                ufile.release(last.then_some(qp), &domain.queue);
+                ufile.release(last.then_some(qp), &domain.workers.destruction);
             }
             _ if last => qp.destroy(),
             _ => (),
@@ -495,10 +489,11 @@ impl Registration {
 /// The lock is held only to look up, add or remove a domain.
 #[pin_data]
 pub(crate) struct Domains {
-    queue: Arc<UnboundQueue>,
-    delivery: Arc<UnboundQueue>,
     ufiles: Arc<UFiles>,
     last_id: Atomic<u32>,
+    /// `None` until the first domain is created.
+    #[pin]
+    workers: Mutex<Option<Arc<Workers>>>,
     #[pin]
     table: Mutex<Table>,
 }
@@ -512,16 +507,13 @@ struct Table {
 impl Domains {
     /// Creates an empty table.
     pub(crate) fn new() -> Result<Arc<Self>> {
-        let queue = Arc::new(UnboundQueue::new(crate::NAME)?, GFP_KERNEL)?;
-        let delivery = Arc::new(UnboundQueue::new(c"ib_xrc_rcv_delivery")?, GFP_KERNEL)?;
         let ufiles = UFiles::new()?;
 
         Arc::pin_init(
             pin_init!(Self {
-                queue,
-                delivery,
                 ufiles,
                 last_id: Atomic::new(0),
+                workers <- new_mutex!(None, "Domains::workers"),
                 table <- new_mutex!(
                     Table {
                         domains: RBTree::new(),
@@ -570,6 +562,18 @@ impl Domains {
         Ok(domain)
     }
 
+    /// Returns the workqueues, which are allocated if this is the first domain.
+    fn workers(&self) -> Result<Arc<Workers>> {
+        let mut workers = self.workers.lock();
+
+        if let Some(workers) = &*workers {
+            return Ok(workers.clone());
+        }
+        Ok(workers
+            .insert(Arc::new(Workers::new()?, GFP_KERNEL)?)
+            .clone())
+    }
+
     /// Returns all domains, by id.
     pub(crate) fn list(&self) -> Result<RBTree<u32, Arc<Domain>>> {
         let mut list: KVVec<Arc<Domain>> = KVVec::new();
@@ -611,9 +615,12 @@ impl Domains {
 
             self.close_one(id);
         }
-        // Work items hold references to QPs, which hold references to the queue: no item may drop
-        // the last one.
-        self.delivery.drain();
+
+        let workers = self.workers.lock().clone();
+
+        if let Some(workers) = workers {
+            workers.drain();
+        }
     }
 
     /// Destroys the QPs of an XRCD that is closed for the last time.

@@ -5,6 +5,10 @@
 //! A process creates it through its uverbs file; the file descriptor owns it, and the registrations
 //! on it hold references. Its lock is taken in any context, with the lock of a QP's subscribers held.
 //!
+//! A channel has any number of readers: processes watch it with epoll. Whoever adds a record, or ends the
+//! channel, works for others, so a worker wakes the readers, once for all records that are added until
+//! it begins. A reader that lets others continue wakes them itself.
+//!
 //! Readers copy without the lock, see [`crate::event_queue`]. The registrations of the records that a
 //! read returns existed after all records were copied.
 //!
@@ -27,6 +31,10 @@ use crate::{
             new_wait_queue,
             WaitQueue, //
         },
+        workqueue::{
+            ModuleQueue,
+            ModuleQueueOwner, //
+        },
         SpinLockIrq, //
     },
     rdma::uverbs::event_file::{
@@ -46,8 +54,28 @@ use kernel::{
     uaccess::{
         UserPtr,
         UserSlice, //
+    },
+    workqueue::{
+        impl_has_work,
+        new_work,
+        Work,
+        WorkItem, //
     }, //
 };
+
+/// Wakes the readers of all channels: an item for each channel, which is queued once at a time.
+static WAKEUPS: ModuleQueue = ModuleQueue::new();
+
+/// Allocates the workqueue that wakes readers.
+///
+/// # Safety
+///
+/// Must be called once, before a channel is created. When the result is dropped, no channel may be open.
+pub(crate) unsafe fn init() -> Result<ModuleQueueOwner> {
+    // SAFETY: By the requirements of this function: only channels queue items, until they are at their
+    // end.
+    unsafe { WAKEUPS.init(c"ib_xrc_rcv_wakeup") }
+}
 
 /// See the [module's documentation](self).
 #[pin_data]
@@ -57,9 +85,15 @@ pub(crate) struct EventChannel<Q: Queued> {
     queue: SpinLockIrq<EventQueue<Q>>,
     #[pin]
     readable: WaitQueue,
+    #[pin]
+    wakeup: Work<Self>,
 }
 
-impl<Q: Queued + Send + Sync> EventChannel<Q> {
+impl_has_work! {
+    impl{Q: Queued} HasWork<Self> for EventChannel<Q> { self.wakeup }
+}
+
+impl<Q: Queued + Send + Sync + 'static> EventChannel<Q> {
     /// Creates a channel whose records have the given size.
     pub(crate) fn new(record_size: RecordSize<xrc_rcv_event>) -> Result<Arc<Self>> {
         Arc::pin_init(
@@ -67,6 +101,7 @@ impl<Q: Queued + Send + Sync> EventChannel<Q> {
                 record_size,
                 queue <- new_spinlock_irq!(EventQueue::new(), "EventChannel::queue"),
                 readable <- new_wait_queue!("EventChannel::readable"),
+                wakeup <- new_work!("EventChannel::wakeup"),
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -85,9 +120,10 @@ impl<Q: Queued + Send + Sync> EventChannel<Q> {
         Ok(())
     }
 
-    /// Wakes the readers that wait. May be called in any context.
-    pub(crate) fn wake(&self) {
-        self.readable.notify_all();
+    /// Has a worker wake the readers that wait. May be called in any context.
+    pub(crate) fn wake_later(self: &Arc<Self>) {
+        // An item that is queued already has not begun, and wakes them as well.
+        drop(WAKEUPS.enqueue(self.clone()));
     }
 
     /// Takes records, as many as are unread and `batch` has places, for [`copy`](Self::copy). Waits for the
@@ -158,7 +194,7 @@ impl<Q: Queued + Send + Sync> EventChannel<Q> {
             drop(queue);
             taken = kept;
             if wake {
-                self.wake();
+                self.readable.notify_all();
             }
             if !again {
                 return match kept {
@@ -167,6 +203,14 @@ impl<Q: Queued + Send + Sync> EventChannel<Q> {
                 };
             }
         }
+    }
+}
+
+impl<Q: Queued + Send + Sync + 'static> WorkItem for EventChannel<Q> {
+    type Pointer = Arc<Self>;
+
+    fn run(channel: Arc<Self>) {
+        channel.readable.notify_all();
     }
 }
 
@@ -218,7 +262,7 @@ impl<Q: HasChannel> EventFile for EventChannel<Q> {
 
     fn closed(channel: Arc<Self>) {
         channel.queue.lock().ended = true;
-        channel.wake();
+        channel.wake_later();
     }
 
     fn released(&self) {

@@ -44,6 +44,7 @@ mod limits;
 mod notify;
 mod right;
 mod uapi;
+mod workers;
 
 // Safe abstractions over ib_core and uverbs.
 mod rdma;
@@ -54,6 +55,7 @@ mod kernel_ext;
 mod bindings;
 
 use kernel::prelude::*;
+use kernel_ext::workqueue::ModuleQueueOwner;
 
 /// The name of the module, which `rdma resource` shows as the owner of its QPs.
 const NAME: &CStr = c"ib_xrc_rcv";
@@ -66,10 +68,11 @@ module! {
     license: "GPL",
 }
 
-/// The state of the module. Fields are dropped in this order: all devices are detached before the
-/// debugfs directory is removed.
+/// The state of the module. Fields are dropped in this order: all devices are detached before the queue
+/// that wakes readers is destroyed, and the debugfs directory removed.
 struct XrcReceive {
     _client: attach::Client,
+    _wakeups: ModuleQueueOwner,
     _debugfs: debugfs::Root,
 }
 
@@ -81,10 +84,15 @@ impl kernel::Module for XrcReceive {
         // SAFETY: This function runs once. Without a device, nothing uses the directory yet.
         let debugfs = unsafe { debugfs::Root::new() }?;
 
+        // SAFETY: This function runs once, and channels are created on devices only. Open channels have a
+        // reference to the module, so that none is left at its exit.
+        let wakeups = unsafe { event_channel::init() }?;
+
         Ok(Self {
             // SAFETY: No step after this can fail, so the result is stored in the module, which
             // drops it at its exit.
             _client: unsafe { attach::Client::new() }?,
+            _wakeups: wakeups,
             _debugfs: debugfs,
         })
     }

@@ -305,7 +305,7 @@ impl ReceiveQp {
         Ok(())
     }
 
-    /// Destroys the QP, and delivers `QP_GONE` to the remaining registrations. The QP must have been
+    /// Destroys the QP, and has `QP_GONE` delivered to the remaining registrations. The QP must have been
     /// removed from its domain. It is destroyed on return, by this or by another caller.
     ///
     /// Waits for a verb in progress, and for no other thread that waits to call one.
@@ -315,10 +315,11 @@ impl ReceiveQp {
         let mut verbs = self.verbs.lock();
 
         if let Some(verbs) = verbs.take() {
+            // The domain is not closed before the rest is dropped: QP_GONE is queued by then.
             let QpResources { qp, .. } = verbs;
 
             drop(qp);
-            self.subscribers.gone(self.qpn);
+            self.subscribers.as_arc_borrow().gone(self.qpn);
         }
     }
 

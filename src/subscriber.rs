@@ -133,24 +133,12 @@ impl_tree_item! {
 /// The result of delivering events to a subscriber.
 #[must_use]
 pub(crate) enum Delivery {
-    /// The events were delivered. The wakeup is that of the readers, if there is a new record.
-    Done(Option<Wakeup>),
+    /// The events were delivered.
+    Done,
     /// The event mask excludes the events.
     Masked,
     /// The holder has no channel and no handler, or its channel is at its end.
     Impossible,
-}
-
-/// The wakeup of the readers of a channel.
-#[must_use]
-pub(crate) struct Wakeup(Arc<EventChannel>);
-
-impl Wakeup {
-    /// Wakes the readers. May be called in any context, but without spinlocks of this module: a channel
-    /// can have many readers.
-    pub(crate) fn wake(self) {
-        self.0.wake();
-    }
 }
 
 impl Subscriber {
@@ -249,30 +237,34 @@ impl Subscriber {
             return Delivery::Masked;
         }
         if event.kind == EventType::QP_GONE && self.gone.xchg(true, Relaxed) {
-            return Delivery::Done(None);
+            return Delivery::Done;
         }
 
         let delivery = match (&self.subscription, &self.holder) {
             (Some(subscription), _) => {
                 let channel = &subscription.channel;
                 let mut queue = channel.queue().lock();
+                let ended = queue.ended;
+                let is_new = !ended && queue.post(self, event);
 
-                if queue.ended {
+                drop(queue);
+                if is_new {
+                    channel.wake_later();
+                }
+                if ended {
                     Delivery::Impossible
-                } else if queue.post(self, event) {
-                    Delivery::Done(Some(Wakeup(channel.clone())))
                 } else {
-                    Delivery::Done(None)
+                    Delivery::Done
                 }
             }
             (None, Holder::Kernel(Some(callback), _)) => {
                 callback.event(event);
-                Delivery::Done(None)
+                Delivery::Done
             }
             (None, _) => Delivery::Impossible,
         };
 
-        if matches!(delivery, Delivery::Done(_)) {
+        if matches!(delivery, Delivery::Done) {
             self.delivered.add(event.count, Relaxed);
         }
         delivery
@@ -312,11 +304,10 @@ impl Subscriber {
         match why {
             RemoveReason::Destroyed | RemoveReason::FileClosed => self.cancel(),
             RemoveReason::DeviceRemoved => {
-                let gone = Event::now(qpn, EventType::QP_GONE);
-
-                if let Delivery::Done(Some(wakeup)) = self.as_arc_borrow().deliver(&gone) {
-                    wakeup.wake();
-                }
+                // If it is not delivered, the holder does not want it, or cannot get it.
+                let _ = self
+                    .as_arc_borrow()
+                    .deliver(&Event::now(qpn, EventType::QP_GONE));
             }
         }
     }
@@ -376,7 +367,7 @@ mod tests {
 
         let delivery = subscriber.as_arc_borrow().deliver(&event(wanted));
 
-        assert!(matches!(delivery, Delivery::Done(Some(_))));
+        assert!(matches!(delivery, Delivery::Done));
         assert_eq!((subscriber.unread(), subscriber.delivered()), (1, 1));
         subscriber.cancel();
         Ok(())
@@ -391,8 +382,8 @@ mod tests {
 
         let deliver = || subscriber.as_arc_borrow().deliver(&gone);
 
-        assert!(matches!(deliver(), Delivery::Done(Some(_))));
-        assert!(matches!(deliver(), Delivery::Done(None)));
+        assert!(matches!(deliver(), Delivery::Done));
+        assert!(matches!(deliver(), Delivery::Done));
         assert_eq!(subscriber.unread(), 1);
         subscriber.cancel();
         Ok(())

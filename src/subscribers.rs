@@ -7,8 +7,8 @@
 //! a lock that may be taken there; inside it, only that of one event channel at a time is taken. Nothing is
 //! allocated with it held, and it is held for [`AT_ONCE`] deliveries at most, however many subscribers
 //! there are. The events of a QP with more subscribers are counted by type until a thread that may
-//! sleep delivers them: a worker, a caller of REG, or the thread that destroys the QP. A *round*
-//! delivers the events that were pending when it began to each subscriber, in the order of the list.
+//! sleep delivers them: a worker, or a caller of REG. That holds for QP_GONE, too: the thread that
+//! destroys the QP has locks that others wait for. A *round* delivers the events that were pending when it began to each subscriber, in the order of the list.
 //!
 //! An event is for the registrations that exist when it happens. A subscriber that is added during a
 //! round is skipped by it; a caller that adds a subscriber while events are pending behind a round
@@ -30,7 +30,6 @@ use crate::{
             Tree,
             TreeItem, //
         },
-        workqueue::UnboundQueue,
         SpinLockIrq, //
     },
     limits,
@@ -52,9 +51,9 @@ use crate::{
         Delivery,
         Key,
         Subscriber,
-        Wakeup,
         BY_HOLDER, //
-    }, //
+    },
+    workers::Workers, //
 };
 use core::{
     borrow::Borrow,
@@ -82,8 +81,8 @@ use kernel::{
 /// The number of subscribers that events are delivered to with interrupts disabled.
 const AT_ONCE: usize = 2;
 
-/// The number of [steps](Subscribers::deliver_step) after which the workqueue delivers the events of other
-/// QPs of the device.
+/// The number of [steps](Subscribers::deliver_step) after which a worker delivers the events of other QPs
+/// of the device.
 const TURN: usize = 16;
 
 /// See the [module's documentation](self).
@@ -96,7 +95,9 @@ pub(crate) struct Subscribers {
     events: Atomic<i64>,
     state: Atomic<u32>,
     destination: Atomic<u32>,
-    queue: Arc<UnboundQueue>,
+    workers: Arc<Workers>,
+    /// The QP was destroyed.
+    is_gone: Atomic<bool>,
     /// The number of registrations. Written with the lock of the list held.
     len: Atomic<usize>,
     /// The number of those that keep the QP. Written with the lock of the list held.
@@ -170,17 +171,12 @@ impl Events {
         }
     }
 
-    /// Delivers the events to a subscriber. Returns the wakeup of its readers.
-    fn deliver(&mut self, subscriber: ArcBorrow<'_, Subscriber>) -> Option<Wakeup> {
-        let mut wakeup = None;
-
+    /// Delivers the events to a subscriber.
+    fn deliver(&mut self, subscriber: ArcBorrow<'_, Subscriber>) {
         for index in 0..self.len {
             self.subscribers[index] += 1;
             match subscriber.deliver(&self.get(index)) {
-                Delivery::Done(readers) => {
-                    self.delivered[index] += 1;
-                    wakeup = readers.or(wakeup);
-                }
+                Delivery::Done => self.delivered[index] += 1,
                 Delivery::Masked => (),
                 Delivery::Impossible => continue,
             }
@@ -188,7 +184,6 @@ impl Events {
                 self.settled.add(self.kinds[index]);
             }
         }
-        wakeup
     }
 
     /// Returns the events for the log, of which QP_GONE is none: those that no registration that keeps the
@@ -259,24 +254,15 @@ fn key(subscriber: &Subscriber) -> Key {
     TreeItem::<BY_HOLDER>::key(subscriber)
 }
 
-/// Wakeups for after the lock is released.
-type Wakeups = [Option<Wakeup>; AT_ONCE];
-
-fn wake(wakeups: Wakeups) {
-    for wakeup in wakeups.into_iter().flatten() {
-        wakeup.wake();
-    }
-}
-
 impl Subscribers {
     /// Creates the list of the `serial`th QP of the domain with the id `domain`, which counts for the uid
-    /// `user`. `queue` delivers the events of a QP with many subscribers.
+    /// `user`. The workers deliver the events of a QP with many subscribers.
     pub(crate) fn new(
         device: ARef<Device>,
         domain: u32,
         serial: u64,
         user: u32,
-        queue: Arc<UnboundQueue>,
+        workers: Arc<Workers>,
     ) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
@@ -287,7 +273,8 @@ impl Subscribers {
                 events: Atomic::new(0),
                 state: Atomic::new(QpState::Reset as u32),
                 destination: Atomic::new(0),
-                queue,
+                workers,
+                is_gone: Atomic::new(false),
                 len: Atomic::new(0),
                 keeping: Atomic::new(0),
                 changes: Atomic::new(0),
@@ -415,15 +402,16 @@ impl Subscribers {
             round,
         } = &mut *list;
         let removed = tree.remove(subscriber);
-        let mut wakeup = None;
 
         if why == RemoveReason::DeviceRemoved && removed.is_some() {
             let subscriber = subscriber.as_arc_borrow();
 
-            if comes_in_round && !subscriber.skips_round().load(Relaxed) {
-                wakeup = round.as_mut().and_then(|events| events.deliver(subscriber));
+            if let Some(events) = round {
+                if comes_in_round && !subscriber.skips_round().load(Relaxed) {
+                    events.deliver(subscriber);
+                }
             }
-            wakeup = pending.deliver(subscriber).or(wakeup);
+            pending.deliver(subscriber);
         }
         if removed.is_some() {
             let keeps = usize::from(subscriber.keeps());
@@ -432,9 +420,6 @@ impl Subscribers {
         }
         drop(list);
         drop(removed);
-        if let Some(wakeup) = wakeup {
-            wakeup.wake();
-        }
     }
 
     /// A registration was added to the list, or removed from it: now `keeping` keep the QP.
@@ -466,27 +451,48 @@ impl Subscribers {
         self.list.lock().tree.after(key.as_ref()).map(Arc::from)
     }
 
-    /// Delivers QP_GONE to each subscriber, after all pending events. The QP has been destroyed: no event
-    /// of it follows. May sleep.
-    pub(crate) fn gone(&self, qpn: u32) {
-        let gone = Event::now(qpn, EventType::QP_GONE);
-
-        self.list.lock().pending.add(&gone, self.changes());
-        self.deliver_pending();
+    /// Delivers QP_GONE to each subscriber, after all pending events, or has a worker deliver it. The QP
+    /// has been destroyed: no event of it follows.
+    pub(crate) fn gone(self: ArcBorrow<'_, Self>, qpn: u32) {
+        self.is_gone.store(true, Relaxed);
+        self.post(&Event::now(qpn, EventType::QP_GONE));
     }
 
-    /// Delivers all pending events. May sleep.
-    fn deliver_pending(&self) {
-        while self.deliver_step() {}
+    /// Delivers an event to [`AT_ONCE`] subscribers, if there are not more and no event is pending. Else
+    /// a worker delivers it. May be called in any context.
+    fn post(self: ArcBorrow<'_, Self>, event: &Event) {
+        let step = {
+            let mut list = self.list.lock();
+            let at_once = list.is_idle() && list.tree.len() <= AT_ONCE;
+
+            list.pending.add(event, self.changes());
+            if at_once {
+                self.step(&mut list)
+            } else {
+                Step::More
+            }
+        };
+
+        match step {
+            Step::Over(events) => self.log(events),
+            Step::More | Step::Idle => Self::queue(self.into()),
+        }
+    }
+
+    /// Has a worker deliver the pending events.
+    fn queue(subscribers: Arc<Self>) {
+        let workers = subscribers.workers.clone();
+        let queue = workers.delivery(subscribers.is_gone.load(Relaxed));
+
+        // An item that is queued already has not begun, and delivers all of them.
+        drop(queue.enqueue(subscribers));
     }
 
     /// Delivers pending events to the next [`AT_ONCE`] subscribers. Returns `false` if there are no
     /// pending events. May sleep.
     pub(crate) fn deliver_step(&self) -> bool {
-        let mut wakeups = Wakeups::default();
-        let step = self.step(&mut self.list.lock(), &mut wakeups);
+        let step = self.step(&mut self.list.lock());
 
-        wake(wakeups);
         match step {
             Step::Idle => return false,
             Step::More => (),
@@ -496,23 +502,22 @@ impl Subscribers {
         true
     }
 
-    /// Delivers the events of the round to the next [`AT_ONCE`] subscribers, and stores the wakeups of
-    /// their readers in `wakeups`. The events of a round are reported with the lock held, so that their
-    /// reports are in order, and QP_GONE is the last.
-    fn step(&self, list: &mut List, wakeups: &mut Wakeups) -> Step {
+    /// Delivers the events of the round to the next [`AT_ONCE`] subscribers. The events of a round are
+    /// reported with the lock held, so that their reports are in order, and QP_GONE is the last.
+    fn step(&self, list: &mut List) -> Step {
         list.begin_round();
 
         let Some(round) = &mut list.round else {
             return Step::Idle;
         };
 
-        for wakeup in wakeups {
+        for _ in 0..AT_ONCE {
             let Some(subscriber) = list.tree.at_cursor() else {
                 break;
             };
 
             if !subscriber.skips_round().xchg(false, Relaxed) {
-                *wakeup = round.deliver(subscriber);
+                round.deliver(subscriber);
             }
             list.tree.advance();
         }
@@ -578,26 +583,8 @@ impl EventHandler for Subscribers {
         let Some(kind) = EventType::from_ib_event(ib_event) else {
             return self.device.log_qp_event(self.user, qpn, ib_event);
         };
-        let event = Event::now(qpn, kind);
-        let mut wakeups = Wakeups::default();
-        let step = {
-            let mut list = self.list.lock();
-            let at_once = list.is_idle() && list.tree.len() <= AT_ONCE;
 
-            list.pending.add(&event, self.changes());
-            if at_once {
-                self.step(&mut list, &mut wakeups)
-            } else {
-                Step::More
-            }
-        };
-
-        wake(wakeups);
-        match step {
-            Step::Over(events) => self.log(events),
-            // An item that is queued already has not begun, and delivers this event as well.
-            Step::More | Step::Idle => drop(self.queue.enqueue(Arc::from(self))),
-        }
+        self.post(&Event::now(qpn, kind));
     }
 }
 
@@ -610,10 +597,6 @@ impl WorkItem for Subscribers {
                 return;
             }
         }
-
-        let queue = subscribers.queue.clone();
-
-        // If an event has queued the item already, that suffices.
-        drop(queue.enqueue(subscribers));
+        Self::queue(subscribers);
     }
 }

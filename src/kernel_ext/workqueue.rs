@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! An unbound workqueue that its owner can destroy.
+//! Unbound workqueues that their owner can destroy.
 //!
 //! The kernel crate has only the system's queues. A work item that is pending on one of these when
 //! the module is unloaded would run freed code.
@@ -8,7 +8,10 @@
 //! C header: [`include/linux/workqueue.h`](srctree/include/linux/workqueue.h)
 
 use crate::bindings;
-use core::ptr::NonNull;
+use core::{
+    cell::UnsafeCell,
+    ptr::NonNull, //
+};
 use kernel::{
     prelude::*,
     workqueue::{
@@ -70,5 +73,60 @@ impl Drop for UnboundQueue {
         // * No work is queued during the call, as that takes a reference to `self`. Pending items
         //   are run first, so that none is left with a pointer to the queue.
         unsafe { bindings::destroy_workqueue(self.0.as_ptr()) }
+    }
+}
+
+/// An [`UnboundQueue`] for a `static`, which exists from the initialisation of the module to its exit.
+///
+/// # Invariants
+///
+/// Only [`Self::init`] and the drop of what it returns write to the queue, and nothing reads it meanwhile.
+pub(crate) struct ModuleQueue(UnsafeCell<Option<UnboundQueue>>);
+
+// SAFETY: By the type invariant, nothing writes to the queue while another thread reads it. A shared
+// reference to an `UnboundQueue` may be used by any thread, which may also drop it.
+unsafe impl Sync for ModuleQueue {}
+
+impl ModuleQueue {
+    /// Creates a place for a queue.
+    pub(crate) const fn new() -> Self {
+        Self(UnsafeCell::new(None))
+    }
+
+    /// Allocates the queue, which exists until the result is dropped. `name` is the name of its rescuer
+    /// thread.
+    ///
+    /// # Safety
+    ///
+    /// Must be called once. No item may be queued before this returns, nor once the drop of the result
+    /// begins.
+    pub(crate) unsafe fn init(&'static self, name: &CStr) -> Result<ModuleQueueOwner> {
+        let queue = UnboundQueue::new(name)?;
+
+        // SAFETY: By the requirements of this function, nothing else accesses the queue meanwhile.
+        unsafe { *self.0.get() = Some(queue) };
+        Ok(ModuleQueueOwner(self))
+    }
+
+    /// Queues an item. May be called in any context.
+    pub(crate) fn enqueue<W, const ID: u64>(&self, item: W) -> Option<W::EnqueueOutput>
+    where
+        W: RawWorkItem<ID> + Send + 'static,
+    {
+        // SAFETY: By the type invariant, nothing writes to the queue meanwhile.
+        let queue = unsafe { &*self.0.get() };
+
+        queue.as_ref().map(|queue| queue.enqueue(item))
+    }
+}
+
+/// Destroys a [`ModuleQueue`] on drop, after its pending items have run.
+pub(crate) struct ModuleQueueOwner(&'static ModuleQueue);
+
+impl Drop for ModuleQueueOwner {
+    fn drop(&mut self) {
+        // SAFETY: By the requirements of `ModuleQueue::init`, nothing queues an item any more, and this
+        // is the one owner. Items that run do not access the queue.
+        drop(unsafe { (*self.0 .0.get()).take() });
     }
 }

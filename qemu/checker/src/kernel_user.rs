@@ -14,7 +14,7 @@ use crate::{
     uverbs::Attached,
     watch::Watch,
 };
-use kernel::{prelude::*, sync::Arc};
+use kernel::{prelude::*, runtime, sync::Arc};
 use std::sync::{Arc as StdArc, Mutex as StdMutex};
 
 pub(crate) struct KernelUser {
@@ -111,9 +111,12 @@ impl KernelUser {
         attached.put_xrcd();
     }
 
-    /// Checks the events, after the QP has ended.
+    /// Waits for the events, and checks them. The QP has ended.
     pub(crate) fn check(&self) {
         if let Some((_, watch)) = &*self.registration.lock().unwrap() {
+            while !watch.is_complete(true) {
+                runtime::yield_now();
+            }
             watch.check();
         }
     }

@@ -52,6 +52,9 @@ mod uapi;
 #[rustfmt::skip]
 #[path = "../../../src/ufile.rs"]
 mod ufile;
+#[rustfmt::skip]
+#[path = "../../../src/workers.rs"]
+mod workers;
 
 mod bindings;
 mod kernel_ext;

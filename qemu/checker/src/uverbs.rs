@@ -9,7 +9,7 @@ use crate::{
     attributes::InitialState,
     domain::{Domain, Domains, NewQp, QpInitAttr, Registration},
     event::EventMask,
-    kernel_ext::process::Process,
+    kernel_ext::{process::Process, workqueue::ModuleQueue},
     rdma::{
         device::{Device, History, REPORTED},
         pd::ProtectionDomain,
@@ -195,15 +195,19 @@ impl Attached {
         let device = Device::new();
         let domains = Domains::new().expect("there is memory");
         let pd = Arc::new(ProtectionDomain, GFP_KERNEL).expect("there is memory");
+        let xrcd = Xrcd {
+            device: (&*device).into(),
+            id: 1,
+        };
 
+        // The workqueues come with the first domain, and stay.
+        domains.get_or_new(&xrcd).expect("there is memory");
+        domains.close(&xrcd);
         StdArc::new(Self {
             objects: runtime::objects(),
             domains,
             pd,
-            xrcd: Xrcd {
-                device: (&*device).into(),
-                id: 1,
-            },
+            xrcd,
             device,
             xrcd_users: runtime::Mutex::new(0),
             files: StdMutex::default(),
@@ -489,6 +493,7 @@ impl Attached {
     /// Panics unless all is as before the first file was opened. All files are closed.
     pub(crate) fn check_is_idle(&self) {
         self.files.lock().unwrap().clear();
+        ModuleQueue::drain();
         // A worker may have been started for events that are not pending any more.
         for _ in 0..1000 {
             if runtime::objects() == self.objects {

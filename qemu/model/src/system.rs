@@ -272,8 +272,9 @@ impl<const F: usize, const Q: usize> State<F, Q> {
         }
     }
 
+    /// Whether the provider has destroyed it. QP_GONE may be delivered later.
     fn is_destroyed(&self, qp: usize) -> bool {
-        self.qps[qp].qp.phase == Phase::Gone
+        self.qps[qp].provider != Provider::Exists
     }
 
     /// The same state with other numbers for files and QPs: one of all that differ in these only.
@@ -380,10 +381,7 @@ impl<const F: usize, const Q: usize> System<F, Q> {
                 if let Some(qp) = found {
                     actions.push(Action::End(qp));
                 } else if self.has(Fault::CloseDoesNotWait)
-                    || state
-                        .qps
-                        .iter()
-                        .all(|slot| slot.provider == Provider::Absent)
+                    || (0..Q).all(|qp| state.is_destroyed(qp))
                 {
                     actions.push(Action::DomainClosed(file));
                 }
@@ -610,11 +608,7 @@ impl<const F: usize, const Q: usize> Model for System<F, Q> {
             }
             Action::End(qp) => next.step(qp, Step::End { forced: false }),
             Action::DomainClosed(file) => {
-                if next
-                    .qps
-                    .iter()
-                    .any(|slot| slot.provider != Provider::Absent)
-                {
+                if (0..Q).any(|qp| !next.is_destroyed(qp)) {
                     next.breaks(Broken::OutlivesDomain);
                 }
                 next.closed = true;

@@ -24,7 +24,7 @@ pub enum Phase {
     Unneeded,
     /// It has ended: the provider destroys it.
     Ended,
-    /// The provider has destroyed it, and QP_GONE was delivered.
+    /// The provider has destroyed it, and QP_GONE was delivered, which may be after the call that ended it.
     Gone,
 }
 

@@ -107,8 +107,8 @@ impl Queue {
 #[macro_export]
 #[doc(hidden)]
 macro_rules! __impl_has_work {
-    (impl HasWork<Self> for $type:ty { self.$field:ident }) => {
-        impl $crate::workqueue::HasWork for $type {
+    (impl $({$($generics:tt)*})? HasWork<Self> for $type:ty { self.$field:ident }) => {
+        impl $(<$($generics)*>)? $crate::workqueue::HasWork for $type {
             fn work(&self) -> &$crate::workqueue::Work<Self> {
                 &self.$field
             }

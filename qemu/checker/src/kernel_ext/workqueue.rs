@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 use core::sync::atomic::{AtomicBool, Ordering};
+#[cfg(feature = "shuttle")]
+use kernel::runtime;
 use kernel::{
     prelude::*,
     sync::Arc,
@@ -41,5 +43,43 @@ impl Drop for UnboundQueue {
     /// Deadlocks in a worker of the queue, as `destroy_workqueue()` does.
     fn drop(&mut self) {
         self.queue.drain();
+    }
+}
+
+#[cfg(feature = "shuttle")]
+runtime::lazy_static! {
+    /// The queue of the [`ModuleQueue`] of the module, one in each execution.
+    static ref MODULE_QUEUE: Queue = Queue::default();
+}
+
+#[cfg(not(feature = "shuttle"))]
+static MODULE_QUEUE: std::sync::LazyLock<Queue> = std::sync::LazyLock::new(Queue::default);
+
+pub(crate) struct ModuleQueue;
+
+pub(crate) struct ModuleQueueOwner;
+
+impl ModuleQueue {
+    pub(crate) const fn new() -> Self {
+        Self
+    }
+
+    /// # Safety
+    ///
+    /// As in the module.
+    pub(crate) unsafe fn init(&'static self, _name: &CStr) -> Result<ModuleQueueOwner> {
+        Ok(ModuleQueueOwner)
+    }
+
+    pub(crate) fn enqueue<T>(&self, item: Arc<T>) -> Option<Result<(), Arc<T>>>
+    where
+        T: HasWork + WorkItem<Pointer = Arc<T>> + Send + Sync + 'static,
+    {
+        Some(MODULE_QUEUE.enqueue(item))
+    }
+
+    /// Waits until no item is queued or running.
+    pub(crate) fn drain() {
+        MODULE_QUEUE.drain();
     }
 }
