@@ -7,7 +7,9 @@
 //! device as `rdma dev` shows it: devices in different network namespaces may have the same name.
 //!
 //! The text is made when a file is opened. References are taken under the locks and printed without
-//! them, so that readers do not delay commands. The files are removed before the device is.
+//! them, so that readers do not delay commands. There can be millions of lines: a reader lets others run
+//! between two of them, and can be killed. The files are removed before the device is, which waits until
+//! the text of those that are being opened is made.
 
 use crate::{
     domain::{
@@ -15,12 +17,14 @@ use crate::{
         Domains, //
     },
     kernel_ext::{
+        cond_resched,
         debugfs::{
             Dir,
             FileOperations,
             Listing,
             Text, //
         },
+        process::is_killed,
         this_module, //
     },
     rdma::device::Device,
@@ -114,6 +118,15 @@ impl DeviceDir {
     }
 }
 
+/// Lets other tasks run between two lines. `EINTR` if the reader was killed.
+fn pause() -> Result {
+    cond_resched();
+    if is_killed() {
+        return Err(EINTR);
+    }
+    Ok(())
+}
+
 fn for_each_domain(shown: &Shown, mut print: impl FnMut(&Domain) -> Result) -> Result {
     for domain in shown.domains.list()?.values() {
         print(domain)?;
@@ -126,6 +139,7 @@ fn for_each_qp(shown: &Shown, mut print: impl FnMut(&ReceiveQp) -> Result) -> Re
         let (qps, _) = domain.list(None, usize::MAX)?;
 
         for qp in qps {
+            pause()?;
             print(&qp)?;
         }
         Ok(())
@@ -170,6 +184,7 @@ fn print_registrations(shown: &Shown, text: &mut Text) -> Result {
         let mut next = qp.subscribers().after(None);
 
         while let Some(subscriber) = next {
+            pause()?;
             print_registration(qp, &subscriber, text)?;
             next = qp.subscribers().after(Some(&subscriber));
         }
