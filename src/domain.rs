@@ -49,6 +49,7 @@ use crate::{
 use core::mem::take;
 use kernel::{
     new_mutex,
+    new_spinlock,
     prelude::*,
     rbtree::{
         RBTree,
@@ -61,7 +62,8 @@ use kernel::{
             Relaxed, //
         },
         Arc,
-        Mutex, //
+        Mutex,
+        SpinLock, //
     },
     types::ScopeGuard, //
 };
@@ -495,7 +497,7 @@ pub(crate) struct Domains {
     #[pin]
     workers: Mutex<Option<Arc<Workers>>>,
     #[pin]
-    table: Mutex<Table>,
+    table: SpinLock<Table>,
 }
 
 struct Table {
@@ -514,7 +516,7 @@ impl Domains {
                 ufiles,
                 last_id: Atomic::new(0),
                 workers <- new_mutex!(None, "Domains::workers"),
-                table <- new_mutex!(
+                table <- new_spinlock!(
                     Table {
                         domains: RBTree::new(),
                         is_closed: false,
@@ -574,34 +576,35 @@ impl Domains {
             .clone())
     }
 
-    /// Returns all domains, by id.
+    /// Returns all domains, by id. Those that are created or closed meanwhile may be missing.
     pub(crate) fn list(&self) -> Result<RBTree<u32, Arc<Domain>>> {
-        let mut list: KVVec<Arc<Domain>> = KVVec::new();
-
-        loop {
-            let wanted = {
-                let table = self.table.lock();
-                let wanted = table.domains.iter().count();
-
-                // Other domains were added meanwhile, and the list is too short.
-                if wanted <= list.capacity() {
-                    for domain in table.domains.values() {
-                        list.push_within_capacity(domain.clone())?;
-                    }
-                    break;
-                }
-                wanted
-            };
-
-            list.reserve(wanted, GFP_KERNEL)?;
-        }
-
         let mut sorted = RBTree::new();
+        let mut next = self.after(None);
 
-        for domain in list {
+        while let Some((id, domain)) = next {
             sorted.try_create_and_insert(domain.id, domain, GFP_KERNEL)?;
+            next = self.after(Some(id));
         }
         Ok(sorted)
+    }
+
+    /// Returns the domain that follows one in the table, or the first.
+    fn after(&self, previous: Option<XrcdId>) -> Option<(XrcdId, Arc<Domain>)> {
+        let mut table = self.table.lock();
+        let Some(previous) = previous else {
+            let (id, domain) = table.domains.iter().next()?;
+
+            return Some((*id, domain.clone()));
+        };
+        let cursor = table.domains.cursor_lower_bound_mut(&previous)?;
+        let cursor = if *cursor.current().0 == previous {
+            cursor.move_next()?
+        } else {
+            cursor
+        };
+        let (id, domain) = cursor.current();
+
+        Some((*id, domain.clone()))
     }
 
     /// Destroys all QPs of the device, which is being removed. No domain is created any more.
@@ -636,6 +639,10 @@ impl Domains {
         };
 
         domain.close();
-        self.table.lock().domains.remove(&id);
+
+        // Dropped without the lock.
+        let removed = self.table.lock().domains.remove(&id);
+
+        drop(removed);
     }
 }

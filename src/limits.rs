@@ -18,7 +18,7 @@ use crate::{
 };
 use kernel::{
     new_condvar,
-    new_mutex,
+    new_spinlock,
     prelude::*,
     rbtree::{
         RBTree,
@@ -28,7 +28,7 @@ use kernel::{
         global_lock,
         Arc,
         CondVar,
-        Mutex, //
+        SpinLock, //
     }, //
 };
 
@@ -68,7 +68,7 @@ pub(crate) fn another_registration(len: usize, keeping: usize, keeps: bool) -> R
 /// Whether the current process is exempt from the limits.
 fn may_exceed() -> bool {
     // SAFETY: The function reads the credentials of the current task, and must be called in process
-    // context, as QPs are created and registered with.
+    // context, as QPs are created and registered with. It does not sleep.
     unsafe { bindings::ib_xrc_rcv_may_exceed_limits() }
 }
 
@@ -95,7 +95,7 @@ fn take_share(used: u32, limit: u32, may_exceed: impl FnOnce() -> bool) -> Resul
 #[pin_data]
 pub(crate) struct DrainCounter {
     #[pin]
-    count: Mutex<Count>,
+    count: SpinLock<Count>,
     #[pin]
     none: CondVar,
 }
@@ -113,7 +113,7 @@ impl DrainCounter {
     pub(crate) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
-                count <- new_mutex!(
+                count <- new_spinlock!(
                     Count {
                         qps: 0,
                         is_closed: false,
@@ -162,7 +162,7 @@ impl Drop for DrainGuard {
 global_lock! {
     // SAFETY: `init` initialises it, once, and before a device is attached: only QPs are counted in
     // it.
-    unsafe(uninit) static USERS: Mutex<Option<Users>> = None;
+    unsafe(uninit) static USERS: SpinLock<Option<Users>> = None;
 }
 
 /// The user whose quota a QP counts against.

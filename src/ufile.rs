@@ -22,7 +22,7 @@ use kernel::{
         List,
         ListArc, //
     },
-    new_mutex,
+    new_spinlock,
     prelude::*,
     rbtree::{
         RBTree,
@@ -30,7 +30,7 @@ use kernel::{
     },
     sync::{
         Arc,
-        Mutex, //
+        SpinLock, //
     }, //
 };
 
@@ -38,7 +38,7 @@ use kernel::{
 #[pin_data]
 pub(crate) struct UFiles {
     #[pin]
-    table: Mutex<RBTree<FileId, UFile>>,
+    table: SpinLock<RBTree<FileId, UFile>>,
 }
 
 struct UFile {
@@ -58,7 +58,7 @@ impl UFiles {
     pub(crate) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
-                table <- new_mutex!(RBTree::new(), "UFiles::table"),
+                table <- new_spinlock!(RBTree::new(), "UFiles::table"),
             }),
             GFP_KERNEL,
         )

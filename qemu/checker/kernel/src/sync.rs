@@ -10,6 +10,6 @@ mod arc;
 
 pub use self::{
     arc::{Arc, ArcBorrow},
-    lock::{CondVar, LockedBy, Mutex, SpinLockIrq},
+    lock::{CondVar, LockedBy, Mutex, SpinLock, SpinLockIrq},
 };
 pub use crate::{__global_lock as global_lock, __new_spinlock_irq as new_spinlock_irq};

@@ -16,10 +16,15 @@ pub trait Backend: 'static {
 }
 
 pub struct MutexBackend;
+pub struct SpinLockBackend;
 pub struct SpinLockIrqBackend;
 
 impl Backend for MutexBackend {
     const SLEEPS: bool = true;
+}
+
+impl Backend for SpinLockBackend {
+    const SLEEPS: bool = false;
 }
 
 impl Backend for SpinLockIrqBackend {
@@ -27,6 +32,7 @@ impl Backend for SpinLockIrqBackend {
 }
 
 pub type Mutex<T> = Lock<T, MutexBackend>;
+pub type SpinLock<T> = Lock<T, SpinLockBackend>;
 pub type SpinLockIrq<T> = Lock<T, SpinLockIrqBackend>;
 
 pub struct Lock<T, B: Backend> {
@@ -105,7 +111,10 @@ impl CondVar {
         Self::default()
     }
 
-    pub fn wait<T>(&self, guard: &mut Guard<'_, T, MutexBackend>) {
+    pub fn wait<T, B: Backend>(&self, guard: &mut Guard<'_, T, B>) {
+        if !B::SLEEPS {
+            runtime::leave_atomic();
+        }
         runtime::might_sleep("waiting");
 
         let raw = guard.raw.take().expect("the lock is held");
@@ -115,6 +124,9 @@ impl CondVar {
                 .wait(raw)
                 .unwrap_or_else(|poison| poison.into_inner()),
         );
+        if !B::SLEEPS {
+            runtime::enter_atomic();
+        }
     }
 
     pub fn notify_all(&self) {
@@ -152,7 +164,7 @@ impl<T, U> LockedBy<T, U> {
     }
 }
 
-impl<T> Mutex<T> {
+impl<T, B: Backend> Lock<T, B> {
     /// Initialises a lock of `global_lock!`.
     ///
     /// # Safety
@@ -166,10 +178,10 @@ impl<T> Mutex<T> {
 #[macro_export]
 #[doc(hidden)]
 macro_rules! __global_lock {
-    (unsafe(uninit) static $name:ident: Mutex<$type:ty> = $value:expr;) => {
+    (unsafe(uninit) static $name:ident: $lock:ident<$type:ty> = $value:expr;) => {
         $crate::runtime::lazy_static! {
-            static ref $name: $crate::sync::Mutex<$type> =
-                $crate::sync::Mutex::new($value, stringify!($name));
+            static ref $name: $crate::sync::$lock<$type> =
+                $crate::sync::$lock::new($value, stringify!($name));
         }
     };
 }
@@ -179,9 +191,9 @@ macro_rules! __global_lock {
 #[macro_export]
 #[doc(hidden)]
 macro_rules! __global_lock {
-    (unsafe(uninit) static $name:ident: Mutex<$type:ty> = $value:expr;) => {
-        static $name: $crate::sync::Mutex<$type> =
-            $crate::sync::Mutex::new($value, stringify!($name));
+    (unsafe(uninit) static $name:ident: $lock:ident<$type:ty> = $value:expr;) => {
+        static $name: $crate::sync::$lock<$type> =
+            $crate::sync::$lock::new($value, stringify!($name));
     };
 }
 
@@ -189,6 +201,13 @@ macro_rules! __global_lock {
 macro_rules! new_mutex {
     ($data:expr, $name:literal $(,)?) => {
         $crate::sync::Mutex::new($data, $name)
+    };
+}
+
+#[macro_export]
+macro_rules! new_spinlock {
+    ($data:expr, $name:literal $(,)?) => {
+        $crate::sync::SpinLock::new($data, $name)
     };
 }
 
