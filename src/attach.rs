@@ -9,7 +9,7 @@ use crate::{
         attachment::{
             declare_client,
             ClientOperations,
-            Registration, //
+            RegisteredClient, //
         },
         client::Declined,
         device::Device,
@@ -23,7 +23,7 @@ declare_client!(AttachedDevice, crate::NAME);
 
 /// The registered client of ib_core, through which the module attaches to the present devices, and
 /// to each device that is registered later.
-pub(crate) type Client = Registration<AttachedDevice>;
+pub(crate) type Client = RegisteredClient<AttachedDevice>;
 
 impl ClientOperations for AttachedDevice {
     const OBJECTS: &'static [&'static Object<Self>] = &commands::OBJECTS;

@@ -33,11 +33,11 @@ use crate::{
                 Attribute,
                 Declarations,
                 DestroyedHandle,
-                File,
+                Fd,
                 Flags,
                 In,
                 InStruct,
-                NewFile,
+                NewFd,
                 NewHandle,
                 Out,
                 OutBytes,
@@ -147,7 +147,7 @@ fn right<H: Command, const X: u32>(
 /// Creates the subscriber for a registration of the calling process, which has a right over the QP.
 fn subscriber<H: Command, const CHANNEL: u32, const COOKIE: u32, const EVENTS: u32>(
     call: &Call<'_, H>,
-    channel: Attribute<File<EventChannel>, CHANNEL>,
+    channel: Attribute<Fd<EventChannel>, CHANNEL>,
     cookie: Attribute<In<u64>, COOKIE>,
     events: Attribute<In<u64>, EVENTS>,
     right: Right,
@@ -175,7 +175,7 @@ impl Alloc {
     const XRCD: Attribute<XrcdHandle, XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE> = Attribute::new();
     const FLAGS: Attribute<Flags, XRC_RCV_ATTR_QP_ALLOC_FLAGS> = Attribute::new();
     const ATTR: Attribute<InStruct<UserQpAttr>, XRC_RCV_ATTR_QP_ALLOC_ATTR> = Attribute::new();
-    const CHANNEL: Attribute<File<EventChannel>, XRC_RCV_ATTR_QP_ALLOC_CHANNEL> = Attribute::new();
+    const CHANNEL: Attribute<Fd<EventChannel>, XRC_RCV_ATTR_QP_ALLOC_CHANNEL> = Attribute::new();
     const COOKIE: Attribute<In<u64>, XRC_RCV_ATTR_QP_ALLOC_COOKIE> = Attribute::new();
     const RESP_QPN: Attribute<Out<u32>, XRC_RCV_ATTR_QP_ALLOC_RESP_QPN> = Attribute::new();
     const EVENTS: Attribute<In<u64>, XRC_RCV_ATTR_QP_ALLOC_EVENTS> = Attribute::new();
@@ -254,7 +254,7 @@ impl Register {
         Attribute::new();
     const XRCD: Attribute<XrcdHandle, XRC_RCV_ATTR_QP_REG_XRCD_HANDLE> = Attribute::new();
     const QPN: Attribute<In<u32>, XRC_RCV_ATTR_QP_REG_QPN> = Attribute::new();
-    const CHANNEL: Attribute<File<EventChannel>, XRC_RCV_ATTR_QP_REG_CHANNEL> = Attribute::new();
+    const CHANNEL: Attribute<Fd<EventChannel>, XRC_RCV_ATTR_QP_REG_CHANNEL> = Attribute::new();
     const COOKIE: Attribute<In<u64>, XRC_RCV_ATTR_QP_REG_COOKIE> = Attribute::new();
     const EVENTS: Attribute<In<u64>, XRC_RCV_ATTR_QP_REG_EVENTS> = Attribute::new();
 }
@@ -500,7 +500,7 @@ impl Handler for QueryCaps {
 struct AllocEventChannel;
 
 impl AllocEventChannel {
-    const FD: Attribute<NewFile<EventChannel>, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD> =
+    const FD: Attribute<NewFd<EventChannel>, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD> =
         Attribute::new();
     const EVENT_SIZE: Attribute<In<u32>, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE> =
         Attribute::new();

@@ -219,7 +219,7 @@ impl Domain {
         };
         let undo: fn(Registration) = |registration| {
             registration.subscriber.cancel();
-            drop(registration.ufile());
+            drop(registration.take_ufile());
         };
 
         if let Some(ufile) = ufile {
@@ -436,7 +436,7 @@ impl Registration {
     }
 
     /// Returns the reference that counts the registration against its uverbs file, until dropped.
-    fn ufile(&self) -> Option<UFileRef<'_>> {
+    fn take_ufile(&self) -> Option<UFileRef<'_>> {
         let file = self.subscriber.file()?;
 
         Some(self.domain.ufiles.take_back(file))
@@ -476,7 +476,7 @@ impl Registration {
         };
 
         subscriber.end(qpn, why);
-        match self.ufile() {
+        match self.take_ufile() {
             Some(ufile) if why != RemoveReason::Destroyed => {
                 ufile.release(last.then_some(qp), &domain.workers.destruction);
             }

@@ -190,12 +190,12 @@ struct ib_qp *ib_xrc_rcv_create_qp(struct ib_pd *pd, struct ib_qp_init_attr *ini
 	return c.qp;
 }
 
-int ib_xrc_rcv_alloc_label(void **label)
+int ib_xrc_rcv_alloc_security_label(void **label)
 {
 	return security_ib_alloc_security(label);
 }
 
-void ib_xrc_rcv_free_label(void *label)
+void ib_xrc_rcv_free_security_label(void *label)
 {
 	security_ib_free_security(label);
 }

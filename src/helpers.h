@@ -42,8 +42,8 @@ bool ib_xrc_rcv_port_is_valid(struct ib_device *ibdev, u32 port);
 struct ib_qp *ib_xrc_rcv_create_qp(struct ib_pd *pd, struct ib_qp_init_attr *init_attr,
 				   const char *owner);
 
-int ib_xrc_rcv_alloc_label(void **label);
-void ib_xrc_rcv_free_label(void *label);
+int ib_xrc_rcv_alloc_security_label(void **label);
+void ib_xrc_rcv_free_security_label(void *label);
 int ib_xrc_rcv_pkey_access(void *label, struct ib_device *ibdev, u32 port, u16 index);
 
 void ib_xrc_rcv_log_qp_event(struct ib_device *ibdev, u32 user, u32 qpn, enum ib_event_type type);

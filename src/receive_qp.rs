@@ -263,9 +263,9 @@ impl ReceiveQp {
             return Ok(());
         }
 
-        let label = SecurityLabel::of_caller()?;
+        let caller = SecurityLabel::of_caller()?;
 
-        self.with_qp(|qp| qp.admits(&label))?.ok_or(EINVAL)
+        self.with_qp(|qp| qp.admits(&caller))?.ok_or(EINVAL)
     }
 
     /// Modifies the QP on behalf of a kernel user.

@@ -235,9 +235,9 @@ impl<D: ClientData> Client<D> {
 /// # Invariants
 ///
 /// The client is that of `D`, and registered.
-pub(crate) struct Registration<D: ClientData>(&'static Client<D>);
+pub(crate) struct RegisteredClient<D: ClientData>(&'static Client<D>);
 
-impl<D: ClientData> Registration<D> {
+impl<D: ClientData> RegisteredClient<D> {
     /// Registers the client and adds it to all devices. An ib_uverbs that is being loaded meanwhile
     /// waits. `EBUSY` if the client is registered already.
     ///
@@ -263,7 +263,7 @@ impl<D: ClientData> Registration<D> {
     }
 }
 
-impl<D: ClientData> Drop for Registration<D> {
+impl<D: ClientData> Drop for RegisteredClient<D> {
     fn drop(&mut self) {
         // SAFETY: By the type invariant, the client is registered, and this is the one call that
         // unregisters it. It waits for callbacks that run.

@@ -40,7 +40,7 @@ impl SecurityLabel {
 
         // SAFETY: `label` is valid for writes. The function may sleep, and so may every caller:
         // each is a method that a process calls.
-        to_result(unsafe { bindings::ib_xrc_rcv_alloc_label(&mut label) })?;
+        to_result(unsafe { bindings::ib_xrc_rcv_alloc_security_label(&mut label) })?;
         // INVARIANT: Newly allocated, so `self` is the owner.
         Ok(Self(label))
     }
@@ -65,7 +65,7 @@ impl SecurityLabel {
 impl Drop for SecurityLabel {
     fn drop(&mut self) {
         // SAFETY: By the type invariant, we own the label, and this is the one call that frees it.
-        unsafe { bindings::ib_xrc_rcv_free_label(self.0) }
+        unsafe { bindings::ib_xrc_rcv_free_security_label(self.0) }
     }
 }
 

@@ -200,9 +200,9 @@ impl<H: Handle> Kind for DestroyedHandle<H> {
 }
 
 /// The file descriptor of an existing event file.
-pub(crate) struct File<F>(PhantomData<F>);
+pub(crate) struct Fd<F>(PhantomData<F>);
 
-impl<F: EventFile> Kind for File<F> {
+impl<F: EventFile> Kind for Fd<F> {
     const SHAPE: Shape = Shape::Object {
         kind: FD,
         id: F::OBJECT,
@@ -211,9 +211,9 @@ impl<F: EventFile> Kind for File<F> {
 }
 
 /// A file descriptor that the method creates.
-pub(crate) struct NewFile<F>(PhantomData<F>);
+pub(crate) struct NewFd<F>(PhantomData<F>);
 
-impl<F: EventFile> Kind for NewFile<F> {
+impl<F: EventFile> Kind for NewFd<F> {
     const SHAPE: Shape = Shape::Object {
         kind: FD,
         id: F::OBJECT,

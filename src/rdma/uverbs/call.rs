@@ -357,9 +357,9 @@ impl<'a, H: Handler> Call<'a, H> {
     /// Returns the file that the method creates.
     pub(crate) fn new_file<F: EventFile, const ID: u32>(
         &self,
-        _: Attribute<attribute::NewFile<F>, ID>,
+        _: Attribute<attribute::NewFd<F>, ID>,
     ) -> Result<NewFile<'_, F>> {
-        let uobject = self.object::<attribute::NewFile<F>, ID>()?.ok_or(EINVAL)?;
+        let uobject = self.object::<attribute::NewFd<F>, ID>()?.ok_or(EINVAL)?;
 
         // SAFETY: The object is that of an attribute. uverbs holds it for the length of the call,
         // which is longer than `self` is borrowed.
@@ -369,9 +369,9 @@ impl<'a, H: Handler> Call<'a, H> {
     /// Returns the data of an event file, or `None` if the attribute is not present.
     pub(crate) fn event_file<F: EventFile, const ID: u32>(
         &self,
-        _: Attribute<attribute::File<F>, ID>,
+        _: Attribute<attribute::Fd<F>, ID>,
     ) -> Result<Option<ArcBorrow<'_, F>>> {
-        let Some(uobject) = self.object::<attribute::File<F>, ID>()? else {
+        let Some(uobject) = self.object::<attribute::Fd<F>, ID>()? else {
             return Ok(None);
         };
 

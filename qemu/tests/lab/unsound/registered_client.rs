@@ -4,11 +4,11 @@
 
 use crate::{
     device::AttachedDevice,
-    rdma::attachment::Registration, //
+    rdma::attachment::RegisteredClient, //
 };
 use kernel::prelude::*;
 
 pub(crate) fn come_and_go() -> Result {
-    drop(Registration::<AttachedDevice>::new()?);
+    drop(RegisteredClient::<AttachedDevice>::new()?);
     Ok(())
 }
