@@ -6,17 +6,22 @@
 //! "the caller's" for that. Structs that the kernel fills have the length that the caller gives, which
 //! may be less or more than this library knows; they are passed to the kernel as they are.
 //!
-//! There is no lock in here and nothing is remembered, so a child may call everything after `fork()`.
+//! There is no lock in here and nothing is remembered but the receives of an SRQ, so a child may call everything
+//! else after `fork()`.
 
 #![allow(non_camel_case_types, clippy::missing_safety_doc)]
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 use std::mem::ManuallyDrop;
-use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::time::Duration;
 
 use xrc_rcv::borrowed::{Context, Domain, Registration, Result};
 use xrc_rcv::ffi::{ibv_context, ibv_qp_attr, ibv_xrcd};
 use xrc_rcv::uapi::{xrc_rcv_caps, xrc_rcv_event, xrc_rcv_qp_info};
+use xrc_rcv::verbs::Srq;
+use xrc_rcv::verbs_sys;
 use xrc_rcv::{AllocOptions, Cause, EventChannel, EventType, EventTypes, QpAttr, RegisterOptions};
 
 /// `struct xrc_rcv_event_channel`
@@ -52,6 +57,21 @@ pub struct xrc_rcv_qp {
     pub handle: u32,
     /// The device's file, for use after `context` was closed. Not in the header.
     cmd_fd: c_int,
+}
+
+/// `struct xrc_rcv_srq`
+#[repr(C)]
+pub struct xrc_rcv_srq {
+    /// The domain.
+    pub xrcd: *mut ibv_xrcd,
+    /// The number senders address messages to.
+    pub srq_num: u32,
+    /// The descriptor of its completion channel.
+    pub fd: c_int,
+    /// How long a message can be. Not in the header.
+    size: usize,
+    /// Not in the header.
+    srq: Srq,
 }
 
 /// `struct xrc_rcv_init_attr`. That of a program that was built before a member was added ends before it.
@@ -261,6 +281,95 @@ pub unsafe extern "C" fn xrc_rcv_get_event(
         match channel.read_records(event, size) {
             Err(Cause::Os(libc::EINTR)) => {}
             result => return code(result.map(drop)),
+        }
+    }
+}
+
+/// Opens an XRC domain.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xrc_rcv_open_domain(
+    context: *mut ibv_context,
+    fd: c_int,
+    oflags: c_int,
+) -> *mut ibv_xrcd {
+    // SAFETY: The caller's context is open.
+    match unsafe { verbs_sys::open_xrcd(context, fd, oflags) } {
+        Ok(xrcd) => xrcd.as_ptr(),
+        Err(cause) => {
+            set_errno(cause);
+            std::ptr::null_mut()
+        }
+    }
+}
+
+/// Closes an XRC domain.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xrc_rcv_close_domain(xrcd: *mut ibv_xrcd) -> c_int {
+    // SAFETY: The caller's domain, which is no longer used.
+    unsafe { verbs_sys::close_xrcd(xrcd) }
+}
+
+/// Creates an SRQ with memory for messages.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xrc_rcv_create_srq(
+    xrcd: *mut ibv_xrcd,
+    depth: u32,
+    size: u32,
+) -> *mut xrc_rcv_srq {
+    // SAFETY: The caller's domain is open.
+    let context = unsafe { (*xrcd).context };
+    let (Some(xrcd), Some(context)) = (NonNull::new(xrcd), NonNull::new(context)) else {
+        return invalid();
+    };
+    // SAFETY: The caller keeps the device and the domain open as long as the SRQ.
+    let domain = unsafe {
+        let device = xrc_rcv::Device::from_ibv(context, ());
+        xrc_rcv::Domain::from_ibv(&device, xrcd, ())
+    };
+    let srq = Srq::new(&domain, depth, size).map_err(|error| Cause::Os(error.errno()));
+    object(srq.map(|srq| xrc_rcv_srq {
+        xrcd: xrcd.as_ptr(),
+        srq_num: srq.srq_num(),
+        fd: srq.as_raw_fd(),
+        size: size as usize,
+        srq,
+    }))
+}
+
+/// Destroys an SRQ.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xrc_rcv_destroy_srq(srq: *mut xrc_rcv_srq) -> c_int {
+    // SAFETY: The caller's object, which `object()` allocated and which is no longer used.
+    drop(unsafe { Box::from_raw(srq) });
+    0
+}
+
+/// Receives a message.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xrc_rcv_receive(
+    srq: *mut xrc_rcv_srq,
+    message: *mut c_void,
+    size: usize,
+    timeout: c_int,
+) -> isize {
+    // SAFETY: The caller's SRQ, which no other thread uses.
+    let srq = unsafe { &mut *srq };
+    let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
+    let received = if size < srq.size {
+        Err(Cause::Os(libc::EINVAL))
+    } else {
+        let received = srq.srq.receive(timeout);
+        received.map_err(|error| Cause::Os(error.errno()))
+    };
+    match received.and_then(|received| received.ok_or(Cause::Os(libc::EAGAIN))) {
+        Ok(received) => {
+            // SAFETY: The caller's memory has that size, and no message is longer than `srq.size`.
+            unsafe { message.copy_from_nonoverlapping(received.as_ptr().cast(), received.len()) };
+            received.len() as isize
+        }
+        Err(cause) => {
+            set_errno(cause);
+            -1
         }
     }
 }

@@ -100,19 +100,11 @@ impl Domain {
         file: Option<BorrowedFd<'_>>,
         oflags: i32,
     ) -> borrowed::Result<Domain> {
-        let mut init_attr = verbs_sys::ibv_xrcd_init_attr {
-            comp_mask: verbs_sys::IBV_XRCD_INIT_ATTR_FD | verbs_sys::IBV_XRCD_INIT_ATTR_OFLAGS,
-            fd: file.map_or(-1, |file| file.as_raw_fd()),
-            oflags,
-        };
-        let open_xrcd = device
-            .xrc_ops()
-            .and_then(|ops| ops.open_xrcd)
-            .ok_or(Cause::Os(libc::EOPNOTSUPP))?;
-        // SAFETY: The provider's function is given its own context and a valid attribute.
-        let xrcd = unsafe { open_xrcd(device.as_ibv(), &mut init_attr) };
+        let fd = file.map_or(-1, |file| file.as_raw_fd());
+        // SAFETY: The context is open as long as `device` exists.
+        let xrcd = unsafe { verbs_sys::open_xrcd(device.as_ibv(), fd, oflags) }?;
         Ok(Domain(Arc::new(Inner {
-            xrcd: NonNull::new(xrcd).ok_or_else(Cause::last)?,
+            xrcd,
             to_be_closed: true,
             _owner: None,
             device: device.clone(),
@@ -298,12 +290,8 @@ impl Inner {
         if !std::mem::take(&mut self.to_be_closed) {
             return 0;
         }
-        match self.device.xrc_ops().and_then(|ops| ops.close_xrcd) {
-            // SAFETY: The provider's function is given its own domain, which only `self` has, and
-            // which is closed once.
-            Some(close_xrcd) => unsafe { close_xrcd(self.xrcd.as_ptr()) },
-            None => libc::EOPNOTSUPP,
-        }
+        // SAFETY: The domain is open and only `self` has it. It is closed once.
+        unsafe { verbs_sys::close_xrcd(self.xrcd.as_ptr()) }
     }
 }
 

@@ -10,7 +10,9 @@
 #![allow(non_camel_case_types, missing_docs)]
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::ptr::NonNull;
 
+use crate::error::Cause;
 pub use crate::ffi::ibv_pd;
 use crate::ffi::{ibv_context, ibv_qp_cap, ibv_xrcd};
 
@@ -348,5 +350,41 @@ impl verbs_context_xrc_ops {
         // front; `sz` before the context is that struct's size.
         let ops = unsafe { &*context.cast::<verbs_context_xrc_ops>().sub(1) };
         (ops.sz >= size_of::<verbs_context_xrc_ops>() + size_of::<ibv_context>()).then_some(ops)
+    }
+}
+
+/// `ibv_open_xrcd()`, an inline function, of a descriptor and flags.
+///
+/// # Safety
+///
+/// `context` is an open context of libibverbs.
+pub unsafe fn open_xrcd(
+    context: *mut ibv_context,
+    fd: c_int,
+    oflags: c_int,
+) -> Result<NonNull<ibv_xrcd>, Cause> {
+    let mut init_attr = ibv_xrcd_init_attr {
+        comp_mask: IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
+        fd,
+        oflags,
+    };
+    // SAFETY: The caller's context is open.
+    let open_xrcd = unsafe { verbs_context_xrc_ops::of(context) }.and_then(|ops| ops.open_xrcd);
+    let open_xrcd = open_xrcd.ok_or(Cause::Os(libc::EOPNOTSUPP))?;
+    // SAFETY: The provider's function is given its own context and a valid attribute.
+    NonNull::new(unsafe { open_xrcd(context, &mut init_attr) }).ok_or_else(Cause::last)
+}
+
+/// `ibv_close_xrcd()`, likewise. Returns 0 or an errno.
+///
+/// # Safety
+///
+/// `xrcd` is an open domain of libibverbs; it is not used any more if 0 is returned.
+pub unsafe fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
+    // SAFETY: The caller's domain is open, and its context.
+    match unsafe { verbs_context_xrc_ops::of((*xrcd).context) }.and_then(|ops| ops.close_xrcd) {
+        // SAFETY: The provider's function is given its own domain.
+        Some(close_xrcd) => unsafe { close_xrcd(xrcd) },
+        None => libc::EOPNOTSUPP,
     }
 }

@@ -19,8 +19,9 @@
  * versions work together.
  *
  * All functions may be called from any thread, also with the same objects, and
- * in a forked child. An object (an open device, a domain, a channel or a
- * registration) must not be destroyed while another thread uses it.
+ * in a forked child. An object (an open device, a domain, a channel, an SRQ or a
+ * registration) must not be destroyed while another thread uses it. An SRQ is for
+ * one thread at a time, and not for a child.
  */
 
 #ifndef INFINIBAND_XRC_RCV_H
@@ -67,6 +68,22 @@ struct xrc_rcv_qp {
 	struct ibv_xrcd *xrcd;
 	uint32_t qp_num;
 	uint32_t handle;
+};
+
+/**
+ * struct xrc_rcv_srq - an SRQ of a domain, with memory for messages
+ *
+ * @xrcd: the domain
+ * @srq_num: the SRQ number, which senders address messages to
+ * @fd: file descriptor, readable by the next message after xrc_rcv_receive() found
+ *	none
+ *
+ * Returned by xrc_rcv_create_srq(), and freed by xrc_rcv_destroy_srq().
+ */
+struct xrc_rcv_srq {
+	struct ibv_xrcd *xrcd;
+	uint32_t srq_num;
+	int fd;
 };
 
 /**
@@ -151,6 +168,64 @@ struct xrc_rcv_adopted_qp {
  */
 int xrc_rcv_query_caps(struct ibv_context *context, struct xrc_rcv_caps *caps,
 		       size_t size);
+
+/**
+ * xrc_rcv_open_domain - open an XRC domain
+ *
+ * @fd: the file of the domain, open in any mode, which processes share; -1 for a
+ *	domain of the caller's own
+ * @oflags: O_CREAT to create the domain if there is none, O_CREAT | O_EXCL to fail if
+ *	there is; without O_CREAT there must be one. EAGAIN if there is none.
+ *
+ * ibv_open_xrcd(), which is inline, for languages without a C compiler. EOPNOTSUPP if
+ * the provider has no XRC.
+ */
+struct ibv_xrcd *xrc_rcv_open_domain(struct ibv_context *context, int fd,
+				     int oflags);
+
+/**
+ * xrc_rcv_close_domain - close an XRC domain
+ *
+ * ibv_close_xrcd(), which is inline. EBUSY if this open device has an SRQ or a QP of
+ * mainline in the domain, which stays open.
+ */
+int xrc_rcv_close_domain(struct ibv_xrcd *xrcd);
+
+/**
+ * xrc_rcv_create_srq - create an SRQ in a domain, with memory for messages
+ *
+ * @depth: how many messages can be there that are not yet received, at least 1
+ * @size: the greatest length of a message in bytes, at least 1
+ *
+ * For languages without a C compiler: ibv_create_srq_ex() and the functions that
+ * receive are inline. The SRQ has a PD and a CQ of its own, so that senders access no
+ * memory by it. EINVAL if @depth or @size is 0 or more than the device can have.
+ */
+struct xrc_rcv_srq *xrc_rcv_create_srq(struct ibv_xrcd *xrcd, uint32_t depth,
+				       uint32_t size);
+
+/**
+ * xrc_rcv_destroy_srq - destroy an SRQ, and discard its messages
+ *
+ * Before the domain is closed. A message that is sent to the SRQ later breaks the
+ * connection. Returns 0.
+ */
+int xrc_rcv_destroy_srq(struct xrc_rcv_srq *srq);
+
+/**
+ * xrc_rcv_receive - receive a message
+ *
+ * @message: to be filled
+ * @size: the length of @message in bytes, not less than @size of the SRQ
+ * @timeout: how long to wait in milliseconds; 0 not at all, negative without an end
+ *
+ * Returns the length of the message, or -1 with errno set: EAGAIN (there was none in
+ * that time), EINVAL (@size is too small), EIO (the receive failed, as of a message
+ * that was too long, or the device was removed). One thread at a time may receive
+ * from an SRQ.
+ */
+ssize_t xrc_rcv_receive(struct xrc_rcv_srq *srq, void *message, size_t size,
+			int timeout);
 
 /**
  * xrc_rcv_create_event_channel - create a channel to read events from
