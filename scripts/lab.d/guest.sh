@@ -87,6 +87,10 @@ guest_cpus() { # guest_cpus ACCELERATOR
 guest_build() {
 	[ -z "$with_module" ] || build module user
 	build "$device"
+	# Tests run programs and load modules of their own.
+	case ${guest_command[0]-} in
+	qemu/tests/run | */qemu/tests/run) build test-modules tests demo ;;
+	esac
 }
 
 guest_prepare() {
