@@ -48,7 +48,8 @@ use uapi::xrc_rcv_event;
 include!(concat!(env!("XRC_RCV_OUT"), "/bindings/generated.rs"));
 include!(concat!(env!("XRC_RCV_OUT"), "/bindings/leaves.rs"));
 
-// bindgen asserts the layouts of generated types, and so those of the kernel crate's that they embed.
+// bindgen asserts the layouts of generated types, and so those of the kernel crate's that they
+// embed.
 const _: () = {
     use core::mem::offset_of;
 

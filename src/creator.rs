@@ -26,10 +26,11 @@ impl Creator {
         }
     }
 
-    /// Whether the effective uid of the calling process created the QP, or is the one for which it counts.
+    /// Whether the effective uid of the calling process created the QP, or is the one for which it
+    /// counts.
     ///
-    /// An id of a user namespace is not that of the user who made the namespace: one who can take all
-    /// the ids of it can act as them, but not the other way round.
+    /// An id of a user namespace is not that of the user who made the namespace: one who can take
+    /// all the ids of it can act as them, but not the other way round.
     pub(crate) fn is_caller(&self) -> bool {
         // SAFETY: The function reads the credentials of the current task, and must be called in
         // process context, as commands are.

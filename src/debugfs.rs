@@ -7,9 +7,9 @@
 //! device as `rdma dev` shows it: devices in different network namespaces may have the same name.
 //!
 //! The text is made when a file is opened. References are taken under the locks and printed without
-//! them, so that readers do not delay commands. There can be millions of lines: a reader lets others run
-//! between two of them, and can be killed. The files are removed before the device is, which waits until
-//! the text of those that are being opened is made.
+//! them, so that readers do not delay commands. There can be millions of lines: a reader lets
+//! others run between two of them, and can be killed. The files are removed before the device is,
+//! which waits until the text of those that are being opened is made.
 
 use crate::{
     domain::{

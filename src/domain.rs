@@ -287,9 +287,9 @@ impl Domain {
     }
 
     /// Destroys a QP that was looked up before. `EINVAL` if it is about to be destroyed, or not of
-    /// lifetime [`Lifetime::Domain`]; `EBUSY` if registrations other than that of the caller keep it:
-    /// `has_own` returns whether that does. Neither its lifetime nor registrations keep a QP from being
-    /// destroyed by `force`.
+    /// lifetime [`Lifetime::Domain`]; `EBUSY` if registrations other than that of the caller keep
+    /// it: `has_own` returns whether that does. Neither its lifetime nor registrations keep a QP
+    /// from being destroyed by `force`.
     pub(crate) fn destroy(
         &self,
         qp: &Arc<ReceiveQp>,
@@ -537,8 +537,8 @@ impl Domains {
         self.table.lock().domains.get(&id).cloned()
     }
 
-    /// Returns the domain of an open XRCD, creating it if it does not exist. `ENODEV` if the device is
-    /// being removed.
+    /// Returns the domain of an open XRCD, creating it if it does not exist. `ENODEV` if the device
+    /// is being removed.
     pub(crate) fn get_or_new(&self, xrcd: &Xrcd) -> Result<Arc<Domain>> {
         if let Some(domain) = self.get(xrcd) {
             return Ok(domain);

@@ -3,18 +3,19 @@
 //! An event channel: the file from which a process reads the events of its registrations.
 //!
 //! A process creates it through its uverbs file; the file descriptor owns it, and the registrations
-//! on it hold references. Its lock is taken in any context, with the lock of a QP's subscribers held.
+//! on it hold references. Its lock is taken in any context, with the lock of a QP's subscribers
+//! held.
 //!
-//! A channel has any number of readers: processes watch it with epoll. Whoever adds a record, or ends the
-//! channel, works for others, so a worker wakes the readers, once for all records that are added until
-//! it begins. A reader that lets others continue wakes them itself.
+//! A channel has any number of readers: processes watch it with epoll. Whoever adds a record, or
+//! ends the channel, works for others, so a worker wakes the readers, once for all records that are
+//! added until it begins. A reader that lets others continue wakes them itself.
 //!
-//! Readers copy without the lock, see [`crate::event_queue`]. The registrations of the records that a
-//! read returns existed after all records were copied.
+//! Readers copy without the lock, see [`crate::event_queue`]. The registrations of the records that
+//! a read returns existed after all records were copied.
 //!
-//! After the device was removed, or the descriptor or the uverbs file closed, no event is added. Unread
-//! records can still be read; then `read(2)` returns `EIO`. While one reader copies, other readers wait,
-//! because it may put its records back.
+//! After the device was removed, or the descriptor or the uverbs file closed, no event is added.
+//! Unread records can still be read; then `read(2)` returns `EIO`. While one reader copies, other
+//! readers wait, because it may put its records back.
 
 use crate::{
     event_queue::{
@@ -70,10 +71,11 @@ static WAKEUPS: ModuleQueue = ModuleQueue::new();
 ///
 /// # Safety
 ///
-/// Must be called once, before a channel is created. When the result is dropped, no channel may be open.
+/// Must be called once, before a channel is created. When the result is dropped, no channel may be
+/// open.
 pub(crate) unsafe fn init() -> Result<ModuleQueueOwner> {
-    // SAFETY: By the requirements of this function: only channels queue items, until they are at their
-    // end.
+    // SAFETY: By the requirements of this function: only channels queue items, until they are at
+    // their end.
     unsafe { WAKEUPS.init(c"ib_xrc_rcv_wakeup") }
 }
 
@@ -126,8 +128,8 @@ impl<Q: Queued + Send + Sync + 'static> EventChannel<Q> {
         drop(WAKEUPS.enqueue(self.clone()));
     }
 
-    /// Takes records, as many as are unread and `batch` has places, for [`copy`](Self::copy). Waits for the
-    /// first. Returns their number.
+    /// Takes records, as many as are unread and `batch` has places, for [`copy`](Self::copy). Waits
+    /// for the first. Returns their number.
     fn take(&self, batch: &mut [Option<Record<Q>>], nonblocking: bool) -> Result<usize> {
         self.readable.wait_interruptible(|| loop {
             let mut queue = self.queue.lock();
@@ -149,8 +151,8 @@ impl<Q: Queued + Send + Sync + 'static> EventChannel<Q> {
     }
 
     /// Copies records to the buffer, and returns the number of those that were copied and whose
-    /// registrations exist. It is 0 if the registrations of all ended. Records that cannot be copied are
-    /// put back.
+    /// registrations exist. It is 0 if the registrations of all ended. Records that cannot be
+    /// copied are put back.
     fn copy(
         &self,
         batch: &mut [Option<Record<Q>>],

@@ -2,20 +2,21 @@
 
 //! The unread events of an event channel.
 //!
-//! A registration on the channel has one *slot* per type of event. An event that happens again before
-//! it is read increments the count in its slot, so memory is needed per registration and not per event:
-//! [`post`](EventQueue::post) allocates nothing and cannot fail. Registrations with unread events are
-//! in a tree, in the order of their oldest ones. Each operation on one of them takes logarithmic time.
+//! A registration on the channel has one *slot* per type of event. An event that happens again
+//! before it is read increments the count in its slot, so memory is needed per registration and not
+//! per event: [`post`](EventQueue::post) allocates nothing and cannot fail. Registrations with
+//! unread events are in a tree, in the order of their oldest ones. Each operation on one of them
+//! takes logarithmic time.
 //!
-//! Reading a record copies it to user space, which can sleep for an unbounded time and can fail. So it
-//! takes two steps. [`take`](EventQueue::take) empties slots, those of a [`Batch`] at most, as the lock
-//! is held and interrupts are disabled; their registrations *are being read* until
-//! [`finish`](EventQueue::finish) or [`restore`](EventQueue::restore). Meanwhile registrations may end,
-//! and events may be added. QP_GONE, the last event of a registration, is *withheld* from one reader
-//! while another reads an earlier record.
+//! Reading a record copies it to user space, which can sleep for an unbounded time and can fail. So
+//! it takes two steps. [`take`](EventQueue::take) empties slots, those of a [`Batch`] at most, as
+//! the lock is held and interrupts are disabled; their registrations *are being read* until
+//! [`finish`](EventQueue::finish) or [`restore`](EventQueue::restore). Meanwhile registrations may
+//! end, and events may be added. QP_GONE, the last event of a registration, is *withheld* from one
+//! reader while another reads an earlier record.
 //!
-//! Owned by an [`EventChannel`](crate::event_channel::EventChannel), whose lock guards the queue and
-//! the slots. Nothing in this file sleeps or frees memory.
+//! Owned by an [`EventChannel`](crate::event_channel::EventChannel), whose lock guards the queue
+//! and the slots. Nothing in this file sleeps or frees memory.
 
 use crate::{
     event::{
@@ -197,7 +198,8 @@ impl<Q: Queued> EventQueue<Q> {
         self.ended && self.reading == 0
     }
 
-    /// Adds events to a registration that is on this channel. Returns whether there is a new record.
+    /// Adds events to a registration that is on this channel. Returns whether there is a new
+    /// record.
     pub(crate) fn post(&mut self, queued: ArcBorrow<'_, Q>, event: &Event) -> bool {
         let new = match queued.slots(self) {
             Some(slots) if !slots.closed => {
@@ -222,16 +224,17 @@ impl<Q: Queued> EventQueue<Q> {
         }
     }
 
-    /// Removes all registrations, for the caller to drop without the lock. The file has no reader left.
+    /// Removes all registrations, for the caller to drop without the lock. The file has no reader
+    /// left.
     pub(crate) fn take_all(&mut self) -> Tree<Q, BY_TIME> {
         replace(&mut self.tree, Tree::new())
     }
 
-    /// Takes the oldest records, as many as `batch` has places, and returns their number. They are being
-    /// read after this.
+    /// Takes the oldest records, as many as `batch` has places, and returns their number. They are
+    /// being read after this.
     ///
-    /// Withheld records count, too, which bounds the time that this takes. So an empty batch means that
-    /// there is no record only if the queue [is empty](Self::is_empty).
+    /// Withheld records count, too, which bounds the time that this takes. So an empty batch means
+    /// that there is no record only if the queue [is empty](Self::is_empty).
     pub(crate) fn take(&mut self, batch: &mut [Option<Record<Q>>]) -> usize {
         let mut taken = 0;
 
@@ -248,8 +251,8 @@ impl<Q: Queued> EventQueue<Q> {
             let (next, qpn) = (slots.take(reader), slots.qpn);
 
             self.requeue(queued.as_arc_borrow());
-            // This does not drop the last reference: the reader for whose record QP_GONE is withheld
-            // has one.
+            // This does not drop the last reference: the reader for whose record QP_GONE is
+            // withheld has one.
             let Some((kind, count, first)) = next else {
                 continue;
             };
@@ -266,8 +269,8 @@ impl<Q: Queued> EventQueue<Q> {
         taken
     }
 
-    /// Moves the records of registrations that ended to the end of `batch`. Returns the number of the
-    /// others, whose order is kept.
+    /// Moves the records of registrations that ended to the end of `batch`. Returns the number of
+    /// the others, whose order is kept.
     pub(crate) fn drop_closed(&mut self, batch: &mut [Option<Record<Q>>]) -> usize {
         let mut kept = 0;
 
@@ -302,8 +305,8 @@ impl<Q: Queued> EventQueue<Q> {
         new
     }
 
-    /// Puts records back that could not be copied, unless their registration ended. They are the oldest
-    /// again. Returns whether there is a new record to read.
+    /// Puts records back that could not be copied, unless their registration ended. They are the
+    /// oldest again. Returns whether there is a new record to read.
     pub(crate) fn restore(&mut self, batch: &[Option<Record<Q>>]) -> bool {
         let mut new = self.finish(batch);
 
@@ -321,8 +324,8 @@ impl<Q: Queued> EventQueue<Q> {
         new
     }
 
-    /// Moves a registration to its place after its slots changed. Returns whether it was added to the
-    /// queue.
+    /// Moves a registration to its place after its slots changed. Returns whether it was added to
+    /// the queue.
     fn requeue(&mut self, queued: ArcBorrow<'_, Q>) -> bool {
         let time = match queued.slots(self) {
             Some(slots) => slots.oldest().map(|kind| slots.first[kind.index()]),

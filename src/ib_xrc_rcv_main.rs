@@ -68,8 +68,8 @@ module! {
     license: "GPL",
 }
 
-/// The state of the module. Fields are dropped in this order: all devices are detached before the queue
-/// that wakes readers is destroyed, and the debugfs directory removed.
+/// The state of the module. Fields are dropped in this order: all devices are detached before the
+/// queue that wakes readers is destroyed, and the debugfs directory removed.
 struct XrcReceive {
     _client: attach::Client,
     _wakeups: ModuleQueueOwner,
@@ -84,8 +84,8 @@ impl kernel::Module for XrcReceive {
         // SAFETY: This function runs once. Without a device, nothing uses the directory yet.
         let debugfs = unsafe { debugfs::Root::new() }?;
 
-        // SAFETY: This function runs once, and channels are created on devices only. Open channels have a
-        // reference to the module, so that none is left at its exit.
+        // SAFETY: This function runs once, and channels are created on devices only. Open channels
+        // have a reference to the module, so that none is left at its exit.
         let wakeups = unsafe { event_channel::init() }?;
 
         Ok(Self {

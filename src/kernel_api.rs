@@ -134,8 +134,8 @@ fn qp(xrcd: &Xrcd, qpn: u32) -> Result<Arc<ReceiveQp>> {
 ///
 /// # Safety
 ///
-/// The attributes that `init` points to must be valid for the length of the call, and its handler must
-/// be callable with its context until the registration ends.
+/// The attributes that `init` points to must be valid for the length of the call, and its handler
+/// must be callable with its context until the registration ends.
 unsafe fn create(xrcd: &Xrcd, init: &bindings::ib_xrc_rcv_init_attr) -> Result<KBox<Registration>> {
     let device = device(xrcd)?;
     let lifetime = match init.flags {

@@ -57,7 +57,8 @@ pub(crate) fn monotonic_ns() -> u64 {
     unsafe { bindings::ktime_get() as u64 }
 }
 
-/// Converts a time of `CLOCK_MONOTONIC`, in nanoseconds, to the time namespace of the calling process.
+/// Converts a time of `CLOCK_MONOTONIC`, in nanoseconds, to the time namespace of the calling
+/// process.
 pub(crate) fn in_time_namespace(ns: u64) -> u64 {
     // SAFETY: The function reads the namespaces of the current task, which has them until it exits.
     unsafe { bindings::ib_xrc_rcv_in_time_namespace(ns) }

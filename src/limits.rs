@@ -7,8 +7,8 @@
 //! unlimited. `CAP_SYS_RESOURCE` exempts from the limits.
 //!
 //! The QPs of a subordinate uid, of which any user may have thousands, count for the user who
-//! created the user namespace. Those of uid 0 count for the RDMA cgroup of their creator: containers
-//! without user namespaces are all of uid 0, and neighbours do not share a quota.
+//! created the user namespace. Those of uid 0 count for the RDMA cgroup of their creator:
+//! containers without user namespaces are all of uid 0, and neighbours do not share a quota.
 
 use crate::{
     bindings,

@@ -3,8 +3,8 @@
 //! Reports changes of receive QPs to tracepoints, and to the notifiers of providers.
 //!
 //! The callers hold the domain's lock, so that reports are in order. After the destruction of a QP,
-//! only the end of its remaining registrations is reported. Events are reported with the lock of the QP's
-//! subscribers held instead, so that QP_GONE is the last.
+//! only the end of its remaining registrations is reported. Events are reported with the lock of
+//! the QP's subscribers held instead, so that QP_GONE is the last.
 
 use crate::{
     bindings,
@@ -31,8 +31,8 @@ pub(crate) struct Qp<'a> {
     pub(crate) registrations: u32,
     /// The number of registrations that keep the QP; 0 in a report of an event.
     pub(crate) keeping: u32,
-    /// The number of registrations that were added or ended so far, by which an event can be compared with
-    /// the reports of those: they have locks of their own.
+    /// The number of registrations that were added or ended so far, by which an event can be
+    /// compared with the reports of those: they have locks of their own.
     pub(crate) changes: u64,
 }
 
@@ -76,8 +76,8 @@ fn notify(action: bindings::ib_xrc_rcv_action, qp: Qp<'_>, holder: Option<Holder
         .map_or(null(), FileId::as_ptr);
 
     // SAFETY:
-    // * The device is valid as long as it is borrowed, which is longer than the call. The file is not
-    //   dereferenced.
+    // * The device is valid as long as it is borrowed, which is longer than the call. The file is
+    //   not dereferenced.
     // * The function may sleep, and so may the callers of the functions below: they hold a mutex.
     unsafe { bindings::ib_xrc_rcv_notify(action, &qp.to_c(), pid, file, forced) }
 }

@@ -3,13 +3,14 @@
 //! A receive QP: an XRC target QP that belongs to no process.
 //!
 //! It belongs to one domain, where it can be looked up until it is destroyed. The domain holds a
-//! reference, and so does each registration; the `ib_qp` is destroyed with the QP, even if there are
-//! still references.
+//! reference, and so does each registration; the `ib_qp` is destroyed with the QP, even if there
+//! are still references.
 //!
 //! Verbs are called under the QP's lock: providers serialise their own access to a QP, but ib_core
-//! does not serialise all of its access. A thread that waits for the lock can be killed. The lock is
-//! not held while addresses are resolved, and event handlers do not take it. Of several callers of
-//! [`ReceiveQp::destroy`], the first destroys the QP, and the others return when it is destroyed.
+//! does not serialise all of its access. A thread that waits for the lock can be killed. The lock
+//! is not held while addresses are resolved, and event handlers do not take it. Of several callers
+//! of [`ReceiveQp::destroy`], the first destroys the QP, and the others return when it is
+//! destroyed.
 
 use crate::{
     attributes::{
@@ -305,8 +306,8 @@ impl ReceiveQp {
         Ok(())
     }
 
-    /// Destroys the QP, and has `QP_GONE` delivered to the remaining registrations. The QP must have been
-    /// removed from its domain. It is destroyed on return, by this or by another caller.
+    /// Destroys the QP, and has `QP_GONE` delivered to the remaining registrations. The QP must
+    /// have been removed from its domain. It is destroyed on return, by this or by another caller.
     ///
     /// Waits for a verb in progress, and for no other thread that waits to call one.
     pub(crate) fn destroy(&self) {

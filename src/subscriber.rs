@@ -2,10 +2,10 @@
 
 //! A subscriber of a receive QP: the part of a registration that events are delivered to.
 //!
-//! One allocation holds its links in the list of the QP and in the queue of an event channel, and its
-//! slots on that channel. The registration owns a reference; so does the list of the QP until the
-//! registration ends, and the queue of the channel as long as the subscriber has unread events. Members
-//! that change are atomic, or guarded by the lock of the channel.
+//! One allocation holds its links in the list of the QP and in the queue of an event channel, and
+//! its slots on that channel. The registration owns a reference; so does the list of the QP until
+//! the registration ends, and the queue of the channel as long as the subscriber has unread events.
+//! Members that change are atomic, or guarded by the lock of the channel.
 
 use crate::{
     event::{
@@ -229,7 +229,8 @@ impl Subscriber {
         self.subscription.is_some()
     }
 
-    /// Delivers events to the holder, unless its event mask excludes them. May be called in any context.
+    /// Delivers events to the holder, unless its event mask excludes them. May be called in any
+    /// context.
     pub(crate) fn deliver(self: ArcBorrow<'_, Self>, event: &Event) -> Delivery {
         let (Holder::File(_, _, wanted, _) | Holder::Kernel(_, wanted)) = &self.holder;
 
@@ -298,8 +299,9 @@ impl Subscriber {
         }
     }
 
-    /// Ends the registration, which is not in the list of the QP any more. Unread events are discarded,
-    /// except after the removal of the device, where QP_GONE is added and all can still be read.
+    /// Ends the registration, which is not in the list of the QP any more. Unread events are
+    /// discarded, except after the removal of the device, where QP_GONE is added and all can still
+    /// be read.
     pub(crate) fn end(self: &Arc<Self>, qpn: u32, why: RemoveReason) {
         match why {
             RemoveReason::Destroyed | RemoveReason::FileClosed => self.cancel(),

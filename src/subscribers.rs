@@ -3,17 +3,18 @@
 //! The subscribers of a receive QP: its registrations, to which its events are delivered.
 //!
 //! Owned by the QP and, as the context of its events, by the verbs object. An event comes in any
-//! context, with locks of the provider held and, without PREEMPT_RT, interrupts disabled. So the list has
-//! a lock that may be taken there; inside it, only that of one event channel at a time is taken. Nothing is
-//! allocated with it held, and it is held for [`AT_ONCE`] deliveries at most, however many subscribers
-//! there are. The events of a QP with more subscribers are counted by type until a thread that may
-//! sleep delivers them: a worker, or a caller of REG. That holds for QP_GONE, too: the thread that
-//! destroys the QP has locks that others wait for. A *round* delivers the events that were pending when it began to each subscriber, in the order of the list.
+//! context, with locks of the provider held and, without PREEMPT_RT, interrupts disabled. So the
+//! list has a lock that may be taken there; inside it, only that of one event channel at a time is
+//! taken. Nothing is allocated with it held, and it is held for [`AT_ONCE`] deliveries at most,
+//! however many subscribers there are. The events of a QP with more subscribers are counted by type
+//! until a thread that may sleep delivers them: a worker, or a caller of REG. That holds for
+//! QP_GONE, too: the thread that destroys the QP has locks that others wait for. A *round* delivers
+//! the events that were pending when it began to each subscriber, in the order of the list.
 //!
-//! An event is for the registrations that exist when it happens. A subscriber that is added during a
-//! round is skipped by it; a caller that adds a subscriber while events are pending behind a round
-//! waits for the end of that round. A subscriber that is removed with the device gets the events that
-//! the rounds would have delivered.
+//! An event is for the registrations that exist when it happens. A subscriber that is added during
+//! a round is skipped by it; a caller that adds a subscriber while events are pending behind a
+//! round waits for the end of that round. A subscriber that is removed with the device gets the
+//! events that the rounds would have delivered.
 //!
 //! The last known state of the QP is kept here, too, for callers that must not query the device.
 
@@ -81,8 +82,8 @@ use kernel::{
 /// The number of subscribers that events are delivered to with interrupts disabled.
 const AT_ONCE: usize = 2;
 
-/// The number of [steps](Subscribers::deliver_step) after which a worker delivers the events of other QPs
-/// of the device.
+/// The number of [steps](Subscribers::deliver_step) after which a worker delivers the events of
+/// other QPs of the device.
 const TURN: usize = 16;
 
 /// See the [module's documentation](self).
@@ -102,7 +103,8 @@ pub(crate) struct Subscribers {
     len: Atomic<usize>,
     /// The number of those that keep the QP. Written with the lock of the list held.
     keeping: Atomic<usize>,
-    /// The number of registrations that were added or ended so far. Written with the lock of the list held.
+    /// The number of registrations that were added or ended so far. Written with the lock of the
+    /// list held.
     changes: Atomic<u64>,
     #[pin]
     delivery: Work<Self>,
@@ -132,7 +134,8 @@ struct Events {
     /// The number of [changes](Subscribers::changes) before the first event of each type.
     since: [u64; EventType::COUNT],
     counts: [u32; EventType::COUNT],
-    /// The number of subscribers that each was for, and the number of those that it was delivered to.
+    /// The number of subscribers that each was for, and the number of those that it was delivered
+    /// to.
     subscribers: [u32; EventType::COUNT],
     delivered: [u32; EventType::COUNT],
     /// The kinds that a registration that keeps the QP got, or that its event mask excludes.
@@ -186,8 +189,8 @@ impl Events {
         }
     }
 
-    /// Returns the events for the log, of which QP_GONE is none: those that no registration that keeps the
-    /// QP got, nor excluded by its event mask. One that does not may be a stranger's.
+    /// Returns the events for the log, of which QP_GONE is none: those that no registration that
+    /// keeps the QP got, nor excluded by its event mask. One that does not may be a stranger's.
     fn undelivered(&self) -> Undelivered {
         let mut kinds = EventMask::default();
 
@@ -255,8 +258,8 @@ fn key(subscriber: &Subscriber) -> Key {
 }
 
 impl Subscribers {
-    /// Creates the list of the `serial`th QP of the domain with the id `domain`, which counts for the uid
-    /// `user`. The workers deliver the events of a QP with many subscribers.
+    /// Creates the list of the `serial`th QP of the domain with the id `domain`, which counts for
+    /// the uid `user`. The workers deliver the events of a QP with many subscribers.
     pub(crate) fn new(
         device: ARef<Device>,
         domain: u32,
@@ -322,9 +325,9 @@ impl Subscribers {
         self.destination.load(Relaxed)
     }
 
-    /// Calls a verb, and stores the attributes that the QP was modified to, or that a query returned. If
-    /// an event breaks the QP during the call, its state stays ERR, unless it is RESET now: an event of
-    /// a QP in RESET is one of before.
+    /// Calls a verb, and stores the attributes that the QP was modified to, or that a query
+    /// returned. If an event breaks the QP during the call, its state stays ERR, unless it is RESET
+    /// now: an event of a QP in RESET is one of before.
     pub(crate) fn note<A: Borrow<QpAttr>>(&self, verb: impl FnOnce() -> Result<A>) -> Result<A> {
         let before = self.state.load(Relaxed);
         let noted = verb()?;
@@ -364,9 +367,9 @@ impl Subscribers {
     }
 
     /// Adds a registration. `EEXIST` if its uverbs file has one, `EDQUOT` over the limit. Returns
-    /// `false` if events are pending behind a round: they would be coalesced with later ones, which the
-    /// registration is to get. The caller calls [`Self::deliver_step`] then, and tries again. Calls must
-    /// be serialised.
+    /// `false` if events are pending behind a round: they would be coalesced with later ones, which
+    /// the registration is to get. The caller calls [`Self::deliver_step`] then, and tries again.
+    /// Calls must be serialised.
     pub(crate) fn add(&self, subscriber: &Arc<Subscriber>) -> Result<bool> {
         let keeps = subscriber.keeps();
         let within_limit = limits::another_registration(self.len(), self.keeping(), keeps);
@@ -451,15 +454,15 @@ impl Subscribers {
         self.list.lock().tree.after(key.as_ref()).map(Arc::from)
     }
 
-    /// Delivers QP_GONE to each subscriber, after all pending events, or has a worker deliver it. The QP
-    /// has been destroyed: no event of it follows.
+    /// Delivers QP_GONE to each subscriber, after all pending events, or has a worker deliver it.
+    /// The QP has been destroyed: no event of it follows.
     pub(crate) fn gone(self: ArcBorrow<'_, Self>, qpn: u32) {
         self.is_gone.store(true, Relaxed);
         self.post(&Event::now(qpn, EventType::QP_GONE));
     }
 
-    /// Delivers an event to [`AT_ONCE`] subscribers, if there are not more and no event is pending. Else
-    /// a worker delivers it. May be called in any context.
+    /// Delivers an event to [`AT_ONCE`] subscribers, if there are not more and no event is pending.
+    /// Else a worker delivers it. May be called in any context.
     fn post(self: ArcBorrow<'_, Self>, event: &Event) {
         let step = {
             let mut list = self.list.lock();
@@ -502,8 +505,9 @@ impl Subscribers {
         true
     }
 
-    /// Delivers the events of the round to the next [`AT_ONCE`] subscribers. The events of a round are
-    /// reported with the lock held, so that their reports are in order, and QP_GONE is the last.
+    /// Delivers the events of the round to the next [`AT_ONCE`] subscribers. The events of a round
+    /// are reported with the lock held, so that their reports are in order, and QP_GONE is the
+    /// last.
     fn step(&self, list: &mut List) -> Step {
         list.begin_round();
 

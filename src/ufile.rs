@@ -2,14 +2,14 @@
 
 //! The uverbs files that have registrations.
 //!
-//! When a file is closed or its device removed, uverbs destroys its handles one after the other. Each
-//! may be the last registration of a QP, and destroying a QP takes commands of the device. So the QPs
-//! are collected until the last handle of the file, whose end destroys them together with a workqueue:
-//! they are destroyed when the file is closed, thousands of them not one after the other, and a few
-//! without waiting for the workqueue.
+//! When a file is closed or its device removed, uverbs destroys its handles one after the other.
+//! Each may be the last registration of a QP, and destroying a QP takes commands of the device. So
+//! the QPs are collected until the last handle of the file, whose end destroys them together with a
+//! workqueue: they are destroyed when the file is closed, thousands of them not one after the
+//! other, and a few without waiting for the workqueue.
 //!
-//! A file is in the table from its first registration to its last. No memory is allocated, and no QP
-//! destroyed, with the lock held.
+//! A file is in the table from its first registration to its last. No memory is allocated, and no
+//! QP destroyed, with the lock held.
 
 use crate::{
     kernel_ext::workqueue::UnboundQueue,
@@ -109,8 +109,9 @@ impl UFileRef<'_> {
         core::mem::forget(self);
     }
 
-    /// Drops the reference of a registration of a file that is being closed. `last_of` is the QP that it
-    /// was the last registration of: the last registration of the file, or the workqueue, destroys it.
+    /// Drops the reference of a registration of a file that is being closed. `last_of` is the QP
+    /// that it was the last registration of: the last registration of the file, or the workqueue,
+    /// destroys it.
     pub(crate) fn release(self, last_of: Option<&Arc<ReceiveQp>>, queue: &UnboundQueue) {
         let mut table = self.ufiles.table.lock();
         let Some(file) = table.get_mut(&self.file) else {

@@ -23,12 +23,14 @@ const _: () = assert!(size_of::<Mutex<()>>() == size_of::<bindings::mutex>());
 pub(crate) fn lock_killable<T>(mutex: &Mutex<T>) -> Result<Guard<'_, T, MutexBackend>> {
     let state = core::ptr::from_ref(mutex).cast_mut().cast();
 
-    // SAFETY: `Lock` is `repr(C)`, and its first member an `Opaque<mutex>`, which its only constructor
-    // has initialised. So `state` points to a mutex, which is valid as long as it is borrowed.
+    // SAFETY: `Lock` is `repr(C)`, and its first member an `Opaque<mutex>`, which its only
+    // constructor has initialised. So `state` points to a mutex, which is valid as long as it is
+    // borrowed.
     if unsafe { bindings::ib_xrc_rcv_mutex_lock_killable(state) } != 0 {
         return Err(EINTR);
     }
-    // SAFETY: `mutex_lock_killable()` returned 0, so the caller owns the mutex. No other guard does.
+    // SAFETY: `mutex_lock_killable()` returned 0, so the caller owns the mutex. No other guard
+    // does.
     Ok(unsafe { Guard::new(mutex, ()) })
 }
 

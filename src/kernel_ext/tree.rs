@@ -104,8 +104,8 @@ macro_rules! impl_tree_item {
             (&raw const item.$links, &raw const item.$linked)
         };
 
-        // SAFETY: The offset is that of a member, and `linked` returns a member. Both have the types
-        // with that `ID`, as was just checked, so that another `ID` has other members.
+        // SAFETY: The offset is that of a member, and `linked` returns a member. Both have the
+        // types with that `ID`, as was just checked, so that another `ID` has other members.
         unsafe impl $crate::kernel_ext::tree::TreeItem<$id> for $type {
             type Key = $key;
 
@@ -182,8 +182,8 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
     unsafe fn node_of(item: *const T) -> *mut Node {
         let links = item.wrapping_byte_add(T::OFFSET).cast::<Links<ID>>();
 
-        // SAFETY: By the requirements of this function and of `TreeItem`, this is a member of a valid
-        // object.
+        // SAFETY: By the requirements of this function and of `TreeItem`, this is a member of a
+        // valid object.
         Opaque::cast_into(unsafe { &raw const (*links).0 })
     }
 
@@ -325,7 +325,8 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
         Some(unsafe { Self::item_of(node.as_ptr()) })
     }
 
-    /// Returns the node of the first object whose key satisfies `predicate`, as all greater keys do.
+    /// Returns the node of the first object whose key satisfies `predicate`, as all greater keys
+    /// do.
     fn first_for(&self, predicate: impl Fn(&T::Key) -> bool) -> Option<NonNull<Node>> {
         let mut next = NonNull::new(self.root.rb_node);
         let mut found = None;

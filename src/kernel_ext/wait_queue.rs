@@ -4,8 +4,8 @@
 //!
 //! `kernel::sync::poll::PollCondVar` allows for being freed while it is polled: its destructor
 //! waits for an RCU grace period, which adds up when a process with a thousand files exits.
-//! `PollCondVarBox`, which Linux 7.3 has, is freed by RCU, in an allocation of its own. A queue that
-//! lives as long as its file needs neither, see [`WaitQueue::as_ptr`].
+//! `PollCondVarBox`, which Linux 7.3 has, is freed by RCU, in an allocation of its own. A queue
+//! that lives as long as its file needs neither, see [`WaitQueue::as_ptr`].
 //!
 //! C header: [`include/linux/wait.h`](srctree/include/linux/wait.h)
 

@@ -59,8 +59,8 @@ impl UnboundQueue {
         W: RawWorkItem<ID> + Send + 'static,
     {
         // SAFETY:
-        // * By the type invariant, the workqueue is valid; only `drop` destroys it, so it is for as long
-        //   as `self` is borrowed, which the reference does not outlive.
+        // * By the type invariant, the workqueue is valid; only `drop` destroys it, so it is for as
+        //   long as `self` is borrowed, which the reference does not outlive.
         // * `Queue` is a transparent wrapper of the C type that this points to.
         unsafe { Queue::from_raw(self.0.as_ptr()) }.enqueue(item)
     }
@@ -76,15 +76,17 @@ impl Drop for UnboundQueue {
     }
 }
 
-/// An [`UnboundQueue`] for a `static`, which exists from the initialisation of the module to its exit.
+/// An [`UnboundQueue`] for a `static`, which exists from the initialisation of the module to its
+/// exit.
 ///
 /// # Invariants
 ///
-/// Only [`Self::init`] and the drop of what it returns write to the queue, and nothing reads it meanwhile.
+/// Only [`Self::init`] and the drop of what it returns write to the queue, and nothing reads it
+/// meanwhile.
 pub(crate) struct ModuleQueue(UnsafeCell<Option<UnboundQueue>>);
 
-// SAFETY: By the type invariant, nothing writes to the queue while another thread reads it. A shared
-// reference to an `UnboundQueue` may be used by any thread, which may also drop it.
+// SAFETY: By the type invariant, nothing writes to the queue while another thread reads it. A
+// shared reference to an `UnboundQueue` may be used by any thread, which may also drop it.
 unsafe impl Sync for ModuleQueue {}
 
 impl ModuleQueue {
@@ -93,13 +95,13 @@ impl ModuleQueue {
         Self(UnsafeCell::new(None))
     }
 
-    /// Allocates the queue, which exists until the result is dropped. `name` is the name of its rescuer
-    /// thread.
+    /// Allocates the queue, which exists until the result is dropped. `name` is the name of its
+    /// rescuer thread.
     ///
     /// # Safety
     ///
-    /// Must be called once. No item may be queued before this returns, nor once the drop of the result
-    /// begins.
+    /// Must be called once. No item may be queued before this returns, nor once the drop of the
+    /// result begins.
     pub(crate) unsafe fn init(&'static self, name: &CStr) -> Result<ModuleQueueOwner> {
         let queue = UnboundQueue::new(name)?;
 
@@ -125,8 +127,8 @@ pub(crate) struct ModuleQueueOwner(&'static ModuleQueue);
 
 impl Drop for ModuleQueueOwner {
     fn drop(&mut self) {
-        // SAFETY: By the requirements of `ModuleQueue::init`, nothing queues an item any more, and this
-        // is the one owner. Items that run do not access the queue.
+        // SAFETY: By the requirements of `ModuleQueue::init`, nothing queues an item any more, and
+        // this is the one owner. Items that run do not access the queue.
         drop(unsafe { (*self.0 .0.get()).take() });
     }
 }

@@ -78,8 +78,8 @@ pub(crate) use declare_client;
 
 /// The data of a client for a device, and the callbacks of the client.
 ///
-/// The [`Attachment`] owns the data, from [`Self::add`] until after [`Self::remove`], as long as there
-/// is a [`DataRef`]. The device has XRC domains, and ib_uverbs is added to it later.
+/// The [`Attachment`] owns the data, from [`Self::add`] until after [`Self::remove`], as long as
+/// there is a [`DataRef`]. The device has XRC domains, and ib_uverbs is added to it later.
 pub(crate) trait ClientOperations: HasClient + Send + Sync {
     /// The objects to add to the uverbs interface.
     const OBJECTS: &'static [&'static Object<Self>];
@@ -93,9 +93,9 @@ pub(crate) trait ClientOperations: HasClient + Send + Sync {
     /// Called when the device is attached, before later clients are added to it.
     fn added(self: Pin<&Self>);
 
-    /// Called when the device is removed, after ib_uverbs has released it. Other parts of the kernel
-    /// may still have domains. The QPs of all domains must be destroyed when this returns, and no
-    /// other must be created.
+    /// Called when the device is removed, after ib_uverbs has released it. Other parts of the
+    /// kernel may still have domains. The QPs of all domains must be destroyed when this returns,
+    /// and no other must be created.
     fn remove(self: Pin<&Self>);
 
     /// Called when a domain is closed for the last time, possibly while [`Self::remove`] runs. Its
@@ -127,8 +127,8 @@ type DeallocXrcd =
 
 /// A device with the uverbs objects and the data of a client.
 ///
-/// ib_core has a reference to it, as the data of the client, from the client's `add` to its `remove`,
-/// and so has each call of another part of the kernel. It takes effect in
+/// ib_core has a reference to it, as the data of the client, from the client's `add` to its
+/// `remove`, and so has each call of another part of the kernel. It takes effect in
 /// [`install`](Self::install), and [`uninstall`](Self::uninstall) restores the device.
 ///
 /// There is no lock: ib_uverbs reads the definitions after the `add` of this client and has
@@ -211,10 +211,11 @@ impl<T: ClientOperations> Attachment<T> {
 
         // SAFETY:
         // * `device` keeps the device registered, so it is valid.
-        // * By the type invariant, ib_uverbs does not read `driver_def` yet. A part of the kernel that
-        //   was a client before may close a domain: it reads either `dealloc_xrcd`, as a whole,
-        //   since the write is volatile.
-        // * `definitions` is valid, and `self` is the client's data, until `uninstall` has returned.
+        // * By the type invariant, ib_uverbs does not read `driver_def` yet. A part of the kernel
+        //   that was a client before may close a domain: it reads either `dealloc_xrcd`, as a
+        //   whole, since the write is volatile.
+        // * `definitions` is valid, and `self` is the client's data, until `uninstall` has
+        //   returned.
         unsafe {
             (*device).driver_def = self.definitions.as_ptr();
             (&raw mut (*device).ops.dealloc_xrcd).write_volatile(Some(dealloc_xrcd::<T>));
@@ -233,8 +234,8 @@ impl<T: ClientOperations> Attachment<T> {
         // * ib_uverbs reads `driver_def` only when it is added to the device, which it was later
         //   and is not any more.
         // * A part of the kernel that closes a domain at the same time reads either `dealloc_xrcd`,
-        //   as a whole, since the write is volatile. No QP is left, so it may call the driver's; the
-        //   wrapper does that.
+        //   as a whole, since the write is volatile. No QP is left, so it may call the driver's;
+        //   the wrapper does that.
         unsafe {
             (*device).driver_def = self.driver_definitions;
             (&raw mut (*device).ops.dealloc_xrcd).write_volatile(Some(self.driver_dealloc_xrcd));

@@ -49,8 +49,8 @@ impl Charge {
         Ok(Self { cgroup, device })
     }
 
-    /// Returns the identity of the cgroup, which no other has before the charge is dropped. 0 if the
-    /// kernel has no such cgroups.
+    /// Returns the identity of the cgroup, which no other has before the charge is dropped. 0 if
+    /// the kernel has no such cgroups.
     pub(crate) fn cgroup(&self) -> usize {
         self.cgroup.addr()
     }

@@ -89,8 +89,8 @@ pub(crate) unsafe trait ClientData: Send + Sync + Sized + 'static {
     /// Called for a device that the client does not get.
     fn declined(device: &Device, why: Declined);
 
-    /// Called once [`Client::data`] and [`Client::get`] find the data, before the device is added to
-    /// later clients.
+    /// Called once [`Client::data`] and [`Client::get`] find the data, before the device is added
+    /// to later clients.
     fn added(&self);
 
     /// Called when the device is removed from the client. ib_uverbs has released it. Afterwards the
@@ -143,8 +143,8 @@ impl<D: ClientData> Client<D> {
         (!data.is_null()).then(|| &**unsafe { KBox::<Arc<D>>::borrow(data) })
     }
 
-    /// Returns a reference to the data for a device, or `None` if the client did not get the device,
-    /// or the device was removed from it.
+    /// Returns a reference to the data for a device, or `None` if the client did not get the
+    /// device, or the device was removed from it.
     pub(super) fn get(&self, device: &Device) -> Option<Arc<D>> {
         // SAFETY: The device is valid as long as it is borrowed. The lock is released below, and
         // nothing that is called until then sleeps or takes it.
@@ -167,9 +167,10 @@ impl<D: ClientData> Client<D> {
     }
 
     fn pointer(&self, device: &Device) -> *mut c_void {
-        // SAFETY: `device` is valid as long as it is borrowed, and `raw` is initialised. The client is
-        // registered: uverbs' methods and ib_core's callbacks exist since it is, and another module
-        // links to this one's functions after its initialisation, which registers the client.
+        // SAFETY: `device` is valid as long as it is borrowed, and `raw` is initialised. The client
+        // is registered: uverbs' methods and ib_core's callbacks exist since it is, and another
+        // module links to this one's functions after its initialisation, which registers the
+        // client.
         unsafe { bindings::ib_xrc_rcv_client_data(device.as_ptr(), self.raw.get()) }
     }
 
@@ -216,11 +217,11 @@ impl<D: ClientData> Client<D> {
     /// Called by ib_core only, once for each `add_callback` that succeeded, with the data that it
     /// stored.
     unsafe extern "C" fn remove_callback(device: *mut bindings::ib_device, data: *mut c_void) {
-        // SAFETY: `add_callback` stored `data`, from `into_foreign`, and this is called once for it.
-        // It is taken back below.
+        // SAFETY: `add_callback` stored `data`, from `into_foreign`, and this is called once for
+        // it. It is taken back below.
         unsafe { KBox::<Arc<D>>::borrow(data) }.remove();
-        // SAFETY: ib_core passes a device that the client has data of until this returns. The client
-        // is `D::client()`, the only one with these callbacks.
+        // SAFETY: ib_core passes a device that the client has data of until this returns. The
+        // client is `D::client()`, the only one with these callbacks.
         unsafe { bindings::ib_set_client_data(device, D::client().raw.get(), null_mut()) };
         // SAFETY:
         // * As above, and nothing uses it after this.

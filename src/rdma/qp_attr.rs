@@ -168,8 +168,9 @@ impl UserQpAttr {
             attr.alt_port_num = port(user.alt_port_num)?;
             attr.alt_pkey_index = user.alt_pkey_index;
             attr.alt_timeout = within(user.alt_timeout.into(), 0..=31)? as u8;
-            // SAFETY: The device is valid as long as it is borrowed, and has the port, which was checked
-            // as `alt_port_num`. Both address vectors are valid, and `attr.alt_ah_attr` is zeroed.
+            // SAFETY: The device is valid as long as it is borrowed, and has the port, which was
+            // checked as `alt_port_num`. Both address vectors are valid, and `attr.alt_ah_attr` is
+            // zeroed.
             unsafe {
                 bindings::ib_xrc_rcv_ah_from_user(
                     device.as_ptr(),
@@ -189,8 +190,8 @@ impl UserQpAttr {
                 bindings::ib_xrc_rcv_resolve_ah(device.as_ptr(), &mut attr.ah_attr)
             })?;
             // SAFETY: `sgid_attr` is null, or an entry to which `ib_xrc_rcv_resolve_ah` took the
-            // reference that is passed on here. It is dropped before `attributes.device`, which keeps
-            // the device registered.
+            // reference that is passed on here. It is dropped before `attributes.device`, which
+            // keeps the device registered.
             attributes.source = unsafe { GidEntry::from_raw(attr.ah_attr.grh.sgid_attr) };
         }
         attributes.mask = mask;
@@ -320,8 +321,8 @@ impl QpAttr {
         self
     }
 
-    /// Sets attributes that the caller did not pass to 0. Only `MAX_DEST_RD_ATOMIC` and `MIN_RNR_TIMER`
-    /// are required without being passed.
+    /// Sets attributes that the caller did not pass to 0. Only `MAX_DEST_RD_ATOMIC` and
+    /// `MIN_RNR_TIMER` are required without being passed.
     pub(crate) fn clear(&mut self, absent: QpAttrMask) {
         if absent.has(QpAttrMask::MAX_DEST_RD_ATOMIC) {
             self.attr.max_dest_rd_atomic = 0;
@@ -358,7 +359,8 @@ impl QpAttr {
         self.mask = self.mask | QpAttrMask::PORT;
     }
 
-    /// Returns the QP number of the peer, or 0 before RTR, where some providers report the last one.
+    /// Returns the QP number of the peer, or 0 before RTR, where some providers report the last
+    /// one.
     pub(crate) fn destination(&self) -> u32 {
         match self.state() {
             Ok(QpState::Reset | QpState::Init) => 0,

@@ -312,8 +312,8 @@ pub(crate) struct NewFile<'a, F: EventFile> {
 }
 
 impl<'a, F: EventFile> NewFile<'a, F> {
-    /// Wraps the object of an attribute. `EINVAL` if it has another type, or is not new, and `ENODEV`
-    /// if there is no reference to ib_uverbs.
+    /// Wraps the object of an attribute. `EINVAL` if it has another type, or is not new, and
+    /// `ENODEV` if there is no reference to ib_uverbs.
     ///
     /// # Safety
     ///

@@ -129,8 +129,8 @@ impl<D: DeviceData> Object<D> {
         self.0.id
     }
 
-    /// Whether ids of drivers, which start above those of ib_core, go as far as that of the object. How
-    /// the two divide the space depends on the kernel.
+    /// Whether ids of drivers, which start above those of ib_core, go as far as that of the object.
+    /// How the two divide the space depends on the kernel.
     pub(in crate::rdma) const fn has_room(&self) -> bool {
         let start = 1 << bindings::UVERBS_ID_NS_SHIFT;
 
