@@ -247,11 +247,24 @@ impl Domain {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the domain has no such QP or it is not of that lifetime, `EBUSY` if another open
-    /// device is registered with it.
+    /// `EINVAL` if the domain has no such QP or it is not of that lifetime, `EBUSY` if the registration
+    /// of another open device keeps it, `EACCES` if the process neither owns the domain's file nor may
+    /// write to it.
     pub fn destroy(&self, qp_num: u32) -> Result<()> {
         self.borrowed()
             .and_then(|domain| domain.destroy(qp_num))
+            .map_err(|cause| self.error("destroy receive QP", qp_num, cause))
+    }
+
+    /// Destroys a receive QP, whatever its lifetime is and whoever keeps it.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` if the domain has no such QP, `EACCES` if the process neither owns the domain's file nor
+    /// created the QP, `EOPNOTSUPP` if the kernel's version of the interface is less than 2.
+    pub fn destroy_forced(&self, qp_num: u32) -> Result<()> {
+        self.borrowed()
+            .and_then(|domain| domain.destroy_forced(qp_num))
             .map_err(|cause| self.error("destroy receive QP", qp_num, cause))
     }
 
