@@ -720,6 +720,21 @@ static bool restarts(char *memory)
 	return forget(&load.process[KILLS]);
 }
 
+/* rxe reports the error of the request, and that of the receive QP, before it changes the state of either QP. */
+static bool breaks(uint32_t qp_num, struct ibv_qp_attr *attr)
+{
+	struct timespec pause = { .tv_nsec = 1000000 };
+	int i;
+
+	for (i = 0; i < 20000; i++) {
+		HOLDS(!xrc_rcv_query_qp(peer.xrcd, qp_num, attr, NULL, 0));
+		if (attr->qp_state == IBV_QPS_ERR && !is_connected())
+			return true;
+		nanosleep(&pause, NULL);
+	}
+	return false;
+}
+
 /* Without it, each request that names the SRQ of the dead process breaks the connection, as the domain learns. */
 static bool gone(char *memory, enum ibv_wr_opcode opcode)
 {
@@ -729,6 +744,7 @@ static bool gone(char *memory, enum ibv_wr_opcode opcode)
 	struct process process;
 	struct ibv_qp_attr attr;
 	struct xrc_rcv_qp *qp;
+	bool broken;
 	int status;
 
 	HOLDS(domain_channel && restart(&process, memory));
@@ -738,12 +754,12 @@ static bool gone(char *memory, enum ibv_wr_opcode opcode)
 	kill_it(&process);
 	status = request(opcode, &process.account);
 	fd.fd = domain_channel->fd;
-	while (event.type == IBV_EVENT_COMM_EST && poll(&fd, 1, 5000) == 1)
+	while (event.type == IBV_EVENT_COMM_EST && poll(&fd, 1, 20000) == 1)
 		HOLDS(!xrc_rcv_get_event(domain_channel, &event, sizeof(event)));
-	HOLDS(!xrc_rcv_query_qp(peer.xrcd, qp->qp_num, &attr, NULL, 0));
+	broken = breaks(qp->qp_num, &attr);
 	ktap_note("sender: %s; receive QP: %s, state %u", ibv_wc_status_str(status),
 		  xrc_rcv_event_type_str(event.type), attr.qp_state);
-	HOLDS(status > IBV_WC_SUCCESS && !is_connected() && attr.qp_state == IBV_QPS_ERR);
+	HOLDS(status > IBV_WC_SUCCESS && broken);
 	/* Drivers differ. */
 	HOLDS(event.type == IBV_EVENT_QP_ACCESS_ERR || event.type == IBV_EVENT_QP_REQ_ERR);
 	HOLDS(!xrc_rcv_unreg_qp(qp) && !xrc_rcv_destroy_event_channel(domain_channel));
