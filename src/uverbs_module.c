@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The module ib_uverbs, of which this module uses no symbol: whether it is loaded,
- * and whether its client registered before ours.
+ * and whether its client registered before ours. And whether those whose symbols it
+ * uses are the kernel's own.
  *
  * ib_core adds clients to a device in the order in which they registered. When a
  * module is loaded, its notifiers are called, then it appears in sysfs, then its
@@ -72,11 +73,41 @@ bool ib_xrc_rcv_uverbs_came_first(void)
 	return uverbs;
 }
 
+/*
+ * Whether a module was built apart from the kernel, as the ib_core of MLNX_OFED or
+ * DOCA-OFED is. Its structures may be others than those that this module was compiled
+ * with: the first device that such an ib_core added crashed the kernel. Where symbols
+ * have versions, those tell, and this module may have been built for that ib_core.
+ */
+static bool is_foreign(const char *name)
+{
+	struct kobject *kobj;
+	struct module *module;
+	bool foreign;
+
+	if (IS_ENABLED(CONFIG_MODVERSIONS))
+		return false;
+	kobj = kset_find_obj(THIS_MODULE->mkobj.kobj.kset, name);
+	/* Code that is built in has no entry, or no module. */
+	if (!kobj)
+		return false;
+	module = container_of(kobj, struct module_kobject, kobj)->mod;
+	foreign = module && test_bit(TAINT_OOT_MODULE, &module->taints);
+	kobject_put(kobj);
+	if (foreign)
+		pr_err("%s: not loaded: %s was built apart from the kernel\n", KBUILD_MODNAME, name);
+	return foreign;
+}
+
 /* Registers the client, and the notifier that detects ib_uverbs. */
 int ib_xrc_rcv_register_client(struct ib_client *client)
 {
-	int result = register_module_notifier(&modules);
+	int result;
 
+	/* Those whose symbols are used; ib_uverbs is loaded later, and replaced with them. */
+	if (is_foreign("ib_core") || is_foreign("ib_uverbs_support"))
+		return -ENODEV;
+	result = register_module_notifier(&modules);
 	if (result)
 		return result;
 	mutex_lock(&order);

@@ -43,7 +43,7 @@ core_make() {
 	# shellcheck disable=SC2016  # of that shell
 	"$lab" exec -- bash -ec 'kdir=$1 tree=$2 headers=$3 && shift 3
 		exec make --no-print-directory NOSTDINC_FLAGS="-nostdinc $headers" $("$tree/scripts/kernel-toolchain" "$kdir") "$@" modules' \
-		core "$KDIR" "$tree" "-I$directory/include ${core_headers-}" "$@" >"$directory/log" 2>&1 || {
+		core "$KDIR" "$tree" "-I$directory/include" "$@" >"$directory/log" 2>&1 || {
 		cat "$directory/log" >&2
 		return 1
 	}
