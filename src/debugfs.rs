@@ -162,7 +162,7 @@ fn print_domains(shown: &Shown, text: &mut Text) -> Result {
 
 fn print_qps(shown: &Shown, text: &mut Text) -> Result {
     for_each_qp(shown, |qp| {
-        let state = qp.subscribers().state().map_or("?", |state| state.name());
+        let state = qp.known().state().map_or("?", |state| state.name());
 
         text.print(fmt!(
             "domain={} qpn={:#x} state={} lifetime={} registrations={} dest_qpn={:#x} \
@@ -172,7 +172,7 @@ fn print_qps(shown: &Shown, text: &mut Text) -> Result {
             state,
             qp.lifetime().name(),
             qp.subscribers().len(),
-            qp.subscribers().destination(),
+            qp.known().destination(),
             qp.label(),
             qp.subscribers().events(),
         ))

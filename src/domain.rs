@@ -191,16 +191,18 @@ impl Domain {
             self.workers.clone(),
         )?;
         let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
+        let (qp, modifier) =
+            // SAFETY: `qp_count` counts the QP from above until after it is destroyed, and `close`,
+            // which `ClientOperations::domain_closed` calls, waits until there is none.
+            unsafe { TargetQp::new(pd.clone(), xrcd, subscribers.clone(), crate::NAME) }?;
         let qp = ReceiveQp::new(
             QpResources {
-                // SAFETY: `qp_count` counts the QP from above until after it is destroyed, and
-                // `close`, which `ClientOperations::domain_closed` calls, waits until there is
-                // none.
-                qp: unsafe { TargetQp::new(pd.clone(), xrcd, subscribers.clone(), crate::NAME) }?,
+                qp,
                 _user: user,
                 _charge: charge,
                 _counted: counted,
             },
+            modifier,
             init_attr.lifetime,
             init_attr.label,
             creator,

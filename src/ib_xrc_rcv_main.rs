@@ -40,6 +40,7 @@ mod event_queue;
 mod attributes;
 mod creator;
 mod event;
+mod known_state;
 mod limits;
 mod notify;
 mod right;

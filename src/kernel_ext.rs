@@ -7,6 +7,7 @@
 pub(crate) mod debugfs;
 pub(crate) mod mutex;
 pub(crate) mod process;
+pub(crate) mod rwsem;
 pub(crate) mod tree;
 pub(crate) mod wait_queue;
 pub(crate) mod workqueue;

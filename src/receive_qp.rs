@@ -6,11 +6,12 @@
 //! reference, and so does each registration; the `ib_qp` is destroyed with the QP, even if there
 //! are still references.
 //!
-//! Verbs are called under the QP's lock: providers serialise their own access to a QP, but ib_core
-//! does not serialise all of its access. A thread that waits for the lock can be killed. The lock
-//! is not held while addresses are resolved, and event handlers do not take it. Of several callers
-//! of [`ReceiveQp::destroy`], the first destroys the QP, and the others return when it is
-//! destroyed.
+//! Verbs are called with the QP's semaphore held for reading, so that it is not destroyed
+//! meanwhile. Queries exclude nothing. Modifications take turns before that: providers serialise
+//! their own access to a QP, but ib_core does not serialise all of its access. A thread that waits
+//! can be killed. Nothing is held while addresses are resolved, and event handlers take neither. Of
+//! several callers of [`ReceiveQp::destroy`], the first destroys the QP, and the others return when
+//! it is destroyed.
 
 use crate::{
     attributes::{
@@ -22,8 +23,13 @@ use crate::{
     creator::Creator,
     kernel_ext::{
         mutex::lock_killable,
+        rwsem::{
+            new_rwsem,
+            RwSemaphore, //
+        },
         workqueue::UnboundQueue, //
     },
+    known_state::KnownState,
     limits::{
         DrainGuard,
         UserQuota, //
@@ -31,7 +37,10 @@ use crate::{
     notify,
     rdma::{
         cgroup::Charge,
-        qp::TargetQp,
+        qp::{
+            Modifier,
+            TargetQp, //
+        },
         qp_attr::{
             QpAttr,
             QpState,
@@ -108,11 +117,14 @@ pub(crate) struct ReceiveQp {
     label: u64,
     creator: Creator,
     subscribers: Arc<Subscribers>,
-    /// The QP is about to be destroyed: a thread that acquires the lock after this calls no verb.
+    /// The QP is about to be destroyed: no further verb is called.
     is_dying: Atomic<bool>,
+    /// Modifications take turns.
+    #[pin]
+    modifier: Mutex<Modifier>,
     /// `None` after the QP was destroyed.
     #[pin]
-    verbs: Mutex<Option<QpResources>>,
+    verbs: RwSemaphore<Option<QpResources>>,
     #[pin]
     destruction: Work<Self>,
     /// Links the QP into the list of the uverbs file that is being closed.
@@ -148,9 +160,10 @@ impl_list_item! {
 }
 
 impl ReceiveQp {
-    /// Wraps a QP in RESET.
+    /// Wraps a QP in RESET, of which `modifier` is.
     pub(crate) fn new(
         verbs: QpResources,
+        modifier: Modifier,
         lifetime: Lifetime,
         label: u64,
         creator: Creator,
@@ -164,7 +177,8 @@ impl ReceiveQp {
                 creator,
                 subscribers,
                 is_dying: Atomic::new(false),
-                verbs <- new_mutex!(Some(verbs), "ReceiveQp::verbs"),
+                modifier <- new_mutex!(modifier, "ReceiveQp::modifier"),
+                verbs <- new_rwsem!(Some(verbs), "ReceiveQp::verbs"),
                 destruction <- new_work!("ReceiveQp::destruction"),
                 links <- ListLinks::new(),
                 tracker <- AtomicTracker::new(),
@@ -198,6 +212,11 @@ impl ReceiveQp {
         &self.subscribers
     }
 
+    /// Returns the last known state.
+    pub(crate) fn known(&self) -> &KnownState {
+        self.subscribers.known()
+    }
+
     /// Returns the values that tracepoints and notifiers report.
     pub(crate) fn report(&self) -> notify::Qp<'_> {
         notify::Qp {
@@ -224,8 +243,10 @@ impl ReceiveQp {
         let mut modify = |state, mask| {
             let attributes = attributes.towards(state, mask);
 
-            self.with_qp(|qp| self.modify_and_note(qp, attributes, udata))?
-                .ok_or(EINVAL)
+            self.modify_qp(|qp, modifier| {
+                self.known()
+                    .note_modify(attributes, |attr| qp.modify(modifier, attr, udata))
+            })
         };
 
         match initial_state {
@@ -246,16 +267,17 @@ impl ReceiveQp {
         let mut attributes = user.resolve(self.subscribers.device(), mask)?;
         let path_port = attributes.path_port();
 
-        self.with_qp(|qp| {
+        self.modify_qp(|qp, modifier| {
             match port_rule(mask, state) {
                 Port::MustBeOwn if path_port != qp.port() => return Err(EINVAL),
                 Port::MustMatch if path_port != attributes.port() => return Err(EINVAL),
                 Port::FromPath => attributes.set_port(path_port),
                 Port::AsGiven | Port::MustBeOwn | Port::MustMatch => (),
             }
-            self.modify_and_note(qp, &mut attributes, Some(udata))
-        })?
-        .ok_or(EINVAL)
+            self.known().note_modify(&mut attributes, |attr| {
+                qp.modify(modifier, attr, Some(udata))
+            })
+        })
     }
 
     /// Checks that the calling process may use the partitions that the QP uses now.
@@ -271,49 +293,49 @@ impl ReceiveQp {
 
     /// Modifies the QP on behalf of a kernel user.
     pub(crate) fn modify_from_kernel(&self, attributes: &mut QpAttr) -> Result {
-        self.with_qp(|qp| self.modify_and_note(qp, attributes, None))?
-            .ok_or(EINVAL)
+        self.modify_qp(|qp, modifier| {
+            self.known()
+                .note_modify(attributes, |attr| qp.modify(modifier, attr, None))
+        })
     }
 
     /// Returns all attributes, or `None` if the QP was destroyed.
     pub(crate) fn query(&self) -> Result<Option<QpAttr>> {
-        self.with_qp(|qp| self.subscribers.note(|| qp.query()))
+        self.with_qp(|qp| self.known().note_query(|| qp.query()))
     }
 
-    /// Calls verbs under the QP's lock; returns `None` if the QP was or is about to be destroyed.
+    /// Calls verbs of the QP. Returns `None` if it was or is about to be destroyed.
     fn with_qp<R>(
         &self,
-        call: impl FnOnce(&mut TargetQp<Subscribers>) -> Result<R>,
+        call: impl FnOnce(&TargetQp<Subscribers>) -> Result<R>,
     ) -> Result<Option<R>> {
-        let mut verbs = lock_killable(&self.verbs)?;
+        let verbs = self.verbs.read_killable()?;
 
-        match &mut *verbs {
-            Some(verbs) if !self.is_dying.load(Acquire) => call(&mut verbs.qp).map(Some),
+        match &*verbs {
+            Some(verbs) if !self.is_dying.load(Acquire) => call(&verbs.qp).map(Some),
             _ => Ok(None),
         }
     }
 
-    fn modify_and_note(
+    /// Calls a verb that modifies the QP, in turn. `EINVAL` if it was or is about to be destroyed.
+    fn modify_qp(
         &self,
-        qp: &mut TargetQp<Subscribers>,
-        attributes: &mut QpAttr,
-        udata: Option<&UData<'_>>,
+        call: impl FnOnce(&TargetQp<Subscribers>, &mut Modifier) -> Result,
     ) -> Result {
-        self.subscribers.note(|| {
-            qp.modify(attributes, udata)?;
-            Ok(attributes)
-        })?;
-        Ok(())
+        // The turn comes first: the QP is destroyed without those that wait for theirs.
+        let mut modifier = lock_killable(&self.modifier)?;
+
+        self.with_qp(|qp| call(qp, &mut modifier))?.ok_or(EINVAL)
     }
 
     /// Destroys the QP, and has `QP_GONE` delivered to the remaining registrations. The QP must
     /// have been removed from its domain. It is destroyed on return, by this or by another caller.
     ///
-    /// Waits for a verb in progress, and for no other thread that waits to call one.
+    /// Waits for verbs in progress, and for no thread that waits to call one.
     pub(crate) fn destroy(&self) {
         self.is_dying.store(true, Release);
 
-        let mut verbs = self.verbs.lock();
+        let mut verbs = self.verbs.write();
 
         if let Some(verbs) = verbs.take() {
             // The domain is not closed before the rest is dropped: QP_GONE is queued by then.

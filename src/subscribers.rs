@@ -16,7 +16,7 @@
 //! round waits for the end of that round. A subscriber that is removed with the device gets the
 //! events that the rounds would have delivered.
 //!
-//! The last known state of the QP is kept here, too, for callers that must not query the device.
+//! The last known state of the QP is kept here, too, because its events change it.
 
 use crate::{
     event::{
@@ -33,16 +33,12 @@ use crate::{
         },
         SpinLockIrq, //
     },
+    known_state::KnownState,
     limits,
     notify,
     rdma::{
         device::Device,
         qp::EventHandler,
-        qp_attr::{
-            QpAttr,
-            QpAttrMask,
-            QpState, //
-        },
         uverbs::{
             FileId,
             RemoveReason, //
@@ -56,10 +52,7 @@ use crate::{
     },
     workers::Workers, //
 };
-use core::{
-    borrow::Borrow,
-    mem::take, //
-};
+use core::mem::take;
 use kernel::{
     prelude::*,
     sync::{
@@ -94,8 +87,7 @@ pub(crate) struct Subscribers {
     serial: u64,
     user: u32,
     events: Atomic<i64>,
-    state: Atomic<u32>,
-    destination: Atomic<u32>,
+    known: KnownState,
     workers: Arc<Workers>,
     /// The QP was destroyed.
     is_gone: Atomic<bool>,
@@ -274,8 +266,7 @@ impl Subscribers {
                 serial,
                 user,
                 events: Atomic::new(0),
-                state: Atomic::new(QpState::Reset as u32),
-                destination: Atomic::new(0),
+                known: KnownState::new(),
                 workers,
                 is_gone: Atomic::new(false),
                 len: Atomic::new(0),
@@ -315,40 +306,9 @@ impl Subscribers {
         self.events.load(Relaxed)
     }
 
-    /// Returns the last known state of the QP: from a command that succeeded, or from its events.
-    pub(crate) fn state(&self) -> Result<QpState> {
-        self.state.load(Relaxed).try_into()
-    }
-
-    /// Returns the last known QP number of the peer.
-    pub(crate) fn destination(&self) -> u32 {
-        self.destination.load(Relaxed)
-    }
-
-    /// Calls a verb, and stores the attributes that the QP was modified to, or that a query
-    /// returned. If an event breaks the QP during the call, its state stays ERR, unless it is RESET
-    /// now: an event of a QP in RESET is one of before.
-    pub(crate) fn note<A: Borrow<QpAttr>>(&self, verb: impl FnOnce() -> Result<A>) -> Result<A> {
-        let before = self.state.load(Relaxed);
-        let noted = verb()?;
-        let attributes = noted.borrow();
-        let mask = attributes.mask();
-        let state = attributes
-            .state()
-            .ok()
-            .filter(|_| mask.has(QpAttrMask::STATE));
-
-        match state {
-            Some(QpState::Reset) => self.state.store(QpState::Reset as u32, Relaxed),
-            Some(state) => {
-                let _ = self.state.cmpxchg(before, state as u32, Relaxed);
-            }
-            None => (),
-        }
-        if state == Some(QpState::Reset) || mask.has(QpAttrMask::DEST_QPN) {
-            self.destination.store(attributes.destination(), Relaxed);
-        }
-        Ok(noted)
+    /// Returns the last known state of the QP.
+    pub(crate) fn known(&self) -> &KnownState {
+        &self.known
     }
 
     /// Returns the device.
@@ -581,7 +541,7 @@ impl EventHandler for Subscribers {
     fn event(self: ArcBorrow<'_, Self>, qpn: u32, ib_event: u32) {
         self.events.add(1, Relaxed);
         if EventType::ends_in_error(ib_event) {
-            self.state.store(QpState::Err as u32, Relaxed);
+            self.known.note_break();
         }
 
         let Some(kind) = EventType::from_ib_event(ib_event) else {

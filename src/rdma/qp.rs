@@ -26,10 +26,12 @@ use kernel::{
         from_err_ptr,
         to_result, //
     },
+    new_spinlock,
     prelude::*,
     sync::{
         Arc,
-        ArcBorrow, //
+        ArcBorrow,
+        SpinLock, //
     }, //
 };
 
@@ -52,11 +54,41 @@ pub(crate) trait EventHandler: Send + Sync + Sized + 'static {
 /// * `qp` is owned by `self`, and valid as long as `self` is.
 /// * `handler` is its context.
 /// * `pd` is its protection domain, and keeps the device registered.
+/// * One [`Modifier`] has a reference to `settings`.
 pub(crate) struct TargetQp<H> {
     qp: NonNull<bindings::ib_qp>,
     handler: Arc<H>,
     pd: Arc<ProtectionDomain>,
+    settings: Arc<SpinLock<Settings>>,
+}
+
+/// The one object whose owner can modify a queue pair, one request after the other: providers
+/// serialise their access to a queue pair, but ib_core does not serialise all of its own.
+///
+/// # Invariants
+///
+/// The settings are those of one queue pair, and no other `Modifier` has a reference to them.
+pub(crate) struct Modifier(Arc<SpinLock<Settings>>);
+
+/// What a queue pair was modified to, as far as later requests depend on it.
+#[derive(Clone, Copy, Default)]
+struct Settings {
+    port: u32,
     partitions: Partitions,
+}
+
+impl Settings {
+    /// Returns the settings after the queue pair is modified.
+    fn after(self, attributes: &QpAttr) -> Self {
+        Self {
+            port: if attributes.mask.has(QpAttrMask::PORT) {
+                attributes.attr.port_num
+            } else {
+                self.port
+            },
+            partitions: self.partitions.after(attributes),
+        }
+    }
 }
 
 // SAFETY: Any thread may modify, query and destroy a queue pair: verbs belong to no thread. The
@@ -64,12 +96,13 @@ pub(crate) struct TargetQp<H> {
 unsafe impl<H: EventHandler> Send for TargetQp<H> {}
 
 // SAFETY: A shared reference gives access to the number, the device and the domain, which are
-// constant, and to the port and the partitions, which only `modify` changes: it takes `&mut self`.
+// constant, to the settings, which a lock guards, and to verbs. Of these, providers serialise what
+// needs it; `modify`, which ib_core does not serialise, takes the `Modifier` of the queue pair.
 unsafe impl<H: EventHandler> Sync for TargetQp<H> {}
 
 impl<H: EventHandler> TargetQp<H> {
-    /// Creates a queue pair in RESET. `owner` is the name that `rdma resource` shows. `EINVAL` if
-    /// the protection domain and the XRC domain are of different devices.
+    /// Creates a queue pair in RESET, and its modifier. `owner` is the name that `rdma resource`
+    /// shows. `EINVAL` if the protection domain and the XRC domain are of different devices.
     ///
     /// # Safety
     ///
@@ -80,11 +113,15 @@ impl<H: EventHandler> TargetQp<H> {
         xrcd: &Xrcd,
         handler: Arc<H>,
         owner: &'static CStr,
-    ) -> Result<Self> {
+    ) -> Result<(Self, Modifier)> {
         if !core::ptr::eq(pd.device(), xrcd.device()) {
             return Err(EINVAL);
         }
 
+        let settings = Arc::pin_init(
+            new_spinlock!(Settings::default(), "TargetQp::settings"),
+            GFP_KERNEL_ACCOUNT,
+        )?;
         let mut init = bindings::ib_qp_init_attr {
             qp_type: bindings::ib_qp_type_IB_QPT_XRC_TGT,
             xrcd: xrcd.as_ptr(),
@@ -113,22 +150,24 @@ impl<H: EventHandler> TargetQp<H> {
         // SAFETY: The queue pair is newly created, so only its events use it, which do not read the
         // member.
         unsafe { (*qp).xrcd = xrcd.as_ptr() };
+        // INVARIANT: The settings are new, and this is the one modifier with a reference to them.
+        let modifier = Modifier(settings.clone());
+
         // INVARIANT: The queue pair is newly created, with that context, in that protection domain.
-        Ok(Self {
-            qp: NonNull::new(qp).ok_or(ENOMEM)?,
-            handler,
-            pd,
-            partitions: Partitions::default(),
-        })
+        Ok((
+            Self {
+                qp: NonNull::new(qp).ok_or(ENOMEM)?,
+                handler,
+                pd,
+                settings,
+            },
+            modifier,
+        ))
     }
 
     /// Returns the port, which is 0 before INIT.
     pub(crate) fn port(&self) -> u32 {
-        // SAFETY:
-        // * By the type invariant, the queue pair is valid.
-        // * ib_core writes `port` while the owner modifies, which takes `&mut self`. It is read
-        //   through the pointer: a reference would cover members that change meanwhile.
-        unsafe { (*self.qp.as_ptr()).port }
+        self.settings.lock().port
     }
 
     fn device(&self) -> &Device {
@@ -147,12 +186,21 @@ impl<H: EventHandler> TargetQp<H> {
     /// address vector, so that ib_core does not resolve the address again, unless the provider
     /// modifies for processes only; then ib_core finds the neighbour that was just resolved.
     ///
-    /// * `EINVAL` if `attributes` or `udata` is for another device.
+    /// * `EINVAL` if `attributes` or `udata` is for another device, or `modifier` for another
+    ///   queue pair.
     /// * `EOPNOTSUPP` for a kernel user if the provider modifies for processes only, or if the
     ///   provider would let a QP in a domain of processes use the reserved `L_Key`.
     /// * `EACCES` if a security module denies the creator of the QP, or the process of `udata`, a
     ///   partition that the QP uses after the request.
-    pub(crate) fn modify(&mut self, attributes: &mut QpAttr, udata: Option<&UData<'_>>) -> Result {
+    pub(crate) fn modify(
+        &self,
+        modifier: &mut Modifier,
+        attributes: &mut QpAttr,
+        udata: Option<&UData<'_>>,
+    ) -> Result {
+        if !Arc::ptr_eq(&modifier.0, &self.settings) {
+            return Err(EINVAL);
+        }
         if udata.is_some_and(|udata| !core::ptr::eq(udata.device(), self.device())) {
             return Err(EINVAL);
         }
@@ -169,10 +217,10 @@ impl<H: EventHandler> TargetQp<H> {
             }
             None => core::ptr::null_mut(),
         };
-        let partitions = self.partitions.after(attributes);
+        let settings = (*self.settings.lock()).after(attributes);
 
         if udata.is_some() {
-            SecurityLabel::of_caller()?.may_use(self.device(), partitions)?;
+            SecurityLabel::of_caller()?.may_use(self.device(), settings.partitions)?;
         }
 
         // SAFETY:
@@ -181,7 +229,8 @@ impl<H: EventHandler> TargetQp<H> {
         //   to it, or a kernel user keeps it valid by the requirements of `to_attributes`.
         // * `passed_on` is null, or valid for the call that `udata` is borrowed from, which is on a
         //   file of the same device, as was checked.
-        // * Nothing else calls a verb on the queue pair: the caller has `&mut self`.
+        // * Nothing else modifies the queue pair: the caller has `&mut` of its modifier, as was
+        //   checked, of which there is one by the type invariants.
         to_result(unsafe {
             bindings::ib_modify_qp_with_udata(
                 self.qp.as_ptr(),
@@ -190,7 +239,7 @@ impl<H: EventHandler> TargetQp<H> {
                 passed_on,
             )
         })?;
-        self.partitions = partitions;
+        *self.settings.lock() = settings;
         Ok(())
     }
 
@@ -210,18 +259,21 @@ impl<H: EventHandler> TargetQp<H> {
 
     /// Checks whether a process may use the partitions of the queue pair. `EACCES` if not.
     pub(crate) fn admits(&self, label: &SecurityLabel) -> Result {
-        label.may_use(self.device(), self.partitions)
+        let partitions = self.settings.lock().partitions;
+
+        label.may_use(self.device(), partitions)
     }
 
     /// Returns all attributes.
-    pub(crate) fn query(&mut self) -> Result<QpAttr> {
+    pub(crate) fn query(&self) -> Result<QpAttr> {
         let mut attributes = QpAttr::new();
         let mut init: bindings::ib_qp_init_attr = pin_init::zeroed();
 
         // SAFETY:
         // * By the type invariant, the queue pair is valid, and its device registered.
         // * Both structures are valid for reads and writes.
-        // * Nothing else calls a verb on the queue pair: the caller has `&mut self`.
+        // * ib_core passes the request on to the provider, which serialises its access to the queue
+        //   pair: processes query and modify QPs of their own at the same time.
         to_result(unsafe {
             bindings::ib_query_qp(
                 self.qp.as_ptr(),

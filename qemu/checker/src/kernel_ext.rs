@@ -8,6 +8,7 @@ pub(crate) mod tree;
 
 pub(crate) mod mutex;
 pub(crate) mod process;
+pub(crate) mod rwsem;
 pub(crate) mod wait_queue;
 pub(crate) mod workqueue;
 

@@ -29,6 +29,9 @@ mod event_channel;
 #[path = "../../../src/event_queue.rs"]
 mod event_queue;
 #[rustfmt::skip]
+#[path = "../../../src/known_state.rs"]
+mod known_state;
+#[rustfmt::skip]
 #[path = "../../../src/limits.rs"]
 mod limits;
 #[rustfmt::skip]

@@ -47,6 +47,11 @@ enum {
 	EVENT_MS = 60000,
 	MOST_REGISTRATIONS = 200,
 	MOST_PROCESSES = 4,
+	READERS = 8,
+	HOGS = 8,
+	QUERIES = 200,		/* 20 ms apart */
+	RUN_MS = 300,		/* that the reader's others leave nothing of the CPU for it */
+	PAUSE_US = 5000,
 };
 
 /* What the user does; 0 of QPS: it does not exist. */
@@ -58,6 +63,7 @@ static const struct load {
 	unsigned int watches;		/* of all channels */
 	bool events, memory;
 	unsigned int processes;
+	bool queries;			/* of the stranger's QP, by readers that hardly ever run */
 } loads[] = {
 	{ "nobody else", .qps = 0 },
 	{ "many QPs", .qps = 200 },
@@ -69,11 +75,12 @@ static const struct load {
 	{ "full memory", .qps = 1, .processes = 1, .memory = true },
 	{ "many QPs with many registrations", .qps = 200, .registrations = MOST_REGISTRATIONS },
 	{ "many QPs and many epolls", .qps = 200, .registrations = 3, .watches = 4000 },
+	{ "queries of its QP", .queries = true },
 	{ "all of these", .qps = 200, .registrations = MOST_REGISTRATIONS, .channels = true,
 	  .watches = 20000, .events = true, .processes = MOST_PROCESSES, .memory = true },
 };
 
-enum cost { OPEN_AND_CLOSE, EXIT, ALLOC_AND_UNREG, DESTROY, EVENT, COSTS };
+enum cost { OPEN_AND_CLOSE, EXIT, ALLOC_AND_UNREG, DESTROY, EVENT, QUERY, COSTS };
 
 static const char *const names[] = {
 	[OPEN_AND_CLOSE] = "open and close of a domain",
@@ -81,16 +88,17 @@ static const char *const names[] = {
 	[ALLOC_AND_UNREG] = "ALLOC and UNREG",
 	[DESTROY] = "DESTROY",
 	[EVENT] = "an event",
+	[QUERY] = "QUERY",
 };
 
 /* Shared. */
 static struct progress {
 	uint64_t longest_ns[COSTS];
 	atomic_bool ending, ended, stop, over;
-	atomic_uint events;
+	atomic_uint events, qp_num, queries;
 } *progress;
 
-static struct actor user, stranger, holder, storms[MOST_PROCESSES];
+static struct actor user, stranger, holder, storms[MOST_PROCESSES], readers[READERS], hogs[HOGS];
 
 /* ---- acts of the user ---- */
 
@@ -200,6 +208,35 @@ static int end_domain(void *argument)
 	return -result;
 }
 
+static const struct sched_param no_priority;
+
+/* A reader of the stranger's domain, which others of its user keep from the CPU at any moment. */
+static int query(void *argument)
+{
+	struct ib_uverbs_qp_attr attr;
+
+	(void)argument;
+	CHECK(!sched_setscheduler(0, SCHED_IDLE, &no_priority));
+	while (!progress->stop)
+		if (progress->qp_num && !rcv_query(member.domain, progress->qp_num, &attr, NULL))
+			progress->queries++;
+	return 0;
+}
+
+/* The readers run while it pauses. One of them is in QUERY when it ends the pause. */
+static int compete(void *argument)
+{
+	uint64_t end;
+
+	(void)argument;
+	while (!progress->stop) {
+		usleep(PAUSE_US);
+		for (end = now_ns() + RUN_MS * 1000000ull; now_ns() < end;)
+			atomic_signal_fence(memory_order_seq_cst);
+	}
+	return 0;
+}
+
 /* ---- acts of others ---- */
 
 /* ALLOC and UNREG in a domain of its own until the stop, in a memory cgroup if there is one. */
@@ -234,6 +271,16 @@ static void note_cost(enum cost cost, uint64_t start)
 		progress->longest_ns[cost] = took;
 }
 
+static int query_once(void)
+{
+	struct ib_uverbs_qp_attr attr;
+	uint64_t start = now_ns();
+
+	CHECK(!rcv_query(member.domain, member.registration.qp_num, &attr, NULL));
+	note_cost(QUERY, start);
+	return 0;
+}
+
 static int one_round(struct ib_uverbs_qp_attr *init)
 {
 	uint32_t number = member.registration.qp_num;
@@ -243,6 +290,7 @@ static int one_round(struct ib_uverbs_qp_attr *init)
 	struct ibv_xrcd *xrcd;
 	uint64_t start;
 
+	CHECK(!query_once());
 	start = now_ns();
 	xrcd = node_open_domain(&member.node, STRANGERS_FILE ".other");
 	CHECK(!ibv_close_xrcd(xrcd));
@@ -274,10 +322,16 @@ static int one_round(struct ib_uverbs_qp_attr *init)
 static int live(void *argument)
 {
 	struct ib_uverbs_qp_attr init = attr_to_init(&member.node);
-	unsigned int after;
+	unsigned int after, i;
 	int result;
 
 	(void)argument;
+	progress->qp_num = member.registration.qp_num;
+	for (i = 0; load->queries && i < QUERIES; i++) {
+		usleep(20000);
+		CHECK(!query_once());
+	}
+	CHECK(!load->queries || progress->queries);
 	for (after = 0; after < ROUNDS; after += progress->ended) {
 		result = one_round(&init);
 		if (result)
@@ -288,10 +342,8 @@ static int live(void *argument)
 
 static int spin(void *argument)
 {
-	static const struct sched_param parameters;
-
 	(void)argument;
-	CHECK(!sched_setscheduler(0, SCHED_IDLE, &parameters));
+	CHECK(!sched_setscheduler(0, SCHED_IDLE, &no_priority));
 	while (!progress->over)
 		atomic_signal_fence(memory_order_seq_cst);
 	return 0;
@@ -324,6 +376,14 @@ static bool holds_up_nobody(const struct load *now)
 		right = join(&storms[i], STORM_FILE, false);
 		actor_begin(&storms[i], storm, load->memory && i == 0 ? (void *)load : NULL);
 	}
+	for (i = 0; right && load->queries && i < READERS; i++) {
+		right = join(&readers[i], STRANGERS_FILE, false);
+		actor_begin(&readers[i], query, NULL);
+	}
+	for (i = 0; right && load->queries && i < HOGS; i++) {
+		actor_start(&hogs[i]);
+		actor_begin(&hogs[i], compete, NULL);
+	}
 	if (right && load->events)
 		right = DO(user, begin_events, NULL);
 	if (right) {
@@ -340,6 +400,10 @@ static bool holds_up_nobody(const struct load *now)
 	progress->stop = true;
 	for (i = 0; i < load->processes; i++)
 		actor_kill(&storms[i]);
+	for (i = 0; load->queries && i < READERS; i++)
+		actor_kill(&readers[i]);
+	for (i = 0; load->queries && i < HOGS; i++)
+		actor_kill(&hogs[i]);
 	actor_kill(&user);
 	actor_kill(&holder);
 	actor_kill(&stranger);

@@ -10,16 +10,22 @@ use super::{
 };
 use kernel::{
     prelude::*,
-    sync::{aref::ARef, Arc, ArcBorrow},
+    sync::{
+        aref::ARef,
+        atomic::{Atomic, Relaxed},
+        Arc, ArcBorrow,
+    },
 };
 
 pub(crate) trait EventHandler: Send + Sync + Sized + 'static {
     fn event(self: ArcBorrow<'_, Self>, qpn: u32, event: u32);
 }
 
+pub(crate) struct Modifier(u32);
+
 pub(crate) struct TargetQp<H> {
     qpn: u32,
-    state: QpState,
+    state: Atomic<u32>,
     device: ARef<Device>,
     _handler: Arc<H>,
 }
@@ -33,29 +39,37 @@ impl<H: EventHandler> TargetQp<H> {
         xrcd: &Xrcd,
         handler: Arc<H>,
         _owner: &'static CStr,
-    ) -> Result<Self> {
+    ) -> Result<(Self, Modifier)> {
         let device = xrcd.device();
         let context = handler.clone();
         let qpn = device.create_qp(xrcd.id, move |qpn, event| {
             H::event(context.as_arc_borrow(), qpn, event);
         })?;
 
-        Ok(Self {
+        let qp = Self {
             qpn,
-            state: QpState::Reset,
+            state: Atomic::new(QpState::Reset as u32),
             device: device.into(),
             _handler: handler,
-        })
+        };
+
+        Ok((qp, Modifier(qpn)))
     }
 
     pub(crate) fn port(&self) -> u32 {
         1
     }
 
-    pub(crate) fn modify(&mut self, attributes: &mut QpAttr, _: Option<&UData<'_>>) -> Result {
+    pub(crate) fn modify(
+        &self,
+        modifier: &mut Modifier,
+        attributes: &mut QpAttr,
+        _: Option<&UData<'_>>,
+    ) -> Result {
+        assert_eq!(modifier.0, self.qpn);
         self.device.call(Verb::Modify, self.qpn)?;
         if attributes.mask().has(QpAttrMask::STATE) {
-            self.state = attributes.state()?;
+            self.state.store(attributes.state()? as u32, Relaxed);
         }
         Ok(())
     }
@@ -64,9 +78,9 @@ impl<H: EventHandler> TargetQp<H> {
         Ok(())
     }
 
-    pub(crate) fn query(&mut self) -> Result<QpAttr> {
+    pub(crate) fn query(&self) -> Result<QpAttr> {
         self.device.call(Verb::Query, self.qpn)?;
-        Ok(QpAttr::with_state(self.state))
+        Ok(QpAttr::with_state(self.state.load(Relaxed).try_into()?))
     }
 }
 
