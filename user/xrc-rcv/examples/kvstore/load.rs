@@ -39,8 +39,8 @@ pub(crate) struct Args {
 }
 
 /// Milliseconds that a sample of the throughput stands for, and samples for an hour.
-const SAMPLE: u64 = 50;
-const SAMPLES: usize = 72_000;
+const SAMPLE: u64 = 10;
+const SAMPLES: usize = 360_000;
 
 /// Milliseconds; a PUT that takes longer is reported on its own.
 const SLOW: u64 = 20;
