@@ -164,5 +164,5 @@ help:
 	@echo '  make lint            rustfmt, clippy, checkpatch, shellcheck; make format mends formatting'
 	@echo '  make test-long       the tests that take longer (several hours)'
 	@echo '  make fuzz            programs that call the module in any way, on the debug kernel (ten minutes)'
-	@echo '  make test-clients    programs of others, of Debian and of CLIENTS=DIR (Documentation/lab.rst)'
+	@echo '  make test-clients    programs of others, of Debian and of CLIENTS=DIR (Documentation/clients.rst)'
 	@echo "  make clean           remove the builds of this tree ('scripts/lab clean all': the cache too)"
