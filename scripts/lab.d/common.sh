@@ -88,7 +88,9 @@ step() {
 # it made end with it.
 background() {
 	set -m
-	"$@" &
+	# mmdebstrap has dash redirect into a descriptor of its own, which can be none of two digits. The caller may have
+	# left many, as make does.
+	"$@" 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&- &
 	set +m
 	# shellcheck disable=SC2064
 	trap "kill -KILL -- -$! 2>/dev/null || :; wait $! 2>/dev/null || :; exit 130" INT TERM HUP
