@@ -96,6 +96,14 @@ background() {
 	trap "kill -KILL -- -$! 2>/dev/null || :; wait $! 2>/dev/null || :; exit 130" INT TERM HUP
 }
 
+# needs_room GIGABYTES WHAT - refuse to begin what would run out of space after minutes.
+needs_room() {
+	local free
+	free=$(df --output=avail -B 1000000 "$cache" | tail -n 1)
+	((free >= $1 * 1000)) ||
+		die "$2 needs $1 GB, and $cache has $((free / 1000)).$((free % 1000 / 100)) GB left; XDG_CACHE_HOME names another place"
+}
+
 # with_cache_lock NAME COMMAND… - only one lab at a time makes the results shared under that name.
 with_cache_lock() {
 	local name=$1 fd

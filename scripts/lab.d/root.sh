@@ -44,8 +44,10 @@ root_requirements() {
 root_make() {
 	local mirror
 	[ ! -d "$root" ] || return 0
-	mirror=$(root_mirror) || exit
 	rm -rf --one-file-system "$cache"/root-*.new
+	# The root, the stock kernel with its source, and a build of the tree.
+	needs_room 6 "a first build"
+	mirror=$(root_mirror) || exit
 	step root "making the Debian 13 root (about 1.5 minutes)" \
 		unshare --mount --fork --kill-child "$tree/qemu/root/make" "$mirror" "$root.new"
 	mv "$root.new" "$root"
