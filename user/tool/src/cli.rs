@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::builder::RangedU64ValueParser;
 use clap::{ArgGroup, Args, Parser, Subcommand};
 
-/// Show XRC receive queue pairs that the kernel owns, and their holders
+/// Show XRC receive queue pairs that the kernel owns, and who is registered with them
 ///
 /// A receive QP is the receiving end of an XRC connection. It belongs to no process: processes
 /// register with it, and it is destroyed with its last registration or its domain. See xrc_rcv(7).
