@@ -81,7 +81,7 @@ pub(crate) struct Filter {
     #[arg(long, value_name = "NUMBER")]
     pub(crate) domain: Option<u64>,
     /// Show only the QP with this number, decimal or 0x…
-    #[arg(short, long, value_name = "QPN", value_parser = number)]
+    #[arg(short, long, value_name = "QPN", value_parser = qpn)]
     pub(crate) qpn: Option<u32>,
     /// Show only the registrations of this process
     #[arg(short, long, value_name = "PID")]
@@ -94,11 +94,15 @@ impl Filter {
     }
 }
 
-/// A number as people and tables write it.
-fn number(text: &str) -> Result<u32, std::num::ParseIntError> {
-    match text.strip_prefix("0x") {
+/// The number of a QP, as people and tables write it.
+fn qpn(text: &str) -> Result<u32, String> {
+    let number = match text.strip_prefix("0x") {
         Some(hex) => u32::from_str_radix(hex, 16),
         None => text.parse(),
+    };
+    match number {
+        Ok(number) if number < 1 << 24 => Ok(number),
+        _ => Err("QP numbers are decimal or 0x…, up to 0xffffff".into()),
     }
 }
 
@@ -230,6 +234,22 @@ mod tests {
             "hold x y",
         ] {
             assert!(parse(&format!("xrc-rcv {wrong}")).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_qp_number_has_24_bits() {
+        let parse = |qpn: &str| {
+            let line = ["xrc-rcv", "show", "-q", qpn];
+            match super::Cli::try_parse_from(line).map(|cli| cli.command) {
+                Ok(super::Command::Show(show)) => show.filter.qpn,
+                _ => None,
+            }
+        };
+        assert_eq!(parse("17"), Some(17));
+        assert_eq!(parse("0xffffff"), Some(0xff_ffff));
+        for wrong in ["0x1000000", "99999999", "4294967296", "x", "-1", ""] {
+            assert_eq!(parse(wrong), None, "{wrong}");
         }
     }
 
