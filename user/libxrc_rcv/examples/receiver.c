@@ -50,6 +50,8 @@ static struct ibv_context *open_device(const char *name)
 	struct ibv_device **list = ibv_get_device_list(NULL), **device = list;
 	struct ibv_context *context;
 
+	if (!list && errno == ENOSYS)
+		errx(1, "no RDMA devices: ib_uverbs is not loaded");
 	if (!list)
 		err(1, "RDMA devices");
 	while (*device && strcmp(ibv_get_device_name(*device), name))

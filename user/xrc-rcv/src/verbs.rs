@@ -72,10 +72,15 @@ impl Drop for Open {
 struct List(NonNull<*mut ibv_device>);
 
 impl List {
-    fn new() -> std::result::Result<List, Cause> {
+    /// `None` if ib_uverbs is not loaded.
+    fn new() -> std::result::Result<Option<List>, Cause> {
         // SAFETY: A null count is allowed.
         let list = unsafe { ibv_get_device_list(std::ptr::null_mut()) };
-        NonNull::new(list).map(List).ok_or_else(Cause::last)
+        match NonNull::new(list) {
+            Some(list) => Ok(Some(List(list))),
+            None if Cause::last() == Cause::Os(libc::ENOSYS) => Ok(None),
+            None => Err(Cause::last()),
+        }
     }
 
     /// The devices, each with its name.
@@ -113,14 +118,10 @@ impl Device {
     ///
     /// Those of `ibv_get_device_list()`.
     pub fn list() -> Result<Vec<String>> {
-        let list = match List::new() {
-            Ok(list) => list,
-            // A kernel without RDMA.
-            Err(Cause::Os(libc::ENOSYS)) => return Ok(Vec::new()),
-            Err(cause) => return Err(Error::new(&"RDMA".into(), "list the devices", cause)),
-        };
+        let list =
+            List::new().map_err(|cause| Error::new(&"RDMA".into(), "list the devices", cause))?;
         let name = |(_, name): (_, &CStr)| name.to_string_lossy().into_owned();
-        Ok(list.iter().map(name).collect())
+        Ok(list.iter().flat_map(List::iter).map(name).collect())
     }
 
     /// Opens the device called `name`.
@@ -131,7 +132,8 @@ impl Device {
     pub fn open(name: &str) -> Result<Device> {
         let open = || {
             let list = List::new()?;
-            let device = list.find(name).ok_or(Cause::Os(libc::ENODEV))?;
+            let device = list.as_ref().and_then(|list| list.find(name));
+            let device = device.ok_or(Cause::Os(libc::ENODEV))?;
             // SAFETY: `device` is alive as long as the list.
             NonNull::new(unsafe { ibv_open_device(device) }).ok_or_else(Cause::last)
         };
@@ -146,7 +148,7 @@ impl Device {
     /// It identifies a device of all network namespaces as long as it is there. A name does so only
     /// in its own namespace, and can change.
     pub fn index_of(name: &str) -> Option<u32> {
-        let list = List::new().ok()?;
+        let list = List::new().ok()??;
         // SAFETY: The device is alive as long as the list.
         let index = unsafe { ibv_get_device_index(list.find(name)?) };
         u32::try_from(index).ok()
@@ -156,7 +158,7 @@ impl Device {
     ///
     /// sysfs has the files of the devices of all network namespaces, which can have the same name.
     pub fn uverbs_of(name: &str) -> Option<String> {
-        let list = List::new().ok()?;
+        let list = List::new().ok()??;
         // SAFETY: The device is alive as long as the list, and the name of its file is a C string in it.
         let file = unsafe { CStr::from_ptr((&raw const (*list.find(name)?).dev_name).cast()) };
         Some(file.to_str().ok()?.to_owned())
