@@ -166,7 +166,7 @@ fn print_qps(shown: &Shown, text: &mut Text) -> Result {
 
         text.print(fmt!(
             "domain={} qpn={:#x} state={} lifetime={} registrations={} dest_qpn={:#x} \
-             label={:#x} events={}\n",
+             label={:#x} events={} creator={} user={}\n",
             qp.subscribers().domain(),
             qp.qpn(),
             state,
@@ -175,6 +175,8 @@ fn print_qps(shown: &Shown, text: &mut Text) -> Result {
             qp.known().destination(),
             qp.label(),
             qp.subscribers().events(),
+            qp.creator().uid(),
+            qp.creator().accounting_uid(),
         ))
     })
 }
@@ -199,9 +201,10 @@ fn print_registration(qp: &ReceiveQp, subscriber: &Subscriber, text: &mut Text) 
     };
 
     text.print(fmt!(
-        "kind={} channel={} events={} pending={} domain={} qpn={:#x} pid={} comm=",
+        "kind={} channel={} mask={:#x} events={} pending={} domain={} qpn={:#x} pid={} comm=",
         kind,
         u8::from(subscriber.has_channel()),
+        subscriber.mask().as_raw(),
         subscriber.delivered(),
         subscriber.unread(),
         qp.subscribers().domain(),

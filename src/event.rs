@@ -155,6 +155,14 @@ impl EventMask {
         Ok(mask)
     }
 
+    /// Returns the mask of the interface.
+    pub(crate) fn as_raw(self) -> u64 {
+        (0..EventType::COUNT)
+            .filter_map(EventType::from_index)
+            .filter(|kind| self.has(*kind))
+            .fold(0, |bits, kind| bits | (1 << kind.as_raw()))
+    }
+
     /// Adds a kind.
     pub(crate) fn add(&mut self, kind: EventType) {
         self.0 |= 1 << kind.index();
@@ -205,6 +213,7 @@ mod tests {
             for kind in (0..EventType::COUNT).filter_map(EventType::from_index) {
                 assert_eq!(mask?.has(kind), kind.as_raw() == bit);
             }
+            assert_eq!(mask?.as_raw(), 1 << bit);
         }
         Ok(())
     }
@@ -213,6 +222,8 @@ mod tests {
     fn masks_of_all_and_of_none() {
         assert!(EventMask::from_raw(EventType::all()) == Ok(EventMask::ALL));
         assert!(EventMask::from_raw(0) == Ok(EventMask::default()));
+        assert_eq!(EventMask::ALL.as_raw(), EventType::all());
+        assert_eq!(EventMask::default().as_raw(), 0);
         assert_eq!(EventMask::from_raw(u64::MAX).err(), Some(EINVAL));
         for kind in (0..EventType::COUNT).filter_map(EventType::from_index) {
             assert!(EventMask::ALL.has(kind));

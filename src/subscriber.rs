@@ -183,6 +183,13 @@ impl Subscriber {
         &self.holder
     }
 
+    /// Returns the event mask.
+    pub(crate) fn mask(&self) -> EventMask {
+        let (Holder::File(_, _, mask, _) | Holder::Kernel(_, mask)) = self.holder;
+
+        mask
+    }
+
     /// Returns the pid of the process that registered, or 0 for a kernel user.
     pub(crate) fn pid(&self) -> i32 {
         match self.holder {
@@ -232,9 +239,7 @@ impl Subscriber {
     /// Delivers events to the holder, unless its event mask excludes them. May be called in any
     /// context.
     pub(crate) fn deliver(self: ArcBorrow<'_, Self>, event: &Event) -> Delivery {
-        let (Holder::File(_, _, wanted, _) | Holder::Kernel(_, wanted)) = &self.holder;
-
-        if !wanted.has(event.kind) {
+        if !self.mask().has(event.kind) {
             return Delivery::Masked;
         }
         if event.kind == EventType::QP_GONE && self.gone.xchg(true, Relaxed) {
