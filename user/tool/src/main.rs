@@ -10,6 +10,7 @@ mod debugfs;
 mod hold;
 mod show;
 mod snapshot;
+mod stdout;
 mod sysfs;
 mod trace;
 mod watch;
@@ -24,10 +25,22 @@ use cli::{Cli, Command};
 /// The exit status if no device has receive QPs.
 const NO_RECEIVE_QPS: u8 = 3;
 
-fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+fn run() -> anyhow::Result<ExitCode> {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // Wrong usage, or help and version.
+        Err(message) => {
+            let printed = message.print();
+            if !message.use_stderr() {
+                drop(stdout::open()?);
+                printed?;
+            }
+            return Ok(ExitCode::from(u8::try_from(message.exit_code())?));
+        }
+    };
     match cli.command {
         Command::Show(args) => {
-            if !show::run(&args, &mut io::stdout().lock())? {
+            if !show::run(&args, &mut stdout::open()?)? {
                 return Ok(ExitCode::from(NO_RECEIVE_QPS));
             }
         }
@@ -36,22 +49,22 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
                 return Ok(ExitCode::from(NO_RECEIVE_QPS));
             }
         }
-        Command::Watch(args) => watch::run(&args, &mut io::stdout().lock())?,
-        Command::Bench(args) => bench::run(&args, &mut io::stdout().lock())?,
+        Command::Watch(args) => watch::run(&args, &mut stdout::open()?)?,
+        Command::Bench(args) => bench::run(&args, &mut stdout::open()?)?,
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "xrc-rcv", &mut script);
             // clap_complete 4.6 sets the state of a program with a hyphen by one name, and looks for another in
             // the script for bash, which then completes nothing but the first word (clap's issue 6421).
             let script = String::from_utf8(script)?.replace("xrc__subcmd__rcv", "xrc__rcv");
-            io::stdout().write_all(script.as_bytes())?;
+            stdout::open()?.write_all(script.as_bytes())?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn main() -> ExitCode {
-    match run(Cli::parse()) {
+    match run() {
         Ok(status) => status,
         // The reader of the output has seen enough.
         Err(error)
