@@ -75,6 +75,10 @@ fn join(domains: &str, qps: &str, registrations: &str) -> Result<Vec<Domain>> {
             registered.push(registration(&line)?);
         }
     }
+    for qp in result.values_mut().flat_map(|domain| &mut domain.qps) {
+        let registered = qp.registered.iter_mut();
+        registered.for_each(|all| all.sort_by_key(|registration| registration.pid));
+    }
     Ok(result.into_values().collect())
 }
 
@@ -87,6 +91,8 @@ fn qp(line: &Line<'_>) -> Result<Qp> {
         dest_qpn: (dest_qpn != 0).then_some(dest_qpn),
         label: line.number_if_any("label")?.filter(|label| *label != 0),
         events: Some(line.number("events")?),
+        creator: line.number32_if_any("creator")?,
+        user: line.number32_if_any("user")?,
         registrations: line.number("registrations")?,
         registered: Some(Vec::new()),
     })
@@ -99,6 +105,7 @@ fn registration(line: &Line<'_>) -> Result<Registration> {
         pid: (pid != 0).then_some(pid),
         program: line.word("comm")?.into(),
         channel: line.number("channel")? != 0,
+        mask: line.number_if_any("mask")?,
         events: line.number("events")?,
         pending: line.number("pending")?,
     })
@@ -145,6 +152,10 @@ impl<'a> Line<'a> {
     fn number32(&self, key: &str) -> Result<u32> {
         u32::try_from(self.number(key)?).with_context(|| key.to_string())
     }
+
+    fn number32_if_any(&self, key: &str) -> Result<Option<u32>> {
+        self.word(key).ok().map(|_| self.number32(key)).transpose()
+    }
 }
 
 #[cfg(test)]
@@ -153,12 +164,13 @@ mod tests {
 
     const DOMAINS: &str = "domain=1 qps=2\ndomain=4 qps=0\n";
     const QPS: &str = "\
-domain=1 qpn=0x20 state=RTR lifetime=registrations registrations=2 dest_qpn=0x1f label=0xfedcba9876543210 events=3
-domain=1 qpn=0x12 state=RESET lifetime=domain registrations=0 dest_qpn=0x0 label=0x0 events=0
+domain=1 qpn=0x20 state=RTR lifetime=registrations registrations=2 dest_qpn=0x1f label=0xfedcba9876543210 events=3 creator=100000 user=1000
+domain=1 qpn=0x12 state=RESET lifetime=domain registrations=0 dest_qpn=0x0 label=0x0 events=0 creator=0 user=0
 domain=9 qpn=0x99 state=ERR lifetime=domain registrations=0 dest_qpn=0x0 events=0
 ";
     const REGISTRATIONS: &str = "\
-kind=file channel=1 events=3 pending=1 domain=1 qpn=0x20 pid=77 comm=my prog=x
+kind=file channel=1 mask=0x8000000000000010 events=3 pending=1 domain=1 qpn=0x20 pid=77 comm=my prog=x
+kind=file channel=0 mask=0x0 events=0 pending=0 domain=1 qpn=0x20 pid=9 comm=older
 kind=kernel channel=0 events=0 pending=0 domain=1 qpn=0x20 pid=0 comm=
 kind=file channel=0 events=0 pending=0 domain=1 qpn=0x21 pid=78 comm=late
 ";
@@ -184,20 +196,27 @@ kind=file channel=0 events=0 pending=0 domain=1 qpn=0x21 pid=78 comm=late
             (first.label, second.label),
             (None, Some(0xfedc_ba98_7654_3210))
         );
-        let registered = second.registered.as_ref().unwrap();
-        assert_eq!(registered.len(), 2);
         assert_eq!(
-            registered[0],
+            (second.creator, second.user, first.user),
+            (Some(100_000), Some(1000), Some(0))
+        );
+        let registered = second.registered.as_ref().unwrap();
+        // In the order of their pids, the kernel first.
+        let pids: Vec<_> = registered.iter().map(|one| one.pid).collect();
+        assert_eq!(pids, [None, Some(9), Some(77)]);
+        assert_eq!(
+            registered[2],
             Registration {
                 kind: "file".into(),
                 pid: Some(77),
                 program: "my prog=x".into(),
                 channel: true,
+                mask: Some(0x8000_0000_0000_0010),
                 events: 3,
                 pending: 1,
             }
         );
-        assert_eq!((&*registered[1].kind, registered[1].pid), ("kernel", None));
+        assert_eq!((&*registered[0].kind, registered[0].mask), ("kernel", None));
     }
 
     #[test]
@@ -209,14 +228,18 @@ kind=file channel=0 events=0 pending=0 domain=1 qpn=0x21 pid=78 comm=late
     }
 
     #[test]
-    fn modules_before_labels_have_none() {
+    fn words_that_earlier_modules_lack_have_no_value() {
         let before = QPS
             .replace(" label=0xfedcba9876543210", "")
-            .replace(" label=0x0", "");
+            .replace(" label=0x0", "")
+            .replace(" creator=100000 user=1000", "");
         let domains = join(DOMAINS, &before, "").unwrap();
         assert!(domains[0].qps.iter().all(|qp| qp.label.is_none()));
         assert_eq!(domains[0].qps.len(), 2);
-        assert!(join(DOMAINS, &QPS.replace("label=0x0", "label=no"), "").is_err());
+        assert_eq!(domains[0].qps[1].creator, None);
+        for (word, wrong) in [("label=0x0", "label=no"), ("user=1000", "user=4294967296")] {
+            assert!(join(DOMAINS, &QPS.replace(word, wrong), "").is_err());
+        }
     }
 
     #[test]

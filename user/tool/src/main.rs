@@ -40,7 +40,7 @@ fn run() -> anyhow::Result<ExitCode> {
     };
     match cli.command {
         Command::Show(args) => {
-            if !show::run(&args, &mut stdout::open()?)? {
+            if !show::run(&args, &mut stdout::open()?, stdout::width())? {
                 return Ok(ExitCode::from(NO_RECEIVE_QPS));
             }
         }

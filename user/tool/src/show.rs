@@ -13,18 +13,19 @@ use serde_json::json;
 use tabled::builder::Builder;
 use tabled::settings::{Padding, Style};
 use termtree::Tree;
-use xrc_rcv::Cause;
+use xrc_rcv::{Cause, EventTypes};
 
 use crate::cli::Show;
-use crate::snapshot::{Caps, Device, Domain, JSON_VERSION, Qp, Registration, Status};
+use crate::snapshot::{Caps, Device, Domain, JSON_VERSION, Qp, Registration, Status, type_names};
 use crate::sysfs::RdmaDevice;
 use crate::{debugfs, sysfs};
 
 pub(crate) const NO_DEVICE: &str =
     "there is no RDMA device in this network namespace ('rdma dev' lists them)";
 
-/// Prints the selected devices, and returns whether the module is attached to any of them.
-pub(crate) fn run(args: &Show, out: &mut impl Write) -> Result<bool> {
+/// Prints the selected devices, to a terminal of `width` columns if it is one, and returns whether the
+/// module is attached to any of them.
+pub(crate) fn run(args: &Show, out: &mut impl Write, width: Option<usize>) -> Result<bool> {
     let found = sysfs::devices_named(Path::new(sysfs::ROOT), args.device.as_deref())?;
     let mut devices = Vec::new();
     for device in &found {
@@ -35,7 +36,7 @@ pub(crate) fn run(args: &Show, out: &mut impl Write) -> Result<bool> {
         }
     }
     // Counts all objects of a device, before filters.
-    let device_table = device_table(&devices);
+    let mut tables = device_table(&devices);
     if let (Some(file), Some(name)) = (&args.file, &args.device) {
         devices[0].domains = Some(vec![look_within(name, file)?]);
     }
@@ -48,14 +49,16 @@ pub(crate) fn run(args: &Show, out: &mut impl Write) -> Result<bool> {
         )
         .map_err(io::Error::from)?;
         writeln!(out)?;
-    } else if args.tree {
-        for device in &devices {
-            write!(out, "{}", tree(device))?;
-        }
     } else if !devices.is_empty() {
-        writeln!(out, "{device_table}")?;
         if let Some(table) = qp_table(&devices) {
-            writeln!(out, "\n{table}")?;
+            tables += &format!("\n\n{table}");
+        }
+        if args.tree || !fits(&tables, width) {
+            for device in &devices {
+                write!(out, "{}", tree(device, width))?;
+            }
+        } else {
+            writeln!(out, "{tables}")?;
         }
     }
     out.flush()?;
@@ -207,6 +210,8 @@ fn look_within(device: &str, file: &Path) -> Result<Domain> {
             dest_qpn: (dest_qpn != 0).then_some(dest_qpn),
             label: (label != 0).then_some(label),
             events: None,
+            creator: None,
+            user: None,
             registrations: info.registrations().into(),
             registered: None,
         });
@@ -286,11 +291,14 @@ fn qp_table(devices: &[Device]) -> Option<String> {
         "PEER",
         "LABEL",
         "EVENTS",
+        "CREATOR",
+        "USER",
         "REGISTERED",
         "PID",
-        "PROGRAM",
         "CHANNEL",
         "UNREAD",
+        "MASK",
+        "PROGRAM",
     ]);
     for device in devices {
         for domain in device.domains.iter().flatten() {
@@ -304,10 +312,12 @@ fn qp_table(devices: &[Device]) -> Option<String> {
                     hex(qp.dest_qpn.map(u64::from)),
                     hex(qp.label),
                     count(qp.events),
+                    count(qp.creator.map(u64::from)),
+                    count(qp.user.map(u64::from)),
                     qp.registrations.to_string(),
                 ];
                 let rows = match qp.registered.as_deref() {
-                    None | Some([]) => vec![["-", "-", "-", "-"].map(String::from)],
+                    None | Some([]) => vec![["-", "-", "-", "-", "-"].map(String::from)],
                     Some(registered) => registered.iter().map(registration_row).collect(),
                 };
                 for row in rows {
@@ -319,39 +329,90 @@ fn qp_table(devices: &[Device]) -> Option<String> {
     (table.count_records() > 1).then(|| render(table))
 }
 
-fn registration_row(registration: &Registration) -> [String; 4] {
+/// The name of the process comes last: it may have blanks.
+fn registration_row(registration: &Registration) -> [String; 5] {
     [
-        registration.pid.map_or("-".into(), |pid| pid.to_string()),
+        count(registration.pid.map(u64::from)),
+        if registration.channel { "yes" } else { "no" }.into(),
+        registration.pending.to_string(),
+        match registration.mask {
+            Some(mask) if has_all_types(mask) => "all".into(),
+            mask => hex(mask),
+        },
         match registration.pid {
             Some(_) => registration.program.clone(),
             None => registration.kind.clone(),
         },
-        if registration.channel { "yes" } else { "no" }.into(),
-        registration.pending.to_string(),
     ]
 }
 
-fn tree(device: &Device) -> Tree<String> {
-    let index = device
-        .ifindex
-        .map_or(String::new(), |index| format!("{index}: "));
-    let status = device.status.describe();
-    let mut root = Tree::new(format!("{index}{} ({status})", device.ifname));
+/// Whether an event mask has all types that this program knows.
+fn has_all_types(mask: u64) -> bool {
+    EventTypes::from_bits_retain(mask).contains(EventTypes::all())
+}
+
+/// Whether each line of a text has room on a terminal, if it goes to one.
+fn fits(text: &str, width: Option<usize>) -> bool {
+    width.is_none_or(|width| text.lines().all(|line| line.chars().count() <= width))
+}
+
+/// Breaks a text of words, below `depth` others in a tree, so that it has room on a terminal, if it goes
+/// to one.
+fn wrapped(text: String, depth: usize, width: Option<usize>) -> Tree<String> {
+    // A branch has 4 columns.
+    let room = width.map_or(usize::MAX, |width| width.saturating_sub(4 * depth));
+    let mut result = String::new();
+    let mut used = 0;
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        if used == 0 {
+            used = length;
+        } else if used + 1 + length <= room {
+            result.push(' ');
+            used += 1 + length;
+        } else {
+            result += "\n  ";
+            used = 2 + length;
+        }
+        result += word;
+    }
+    Tree::new(result).with_multiline(true)
+}
+
+fn tree(device: &Device, width: Option<usize>) -> Tree<String> {
+    let mut root = wrapped(describe_device(device), 0, width);
     for domain in device.domains.iter().flatten() {
         let name = match domain.domain {
             Some(number) => format!("domain {number}"),
             None => "domain".into(),
         };
-        root.push(Tree::new(name).with_leaves(domain.qps.iter().map(|qp| {
-            Tree::new(describe_qp(qp)).with_leaves(
-                qp.registered
-                    .iter()
-                    .flatten()
-                    .map(|r| Tree::new(describe_registration(r))),
-            )
-        })));
+        root.push(
+            wrapped(name, 1, width).with_leaves(domain.qps.iter().map(|qp| {
+                let registered = qp.registered.iter().flatten();
+                wrapped(describe_qp(qp), 2, width).with_leaves(
+                    registered.map(|one| wrapped(describe_registration(one), 3, width)),
+                )
+            })),
+        );
     }
     root
+}
+
+fn describe_device(device: &Device) -> String {
+    let mut text = match device.ifindex {
+        Some(index) => format!("{index}: {}", device.ifname),
+        None => device.ifname.clone(),
+    };
+    text += &format!(" ({})", device.status.describe());
+    if let Some(caps) = device.caps {
+        text += &format!(
+            ", at most {} QPs per domain, {} per user, {} registrations per QP",
+            limit(caps.max_qps_per_domain),
+            limit(caps.max_qps_per_user),
+            limit(caps.max_registrations_per_qp)
+        );
+    }
+    text
 }
 
 fn describe_qp(qp: &Qp) -> String {
@@ -365,6 +426,12 @@ fn describe_qp(qp: &Qp) -> String {
     text += &format!(", lifetime {}", qp.lifetime);
     if let Some(events) = qp.events {
         text += &format!(", {events} events");
+    }
+    if let Some(creator) = qp.creator {
+        text += &format!(", creator {creator}");
+    }
+    if let Some(user) = qp.user.filter(|user| Some(*user) != qp.creator) {
+        text += &format!(", counts for {user}");
     }
     if qp.registered.is_none() {
         text += &format!(", {} registrations", qp.registrations);
@@ -385,6 +452,13 @@ fn describe_registration(registration: &Registration) -> String {
     } else {
         text += ", no channel";
     }
+    match registration.mask {
+        Some(0) => text += ", mask empty",
+        Some(mask) if !has_all_types(mask) => {
+            text += &format!(", mask {}", type_names(mask).join(" "));
+        }
+        _ => (),
+    }
     text
 }
 
@@ -398,6 +472,11 @@ mod tests {
             pid: Some(pid),
             program: program.into(),
             channel: true,
+            mask: Some(if pid == 100 {
+                EventTypes::all().bits()
+            } else {
+                1 << 4
+            }),
             events: 2,
             pending: 1,
         };
@@ -428,6 +507,8 @@ mod tests {
                         dest_qpn: Some(0x12),
                         label: Some(0xfedc_ba98_7654_3210),
                         events: Some(2),
+                        creator: Some(100_000),
+                        user: Some(1000),
                         registrations: 2,
                         registered: Some(vec![registered(100, "first"), registered(101, "second")]),
                     }],
@@ -461,13 +542,17 @@ mod tests {
                 "0x12",
                 "0xfedcba9876543210",
                 "2",
+                "100000",
+                "1000",
                 "2",
                 "101",
-                "second",
                 "yes",
-                "1"
+                "1",
+                "0x10",
+                "second"
             ]
         );
+        assert_eq!(rows[1][14..], ["all", "first"]);
         assert_eq!(qp_table(&devices()[..1]), None);
     }
 
@@ -514,20 +599,34 @@ mod tests {
 
     #[test]
     fn trees_show_the_registrations_of_each_qp() {
-        let trees: String = devices()
-            .iter()
-            .map(|device| tree(device).to_string())
-            .collect();
+        let trees = |width| -> String {
+            let tree = |device| tree(device, width).to_string();
+            devices().iter().map(tree).collect()
+        };
         assert_eq!(
-            trees,
+            trees(None),
             "0: mlx4_0 (not attached)\n\
-             1: rxe_left (attached)\n\
+             1: rxe_left (attached), at most 65536 QPs per domain, unlimited per user, \
+             4096 registrations per QP\n\
              └── domain 3\n    \
                  └── QP 0x11 RTR from 0x12, label 0xfedcba9876543210, lifetime registrations, \
-             2 events\n        \
+             2 events, creator 100000, counts for 1000\n        \
                      ├── 100 first, 2 events, 1 unread\n        \
-                     └── 101 second, 2 events, 1 unread\n"
+                     └── 101 second, 2 events, 1 unread, mask COMM_EST\n"
         );
+        for width in [36, 40, 80] {
+            let narrow = trees(Some(width));
+            assert!(fits(&narrow, Some(width)), "{narrow}");
+            let words = |text: &str| -> Vec<String> {
+                let words = text.split([' ', '\n', '│', '├', '└', '─']);
+                words
+                    .filter(|word| !word.is_empty())
+                    .map(String::from)
+                    .collect()
+            };
+            assert_eq!(words(&narrow), words(&trees(None)));
+        }
+        assert!(!fits(&trees(None), Some(80)));
     }
 
     #[test]
@@ -542,6 +641,12 @@ mod tests {
             json[1]["domains"][0]["qps"][0]["label"],
             "0xfedcba9876543210"
         );
+        let qp = &json[1]["domains"][0]["qps"][0];
+        assert_eq!(
+            (&qp["creator"], &qp["user"]),
+            (&json!(100_000), &json!(1000))
+        );
+        assert_eq!(qp["holders"][1]["mask"], json!(["COMM_EST"]));
         assert_eq!(json[1]["caps"]["max_qps_per_user"], serde_json::Value::Null);
         assert_eq!(json[1]["caps"]["max_registrations_per_qp"], 4096);
     }

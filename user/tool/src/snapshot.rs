@@ -5,6 +5,7 @@
 //! `rdma -j` where they mean the same.
 
 use serde::{Serialize, Serializer};
+use xrc_rcv::EventType;
 
 /// The version of the JSON that all commands print. Keys may be added to a version; none is changed
 /// or removed.
@@ -101,6 +102,9 @@ pub(crate) struct Qp {
     pub(crate) label: Option<u64>,
     /// How many events there were, `None` if not known.
     pub(crate) events: Option<u64>,
+    /// The effective uid that created it, and the uid for which it counts, `None` if not known.
+    pub(crate) creator: Option<u32>,
+    pub(crate) user: Option<u32>,
     pub(crate) registrations: u64,
     /// Who is registered, `None` if this user may not see them.
     #[serde(rename = "holders")]
@@ -114,6 +118,19 @@ fn label<S: Serializer>(label: &Option<u64>, serializer: S) -> Result<S::Ok, S::
         .serialize(serializer)
 }
 
+/// The names of the event types of a mask.
+pub(crate) fn type_names(mask: u64) -> Vec<String> {
+    (0..u64::BITS)
+        .filter(|bit| mask & (1 << bit) != 0)
+        .map(|bit| EventType::from_raw(bit).to_string())
+        .collect()
+}
+
+/// An event mask in JSON.
+fn mask<S: Serializer>(mask: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+    mask.map(type_names).serialize(serializer)
+}
+
 #[derive(Debug, Default, Serialize, PartialEq)]
 pub(crate) struct Registration {
     /// `file`, or `kernel` for a user in the kernel.
@@ -123,6 +140,9 @@ pub(crate) struct Registration {
     pub(crate) program: String,
     /// Whether events are delivered to a channel.
     pub(crate) channel: bool,
+    /// The event mask, a bit per type, `None` if not known.
+    #[serde(serialize_with = "mask")]
+    pub(crate) mask: Option<u64>,
     pub(crate) events: u64,
     /// Events that were not read yet.
     #[serde(rename = "unread")]

@@ -31,3 +31,9 @@ pub(crate) fn open() -> Result<StdoutLock<'static>> {
     }
     Ok(io::stdout().lock())
 }
+
+/// The number of columns, if it is a terminal that has some.
+pub(crate) fn width() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    (size.ws_col > 0).then_some(size.ws_col.into())
+}
