@@ -144,3 +144,71 @@ impl KnownState {
         self.update(|known| known.with_state(QpState::Err).changed());
     }
 }
+
+#[kunit_tests(ib_xrc_rcv_known_state)]
+mod tests {
+    use super::*;
+
+    fn attributes(state: QpState) -> QpAttr {
+        let mut attributes = QpAttr::new();
+
+        attributes.towards(state, QpAttrMask::NONE);
+        attributes
+    }
+
+    fn is(known: &KnownState, state: QpState) -> bool {
+        known.state() == Ok(state)
+    }
+
+    #[test]
+    fn an_event_breaks_a_qp_that_is_modified() -> Result {
+        let known = KnownState::new();
+
+        known.note_modify(&mut attributes(QpState::Rtr), |_| {
+            known.note_break();
+            Ok(())
+        })?;
+        assert!(is(&known, QpState::Err));
+        Ok(())
+    }
+
+    #[test]
+    fn an_event_does_not_break_a_qp_that_is_reset() -> Result {
+        let known = KnownState::new();
+
+        known.note_modify(&mut attributes(QpState::Reset), |_| {
+            known.note_break();
+            Ok(())
+        })?;
+        assert!(is(&known, QpState::Reset));
+        Ok(())
+    }
+
+    #[test]
+    fn a_failed_modification_is_not_noted() {
+        let known = KnownState::new();
+        let result = known.note_modify(&mut attributes(QpState::Init), |_| Err(EINVAL));
+
+        assert!(result == Err(EINVAL));
+        assert!(is(&known, QpState::Reset));
+    }
+
+    #[test]
+    fn a_query_is_older_than_the_changes_during_it() -> Result {
+        let known = KnownState::new();
+
+        known.note_query(|| {
+            known.note_break();
+            Ok(attributes(QpState::Rtr))
+        })?;
+        assert!(is(&known, QpState::Err));
+        known.note_query(|| {
+            known.note_modify(&mut attributes(QpState::Reset), |_| Ok(()))?;
+            Ok(attributes(QpState::Err))
+        })?;
+        assert!(is(&known, QpState::Reset));
+        known.note_query(|| Ok(attributes(QpState::Rts)))?;
+        assert!(is(&known, QpState::Rts));
+        Ok(())
+    }
+}
