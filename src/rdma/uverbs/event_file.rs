@@ -165,8 +165,9 @@ impl<F: EventFile> FileOperations<F> {
         // * The VFS passes a table that is null or valid for the length of the call.
         // * The queue is valid until the file is released: `F::wait_queue` borrows it from `data`,
         //   to which the file holds a reference.
-        // * No task waits in it after that: a process that polls a file holds it, and the VFS
-        //   removes a file from every epoll before it releases it.
+        // * Nothing waits in it after that: a process that polls a file holds it, and so does a
+        //   request of io_uring until it has left the queue; the VFS removes a file from every
+        //   epoll before it releases it.
         unsafe { kernel::bindings::poll_wait(file, data.wait_queue().as_ptr(), table) };
         data.poll()
     }
