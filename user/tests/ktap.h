@@ -13,6 +13,12 @@
 #include <stdio.h>
 #include <string.h>
 
+/*
+ * A state that has not come after this is believed never to come. A busy host takes any time for
+ * anything, so it is no bound of what is tested: only failures take so long.
+ */
+enum { PATIENCE_MS = 240000 };
+
 static unsigned int ktap_planned, ktap_number, ktap_failed;
 
 static inline void ktap_start(const char *name, unsigned int count)

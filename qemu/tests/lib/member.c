@@ -8,13 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "ktap.h"
 #include "member.h"
 
 enum {
 	SEND_DEPTH = 8,
 	TIMEOUT = 14,		/* 4.096 us << 14 = 67 ms */
 	RETRIES = 6,
-	GIVE_UP_MS = 60000,
 };
 
 struct member member = { .channel = NO_CHANNEL };
@@ -267,7 +267,7 @@ int member_state(void *argument)
 /* Waits for a completion; false if none came. */
 static bool poll_for(struct ibv_cq *cq, struct ibv_wc *wc)
 {
-	uint64_t end = now_ns() + GIVE_UP_MS * 1000000ull;
+	uint64_t end = now_ns() + PATIENCE_MS * 1000000ull;
 	unsigned int pause = 100;
 
 	while (!ibv_poll_cq(cq, 1, wc)) {

@@ -196,9 +196,9 @@ bool same_counts(const struct counts *before, const struct counts *after)
 	return !memcmp(before, after, sizeof(*before));
 }
 
-bool counts_return_to(const struct counts *before, unsigned int seconds)
+bool counts_return_to(const struct counts *before)
 {
-	uint64_t end = now_ns() + seconds * 1000000000ull;
+	uint64_t end = now_ns() + PATIENCE_MS * 1000000ull;
 	struct counts now;
 
 	do {

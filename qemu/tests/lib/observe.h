@@ -26,8 +26,8 @@ unsigned int count_listed(const char *what);
 /* Of these, the lines that have all words of the text, which a blank is around each. */
 unsigned int count_listed_with(const char *what, const char *words);
 bool same_counts(const struct counts *before, const struct counts *after);
-/* Waits until counts are as before; reports those that are not. */
-bool counts_return_to(const struct counts *before, unsigned int seconds);
+/* Waits until counts are as before; reports those that never are. */
+bool counts_return_to(const struct counts *before);
 
 /* Kibibytes that are available, after caches that can be were emptied. */
 long memory_available(void);

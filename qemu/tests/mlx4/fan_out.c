@@ -62,7 +62,7 @@ static int read_expected_records(void *argument)
 
 	/* While they are read they may come as several records; of one event there is one. */
 	while (count < expected->count) {
-		CHECK(poll(&ready, 1, 10000) == 1 && ready.revents == POLLIN);
+		CHECK(poll(&ready, 1, PATIENCE_MS) == 1 && ready.revents == POLLIN);
 		CHECK(read(member.channel, &event, SIZE) == SIZE);
 		CHECK(event.type == expected->type && event.qp_num == member_info->qp_num);
 		CHECK(event.cookie == member_info->cookie && !event.reserved && event.count);
@@ -231,7 +231,7 @@ static bool leaves_nothing(const struct counts *before)
 	}
 	actor_exit(&creator);
 	actor_exit(&bystander);
-	return right & counts_return_to(before, 10);
+	return right & counts_return_to(before);
 }
 
 static bool prepared(void)

@@ -27,7 +27,6 @@ enum {
 	LIMIT = 64,		/* no call takes so many commands */
 	PAGE = 1024,		/* QPs whose contexts share a page of the device's memory */
 	CROWD = 20,
-	RESET_S = 60,
 };
 
 /* The statuses of a command, and the driver's errno for each. */
@@ -403,7 +402,7 @@ static int gets_the_event_of_the_reset(void *argument)
 
 static bool restarted(int log)
 {
-	uint64_t end = now_ns() + RESET_S * 1000000000ull;
+	uint64_t end = now_ns() + PATIENCE_MS * 1000000ull;
 
 	while (!log_count(log, "mlx4_restart_one was ended, ret=0")) {
 		if (now_ns() > end)
@@ -451,7 +450,7 @@ static bool reset_by(const struct fatality *fatality, const struct counts *befor
 	actor_exit(&villain);
 	actor_kill(&other);
 	close(log);
-	return right && works() && model_qps() == qps && counts_return_to(before, 10);
+	return right && works() && model_qps() == qps && counts_return_to(before);
 }
 
 int main(void)
@@ -483,7 +482,7 @@ int main(void)
 	ktap_result(DO(a, has_no_reserved_key, NULL), "no QP may use the reserved L_Key");
 	ktap_result(DO(a, debugfs_asks_nothing, NULL), "reading debugfs gives the device no command");
 	actor_exit(&a);
-	ktap_result(counts_return_to(&before, 10) && model_qps() == qps,
+	ktap_result(counts_return_to(&before) && model_qps() == qps,
 		    "no object is left in the module and the device");
 	for (i = 0; i < FATALITIES; i++) {
 		snprintf(text, sizeof(text), "%s is destroyed though the device keeps it",

@@ -235,7 +235,7 @@ static void come_and_go(struct account *account, const struct counts *before)
 		account->ns = measured->ns;
 	if (in_flight > account->in_flight)
 		account->in_flight = in_flight;
-	if (!right || there != count || left || !counts_return_to(before, 5))
+	if (!right || there != count || left || !counts_return_to(before))
 		account->failed = true;
 }
 
@@ -274,7 +274,7 @@ static bool others_do_not_wait(const struct counts *before)
 	model_clear();
 	actor_exit(&closing);
 	unlink(OTHER_FILE);
-	return right && counts_return_to(before, 5);
+	return right && counts_return_to(before);
 }
 
 /*
@@ -314,7 +314,7 @@ static bool strangers_wait_for_several_at_once(const struct counts *before)
 	actor_exit(&stranger);
 	unlink(OTHER_FILE);
 	unlink(OTHER_FILE ".unused");
-	return right && counts_return_to(before, 5);
+	return right && counts_return_to(before);
 }
 
 /* A busy host may make equal times differ by a quarter. */

@@ -267,6 +267,6 @@ int main(void)
 		ktap_result(enter(SIZE) && alone(stage), text);
 		leave();
 	}
-	ktap_result(counts_return_to(&before, 5), "no object is left");
+	ktap_result(counts_return_to(&before), "no object is left");
 	return ktap_end();
 }

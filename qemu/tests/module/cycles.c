@@ -126,7 +126,7 @@ int main(int argc, char **argv)
 		available_before = checked ? 0 : memory_available();
 		slab_before = slab_unreclaimable();
 		done = round_of(per_round);
-		same &= counts_return_to(&before, 5);
+		same &= counts_return_to(&before);
 		if (checked)
 			continue;
 		pages[round] = available_before - memory_available();

@@ -28,7 +28,6 @@ enum {
 	SIZE = 64,
 	COOKIE = 0x1234500,
 	QUIET_MS = 1000,
-	EVENT_MS = 10000,
 	WARM_UP = 100,
 };
 
@@ -55,7 +54,7 @@ static int read_events(void *argument)
 {
 	struct account *account = argument;
 	struct pollfd ready = { .fd = member.channel, .events = POLLIN };
-	int timeout = EVENT_MS;
+	int timeout = PATIENCE_MS;
 	ssize_t size;
 
 	if (member.channel < 0)
@@ -383,7 +382,7 @@ static bool bounded(unsigned int repetitions)
 
 static bool mainline(void)
 {
-	static int event_ms = EVENT_MS, quiet_ms = QUIET_MS;
+	static int event_ms = PATIENCE_MS, quiet_ms = QUIET_MS;
 	int at_creator, at_opener;
 
 	if (!DO(creator, mainline_create, mc))
@@ -461,7 +460,7 @@ int main(void)
 	actor_exit(&idler);
 	actor_exit(&opener);
 	actor_exit(&remote_actor);
-	ktap_result(counts_return_to(&before, 10), "no object is left");
+	ktap_result(counts_return_to(&before), "no object is left");
 	unlink(DOMAIN_FILE);
 	return ktap_end();
 }

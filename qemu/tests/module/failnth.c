@@ -580,7 +580,7 @@ int main(void)
 		    "limits count no QP any more");
 	actor_exit(&a);
 	actor_exit(&remote_actor);
-	ktap_result(counts_return_to(&before, 5), "no object is left");
+	ktap_result(counts_return_to(&before), "no object is left");
 	ktap_result(!charged(), "nothing is charged to the cgroup");
 	write_file(CGROUP "/cgroup.procs", "0");
 	rmdir(GROUP);

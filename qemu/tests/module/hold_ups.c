@@ -44,7 +44,6 @@
 enum {
 	ROUNDS = 20,		/* of the stranger's calls, before the domain's end and beside it */
 	MOST_US = 100000,	/* that one of them may take, where others compete for the CPU */
-	EVENT_MS = 60000,
 	MOST_REGISTRATIONS = 200,
 	MOST_PROCESSES = 4,
 	READERS = 8,
@@ -311,7 +310,7 @@ static int one_round(struct ib_uverbs_qp_attr *init)
 	CHECK(!rcv_modify(member.domain, number, init));
 	start = now_ns();
 	CHECK(!rcv_to_state(member.domain, number, IBV_QPS_ERR));
-	CHECK(poll(&ready, 1, EVENT_MS) == 1);
+	CHECK(poll(&ready, 1, PATIENCE_MS) == 1);
 	CHECK(read(member.channel, &event, sizeof(event)) == sizeof(event));
 	note_cost(EVENT, start);
 	CHECK(!rcv_to_state(member.domain, number, IBV_QPS_RESET));
@@ -453,7 +452,7 @@ int main(void)
 			 loads[i].what);
 		ktap_result(holds_up_nobody(&loads[i]), description);
 	}
-	ktap_result(counts_return_to(&before, 10), "no object is left");
+	ktap_result(counts_return_to(&before), "no object is left");
 	actor_kill(&spinner);
 	rmdir(GROUP);
 	unlink(DOMAIN_FILE);

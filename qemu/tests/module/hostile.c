@@ -938,7 +938,7 @@ int main(int argc, char **argv)
 	ktap_note("%u calls, %u of them succeeded", campaign->calls, campaign->succeeded);
 	snprintf(text, sizeof(text), "%u calls with anything wrong return a documented errno", calls);
 	ktap_result(campaign->calls >= calls && !campaign->unexpected && campaign->succeeded, text);
-	ktap_result(counts_return_to(&before, 10), "no object is left");
+	ktap_result(counts_return_to(&before), "no object is left");
 	unlink(DOMAIN_FILE);
 	unlink(OTHER_FILE);
 	return ktap_end();

@@ -438,7 +438,7 @@ int main(void)
 	right = !chmod(DOMAIN_FILE, 0666);
 	ktap_result(succeeds_as_stranger(writers_may) && right, "a writer of the file can create a QP of the domain's lifetime");
 	ktap_result(subordinate_ids(), "QPs of subordinate ids are charged to their user");
-	ktap_result(counts_return_to(&before, 10), "no object is left");
+	ktap_result(counts_return_to(&before), "no object is left");
 	unlink(DOMAIN_FILE);
 	unlink(OWN_FILE);
 	return ktap_end();

@@ -120,7 +120,7 @@ int main(void)
 	actor_exit(&b);
 	actor_exit(&c);
 	actor_exit(&remote_actor);
-	ktap_result(counts_return_to(&before, 5), "no object is left");
+	ktap_result(counts_return_to(&before), "no object is left");
 	unlink(DOMAIN_FILE);
 	return ktap_end();
 }

@@ -208,7 +208,7 @@ static int reads(const uint32_t *types, unsigned int count)
 	for (i = 0; i < count; i++) {
 		struct pollfd ready = { .fd = member.channel, .events = POLLIN };
 
-		CHECK(poll(&ready, 1, 60000) == 1);
+		CHECK(poll(&ready, 1, PATIENCE_MS) == 1);
 		CHECK(read(member.channel, &event, sizeof(event)) == sizeof(event));
 		CHECK(event.type == types[i] && event.cookie == COOKIE);
 	}
@@ -511,9 +511,9 @@ static bool events_are_logged(act *registers, struct actor *registered, unsigned
 	unsigned int i;
 
 	/* An event is counted when it is delivered, before it is logged. */
-	for (i = 0; right && i < 6000 && !count_listed_with("qps", "events=1"); i++)
+	for (i = 0; right && i < PATIENCE_MS / 10 && !count_listed_with("qps", "events=1"); i++)
 		usleep(10000);
-	right = right && i < 6000;
+	right = right && i < PATIENCE_MS / 10;
 	right = all_exit() && right;
 	right = is_logged(log, wanted) && right;
 	close(log);
@@ -551,7 +551,7 @@ int main(void)
 	ktap_result(events_are_logged(reg_masked, &reader, 1), "an event that only a reader's mask excludes is logged");
 	ktap_result(events_are_logged(reg, &reader, 1), "an event that only a reader gets is logged");
 	ktap_result(events_are_logged(reg_masked, &writer, 0), "an event that a writer's mask excludes is not logged");
-	ktap_result(counts_return_to(&before, 10), "no object is left");
+	ktap_result(counts_return_to(&before), "no object is left");
 	unlink(DOMAIN_FILE);
 	unlink(PRIVATE_FILE);
 	return ktap_end();

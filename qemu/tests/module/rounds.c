@@ -35,7 +35,6 @@ enum {
 	ERRORS = 300,
 	CROWD = 32,		/* QPs: more than the workqueue has threads */
 	ATTEMPTS = 50,		/* to break another QP while most of their events are undelivered */
-	EVENT_MS = 20000,
 	QUIET_MS = 300,
 };
 
@@ -87,7 +86,7 @@ static bool error_happens(void)
 	    rcv_to_state(domain, qp_num, IBV_QPS_ERR))
 		return false;
 	/* That the first has it, while others wait for it, says that it happened. */
-	if (poll(&ready, 1, EVENT_MS) != 1)
+	if (poll(&ready, 1, PATIENCE_MS) != 1)
 		return false;
 	steady[0].events += one_read(&steady[0]);
 	atomic_fetch_add(&happened, 1);
@@ -123,7 +122,7 @@ static void *visit(void *argument)
 /* Whether each of the steady ones reads so many, and then nothing more. */
 static bool all_read(unsigned int errors)
 {
-	uint64_t end = now_ns() + EVENT_MS * 1000000ull;
+	uint64_t end = now_ns() + PATIENCE_MS * 1000000ull;
 	unsigned int i, complete = 0;
 
 	while (complete < count && now_ns() < end) {
@@ -231,7 +230,7 @@ static uint32_t create_in_init(struct one *ones, unsigned int n, struct registra
 /* All registrations of many QPs are to get an event, then those of another QP. */
 static bool crowd_breaks(const uint32_t *numbers, uint32_t other, struct turns *turns)
 {
-	uint64_t end = now_ns() + EVENT_MS * 1000000ull;
+	uint64_t end = now_ns() + PATIENCE_MS * 1000000ull;
 	unsigned int i, traced;
 
 	trace(TRACING "/trace", "\n");
@@ -318,7 +317,7 @@ static bool read_events(int channel, struct xrc_rcv_event *events, size_t count)
 	ssize_t size;
 
 	while (got < count) {
-		if (poll(&ready, 1, EVENT_MS) != 1)
+		if (poll(&ready, 1, PATIENCE_MS) != 1)
 			return false;
 		size = read(channel, events + got, (count - got) * sizeof(*events));
 		if (size < (ssize_t)sizeof(*events))
@@ -337,7 +336,7 @@ static bool gone_is_last(void)
 
 	if (rcv_modify(steady[0].file.domain, qp_num, &to_init) ||
 	    rcv_to_state(steady[0].file.domain, qp_num, IBV_QPS_ERR) ||
-	    poll(&ready, 1, EVENT_MS) != 1)
+	    poll(&ready, 1, PATIENCE_MS) != 1)
 		return false;
 	for (i = 0; i < GUESTS; i++)
 		file_close(&guests[i].file);

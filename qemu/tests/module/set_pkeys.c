@@ -20,6 +20,8 @@
 
 #include <rdma/ib_user_mad.h>
 
+#include "ktap.h"
+
 enum {
 	DIRECTED_ROUTE = 0x81,
 	METHOD_SET = 2,
@@ -107,7 +109,7 @@ int main(int argc, char **argv)
 	packet.header.id = agent.id;
 	if (write(umad.fd, &packet, sizeof(packet)) != sizeof(packet))
 		err(1, "write");
-	if (poll(&umad, 1, 10000) != 1)
+	if (poll(&umad, 1, PATIENCE_MS) != 1)
 		errx(1, "no answer");
 	if (read(umad.fd, &answer, sizeof(answer)) != sizeof(answer))
 		err(1, "read");

@@ -572,14 +572,14 @@ static void run(void)
 	result_of(each("give", give) && each("ends_as_it_should", ends_as_it_should),
 		  "each call ends as it should");
 	all_exit();
-	result_of(counts_return_to(&before, 5), "no object is left");
+	result_of(counts_return_to(&before), "no object is left");
 
 	good = all_stop();
 	for (int i = 0; i < SPOTS; i++)
 		actor_kill(&stopped[i]);
 	actor_exit(&leaver);
 	actor_exit(&other);
-	result_of(good && counts_return_to(&before, 5), "a process that is stopped can be killed");
+	result_of(good && counts_return_to(&before), "a process that is stopped can be killed");
 
 	good = all_stop();
 	actor_begin(&remover, removes, NULL);
@@ -600,7 +600,7 @@ static void run(void)
 	for (int i = FIRST_READER; i < SPOTS; i++)
 		actor_exit(&stopped[i]);
 	device_add();
-	result_of(counts_return_to(&before, 5), "nor is an object left");
+	result_of(counts_return_to(&before), "nor is an object left");
 }
 
 int main(void)

@@ -65,7 +65,7 @@ static int read_time(void *argument)
 	struct pollfd readable = { .fd = member.channel, .events = POLLIN };
 	struct xrc_rcv_event event;
 
-	CHECK(poll(&readable, 1, 60000) == 1);
+	CHECK(poll(&readable, 1, PATIENCE_MS) == 1);
 	CHECK(read(member.channel, &event, SIZE) == SIZE);
 	CHECK(event.qp_num == member_info->qp_num);
 	CHECK(event.first_ns >= before && event.first_ns <= now_ns());

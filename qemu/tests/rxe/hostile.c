@@ -38,10 +38,7 @@ enum {
 	LINK_MTU = 4200,	/* of the lab's veth pair */
 	BUFFER = 16384,
 	DEPTH = 32,		/* of an SRQ */
-	ANSWER_MS = 3000,
-	EVENT_MS = 3000,
-	MESSAGE_MS = 30000,	/* a long message, on a busy machine */
-	AT_ONCE_MS = 1000,	/* far below the 50 s that a leaked reference costs */
+	AT_ONCE_MS = 10000,	/* far below the 50 s that a leaked reference costs */
 
 	NAK_PSN = 0x60,
 	NAK_INVALID_REQUEST = 0x61,
@@ -286,7 +283,7 @@ static bool acknowledged(uint32_t at_psn)
 {
 	struct answer answer;
 
-	if (!link_answer(&link_, PEER_QP, ANSWER_MS, &answer))
+	if (!link_answer(&link_, PEER_QP, PATIENCE_MS, &answer))
 		return wrong("no answer to psn %#x", at_psn);
 	if (answer.opcode != (XRC | ACKNOWLEDGE) || answer.syndrome > 0x1f ||
 	    answer.psn != at_psn)
@@ -299,7 +296,7 @@ static bool refused(int syndrome, uint32_t at_psn)
 {
 	struct answer answer;
 
-	if (!link_answer(&link_, PEER_QP, ANSWER_MS, &answer))
+	if (!link_answer(&link_, PEER_QP, PATIENCE_MS, &answer))
 		return wrong("no answer, a NAK %#x was due", syndrome);
 	if (answer.opcode != (XRC | ACKNOWLEDGE) || answer.syndrome != syndrome ||
 	    answer.psn != at_psn)
@@ -311,7 +308,7 @@ static bool refused(int syndrome, uint32_t at_psn)
 /* So many completions have come, all of them good. */
 static bool completions(unsigned int expected)
 {
-	uint64_t end = now_ns() + ANSWER_MS * 1000000ull;
+	uint64_t end = now_ns() + PATIENCE_MS * 1000000ull;
 	unsigned int found = 0;
 	struct ibv_wc wc;
 
@@ -328,7 +325,7 @@ static bool completions(unsigned int expected)
 /* The one completion is of a receive that the message took from an SRQ in vain. */
 static bool taken_in_vain(struct ibv_srq *from, enum ibv_wc_status status)
 {
-	uint64_t end = now_ns() + ANSWER_MS * 1000000ull;
+	uint64_t end = now_ns() + PATIENCE_MS * 1000000ull;
 	struct ibv_wc wc;
 
 	while (ibv_poll_cq(cq, 1, &wc) <= 0) {
@@ -345,7 +342,7 @@ static bool taken_in_vain(struct ibv_srq *from, enum ibv_wc_status status)
 /* The answer to a packet can be here before the QP is in its next state. */
 static bool in_state(struct ibv_qp *qp, enum ibv_qp_state state)
 {
-	uint64_t end = now_ns() + ANSWER_MS * 1000000ull;
+	uint64_t end = now_ns() + PATIENCE_MS * 1000000ull;
 	enum ibv_qp_state found;
 
 	do
@@ -367,7 +364,7 @@ static bool events(uint64_t expected)
 	struct ibv_async_event event;
 	uint64_t missing = expected;
 
-	while (next_event(missing ? EVENT_MS : 20, &event)) {
+	while (next_event(missing ? PATIENCE_MS : 20, &event)) {
 		if (event.event_type == IBV_EVENT_COMM_EST)
 			continue;
 		if (!(missing & 1ull << event.event_type))
@@ -423,7 +420,7 @@ static bool good_message(void)
 	    memcmp(buffer, pattern(), 333))
 		right = wrong("%s, %u bytes from QP %#x", ibv_wc_status_str(wc.status),
 			      wc.byte_len, wc.qp_num);
-	if (!next_event(EVENT_MS, &event) || event.event_type != IBV_EVENT_COMM_EST ||
+	if (!next_event(PATIENCE_MS, &event) || event.event_type != IBV_EVENT_COMM_EST ||
 	    event.element.qp != target)
 		right = wrong("no communication-established event of the target QP");
 	return right & events(0);
@@ -434,7 +431,7 @@ static bool acknowledged_up_to(uint32_t last)
 {
 	struct answer answer;
 
-	while (link_answer(&link_, PEER_QP, ANSWER_MS, &answer)) {
+	while (link_answer(&link_, PEER_QP, PATIENCE_MS, &answer)) {
 		if (answer.opcode != (XRC | ACKNOWLEDGE) || answer.syndrome > 0x1f)
 			return wrong("answer %#x, syndrome %#x to psn %#x", answer.opcode,
 				     answer.syndrome, answer.psn);
@@ -505,22 +502,22 @@ static bool read_and_atomics(void)
 
 	memcpy(buffer, pattern(), 77);
 	rdma(READ_REQUEST, psn, srq_number(srq), (uintptr_t)buffer, mr->rkey, 77, 0);
-	if (!link_answer(&link_, PEER_QP, ANSWER_MS, &answer) || answer.psn != psn ||
+	if (!link_answer(&link_, PEER_QP, PATIENCE_MS, &answer) || answer.psn != psn ||
 	    answer.opcode != (XRC | READ_RESPONSE_ONLY) || answer.size != 4 + 80 ||
 	    memcmp(answer.body + 4, pattern(), 77))
 		right = wrong("no good READ response");
 
 	*word = 5;
 	atomic(FETCH_ADD, ++psn, (uintptr_t)buffer, mr->rkey, 3, 0);
-	if (!link_answer(&link_, PEER_QP, ANSWER_MS, &answer) || answer.psn != psn ||
+	if (!link_answer(&link_, PEER_QP, PATIENCE_MS, &answer) || answer.psn != psn ||
 	    answer.opcode != (XRC | ATOMIC_ACKNOWLEDGE) || answer.body[11] != 5 || *word != 8)
 		right = wrong("no good acknowledgement of FETCH & ADD");
 	atomic(COMPARE_SWAP, ++psn, (uintptr_t)buffer, mr->rkey, 13, 8);
-	if (!link_answer(&link_, PEER_QP, ANSWER_MS, &answer) || answer.psn != psn ||
+	if (!link_answer(&link_, PEER_QP, PATIENCE_MS, &answer) || answer.psn != psn ||
 	    answer.opcode != (XRC | ATOMIC_ACKNOWLEDGE) || answer.body[11] != 8 || *word != 13)
 		right = wrong("no good acknowledgement of COMPARE & SWAP");
 	atomic(COMPARE_SWAP, ++psn, (uintptr_t)buffer, mr->rkey, 21, 8);
-	if (!link_answer(&link_, PEER_QP, ANSWER_MS, &answer) || answer.body[11] != 13 || *word != 13)
+	if (!link_answer(&link_, PEER_QP, PATIENCE_MS, &answer) || answer.body[11] != 13 || *word != 13)
 		right = wrong("COMPARE & SWAP does not compare");
 	return right & events(0);
 }
@@ -600,7 +597,7 @@ static bool srqs_under_fire(void)
 			return wrong("the SRQ cannot be destroyed");
 		ns = now_ns() - start_ns;
 		slowest = ns > slowest ? ns : slowest;
-		for (j = 0; j < 8 && link_answer(&link_, PEER_QP, ANSWER_MS, &answer); j++) {
+		for (j = 0; j < 8 && link_answer(&link_, PEER_QP, PATIENCE_MS, &answer); j++) {
 			if (answer.opcode != (XRC | ACKNOWLEDGE) ||
 			    (answer.syndrome > 0x1f && answer.syndrome != NAK_REMOTE_ACCESS))
 				return wrong("syndrome %#x", answer.syndrome);
@@ -674,7 +671,7 @@ static bool post_send(struct ibv_qp *qp, struct ibv_mr *from, size_t size)
  */
 static bool completes(struct ibv_qp *qp, uint32_t at_psn, unsigned int count)
 {
-	uint64_t end = now_ns() + MESSAGE_MS * 1000000ull;
+	uint64_t end = now_ns() + PATIENCE_MS * 1000000ull;
 	struct packet packets[2] = {};
 	struct ibv_wc wc;
 	unsigned int i;
@@ -713,7 +710,7 @@ static bool acknowledged_twice(void)
 	sender = node_create_initiator(&node, sent, 1);
 	connect_to(sender, PEER);
 	right = post_send(sender, from, sizeof(message)) &&
-		(link_answer(&link_, PEER_QP, ANSWER_MS, &request) || wrong("nothing is sent"));
+		(link_answer(&link_, PEER_QP, PATIENCE_MS, &request) || wrong("nothing is sent"));
 	right = right && completes(sender, last, 2);
 	right = right && post_send(sender, from, 64) && completes(sender, last + 1, 1);
 	return !ibv_destroy_qp(sender) & !ibv_destroy_cq(sent) & !ibv_dereg_mr(from) & right;
@@ -973,7 +970,7 @@ static bool srq_limit(void)
 		err(1, "SRQ limit");
 	for (i = 0; i < DEPTH; i++)
 		send_message(SEND_ONLY, psn + i, srq_number(limited), 8);
-	while (next_event(seen ? 50 : EVENT_MS, &event)) {
+	while (next_event(seen ? 50 : PATIENCE_MS, &event)) {
 		if (event.event_type != IBV_EVENT_SRQ_LIMIT_REACHED)
 			continue;
 		if (event.element.srq != limited)

@@ -15,7 +15,6 @@
 
 enum {
 	OPENERS = 2,
-	EVENT_MS = 5000,
 	QUIET_MS = 1000,
 };
 
@@ -75,7 +74,7 @@ static bool gets_one_event(struct opener *opener)
 {
 	struct ibv_async_event event;
 
-	HOLDS(has_event(opener, EVENT_MS));
+	HOLDS(has_event(opener, PATIENCE_MS));
 	HOLDS(!ibv_get_async_event(opener->node.context, &event));
 	ibv_ack_async_event(&event);
 	HOLDS(event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED);
@@ -100,7 +99,7 @@ static bool closed_with_an_event_unread(void)
 	HOLDS(!ibv_destroy_qp(openers[0].qp));
 	modify(IBV_QPS_RESET, IBV_QP_STATE);
 	break_qp();
-	HOLDS(has_event(&openers[1], EVENT_MS));
+	HOLDS(has_event(&openers[1], PATIENCE_MS));
 	HOLDS(!has_event(&openers[0], QUIET_MS));
 	HOLDS(!ibv_destroy_qp(openers[1].qp));
 	HOLDS(!has_event(&openers[1], 0));

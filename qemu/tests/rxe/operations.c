@@ -12,9 +12,10 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "ktap.h"
 #include "node.h"
 
-enum { SIZE = 9001, MESSAGES = 32, TIMEOUT = 14, PATIENCE_S = 30 };
+enum { SIZE = 9001, MESSAGES = 32, TIMEOUT = 14 };
 
 static uint64_t exposed[SIZE / 8 + 1], local[SIZE / 8 + 1];
 
@@ -31,7 +32,7 @@ static struct ibv_mr *region(struct node *node, void *memory)
 
 static void wait_for(struct ibv_cq *cq, enum ibv_wr_opcode opcode)
 {
-	uint64_t end = now_ns() + PATIENCE_S * 1000000000ull;
+	uint64_t end = now_ns() + PATIENCE_MS * 1000000ull;
 	struct ibv_wc wc;
 
 	while (ibv_poll_cq(cq, 1, &wc) <= 0) {

@@ -520,7 +520,7 @@ static bool child_returns(void)
 		qp = xrc_rcv_alloc_qp(a.xrcd, NULL, NULL, 0);
 		_exit(!qp || xrc_rcv_unreg_qp(qp));
 	}
-	for (i = 0; i < 20000; i++) {
+	for (i = 0; i < PATIENCE_MS; i++) {
 		if (waitpid(pid, &status, WNOHANG) == pid)
 			return !status;
 		usleep(1000);
@@ -553,7 +553,7 @@ static bool killing(void)
 	second = xrc_rcv_reg_qp(a.xrcd, qpn, NULL, 0);
 	HOLDS(second && info(&a, qpn).registrations == 2);
 	HOLDS(!kill(pid, SIGKILL) && waitpid(pid, NULL, 0) == pid);
-	for (i = 0; i < 5000 && info(&a, qpn).registrations != 1; i++)
+	for (i = 0; i < PATIENCE_MS && info(&a, qpn).registrations != 1; i++)
 		usleep(1000);
 	HOLDS(info(&a, qpn).registrations == 1);
 	HOLDS(!xrc_rcv_unreg_qp(second) && count(&a, 0));

@@ -129,7 +129,7 @@ static bool completion(struct party *party, struct ibv_wc *wc)
 	struct timespec pause = { .tv_nsec = 1000000 };
 	int i, n;
 
-	for (i = 0; i < 20000; i++) {
+	for (i = 0; i < PATIENCE_MS; i++) {
 		n = ibv_poll_cq(party->cq, 1, wc);
 		if (n)
 			return n == 1;
@@ -726,7 +726,7 @@ static bool breaks(uint32_t qp_num, struct ibv_qp_attr *attr)
 	struct timespec pause = { .tv_nsec = 1000000 };
 	int i;
 
-	for (i = 0; i < 20000; i++) {
+	for (i = 0; i < PATIENCE_MS; i++) {
 		HOLDS(!xrc_rcv_query_qp(peer.xrcd, qp_num, attr, NULL, 0));
 		if (attr->qp_state == IBV_QPS_ERR && !is_connected())
 			return true;
@@ -754,7 +754,7 @@ static bool gone(char *memory, enum ibv_wr_opcode opcode)
 	kill_it(&process);
 	status = request(opcode, &process.account);
 	fd.fd = domain_channel->fd;
-	while (event.type == IBV_EVENT_COMM_EST && poll(&fd, 1, 20000) == 1)
+	while (event.type == IBV_EVENT_COMM_EST && poll(&fd, 1, PATIENCE_MS) == 1)
 		HOLDS(!xrc_rcv_get_event(domain_channel, &event, sizeof(event)));
 	broken = breaks(qp->qp_num, &attr);
 	ktap_note("sender: %s; receive QP: %s, state %u", ibv_wc_status_str(status),

@@ -239,14 +239,14 @@ static void wait_readable(struct node *node, enum waiting how)
 {
 	struct pollfd fd = { .fd = node->context->async_fd, .events = POLLIN };
 	struct epoll_event event = { .events = EPOLLIN, .data.u32 = 7 };
-	struct timespec seconds = { .tv_sec = 20 };
-	struct timeval timeout = { .tv_sec = 20 };
+	struct timespec seconds = { .tv_sec = PATIENCE_MS / 1000 };
+	struct timeval timeout = { .tv_sec = PATIENCE_MS / 1000 };
 	fd_set set;
 	int epoll;
 
 	switch (how) {
 	case POLL:
-		CHECK(poll(&fd, 1, 20000) == 1 && fd.revents == POLLIN);
+		CHECK(poll(&fd, 1, PATIENCE_MS) == 1 && fd.revents == POLLIN);
 		break;
 	case PPOLL:
 		CHECK(ppoll(&fd, 1, &seconds, NULL) == 1 && fd.revents == POLLIN);
@@ -267,7 +267,7 @@ static void wait_readable(struct node *node, enum waiting how)
 		epoll = epoll_create1(0);
 		CHECK(!epoll_ctl(epoll, EPOLL_CTL_ADD, fd.fd, &event));
 		event.data.u32 = 0;
-		CHECK(epoll_wait(epoll, &event, 1, 20000) == 1);
+		CHECK(epoll_wait(epoll, &event, 1, PATIENCE_MS) == 1);
 		CHECK(event.data.u32 == 7);
 		CHECK(!epoll_ctl(epoll, EPOLL_CTL_DEL, fd.fd, NULL));
 		close(epoll);
@@ -479,7 +479,7 @@ static void mvapich2(int me)
 
 	expect_message(&node, srq, me);
 	for (i = 0; thread_events < 2; i++) {
-		CHECK(i < 20000, "%d events", thread_events);
+		CHECK(i < PATIENCE_MS, "%d events", thread_events);
 		usleep(1000);
 	}
 	CHECK(!pthread_cancel(thread));

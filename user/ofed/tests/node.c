@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "ktap.h"
 #include "node.h"
 
 /* RoCE version 2 over IPv4, if there is one; else the last entry there is. */
@@ -161,7 +162,7 @@ bool completion(struct node *node, struct ibv_wc *wc)
 	struct timespec pause = { .tv_nsec = 1000000 };
 	int i, n;
 
-	for (i = 0; i < 20000; i++) {
+	for (i = 0; i < PATIENCE_MS; i++) {
 		n = ibv_poll_cq(node->cq, 1, wc);
 		if (n)
 			return n == 1;

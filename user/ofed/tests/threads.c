@@ -53,7 +53,7 @@ static int run(int (*child)(void))
 	if (!pid)
 		_exit(child());
 	for (waited = 0; !waitpid(pid, &status, WNOHANG); waited++) {
-		if (waited > 20000) {
+		if (waited > PATIENCE_MS) {
 			kill(pid, SIGKILL);
 			waitpid(pid, &status, 0);
 			return -1;

@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let region = Region::new(&pd, &Memory::new("message", 8)?, Access::empty())?;
     initiator.send(srq.srq_num(), &region, 0..8)?;
-    let patience = Some(Duration::from_secs(10));
+    let patience = Some(Duration::from_secs(60));
     let message = srq.receive(patience)?.ok_or("no message comes")?;
     println!(
         "{} bytes by {:#x} of {}",
