@@ -50,13 +50,13 @@ vmlx4_fail() {
 	local mark=unplug-$RANDOM$RANDOM
 	echo $mark >/dev/kmsg
 	vmlx4_ctl "$@"
-	within 60 vmlx4_restarted $mark
+	wait_for vmlx4_restarted $mark
 }
 vmlx4_restarted() { dmesg | sed "1,/$1/d" | grep -q 'mlx4_restart_one was ended'; }
 
 device_unplug() {
 	case $1 in
-	surprise) vmlx4_fail remove && mlx4_pci_remove && within 10 mlx4_absent ;;
+	surprise) vmlx4_fail remove && mlx4_pci_remove && wait_for mlx4_absent ;;
 	catastrophe) vmlx4_fail catastrophe ;;
 	*) mlx4_unplug "$@" ;;
 	esac
@@ -64,9 +64,9 @@ device_unplug() {
 
 device_replug() {
 	case $1 in
-	surprise) vmlx4_ctl restore && mlx4_pci_add && within 10 mlx4_present ;;
+	surprise) vmlx4_ctl restore && mlx4_pci_add && wait_for mlx4_present ;;
 	# The driver has reset it.
-	catastrophe) within 10 mlx4_present ;;
+	catastrophe) wait_for mlx4_present ;;
 	*) mlx4_replug "$@" ;;
 	esac
 }

@@ -5,8 +5,8 @@
 # LAB_FABRIC. A wait ends when its file appears, however long the others take, or when it cannot appear any more: when
 # another guest has given up, or has ended.
 
-# shellcheck source=qemu/guest/within.sh
-. "$(dirname "${BASH_SOURCE[0]}")/within.sh"
+# shellcheck source=qemu/guest/wait.sh
+. "$(dirname "${BASH_SOURCE[0]}")/wait.sh"
 
 # give_up - let the others wait no longer for what this guest has not done.
 give_up() { : >"$LAB_FABRIC/ended.$LAB_GUEST"; }

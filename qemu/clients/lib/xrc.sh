@@ -11,12 +11,12 @@ ip_nodes() {
 	trap ip_nodes_end EXIT
 	for node in left right; do
 		[ $node = left ] && port=1 || port=2
-		within 10 ip_device $port || return
+		wait_for ip_device $port || return
 		ip netns add $node && ip link set "$ip_device" netns $node || return
 		ip -n $node link set lo up
 		ip -n $node address add 10.0.0.$port/24 dev "$ip_device"
 		ip -n $node link set "$ip_device" up
-		within 20 ip_running || return
+		wait_for ip_running || return
 	done
 	in_left=(ip netns exec left) in_right=(ip netns exec right)
 }
@@ -32,7 +32,7 @@ ip_running() { ip -n "$node" link show dev "$ip_device" | grep -q LOWER_UP; }
 ip_nodes_end() {
 	ip netns del left
 	ip netns del right
-	within 10 rmmod ib_ipoib
+	wait_for rmmod ib_ipoib
 } 2>/dev/null
 
 # libfabric's provider "verbs" with XRC alone, and one connection for all processes of a node.
@@ -66,7 +66,7 @@ watch_xrc() { # watch_xrc [mainline]
 	# For creators.
 	xrc-rcv watch >watch.log &
 	xrc_watch=$!
-	within 20 watch_runs || { echo "xrc-rcv watch does not start" && exit 1; }
+	wait_for watch_runs || { echo "xrc-rcv watch does not start" && exit 1; }
 }
 # The tracepoint of events is the last that it enables.
 watch_runs() {
@@ -194,15 +194,15 @@ creator_is_gone() { ! creators | grep -qE "^($creator_threads) "; }
 kill_creators() {
 	local ranks=$1 dead=() gone creator creator_qps creator_threads qp halves=''
 	# All have connected in the first round.
-	within 200 printed "$ranks" ": round 0" && others_continue 1 || { echo "the job does not start" && return 1; }
+	wait_for printed "$ranks" ": round 0" && others_continue 1 || { echo "the job does not start" && return 1; }
 	created=$(grep -c ' alloc ' watch.log)
 	while next_creator; do
 		gone=$(cat log rank.* 2>/dev/null | sed -n "s/^rank \([0-9]*\): process $creator\$/\1/p")
 		[ -n "$gone" ] || { echo "process $creator is not a rank" && return 1; }
 		name_gone "$gone"
 		# A round without it shows that they have all of its messages.
-		within 200 printed 1 "rank $gone: gone" && others_continue 1 && kill -KILL "$creator" &&
-			within 20 creator_is_gone || { echo "rank $gone was not killed" && return 1; }
+		wait_for printed 1 "rank $gone: gone" && others_continue 1 && kill -KILL "$creator" &&
+			wait_for creator_is_gone || { echo "rank $gone was not killed" && return 1; }
 		others_continue 3 || { echo "the others stopped without rank $gone" && return 1; }
 		[ "$(grep -c ' alloc ' watch.log)" = "$created" ] || {
 			echo "the others connected anew without rank $gone"
@@ -216,7 +216,7 @@ kill_creators() {
 	echo "killed: ${dead[*]}"
 	[[ $halves = *0* && $halves = *1* ]] || { echo "no rank of one of the nodes was killed" && return 1; }
 	name_gone -1
-	within 200 printed $((ranks - ${#dead[@]} + 1)) ": passed" || { echo "the others did not end" && return 1; }
+	wait_for printed $((ranks - ${#dead[@]} + 1)) ": passed" || { echo "the others did not end" && return 1; }
 }
 name_gone() {
 	printf '%2d' "$1" >gone.new
@@ -227,5 +227,5 @@ name_gone() {
 others_continue() {
 	local round
 	round=$(cat log rank.* 2>/dev/null | sed -n 's/.*: round \([0-9]*\)$/\1/p' | sort -n | tail -n 1)
-	within 200 printed $((ranks - ${#dead[@]})) ": round $((round + $1))"
+	wait_for printed $((ranks - ${#dead[@]})) ": round $((round + $1))"
 }

@@ -3,8 +3,8 @@
 #
 # A ConnectX-3 in the guest, modelled or real: one device, whose port 1 is node left and port 2 node right.
 
-# shellcheck source=qemu/guest/within.sh
-. "${BASH_SOURCE[0]%/*}/../../guest/within.sh"
+# shellcheck source=qemu/guest/wait.sh
+. "${BASH_SOURCE[0]%/*}/../../guest/wait.sh"
 
 device_environment() { mlx4_environment; }
 mlx4_environment() {
@@ -21,7 +21,7 @@ mlx4_pci_add() { echo 1 >/sys/bus/pci/rescan; }
 device_up() { mlx4_up; }
 mlx4_up() {
 	busybox modprobe -a mlx4_core mlx4_ib
-	within 20 mlx4_present || {
+	wait_for mlx4_present || {
 		echo "lab: mlx4_0 did not appear" >&2
 		return 1
 	}
@@ -32,18 +32,18 @@ device_replug() { mlx4_replug "$@"; }
 
 mlx4_unplug() {
 	case $1 in
-	unplug) mlx4_pci_remove && within 10 mlx4_absent ;;
+	unplug) mlx4_pci_remove && wait_for mlx4_absent ;;
 	driver) [ ! -d /sys/module/mlx4_ib ] || rmmod mlx4_ib ;;
-	move) rdma dev set mlx4_0 netns elsewhere && within 10 mlx4_absent ;;
+	move) rdma dev set mlx4_0 netns elsewhere && wait_for mlx4_absent ;;
 	*) return 1 ;;
 	esac
 }
 
 mlx4_replug() {
 	case $1 in
-	unplug) mlx4_pci_add && within 10 mlx4_present ;;
-	driver) modprobe mlx4_ib && within 10 mlx4_present ;;
-	move) ip netns exec elsewhere rdma dev set mlx4_0 netns /proc/1/ns/net && within 10 mlx4_present ;;
+	unplug) mlx4_pci_add && wait_for mlx4_present ;;
+	driver) modprobe mlx4_ib && wait_for mlx4_present ;;
+	move) ip netns exec elsewhere rdma dev set mlx4_0 netns /proc/1/ns/net && wait_for mlx4_present ;;
 	*) return 1 ;;
 	esac
 }

@@ -14,8 +14,8 @@
 # as diagnostics, if it did not pass; KTAP_VERBOSE=1 shows it always, as it comes. Then nothing
 # that it leaves running may have its output.
 
-# shellcheck source=qemu/guest/within.sh
-. "$(dirname "${BASH_SOURCE[0]}")/../../guest/within.sh"
+# shellcheck source=qemu/guest/wait.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../../guest/wait.sh"
 
 # One directory for all output, and little is started below: a program takes long on the debug kernel.
 ktap_scratch=$(mktemp -d) || exit

@@ -39,11 +39,11 @@ pair() { # pair [-c CLIENTS] PORT SERVER-COMMAND… -- CLIENT-COMMAND…
 	shift
 	log=$ktap_scratch/server
 	# Not through a function: $! has to be the command, not a shell around it.
-	"${server[@]}" timeout -k 5 180 "${command[@]}" >"$log" 2>&1 &
+	"${server[@]}" timeout -k 5 "$patience" "${command[@]}" >"$log" 2>&1 &
 	server_pid=$!
 	if listening "$port" $server_pid; then
 		while [ ${#pids[@]} -lt "$clients" ]; do
-			"${client[@]:?}" timeout -k 5 180 "$@" &
+			"${client[@]:?}" timeout -k 5 "$patience" "$@" &
 			pids+=($!)
 		done
 		for pid in "${pids[@]}"; do

@@ -67,7 +67,7 @@ start_stream() {
 	listening 18517 $! || return
 	ibv_rc_pingpong -d "$hca" -i 2 -n 100000000 -p 18517 localhost >client.log 2>&1 &
 	stream+=($!)
-	within 10 flowing
+	wait_for flowing
 }
 flowing() {
 	local before

@@ -29,7 +29,7 @@ trap scenario_end EXIT
 
 # begin NAME COMMAND… - a holder: starts it and waits until it is ready. Its words are in
 # $work/NAME, it ends with `end NAME`. With $cgroup it is in that control group, with $label it has that label
-# of SELinux; $patience is how many seconds it has, if not 30.
+# of SELinux.
 begin() {
 	local name=$1
 	shift
@@ -49,7 +49,7 @@ begin() {
 		exec "${in_right[@]}" "$@"
 	) <"$work/$name.in" >"$work/$name" 2>&1 &
 	echo $! >"$work/$name.pid"
-	within "${patience:-30}" settled "$name" && said "$name" ready && return
+	wait_for settled "$name" && said "$name" ready && return
 	cat "$work/$name"
 	return 1
 }

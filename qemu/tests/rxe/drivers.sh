@@ -10,14 +10,9 @@ take_down() {
 	ip netns del left 2>/dev/null
 	ip netns del right 2>/dev/null
 	# A namespace ends some time after its name is removed.
-	local try
-	for try in $(seq 100); do
-		rmmod rdma_rxe 2>/dev/null
-		[ -e /sys/module/rdma_rxe ] || break
-		sleep 0.1
-	done
-	[ ! -e /sys/module/rdma_rxe ]
+	wait_for rxe_unloads
 }
+rxe_unloads() { rmmod rdma_rxe 2>/dev/null || [ ! -e /sys/module/rdma_rxe ]; }
 
 # Makes it the driver that `modprobe rdma_rxe` loads, which is how the selftests load it, and
 # loads it. Only the lab's was built out of the kernel's tree.
