@@ -265,6 +265,10 @@ impl Hca {
                 let running = self.commands.len() as u64;
                 self.counters.max_commands_in_flight =
                     self.counters.max_commands_in_flight.max(running);
+                if running > 1 {
+                    self.counters.overlapping_commands =
+                        self.counters.overlapping_commands.saturating_add(1);
+                }
             }
             None => self.finish_command(&command, now),
         }

@@ -71,6 +71,8 @@ pub struct Counters {
     pub commands: BTreeMap<String, BTreeMap<&'static str, u64>>,
     /// Most commands that waited for injected latency at once.
     pub max_commands_in_flight: u64,
+    /// Commands that came while others waited for injected latency.
+    pub overlapping_commands: u64,
     /// The last command that failed because a test wanted it to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_injected_failure: Option<String>,
