@@ -27,6 +27,7 @@ enum {
 	LIMIT = 64,		/* no call takes so many commands */
 	PAGE = 1024,		/* QPs whose contexts share a page of the device's memory */
 	CROWD = 20,
+	ATTEMPTS = 10,
 };
 
 /* The statuses of a command, and the driver's errno for each. */
@@ -426,30 +427,52 @@ static bool works(void)
 	return right;
 }
 
-static bool reset_by(const struct fatality *fatality, const struct counts *before,
-		     unsigned long qps)
+/*
+ * The driver notices that the device is lost when it polls, every five seconds, and then takes it
+ * from the processes. If it has done so while the villain made its calls, as on a busy host, their
+ * results are those of a removed device, and say nothing: *is_late.
+ */
+static bool reset_once(const struct fatality *fatality, bool *is_late)
 {
 	struct member_info *mv = member_info_new(DOMAIN_FILE, 0, 0);
 	struct member_info *mo = member_info_new(DOMAIN_FILE ".other", 0, 0);
+	int polls = log_open(), restarts = log_open();
+	bool right, is_reset, polled;
 	struct actor villain, other;
-	int log = log_open();
-	bool right;
 
 	mo->wants_events = true;
 	mo->sender = silent_sender;
 	actor_start(&villain);
 	actor_start(&other);
-	right = DO(villain, member_join, mv) && DO(other, member_join, mo) &&
-		DO(other, member_alloc_connected, mo);
+	is_reset = DO(villain, member_join, mv) && DO(other, member_join, mo) &&
+		   DO(other, member_alloc_connected, mo);
 	actor_begin(&other, gets_the_event_of_the_reset, mo);
-	right = right && DO(villain, fatality->act, NULL);
-	if (!right)
-		model_clear();
-	else
-		right = restarted(log) && succeeded("another process", actor_wait(&other));
+	right = is_reset && DO(villain, fatality->act, NULL);
+	polled = log_count(polls, "Internal error mark was detected on device");
+	model_clear();
+	/* Also when a call was wrong: what comes next needs the device. */
+	is_reset = is_reset && restarted(restarts) &&
+		   succeeded("another process", actor_wait(&other));
+	*is_late = is_reset && polled && !right;
 	actor_exit(&villain);
 	actor_kill(&other);
-	close(log);
+	close(polls);
+	close(restarts);
+	return right && is_reset;
+}
+
+static bool reset_by(const struct fatality *fatality, const struct counts *before,
+		     unsigned long qps)
+{
+	unsigned int attempt;
+	bool right, is_late;
+
+	for (attempt = 0; attempt < ATTEMPTS; attempt++) {
+		right = reset_once(fatality, &is_late);
+		if (!is_late)
+			break;
+		ktap_note("the driver polled before all calls were made");
+	}
 	return right && works() && model_qps() == qps && counts_return_to(before);
 }
 
