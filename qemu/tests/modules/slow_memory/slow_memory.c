@@ -2,10 +2,11 @@
 /*
  * Memory that is charged to a memory cgroup comes slowly to one thread, as it does
  * when the cgroup is at its limit and the kernel has to reclaim: each allocation
- * from a slab sleeps where it is charged. Needs kprobes.
+ * from a slab sleeps where it is charged, until the user says that it may end. Needs kprobes.
  */
 #include <linux/delay.h>
 #include <linux/gfp.h>
+#include <linux/jiffies.h>
 #include <linux/kprobes.h>
 #include <linux/module.h>
 #include <linux/sched.h>
@@ -14,13 +15,21 @@ static int tid;
 module_param(tid, int, 0644);
 MODULE_PARM_DESC(tid, "Thread to which memory comes slowly (0 = none)");
 
-static unsigned int delay_ms = 300;
-module_param(delay_ms, uint, 0644);
-MODULE_PARM_DESC(delay_ms, "How long an allocation takes");
+static unsigned int patience_ms = 240000;
+module_param(patience_ms, uint, 0644);
+MODULE_PARM_DESC(patience_ms, "How long an allocation takes if it may not end");
 
 static unsigned int delays;
 module_param(delays, uint, 0444);
-MODULE_PARM_DESC(delays, "How many allocations were slow");
+MODULE_PARM_DESC(delays, "How many slow allocations have begun");
+
+static unsigned int ended;
+module_param(ended, uint, 0644);
+MODULE_PARM_DESC(ended, "How many of them may end");
+
+static unsigned int expired;
+module_param(expired, uint, 0444);
+MODULE_PARM_DESC(expired, "How many ended though they might not");
 
 /* As many arguments as registers hold, of any type. */
 typedef unsigned long function(unsigned long, unsigned long, unsigned long,
@@ -32,8 +41,14 @@ static bool slept;	/* of the one thread: on its second way through the probe */
 static unsigned long slow(unsigned long a, unsigned long b, unsigned long c,
 			  unsigned long d, unsigned long e, unsigned long f)
 {
-	msleep(delay_ms);
-	delays++;
+	const unsigned long limit = jiffies + msecs_to_jiffies(patience_ms);
+	const unsigned int number = READ_ONCE(delays) + 1;
+
+	WRITE_ONCE(delays, number);
+	while (READ_ONCE(ended) < number && time_before(jiffies, limit))
+		msleep(20);
+	if (READ_ONCE(ended) < number)
+		WRITE_ONCE(expired, READ_ONCE(expired) + 1);
 	slept = true;
 	return ((function *)probe.addr)(a, b, c, d, e, f);
 }
