@@ -19,7 +19,7 @@ pub(crate) struct Hello {
     pub(crate) address: Address,
     /// 0: the client leaves, or has left.
     pub(crate) qp_num: u32,
-    /// Of the server.
+    /// Of the server; what a client that has waited for it knew before.
     pub(crate) target: Target,
 }
 

@@ -3,10 +3,10 @@
 //! Clients, a thread and a connection each, which put values of their own keys, get those of all, and verify each.
 
 use std::collections::VecDeque;
-use std::io::{self, Read};
+use std::io;
 use std::process;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,8 @@ use xrc_rcv::{Access, Device, Pd};
 
 use crate::hello::Hello;
 use crate::table::{
-    CLIENTS, CREDITS, KEYS, KEYS_OF_CLIENT, NOTHING, RECORD, Record, SLOT, Slot, Target, Torn,
-    entry_of, newer, slot_of,
+    CREDITS, KEYS, KEYS_OF_CLIENT, NOTHING, RECORD, Record, SLOT, Slot, Target, Torn, entry_of,
+    newer, slot_of,
 };
 use crate::{Result, now};
 
@@ -45,11 +45,25 @@ const SAMPLES: usize = 360_000;
 /// Milliseconds; a PUT that takes longer is reported on its own.
 const SLOW: u64 = 20;
 
+/// What the clients are to do, by lines of the standard input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// Also by a line that is empty
+    Load,
+    /// Make no request, by the line `wait`
+    Wait,
+    /// By the end of the input
+    Stop,
+}
+
 /// What all clients have done.
 struct Account {
     begin: u64,
-    stop: AtomicBool,
+    order: Mutex<Order>,
+    reordered: Condvar,
     connected: AtomicU64,
+    /// Clients that wait.
+    waiting: AtomicU64,
     puts: Vec<AtomicU32>,
     gets: Vec<AtomicU32>,
     repeated: AtomicU64,
@@ -66,6 +80,21 @@ struct Account {
 }
 
 impl Account {
+    /// Returns when the order is another one than `order`, or the time is up.
+    fn wait(&self, order: Order, time: Duration) -> Order {
+        let now = self.order.lock().expect("no client panics");
+        let (now, _) = self
+            .reordered
+            .wait_timeout_while(now, time, |now| *now == order)
+            .expect("no client panics");
+        *now
+    }
+
+    fn order(&self, order: Order) {
+        *self.order.lock().expect("no client panics") = order;
+        self.reordered.notify_all();
+    }
+
     fn count(&self, samples: &[AtomicU32], longest: &AtomicU64, begun: u64) {
         let now = now();
         longest.fetch_max(now - begun, Relaxed);
@@ -241,12 +270,12 @@ impl<'load> Client<'load> {
         self.complete("SEND")
     }
 
-    fn put(&mut self, key: u64) -> Result<()> {
+    fn put(&mut self, key: u64, begun: u64) -> Result<()> {
         self.sent += 1;
         self.unanswered.push_back(Unanswered {
             number: self.sent,
             key,
-            begun: now(),
+            begun,
             again: 0,
         });
         self.send(self.sent, key)
@@ -295,34 +324,27 @@ impl<'load> Client<'load> {
                 self.send(number, key)?;
             }
             if self.unanswered.is_empty() {
-                self.put(NOTHING)?;
+                self.put(NOTHING, now())?;
             }
         }
         Ok(is_new)
     }
 
     /// Gets a value, which has to be one that was put, not older than what was seen or answered.
-    fn get(&mut self, key: u64) -> Result<()> {
-        let begun = now();
+    fn get(&mut self, key: u64, begun: u64) -> Result<()> {
         let record = loop {
             self.read(entry_of(key), ENTRY_AT, "RDMA READ of a value")?;
             match newer(&self.region.memory()[ENTRY_AT..ENTRY_AT + 2 * RECORD]) {
-                Ok(Some(record)) => break record,
-                Ok(None) if self.seen[key as usize] == 0 => return Ok(()),
+                Ok(Some(record)) => break Some(record),
+                // It was never put.
+                Ok(None) if self.seen[key as usize] == 0 => break None,
                 Ok(None) => return Err(format!("key {key} has lost its value").into()),
                 Err(Torn) => self.account.torn.fetch_add(1, Relaxed),
             };
         };
-        let seen = &mut self.seen[key as usize];
-        if !record.is_true() || record.key() != key || record.client() != key / KEYS_OF_CLIENT {
-            return Err(
-                format!("key {key} has a value that no client has put: {record:x?}").into(),
-            );
+        if let Some(record) = record {
+            self.verify(key, &record)?;
         }
-        if record.number() < *seen {
-            return Err(format!("key {key} went back from {seen} to {}", record.number()).into());
-        }
-        *seen = record.number();
         let Account {
             gets, longest_get, ..
         } = self.account;
@@ -333,6 +355,50 @@ impl<'load> Client<'load> {
             slow.push([begun, ended]);
         }
         Ok(())
+    }
+
+    fn verify(&mut self, key: u64, record: &Record) -> Result<()> {
+        let seen = &mut self.seen[key as usize];
+        if !record.is_true() || record.key() != key || record.client() != key / KEYS_OF_CLIENT {
+            return Err(
+                format!("key {key} has a value that no client has put: {record:x?}").into(),
+            );
+        }
+        if record.number() < *seen {
+            return Err(format!("key {key} went back from {seen} to {}", record.number()).into());
+        }
+        *seen = record.number();
+        Ok(())
+    }
+
+    /// Has no request under way until the load goes on, and then asks which server there is.
+    fn wait(&mut self, args: &Args) -> Result<()> {
+        while !self.unanswered.is_empty() {
+            self.update()?;
+            thread::sleep(SHORTEST_PAUSE);
+        }
+        if self.account.waiting.fetch_add(1, Relaxed) + 1 == args.clients {
+            println!(r#"{{"waiting": {}}}"#, args.clients);
+        }
+        self.account.wait(Order::Wait, Duration::MAX);
+        let hello = Hello {
+            target: self.target,
+            ..Hello::goodbye(self.number)
+        };
+        loop {
+            match hello.ask(&args.address) {
+                Ok(server) if server.qp_num != 0 => {
+                    self.target = server.target;
+                    return Ok(());
+                }
+                Ok(_) => {
+                    self.is_broken = true;
+                    return Err("the connection has ended".into());
+                }
+                // There is no server yet.
+                Err(_) => thread::sleep(SHORTEST_PAUSE),
+            }
+        }
     }
 
     fn run(&mut self, args: &Args) -> Result<()> {
@@ -353,32 +419,48 @@ impl<'load> Client<'load> {
     fn put_and_get(&mut self, args: &Args) -> Result<()> {
         let period = Duration::from_millis(args.period);
         // Clients take turns.
-        let mut next = Instant::now() + period * self.number as u32 / CLIENTS as u32;
+        let mut next = Instant::now() + period * self.number as u32 / args.clients as u32;
+        // What falls due before has waited since.
+        let mut resumed = Instant::now();
         let mut pause = SHORTEST_PAUSE;
         // After a connection has broken, what was not answered comes before a new PUT.
         self.update()?;
-        while !self.account.stop.load(Relaxed) {
+        loop {
+            match self.account.wait(Order::Load, Duration::ZERO) {
+                Order::Load => {}
+                Order::Wait => {
+                    self.wait(args)?;
+                    resumed = Instant::now();
+                    continue;
+                }
+                Order::Stop => return Ok(()),
+            }
             if next <= Instant::now() {
+                let late = match next < resumed {
+                    true => next.elapsed().as_nanos() as u64,
+                    false => 0,
+                };
                 next = Instant::now() + period;
                 pause = SHORTEST_PAUSE;
                 if self.unanswered.len() < CREDITS as usize {
-                    self.put(self.number * KEYS_OF_CLIENT + self.sent % KEYS_OF_CLIENT)?;
+                    let key = self.number * KEYS_OF_CLIENT + self.sent % KEYS_OF_CLIENT;
+                    self.put(key, now() - late)?;
                 }
                 // Of any client, and each of another one.
-                self.get((self.sent * 31 + self.number * 7) % (args.clients * KEYS_OF_CLIENT))?;
+                let key = (self.sent * 31 + self.number * 7) % (args.clients * KEYS_OF_CLIENT);
+                self.get(key, now() - late)?;
             }
             if self.update()? {
                 pause = SHORTEST_PAUSE;
             }
             let left = next.saturating_duration_since(Instant::now());
             if self.unanswered.is_empty() {
-                thread::sleep(left);
+                self.account.wait(Order::Load, left);
             } else {
                 thread::sleep(left.min(pause));
                 pause = LONGEST_PAUSE.min(2 * pause);
             }
         }
-        Ok(())
     }
 
     /// Waits for all answers, and verifies all values of its own.
@@ -388,7 +470,7 @@ impl<'load> Client<'load> {
             thread::sleep(SHORTEST_PAUSE);
         }
         for key in self.number * KEYS_OF_CLIENT..(self.number + 1) * KEYS_OF_CLIENT {
-            self.get(key)?;
+            self.get(key, now())?;
         }
         Ok(())
     }
@@ -411,8 +493,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let samples = || (0..SAMPLES).map(|_| AtomicU32::new(0)).collect();
     let account = Account {
         begin: now(),
-        stop: AtomicBool::new(false),
+        order: Mutex::new(Order::Load),
+        reordered: Condvar::new(),
         connected: AtomicU64::new(0),
+        waiting: AtomicU64::new(0),
         puts: samples(),
         gets: samples(),
         repeated: AtomicU64::new(0),
@@ -438,8 +522,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let clients: Vec<_> = (0..args.clients)
             .map(|number| scope.spawn(move || client(number)))
             .collect();
-        let _ = io::stdin().read_to_end(&mut Vec::new());
-        account.stop.store(true, Relaxed);
+        for line in io::stdin().lines().map_while(io::Result::ok) {
+            account.waiting.store(0, Relaxed);
+            account.order(match line.as_str() {
+                "wait" => Order::Wait,
+                _ => Order::Load,
+            });
+        }
+        account.order(Order::Stop);
         let results = clients
             .into_iter()
             .enumerate()

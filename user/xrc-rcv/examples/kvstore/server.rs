@@ -37,6 +37,9 @@ pub(crate) struct Args {
     gid_index: u8,
     #[arg(long, value_enum, default_value_t)]
     connections: Connections,
+    /// Keep the table alone in the descriptor store: clients wait for the next server without a request under way
+    #[arg(long)]
+    wait: bool,
 }
 
 /// What clients are connected to.
@@ -252,7 +255,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
     // From the announcement on requests name this device's objects.
     let generation = Table(&memory).next_generation();
-    if args.connections != Connections::Rc {
+    if args.connections != Connections::Rc && !args.wait {
         store::keep(&name_of(generation), &device)?;
     }
     let target = Target {
@@ -379,6 +382,11 @@ impl Server {
             return Err("its number is too large".into());
         }
         let mut state = self.state();
+        if hello.target != Target::default() {
+            let answer = self.present(&state, &hello);
+            answer.write(stream)?;
+            return Ok(());
+        }
         // The client leaves, was started again, or has lost its connection.
         self.disconnect(&mut state, hello.client);
         if hello.qp_num == 0 {
@@ -404,6 +412,18 @@ impl Server {
         };
         hello.write(stream)?;
         Ok(())
+    }
+
+    /// What a client is told that has waited for this server: its receive QP, if it is still connected.
+    fn present(&self, state: &State, hello: &Hello) -> Hello {
+        Hello {
+            qp_num: state
+                .connections
+                .get(&hello.client)
+                .map_or(0, Connection::qp_num),
+            target: self.target,
+            ..*hello
+        }
     }
 
     fn create(self: Arc<Self>, peer: &Hello) -> Result<Connection> {

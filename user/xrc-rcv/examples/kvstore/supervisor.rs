@@ -21,8 +21,8 @@ use crate::{Result, now};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Kill the server that often, from a line of the standard input on, and print when that was and when the next
-    /// was ready
+    /// Kill the server that often for each line of the standard input, and print when that was and when the next was
+    /// ready
     #[arg(long, default_value_t = 0)]
     kills: u32,
     /// The most milliseconds that are added to it, at random, before the server is killed
@@ -157,9 +157,14 @@ impl Supervisor<'_> {
     }
 
     /// Kills the server at some moment, every fifth time also its successor while that one starts. Before, it has had
-    /// as long as the last absence, for what has waited meanwhile.
+    /// as long as the absence of the round before, for what has waited meanwhile.
     fn disturb(&mut self, round: u32, delay: &mut impl FnMut(u64) -> Duration) -> Result<()> {
-        thread::sleep(self.absence + delay(self.args.interval));
+        let before = if round > 0 {
+            self.absence
+        } else {
+            Duration::ZERO
+        };
+        thread::sleep(before + delay(self.args.interval));
         let killed = now();
         self.kill()?;
         self.restart()?;
