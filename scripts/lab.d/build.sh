@@ -185,7 +185,7 @@ build_user() {
 }
 
 user_key() {
-	printf '%s-%s' "$(key_of_tree "$tree/user" "$tree/src/include" "$tree/VERSION" "$tree/rust-toolchain.toml")" \
+	printf '%s-%s' "$(key_of_tree "$tree/user" "$tree/spec" "$tree/src/include" "$tree/VERSION" "$tree/rust-toolchain.toml")" \
 		"$(basename "$(readlink "$build_root/rdma-core")")"
 }
 
