@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# --device vmlx4              the modelled ConnectX-3 of qemu/vmlx4: mlx4_0, both ports active
+# --device vmlx4              the modelled ConnectX-3 of hca/: mlx4_0, both ports active
 
 . "${BASH_SOURCE[0]%/*}/lib/hooks.sh"
 . "${BASH_SOURCE[0]%/*}/lib/mlx4.sh"
-# shellcheck source=qemu/vmlx4/qemu-args
-. "${BASH_SOURCE[0]%/*}/../vmlx4/qemu-args"
+# shellcheck source=hca/qemu-args
+. "${BASH_SOURCE[0]%/*}/../../hca/qemu-args"
 
 device_build() {
-	made_from vmlx4 "$(key_of_tree "$tree/qemu/vmlx4" "$tree/rust-toolchain.toml")-$root_key" vmlx4_make
+	made_from vmlx4 "$(key_of_tree "$tree/hca" "$tree/rust-toolchain.toml")-$root_key" vmlx4_make
 }
 
 vmlx4_make() {
 	borrow_crates "$build_root/vmlx4"
 	quiet vmlx4 env CARGO_TARGET_DIR="$build_root/vmlx4" CARGO_HOME="$cache/cargo" \
-		cargo build --locked --release --manifest-path "$tree/qemu/vmlx4/Cargo.toml"
+		cargo build --locked --release --manifest-path "$tree/hca/Cargo.toml"
 }
 
 device_qemu_args() {

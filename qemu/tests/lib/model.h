@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * The modelled ConnectX-3 behind mlx4_0: faults that a test injects, and the
- * model's counters. The protocol is in qemu/vmlx4/README.md.
+ * model's counters. The protocol is in hca/README.md.
  *
  * These are tests: a model that does not answer ends the program.
  */
