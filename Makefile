@@ -113,7 +113,7 @@ test-long:
 	@scripts/test --long
 
 fuzz:
-	@qemu/fuzz/run
+	@proof/fuzz/run
 
 test-clients:
 	@CLIENTS='$(CLIENTS)' scripts/test-clients

@@ -209,14 +209,14 @@ make_tests() {
 		OUT="$build_root/tests" RDMA_CORE="$build_root/rdma-core"
 }
 
-# What replays programs; qemu/fuzz/run builds what chooses them.
+# What replays programs; proof/fuzz/run builds what chooses them.
 build_fuzzer() {
-	made_from fuzzer "$(key_of_tree "$tree"/qemu/fuzz/{src,Cargo.toml,Cargo.lock} "$tree/user/xrc-rcv/src/uapi")-$root_key" make_fuzzer
+	made_from fuzzer "$(key_of_tree "$tree"/proof/fuzz/{src,Cargo.toml,Cargo.lock} "$tree/user/xrc-rcv/src/uapi")-$root_key" make_fuzzer
 }
 
 make_fuzzer() {
 	quiet fuzzer env CARGO_TARGET_DIR="$build_root/fuzzer" CARGO_HOME="$cache/cargo" \
-		cargo build --locked --release --manifest-path "$tree/qemu/fuzz/Cargo.toml"
+		cargo build --locked --release --manifest-path "$tree/proof/fuzz/Cargo.toml"
 }
 
 build_demo() {

@@ -5,7 +5,7 @@
 //! [`Qp`] is the state machine of one receive QP. Its [steps](Step) are the module's reports to
 //! tracepoints and notifiers, in the order of the lock of the domain, and [`Qp::step`] fails at the first
 //! one that the specification does not allow. [`Device`] has the QPs of a device with the holders of their
-//! registrations. `Documentation/checker.rst` says what uses them.
+//! registrations. `Documentation/proof.rst` says what uses them.
 
 mod device;
 mod qp;

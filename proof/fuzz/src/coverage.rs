@@ -16,7 +16,7 @@ pub fn open(size: u64) -> Result<&'static mut [u8], String> {
     let begin = fs::read_to_string(text).map_err(|error| format!("{text}: {error}"))?;
     let begin = u64::from_str_radix(begin.trim().trim_start_matches("0x"), 16)
         .map_err(|error| format!("{text}: {error}"))?;
-    let device = device().ok_or("there is no device of shared memory; qemu/fuzz/run has one")?;
+    let device = device().ok_or("there is no device of shared memory; proof/fuzz/run has one")?;
     fs::write(device.join("enable"), "1").map_err(|error| format!("the device: {error}"))?;
     let path = device.join("resource2").display().to_string();
     let file = OpenOptions::new()

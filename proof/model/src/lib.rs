@@ -4,7 +4,7 @@
 //! removed: all their states, which stateright visits one after the other.
 //!
 //! Each step that the module reports is one of [`xrc_rcv_spec::Qp`], the specification that traces are
-//! checked against, too. `Documentation/checker.rst` describes both.
+//! checked against, too. `Documentation/proof.rst` describes both.
 
 mod system;
 
