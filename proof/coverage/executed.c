@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../qemu/bench/qemu_plugin.h"
+#include "../../bench/qemu_plugin.h"
 
 EXPORT int qemu_plugin_version = 7;
 

@@ -15,7 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "../../qemu/bench/qemu_plugin.h"
+#include "../../bench/qemu_plugin.h"
 
 EXPORT int qemu_plugin_version = 7;
 
