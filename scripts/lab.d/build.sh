@@ -221,11 +221,11 @@ make_fuzzer() {
 
 build_demo() {
 	build_user
-	made_from demo "$(key_of_tree "$tree/qemu/demo" "$tree/qemu/tests/lib")-$(user_key)" make_demo
+	made_from demo "$(key_of_tree "$tree/demo" "$tree/qemu/tests/lib")-$(user_key)" make_demo
 }
 
 make_demo() {
 	made_with "$build_root/demo"
-	quiet demo make --no-print-directory -C "$tree/qemu/demo" \
+	quiet demo make --no-print-directory -C "$tree/demo" \
 		OUT="$build_root/demo" STAGE="$build_root/user/stage/usr"
 }
