@@ -17,7 +17,7 @@ rxe_gids=32
 device_build() {
 	local key
 	build_rdma_core
-	key=$(key_of_tree "$tree/qemu/patches/rxe" "$tree/scripts/build-rxe")-$rxe_gids-$(kernel_made)
+	key=$(key_of_tree "$tree/upstream/rxe" "$tree/scripts/build-rxe")-$rxe_gids-$(kernel_made)
 	GIDS=$rxe_gids KSRC=$ksrc in_kernel_root shared "$(build_dir)/rxe" "$key" "building rxe with XRC for $kver" \
 		"$tree/scripts/build-rxe" "$kdir"
 }

@@ -162,7 +162,7 @@ kernel_made() {
 
 build_rdma_core() {
 	local key
-	key=$(key_of_tree "$tree/qemu/patches/rdma-core" "$tree/scripts/build-rdma-core")-$root_key
+	key=$(key_of_tree "$tree/upstream/rdma-core" "$tree/scripts/build-rdma-core")-$root_key
 	shared "$build_root/rdma-core" "$key" "building rdma-core with rxe's XRC" \
 		"$tree/scripts/build-rdma-core"
 }
