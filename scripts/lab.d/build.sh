@@ -129,7 +129,7 @@ build_test_modules() {
 	mkdir -p "$(build_dir)/test-modules"
 	in_kernel_root quiet test-modules bash -ec 'cd "$3"
 		toolchain=$(scripts/kernel-toolchain "$1")
-		make --no-print-directory -C "$1" M="$PWD/qemu/tests/modules" MO="$2/test-modules" \
+		make --no-print-directory -C "$1" M="$PWD/qemu/tests/test-modules" MO="$2/test-modules" \
 			KBUILD_EXTRA_SYMBOLS="$2/module/Module.symvers" $toolchain modules' \
 		test-modules "$kdir" "$(build_dir)" "$tree"
 }

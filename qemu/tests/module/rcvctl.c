@@ -38,7 +38,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../modules/driver_def/driver_def.h"
+#include "../test-modules/driver_def/driver_def.h"
 #include "member.h"
 
 static struct node node;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The end of XRC domains, with a driver that is reluctant to deallocate them and memory that a QP
- * does not get: see modules/reluctant, which has to be loaded.
+ * does not get: see test-modules/reluctant, which has to be loaded.
  */
 
 #define _GNU_SOURCE

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * SEND with Invalidate through the target QP of modules/xrc_user, by packets
+ * SEND with Invalidate through the target QP of test-modules/xrc_user, by packets
  * made by hand: the key that a message carries has to be one of the protection
  * domain of the SRQ that it names.
  */
