@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn the_corpus_of_the_fuzzer_is_replayed() {
-        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus");
+        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/queue/corpus");
         let mut files = 0;
 
         for file in std::fs::read_dir(corpus).unwrap() {
