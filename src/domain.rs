@@ -6,10 +6,14 @@
 //! `ib_xrcd` is closed for the last time. The device's [`Domains`] owns it; registrations hold
 //! references.
 //!
-//! Under the domain's lock, looking up a QP and registering with it are one step, and so are
+//! Under the lock `order`, looking up a QP and registering with it are one step, and so are
 //! removing the last registration and removing the QP from the domain: no registration is ever
 //! added to a QP that is about to be destroyed. No verb is called with the lock held, and no memory
 //! is allocated.
+//!
+//! Looking a QP up takes the spinlock of the table only. `order` is a mutex, because notifiers of
+//! providers sleep; if it were taken to look up, a QUERY would wait for a process that registers at
+//! the lowest priority and does not run.
 
 use crate::{
     attributes::InitialState,
@@ -77,8 +81,13 @@ pub(crate) struct Domain {
     /// The uverbs files that have registrations.
     ufiles: Arc<UFiles>,
     last_serial: Atomic<u64>,
+    /// Held while a QP is added, removed, registered with or unregistered from, and for the
+    /// reports of that.
     #[pin]
-    qps: Mutex<Qps>,
+    order: Mutex<()>,
+    /// Changed with `order` held.
+    #[pin]
+    qps: SpinLock<Qps>,
 }
 
 /// The QPs of a domain, by QP number.
@@ -114,12 +123,18 @@ impl Qps {
         self.len += 1;
     }
 
-    fn remove(&mut self, qpn: u32) {
-        if self.tree.remove(&qpn).is_some() {
-            self.len -= 1;
-        }
+    /// Returns the reference, for the caller to drop without the lock.
+    #[must_use]
+    fn remove(&mut self, qpn: u32) -> Option<Arc<ReceiveQp>> {
+        let qp = self.tree.remove(&qpn)?;
+
+        self.len -= 1;
+        Some(qp)
     }
 }
+
+/// The number of QPs that are listed before the lock is released, and preemption enabled.
+const LISTED_AT_ONCE: usize = 64;
 
 /// A registration: the object behind a uverbs handle or a kernel user's pointer.
 pub(crate) struct Registration {
@@ -157,7 +172,8 @@ impl Domain {
                 workers,
                 ufiles: domains.ufiles.clone(),
                 last_serial: Atomic::new(0),
-                qps <- new_mutex!(Qps::new(), "Domain::qps"),
+                order <- new_mutex!((), "Domain::order"),
+                qps <- new_spinlock!(Qps::new(), "Domain::qps"),
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -251,6 +267,19 @@ impl Domain {
         self.qps.lock().get(qpn).cloned().ok_or(EINVAL)
     }
 
+    /// Whether a QP that was looked up before can still be found. That stays so while `order` is
+    /// held.
+    fn has(&self, qp: &Arc<ReceiveQp>) -> bool {
+        self.qps.lock().has(qp)
+    }
+
+    /// Takes a QP out of the domain: it is not found any more. Called with `order` held.
+    fn remove(&self, qpn: u32) {
+        let qp = self.qps.lock().remove(qpn);
+
+        drop(qp);
+    }
+
     /// Registers with a QP that was looked up before. `EINVAL` if it is about to be destroyed;
     /// `EEXIST` if the uverbs file of the subscriber is registered.
     pub(crate) fn register(
@@ -261,16 +290,16 @@ impl Domain {
         let ufile = self.count_in(&subscriber)?;
 
         loop {
-            let qps = self.qps.lock();
+            let order = self.order.lock();
 
-            if !qps.has(qp) {
+            if !self.has(qp) {
                 return Err(EINVAL);
             }
             if qp.subscribers().add(&subscriber)? {
                 notify::registered(qp.report(), subscriber.report());
                 break;
             }
-            drop(qps);
+            drop(order);
             // Pending events are for the present registrations only.
             qp.subscribers().deliver_step();
             if is_killed() {
@@ -298,18 +327,18 @@ impl Domain {
         force: bool,
         has_own: impl Fn(&Subscribers) -> bool,
     ) -> Result {
-        let mut qps = self.qps.lock();
+        let order = self.order.lock();
         let subscribers = qp.subscribers();
 
-        if !qps.has(qp) || (qp.lifetime() != Lifetime::Domain && !force) {
+        if !self.has(qp) || (qp.lifetime() != Lifetime::Domain && !force) {
             return Err(EINVAL);
         }
         if subscribers.keeping() > usize::from(has_own(subscribers)) && !force {
             return Err(EBUSY);
         }
-        qps.remove(qp.qpn());
+        self.remove(qp.qpn());
         notify::destroyed(qp.report(), force);
-        drop(qps);
+        drop(order);
         qp.destroy();
         Ok(())
     }
@@ -320,63 +349,86 @@ impl Domain {
     }
 
     /// Returns up to `max` QPs with numbers greater than `after`, in ascending order, and the
-    /// number of all QPs.
+    /// number of all QPs. QPs that are created or destroyed meanwhile may be missing.
     pub(crate) fn list(
         &self,
         after: Option<u32>,
         max: usize,
     ) -> Result<(KVVec<Arc<ReceiveQp>>, usize)> {
+        let mut list = KVVec::with_capacity(max.min(self.len()), GFP_KERNEL)?;
+        let mut last = after;
+
         loop {
-            let wanted = max.min(self.len());
-            let mut list = KVVec::with_capacity(wanted, GFP_KERNEL)?;
-            let mut qps = self.qps.lock();
-            let total = qps.len;
+            let total = self.len();
+            let wanted = max.min(total);
 
-            // Other QPs were created meanwhile, and the list is too short.
-            if max.min(total) > list.capacity() {
-                continue;
+            // Other QPs were created meanwhile.
+            if wanted > list.capacity() {
+                list.reserve(wanted.saturating_sub(list.len()), GFP_KERNEL)?;
             }
 
-            let first = match after {
-                Some(after) => after.checked_add(1),
-                None => Some(0),
-            };
-            let mut next = first
-                .filter(|_| max != 0)
-                .and_then(|first| qps.tree.cursor_lower_bound_mut(&first));
+            let room = wanted.saturating_sub(list.len()).min(LISTED_AT_ONCE);
 
-            while let Some(cursor) = next {
-                let (_, qp) = cursor.current();
-
-                list.push_within_capacity(qp.clone())?;
-                next = if list.len() == max {
-                    None
-                } else {
-                    cursor.move_next()
-                };
+            if room == 0 || !self.list_some(&mut last, room, &mut list)? {
+                return Ok((list, total));
             }
-            return Ok((list, total));
         }
+    }
+
+    /// Adds up to `max` QPs with numbers greater than `last`, for which the list has room, and sets
+    /// `last` to the greatest. Returns whether others may follow.
+    fn list_some(
+        &self,
+        last: &mut Option<u32>,
+        max: usize,
+        list: &mut KVVec<Arc<ReceiveQp>>,
+    ) -> Result<bool> {
+        let first = match *last {
+            Some(last) => last.checked_add(1),
+            None => Some(0),
+        };
+        let Some(first) = first else {
+            return Ok(false);
+        };
+        let mut qps = self.qps.lock();
+        let mut next = qps.tree.cursor_lower_bound_mut(&first);
+
+        for _ in 0..max {
+            let Some(cursor) = next else {
+                return Ok(false);
+            };
+            let (&qpn, qp) = cursor.current();
+
+            list.push_within_capacity(qp.clone())?;
+            *last = Some(qpn);
+            next = cursor.move_next();
+        }
+        Ok(next.is_some())
     }
 
     /// Destroys all QPs, together with the workqueue. Each of several callers returns when all are
     /// destroyed.
     fn close(&self) {
         let mut qps = {
-            let mut qps = self.qps.lock();
+            let _order = self.order.lock();
+            let qps = {
+                let mut qps = self.qps.lock();
 
-            qps.is_closed = true;
-            qps.len = 0;
-            if let Some(qp) = qps.tree.values().next() {
+                qps.is_closed = true;
+                qps.len = 0;
+                take(&mut qps.tree)
+            };
+
+            if let Some(qp) = qps.values().next() {
                 notify::closed(qp.report());
             }
-            take(&mut qps.tree)
+            qps
         };
 
         for qp in qps.values() {
             {
                 // In order with the end of a registration that is removed meanwhile.
-                let _order = self.qps.lock();
+                let _order = self.order.lock();
 
                 notify::destroyed(qp.report(), false);
             }
@@ -405,20 +457,23 @@ impl NewQp {
         let registration = self.registration.dismiss();
         let qp = &registration.qp;
         let node = self.node.into_node(qp.qpn(), qp.clone());
-        let mut qps = registration.domain.qps.lock();
+        let domain = &registration.domain;
+        let order = domain.order.lock();
+        let is_closed = {
+            let mut qps = domain.qps.lock();
 
-        qps.insert(node);
+            qps.insert(node);
+            qps.is_closed
+        };
+
         notify::allocated(qp.report());
         notify::registered(qp.report(), registration.subscriber.report());
-
-        let is_closed = qps.is_closed;
-
         if is_closed {
-            qps.remove(qp.qpn());
+            domain.remove(qp.qpn());
             notify::closed(qp.report());
             notify::destroyed(qp.report(), false);
         }
-        drop(qps);
+        drop(order);
         if is_closed {
             qp.destroy();
         }
@@ -461,17 +516,17 @@ impl Registration {
         } = &self;
         let qpn = qp.qpn();
         let last = {
-            let mut qps = domain.qps.lock();
+            let _order = domain.order.lock();
             let subscribers = qp.subscribers();
 
             subscribers.remove(subscriber, why);
             notify::unregistered(qp.report(), subscriber.report());
 
             let is_kept = qp.lifetime() == Lifetime::Domain || subscribers.keeping() != 0;
-            let unneeded = !is_kept && qps.has(qp);
+            let unneeded = !is_kept && domain.has(qp);
 
             if unneeded {
-                qps.remove(qpn);
+                domain.remove(qpn);
                 notify::destroyed(qp.report(), false);
             }
             unneeded
