@@ -11,6 +11,7 @@ use kernel::{
 
 pub(crate) struct UnboundQueue {
     queue: Queue,
+    is_used: AtomicBool,
     is_drained: AtomicBool,
 }
 
@@ -18,6 +19,7 @@ impl UnboundQueue {
     pub(crate) fn new(_name: &CStr) -> Result<Self> {
         Ok(Self {
             queue: Queue::default(),
+            is_used: AtomicBool::new(false),
             is_drained: AtomicBool::new(false),
         })
     }
@@ -35,13 +37,21 @@ impl UnboundQueue {
             !self.is_drained.load(Ordering::SeqCst),
             "an item is queued while the queue is drained, or later"
         );
+        self.is_used.store(true, Ordering::SeqCst);
         self.queue.enqueue(item)
     }
 }
 
 impl Drop for UnboundQueue {
-    /// Deadlocks in a worker of the queue, as `destroy_workqueue()` does.
+    /// Deadlocks in a worker of the queue, as `destroy_workqueue()` does. The last reference must
+    /// not be that of an item, so the owner has drained the queue.
     fn drop(&mut self) {
+        assert!(
+            self.is_drained.load(Ordering::SeqCst)
+                || !self.is_used.load(Ordering::SeqCst)
+                || std::thread::panicking(),
+            "a queue is destroyed that was not drained"
+        );
         self.queue.drain();
     }
 }
