@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
-use vmlx4::server::{bind, Backend, Model};
+use vmlx4::engine::server::{bind, Backend, Model};
 
 /// Serves modelled ConnectX-3 adapters to QEMU's vfio-user-pci.
 ///
@@ -61,7 +61,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     model.with(|fabric| fabric.captures = arguments.captures.clone());
     if let Some(path) = &arguments.control {
         remove_stale(path);
-        vmlx4::control::listen(path, &model)?;
+        vmlx4::engine::control::listen(path, &model)?;
     }
     let engine = Arc::clone(&model);
     std::thread::Builder::new()

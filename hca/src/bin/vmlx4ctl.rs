@@ -12,10 +12,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
-use vmlx4::command::Status;
-use vmlx4::control::{Operation, Request, Response, PORT_NAME};
-use vmlx4::eq::EventType;
-use vmlx4::fault::Wire;
+use vmlx4::engine::control::{Operation, Request, Response, PORT_NAME};
+use vmlx4::engine::fault::Wire;
+use vmlx4::mlx4::command::Status;
+use vmlx4::mlx4::eq::EventType;
 
 /// How long to wait for another client of the serial port to finish.
 const BUSY: Duration = Duration::from_secs(10);

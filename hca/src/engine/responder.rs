@@ -11,19 +11,19 @@ use std::time::Instant;
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::cq::{Cqe, RecvOpcode, Syndrome};
-use crate::eq::EventType;
-use crate::fabric::{
+use crate::engine::fabric::{
     previous_psn, psn_is_before, Body, DatagramHeader, Nak, Packet, Reply, Response, LID_MULTICAST,
 };
-use crate::hca::Hca;
-use crate::headers::GRH_SIZE;
-use crate::memory::DmaError;
-use crate::mpt::{Access, KeyError, Region};
-use crate::qpc::{Context, Migration, Path, Service, State};
-use crate::srq::RecvWqe;
-use crate::violation::Violation;
-use crate::wqe::parse_scatter;
+use crate::engine::hca::Hca;
+use crate::engine::headers::GRH_SIZE;
+use crate::engine::memory::DmaError;
+use crate::engine::violation::Violation;
+use crate::mlx4::cq::{Cqe, RecvOpcode, Syndrome};
+use crate::mlx4::eq::EventType;
+use crate::mlx4::mpt::{Access, KeyError, Region};
+use crate::mlx4::qpc::{Context, Migration, Path, Service, State};
+use crate::mlx4::srq::RecvWqe;
+use crate::mlx4::wqe::parse_scatter;
 
 /// Why a packet is dropped without a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -609,9 +609,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::bytes::Fields;
-    use crate::command::Status;
-    use crate::testing::{Bench, QpSetup};
+    use crate::engine::bytes::Fields;
+    use crate::mlx4::command::Status;
+    use crate::mlx4::testing::{Bench, QpSetup};
 
     const XRC: u32 = 6;
     const RC: u32 = 0;

@@ -4,7 +4,7 @@
 //! each to the file of its object.
 //!
 //! A command takes effect when it ends. Without injected latency that is inside the register write
-//! that posts it; with latency it waits on the [`crate::schedule`], and in event mode several wait
+//! that posts it; with latency it waits on the [`crate::engine::schedule`], and in event mode several wait
 //! at once.
 
 use std::fmt::Arguments;
@@ -13,10 +13,10 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use crate::firmware::Phase;
-use crate::hca::Hca;
-use crate::memory::DmaError;
-use crate::violation::Violation;
+use crate::engine::hca::Hca;
+use crate::engine::memory::DmaError;
+use crate::engine::violation::Violation;
+use crate::mlx4::firmware::Phase;
 
 /// Size of a command mailbox (MLX4_MAILBOX_SIZE).
 pub const MAILBOX_SIZE: usize = 4096;

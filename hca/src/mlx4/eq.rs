@@ -12,13 +12,13 @@ use std::sync::atomic::{fence, Ordering};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use crate::bytes::Fields;
-use crate::command::{Command, Outcome, Output, Status};
-use crate::hca::Hca;
-use crate::icm::{Buffer, Dma, Object};
-use crate::memory::DmaError;
-use crate::pci::{Msix, VECTORS};
-use crate::violation::Violation;
+use crate::engine::bytes::Fields;
+use crate::engine::hca::Hca;
+use crate::engine::memory::DmaError;
+use crate::engine::pci::{Msix, VECTORS};
+use crate::engine::violation::Violation;
+use crate::mlx4::command::{Command, Outcome, Output, Status};
+use crate::mlx4::icm::{Buffer, Dma, Object};
 
 /// Size of an EQE without the 64-byte capability (MLX4_EQ_ENTRY_SIZE).
 pub const EQE_SIZE: usize = 0x20;
@@ -334,7 +334,7 @@ impl Hca {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Bench;
+    use crate::mlx4::testing::Bench;
 
     fn bench() -> Bench {
         let mut bench = Bench::new();

@@ -9,23 +9,23 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use crate::command::{Command, Status};
-use crate::cq::Cqs;
-use crate::eq::{EventType, Events, PORT_CHANGE_SUBTYPE_ACTIVE, PORT_CHANGE_SUBTYPE_DOWN};
-use crate::fault::Faults;
-use crate::firmware::Firmware;
-use crate::hcr::Hcr;
-use crate::icm::{Dma, Object};
-use crate::mad::{DEFAULT_CAPABILITY_MASK, DEFAULT_PKEYS, PKEYS};
-use crate::mcg::Mcgs;
-use crate::mpt::Keys;
-use crate::pci::Config;
-use crate::qp::Qps;
-use crate::responder::Drop;
-use crate::schedule::{Schedule, Task};
-use crate::srq::Srqs;
-use crate::uar::Uar;
-use crate::violation::Violations;
+use crate::engine::fault::Faults;
+use crate::engine::pci::Config;
+use crate::engine::responder::Drop;
+use crate::engine::schedule::{Schedule, Task};
+use crate::engine::violation::Violations;
+use crate::mlx4::command::{Command, Status};
+use crate::mlx4::cq::Cqs;
+use crate::mlx4::eq::{EventType, Events, PORT_CHANGE_SUBTYPE_ACTIVE, PORT_CHANGE_SUBTYPE_DOWN};
+use crate::mlx4::firmware::Firmware;
+use crate::mlx4::hcr::Hcr;
+use crate::mlx4::icm::{Dma, Object};
+use crate::mlx4::mad::{DEFAULT_CAPABILITY_MASK, DEFAULT_PKEYS, PKEYS};
+use crate::mlx4::mcg::Mcgs;
+use crate::mlx4::mpt::Keys;
+use crate::mlx4::qp::Qps;
+use crate::mlx4::srq::Srqs;
+use crate::mlx4::uar::Uar;
 
 /// Ports of an adapter.
 pub const PORTS: u8 = 2;
@@ -145,7 +145,7 @@ pub struct Hca {
     pub faults: Faults,
     /// The counters.
     pub counters: Counters,
-    /// Messages received by connected QPs. It lives as long as the process, as [violations](crate::violation) do: without
+    /// Messages received by connected QPs. It lives as long as the process, as [violations](crate::engine::violation) do: without
     /// messages, that there are none means little.
     pub messages: u64,
 }

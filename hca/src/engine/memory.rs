@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use thiserror::Error;
 use vm_memory::{FileOffset, MmapRegion, VolatileMemory, VolatileSlice};
 
-use crate::violation::{Violation, Violations};
+use crate::engine::violation::{Violation, Violations};
 
 /// Why an address could not be reached.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]

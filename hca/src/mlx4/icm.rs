@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 //! ICM, the device's own address space, lent by the host page by page (MAP_ICM), and the tables that the
-//! model reads from it: the MTTs, which translate the driver's buffers, and the dMPTs ([`crate::mpt`]).
+//! model reads from it: the MTTs, which translate the driver's buffers, and the dMPTs ([`crate::mlx4::mpt`]).
 //!
 //! The driver never reads queue contexts from ICM, so they stay inside the model, but there must be
 //! ICM where a real device would keep them. The map lives from MAP_ICM to UNMAP_ICM or reset.
 
 use std::collections::BTreeMap;
 
-use crate::bytes::Fields;
-use crate::memory::{DmaError, GuestMemory};
-use crate::violation::{Violation, Violations};
+use crate::engine::bytes::Fields;
+use crate::engine::memory::{DmaError, GuestMemory};
+use crate::engine::violation::{Violation, Violations};
 
 /// MLX4_ICM_PAGE_SHIFT.
 pub const ICM_PAGE_SHIFT: u32 = 12;

@@ -13,12 +13,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
 
-use crate::command::{parse_opcode, Status};
-use crate::eq::EventType;
-use crate::fabric::Fabric;
-use crate::fault::{CommandFailure, Wire};
-use crate::hca::Hca;
-use crate::server::Model;
+use crate::engine::fabric::Fabric;
+use crate::engine::fault::{CommandFailure, Wire};
+use crate::engine::hca::Hca;
+use crate::engine::server::Model;
+use crate::mlx4::command::{parse_opcode, Status};
+use crate::mlx4::eq::EventType;
 
 /// The name of the virtio-serial port that leads here.
 pub const PORT_NAME: &str = "org.ib_xrc_rcv.vmlx4";

@@ -12,17 +12,17 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::administration::Administration;
-use crate::bytes::Fields;
-use crate::command::{Command, Status};
-use crate::cq::CQE_SIZE;
-use crate::eq::EQE_SIZE;
-use crate::fabric::Fabric;
-use crate::hca::Hca;
-use crate::headers::{tests::raw, RawDatagram};
-use crate::icm::Buffer;
-use crate::memory::DmaError;
-use crate::violation::Violation;
+use crate::engine::administration::Administration;
+use crate::engine::bytes::Fields;
+use crate::engine::fabric::Fabric;
+use crate::engine::hca::Hca;
+use crate::engine::headers::{tests::raw, RawDatagram};
+use crate::engine::memory::DmaError;
+use crate::engine::violation::Violation;
+use crate::mlx4::command::{Command, Status};
+use crate::mlx4::cq::CQE_SIZE;
+use crate::mlx4::eq::EQE_SIZE;
+use crate::mlx4::icm::Buffer;
 
 const RAM: u64 = 0x10_0000;
 const RAM_SIZE: usize = 8 << 20;

@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{fence, Ordering};
 
-use crate::bytes::Fields;
-use crate::command::{Command, Outcome, Output, Status};
-use crate::eq::{EventType, Events};
-use crate::hca::Hca;
-use crate::icm::{Buffer, Dma, Object};
-use crate::memory::DmaError;
-use crate::violation::Violation;
+use crate::engine::bytes::Fields;
+use crate::engine::hca::Hca;
+use crate::engine::memory::DmaError;
+use crate::engine::violation::Violation;
+use crate::mlx4::command::{Command, Outcome, Output, Status};
+use crate::mlx4::eq::{EventType, Events};
+use crate::mlx4::icm::{Buffer, Dma, Object};
 
 /// Size of a CQE without the 64-byte capability.
 pub const CQE_SIZE: usize = 0x20;
@@ -505,8 +505,8 @@ impl Hca {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::qpc::State;
-    use crate::testing::{Bench, QpSetup};
+    use crate::mlx4::qpc::State;
+    use crate::mlx4::testing::{Bench, QpSetup};
 
     const CQN: u32 = 0x81;
 

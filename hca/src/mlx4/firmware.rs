@@ -6,19 +6,19 @@
 //! The capabilities are the least a ConnectX-3 driver runs XRC with: 32-byte CQEs and EQEs, A0
 //! steering, no BlueFlame, no memory windows, no fast registration, two InfiniBand ports.
 
-use crate::bytes::Fields;
-use crate::command::{Command, Outcome, Output, Status, LOG_MAX_COMMANDS};
-use crate::cq::{LOG_MAX_CQES, LOG_MAX_CQS};
-use crate::eq::LOG_MAX_EQS;
-use crate::hca::{Hca, PORTS};
-use crate::icm::{pages_to_bytes, Layout, Table, ICM_PAGE_SHIFT};
-use crate::mcg::{LOG_MAX_MCGS, LOG_QPS_PER_MCG};
-use crate::mpt::{LOG_MAX_MPTS, MPT_SIZE};
-use crate::pci::BAR2_SIZE;
-use crate::qp::{LOG_MAX_QPS, LOG_RESERVED_QPS};
-use crate::qpc::LOG_MAX_MESSAGE;
-use crate::srq::{LOG_MAX_SRQS, LOG_MAX_SRQ_WQES};
-use crate::violation::Violation;
+use crate::engine::bytes::Fields;
+use crate::engine::hca::{Hca, PORTS};
+use crate::engine::pci::BAR2_SIZE;
+use crate::engine::violation::Violation;
+use crate::mlx4::command::{Command, Outcome, Output, Status, LOG_MAX_COMMANDS};
+use crate::mlx4::cq::{LOG_MAX_CQES, LOG_MAX_CQS};
+use crate::mlx4::eq::LOG_MAX_EQS;
+use crate::mlx4::icm::{pages_to_bytes, Layout, Table, ICM_PAGE_SHIFT};
+use crate::mlx4::mcg::{LOG_MAX_MCGS, LOG_QPS_PER_MCG};
+use crate::mlx4::mpt::{LOG_MAX_MPTS, MPT_SIZE};
+use crate::mlx4::qp::{LOG_MAX_QPS, LOG_RESERVED_QPS};
+use crate::mlx4::qpc::LOG_MAX_MESSAGE;
+use crate::mlx4::srq::{LOG_MAX_SRQS, LOG_MAX_SRQ_WQES};
 
 /// Offset in BAR 0 of the catastrophic error buffer, which QUERY_FW announces.
 pub const CATAS_BASE: u64 = 0x1f000;
@@ -178,7 +178,7 @@ const DIAG_RPRT_SIZE: usize = 0x400;
 const ICM_AUX_PAGES: u64 = 32;
 /// Entries of one MAP_ICM mailbox.
 const MAP_ICM_ENTRY_SIZE: usize = 16;
-const MAX_MAP_ICM_ENTRIES: u32 = (crate::command::MAILBOX_SIZE / MAP_ICM_ENTRY_SIZE) as u32;
+const MAX_MAP_ICM_ENTRIES: u32 = (crate::mlx4::command::MAILBOX_SIZE / MAP_ICM_ENTRY_SIZE) as u32;
 
 /// How far the driver has brought the device up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -591,7 +591,7 @@ fn port_number(command: &Command) -> Result<u8, Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Bench, QpSetup, HEAP};
+    use crate::mlx4::testing::{Bench, QpSetup, HEAP};
 
     fn mailbox(outcome: Outcome) -> Vec<u8> {
         match outcome {

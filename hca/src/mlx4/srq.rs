@@ -6,13 +6,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::bytes::Fields;
-use crate::command::{Command, Outcome, Output, Status};
-use crate::eq::EventType;
-use crate::hca::Hca;
-use crate::icm::{Buffer, Dma, Object};
-use crate::memory::DmaError;
-use crate::violation::Violation;
+use crate::engine::bytes::Fields;
+use crate::engine::hca::Hca;
+use crate::engine::memory::DmaError;
+use crate::engine::violation::Violation;
+use crate::mlx4::command::{Command, Outcome, Output, Status};
+use crate::mlx4::eq::EventType;
+use crate::mlx4::icm::{Buffer, Dma, Object};
 
 // struct mlx4_srq_context.
 const SRQC_SIZE: usize = 0x30;
@@ -259,7 +259,7 @@ impl Hca {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Bench;
+    use crate::mlx4::testing::Bench;
 
     const SRQN: u32 = 0x45;
 

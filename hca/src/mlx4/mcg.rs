@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::bytes::Fields;
-use crate::command::{Command, Outcome, Output, Status};
-use crate::hca::Hca;
+use crate::engine::bytes::Fields;
+use crate::engine::hca::Hca;
+use crate::mlx4::command::{Command, Outcome, Output, Status};
 
 /// log2 of the table's entries.
 pub const LOG_MAX_MCGS: u8 = 13;

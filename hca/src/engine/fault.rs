@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::command::{Status, LOG_MAX_COMMANDS};
+use crate::mlx4::command::{Status, LOG_MAX_COMMANDS};
 
 /// Commands fail: after `skip` that may pass, `count` of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

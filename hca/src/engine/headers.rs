@@ -7,7 +7,7 @@
 
 use crc::{Algorithm, Crc, CRC_32_ISO_HDLC};
 
-use crate::bytes::Fields;
+use crate::engine::bytes::Fields;
 
 /// Local route header.
 const LRH_SIZE: usize = 8;

@@ -16,10 +16,10 @@ use std::iter;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::bytes::Fields;
-use crate::fabric::{Atomic, Body, Nak, Packet, Reply, Response, PSN_MASK};
-use crate::headers::{Frame, Grh, VL_MANAGEMENT};
-use crate::qpc::{rnr_timer_code, Service};
+use crate::engine::bytes::Fields;
+use crate::engine::fabric::{Atomic, Body, Nak, Packet, Reply, Response, PSN_MASK};
+use crate::engine::headers::{Frame, Grh, VL_MANAGEMENT};
+use crate::mlx4::qpc::{rnr_timer_code, Service};
 
 /// Magic number of a file whose times are in microseconds.
 const PCAP_MAGIC: u32 = 0xa1b2_c3d4;
@@ -360,7 +360,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::fabric::DatagramHeader;
+    use crate::engine::fabric::DatagramHeader;
 
     fn packet(service: Service, body: Body) -> Packet {
         Packet {

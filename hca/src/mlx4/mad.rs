@@ -4,10 +4,10 @@
 //! node and ports. LIDs are fixed and ports with a cable are active: there is nothing that a subnet
 //! manager would have to set.
 
-use crate::administration::{Endport, SM_LID};
-use crate::bytes::Fields;
-use crate::command::{Command, Outcome, Output, Status};
-use crate::hca::{Hca, PORTS};
+use crate::engine::administration::{Endport, SM_LID};
+use crate::engine::bytes::Fields;
+use crate::engine::hca::{Hca, PORTS};
+use crate::mlx4::command::{Command, Outcome, Output, Status};
 
 /// Size of a management datagram.
 const MAD_SIZE: usize = 256;
@@ -213,7 +213,7 @@ impl Hca {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Bench;
+    use crate::mlx4::testing::Bench;
 
     #[test]
     fn pkeys_can_be_set_until_a_reset() {

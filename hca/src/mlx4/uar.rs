@@ -8,14 +8,14 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use crate::bytes::Fields;
-use crate::firmware::CATAS_BASE;
-use crate::hca::Hca;
-use crate::hcr::{HCR_BASE, HCR_SIZE};
-use crate::icm::Object;
-use crate::pci::MSIX_PBA;
-use crate::qp::XRC_QPN_BIT;
-use crate::violation::Violation;
+use crate::engine::bytes::Fields;
+use crate::engine::hca::Hca;
+use crate::engine::pci::MSIX_PBA;
+use crate::engine::violation::Violation;
+use crate::mlx4::firmware::CATAS_BASE;
+use crate::mlx4::hcr::{HCR_BASE, HCR_SIZE};
+use crate::mlx4::icm::Object;
+use crate::mlx4::qp::XRC_QPN_BIT;
 
 /// log2 of the size of a doorbell page.
 const UAR_PAGE_SHIFT: u32 = 12;
@@ -168,8 +168,8 @@ impl Hca {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::DmaError;
-    use crate::testing::{Bench, QpSetup};
+    use crate::engine::memory::DmaError;
+    use crate::mlx4::testing::{Bench, QpSetup};
 
     const QPN: u32 = 0x40;
     const TARGET: u32 = 0x80_0041;

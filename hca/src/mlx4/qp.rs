@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 //! Queue pairs: the state machine of the modify commands, and the rings in the driver's buffer. A QP
-//! lives from RST2INIT to 2RST or reset. The parameters that the driver sets are its context, [`crate::qpc`].
+//! lives from RST2INIT to 2RST or reset. The parameters that the driver sets are its context, [`crate::mlx4::qpc`].
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::bytes::Fields;
-use crate::command::{Command, Opcode, Outcome, Output, Status};
-use crate::cq::{Cqe, Syndrome};
-use crate::eq::EventType;
-use crate::hca::{Hca, PORTS};
-use crate::icm::{Buffer, Dma, Object};
-use crate::memory::DmaError;
-use crate::qpc::{optpar, Context, Migration, Service, State, CONTEXT_SIZE};
-use crate::srq::RecvWqe;
-use crate::violation::Violation;
-use crate::wqe::{ControlSegment, CONTROL_SIZE};
+use crate::engine::bytes::Fields;
+use crate::engine::hca::{Hca, PORTS};
+use crate::engine::memory::DmaError;
+use crate::engine::violation::Violation;
+use crate::mlx4::command::{Command, Opcode, Outcome, Output, Status};
+use crate::mlx4::cq::{Cqe, Syndrome};
+use crate::mlx4::eq::EventType;
+use crate::mlx4::icm::{Buffer, Dma, Object};
+use crate::mlx4::qpc::{optpar, Context, Migration, Service, State, CONTEXT_SIZE};
+use crate::mlx4::srq::RecvWqe;
+use crate::mlx4::wqe::{ControlSegment, CONTROL_SIZE};
 
 /// log2 of the QPs, as QUERY_DEV_CAP reports it.
 pub const LOG_MAX_QPS: u8 = 18;
@@ -700,7 +700,7 @@ impl Hca {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Bench, QpSetup};
+    use crate::mlx4::testing::{Bench, QpSetup};
 
     const RC: u32 = 0;
     const QPN: u32 = 0x40;

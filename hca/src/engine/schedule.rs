@@ -2,7 +2,7 @@
 
 //! The work of an adapter: send queues with requests, and timers.
 //!
-//! Filled by doorbells and commands, emptied by [`crate::fabric::Fabric::run`].
+//! Filled by doorbells and commands, emptied by [`crate::engine::fabric::Fabric::run`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;

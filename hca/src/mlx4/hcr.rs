@@ -7,7 +7,7 @@
 //! it last wrote it: at once in event mode, whose completions come as EQEs, at the command's end in
 //! polling mode.
 
-use crate::command::{Command, Status};
+use crate::mlx4::command::{Command, Status};
 
 /// Offset of the HCR in BAR 0 (MLX4_HCR_BASE).
 pub const HCR_BASE: u64 = 0x80680;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 //! The QP context: the driver's own bytes, because QUERY_QP returns them, read through the names of
-//! their fields. Which of them a modify command may change is [`crate::qp`]'s business.
+//! their fields. Which of them a modify command may change is [`crate::mlx4::qp`]'s business.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::bytes::Fields;
-use crate::headers::Grh;
-use crate::icm::Buffer;
+use crate::engine::bytes::Fields;
+use crate::engine::headers::Grh;
+use crate::mlx4::icm::Buffer;
 
 /// Size of the context in a command's mailbox.
 pub const CONTEXT_SIZE: usize = 0xf8;

@@ -13,13 +13,13 @@ use proptest::sample::select;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use strum::VariantArray;
 
-use crate::administration::SM_LID;
-use crate::bytes::Fields;
-use crate::command::Opcode;
-use crate::fabric::Fabric;
-use crate::hca::Hca;
-use crate::headers::tests::general;
-use crate::testing::{Bench, QpSetup, HEAP, ICM_GUEST, INBOX, OUTBOX};
+use crate::engine::administration::SM_LID;
+use crate::engine::bytes::Fields;
+use crate::engine::fabric::Fabric;
+use crate::engine::hca::Hca;
+use crate::engine::headers::tests::general;
+use crate::mlx4::command::Opcode;
+use crate::mlx4::testing::{Bench, QpSetup, HEAP, ICM_GUEST, INBOX, OUTBOX};
 
 /// Guests, and the number of actions of each: a few seconds in all, unoptimised.
 const GUESTS: u32 = 200;

@@ -16,9 +16,9 @@ use vfio_bindings::bindings::vfio::{
 };
 use vfio_user::{DmaMapFlags, DmaUnmapFlags, IrqInfo, Server, ServerBackend, ServerRegion};
 
-use crate::fabric::Fabric;
-use crate::hca::Hca;
-use crate::pci::{BAR0_SIZE, BAR2_SIZE, CONFIG_SIZE, VECTORS};
+use crate::engine::fabric::Fabric;
+use crate::engine::hca::Hca;
+use crate::engine::pci::{BAR0_SIZE, BAR2_SIZE, CONFIG_SIZE, VECTORS};
 
 /// Rounds of the fabric that are run right after an action.
 const ROUNDS: usize = 16;

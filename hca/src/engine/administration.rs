@@ -8,10 +8,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::bytes::Fields;
-use crate::fabric::{Body, DatagramHeader, Packet, LID_MULTICAST, LID_PERMISSIVE};
-use crate::hca::Port;
-use crate::qpc::Service;
+use crate::engine::bytes::Fields;
+use crate::engine::fabric::{Body, DatagramHeader, Packet, LID_MULTICAST, LID_PERMISSIVE};
+use crate::engine::hca::Port;
+use crate::mlx4::qpc::Service;
 
 /// The LID of the subnet manager and its administration: the last one that is not multicast.
 pub const SM_LID: u16 = LID_MULTICAST - 1;

@@ -7,18 +7,20 @@ use std::time::Instant;
 
 use thiserror::Error;
 
-use crate::cq::{Cqe, Syndrome};
-use crate::eq::EventType;
-use crate::fabric::{previous_psn, Atomic, Body, DatagramHeader, Nak, Packet, Reply, Response};
-use crate::hca::Hca;
-use crate::headers::{Grh, RawDatagram, VL_MANAGEMENT};
-use crate::memory::DmaError;
-use crate::mpt::{Access, KeyError};
-use crate::qp::Qp;
-use crate::qpc::{Migration, Service, State};
-use crate::responder::Drop;
-use crate::violation::Violation;
-use crate::wqe::{Request, Segment, SendWqe};
+use crate::engine::fabric::{
+    previous_psn, Atomic, Body, DatagramHeader, Nak, Packet, Reply, Response,
+};
+use crate::engine::hca::Hca;
+use crate::engine::headers::{Grh, RawDatagram, VL_MANAGEMENT};
+use crate::engine::memory::DmaError;
+use crate::engine::responder::Drop;
+use crate::engine::violation::Violation;
+use crate::mlx4::cq::{Cqe, Syndrome};
+use crate::mlx4::eq::EventType;
+use crate::mlx4::mpt::{Access, KeyError};
+use crate::mlx4::qp::Qp;
+use crate::mlx4::qpc::{Migration, Service, State};
+use crate::mlx4::wqe::{Request, Segment, SendWqe};
 
 /// Bytes of an atomic's operand and answer.
 const ATOMIC_SIZE: u64 = 8;
@@ -307,7 +309,7 @@ impl Hca {
 
     /// Reads a gather list.
     fn gather(&self, qp: &Qp, segments: &[Segment]) -> Result<Vec<u8>, LocalError> {
-        let length = crate::wqe::total(segments);
+        let length = crate::mlx4::wqe::total(segments);
         let mut payload = Vec::new();
         usize::try_from(length)
             .ok()
@@ -526,10 +528,10 @@ impl Request {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::administration::SM_LID;
-    use crate::bytes::Fields;
-    use crate::headers::tests::general;
-    use crate::testing::{Bench, QpSetup};
+    use crate::engine::administration::SM_LID;
+    use crate::engine::bytes::Fields;
+    use crate::engine::headers::tests::general;
+    use crate::mlx4::testing::{Bench, QpSetup};
 
     const LOCAL: u64 = 0x1_0000;
     /// Where a datagram is received, and its length with the space for a GRH.

@@ -4,9 +4,9 @@
 //!
 //! A WQE was copied out of guest RAM before it comes here, so it cannot change under us.
 
-use crate::bytes::Fields;
-use crate::headers::Grh;
-use crate::qpc::Service;
+use crate::engine::bytes::Fields;
+use crate::engine::headers::Grh;
+use crate::mlx4::qpc::Service;
 
 /// Size of a control segment (struct mlx4_wqe_ctrl_seg), and the unit WQEs are counted in.
 pub const CONTROL_SIZE: usize = 0x10;

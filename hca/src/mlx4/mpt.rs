@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 
 use thiserror::Error;
 
-use crate::bytes::Fields;
-use crate::command::{Command, Outcome, Output, Status};
-use crate::hca::Hca;
-use crate::icm::{Buffer, Dma};
-use crate::memory::DmaError;
+use crate::engine::bytes::Fields;
+use crate::engine::hca::Hca;
+use crate::engine::memory::DmaError;
+use crate::mlx4::command::{Command, Outcome, Output, Status};
+use crate::mlx4::icm::{Buffer, Dma};
 
 /// Size of a dMPT entry, as QUERY_DEV_CAP reports it.
 pub const MPT_SIZE: usize = 0x40;
@@ -298,7 +298,7 @@ impl Hca {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Bench;
+    use crate::mlx4::testing::Bench;
 
     const ADDRESS: u64 = 0x7f00_0000_0800;
     const ALL: u32 = 0x1f << 10;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 //! The subnet: adapters, and the packets between their ports. While cables are in, packets are lost,
-//! repeated or delayed only as a test requests ([`crate::fault::Wire`]).
+//! repeated or delayed only as a test requests ([`crate::engine::fault::Wire`]).
 //!
 //! A message travels as a whole, but counts as the packets it would be: sequence numbers advance by
 //! them, and both ends must agree on their size.
@@ -13,13 +13,13 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::administration::{Administration, Endport, SM_LID};
-use crate::capture::Capture;
-use crate::fault::Fate;
-use crate::hca::{Hca, Port, PORTS};
-use crate::headers::Grh;
-use crate::qpc::Service;
-use crate::responder::Drop;
+use crate::engine::administration::{Administration, Endport, SM_LID};
+use crate::engine::capture::Capture;
+use crate::engine::fault::Fate;
+use crate::engine::hca::{Hca, Port, PORTS};
+use crate::engine::headers::Grh;
+use crate::engine::responder::Drop;
+use crate::mlx4::qpc::Service;
 
 /// Sequence numbers have 24 bits.
 pub const PSN_MASK: u32 = 0xff_ffff;
@@ -415,9 +415,9 @@ impl Fabric {
 mod tests {
     use std::time::Duration;
 
-    use crate::bytes::Fields;
-    use crate::fault::Wire;
-    use crate::testing::{Bench, QpSetup};
+    use crate::engine::bytes::Fields;
+    use crate::engine::fault::Wire;
+    use crate::mlx4::testing::{Bench, QpSetup};
 
     const LOCAL: u64 = 0x1_0000;
     const MESSAGES: u64 = 12;
