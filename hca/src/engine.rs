@@ -1,20 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Everything an adapter has that is no card's own: the subnet, the two halves of a transport, memory,
-//! faults, violations, and the process around them. It names no card.
+//! Everything an adapter has that is no card's own. It knows no card; a group of lines may import groups
+//! below it.
+
+pub mod control;
+pub mod server;
+
+pub mod fabric;
+
+pub mod adapter;
+
+pub mod management;
+pub mod requester;
+pub mod responder;
+
+pub mod data;
+pub mod progress;
+
+pub mod hca;
 
 pub mod administration;
-pub mod bytes;
 pub mod capture;
-pub mod control;
-pub mod fabric;
+
+pub mod completion;
+pub mod key;
+pub mod packet;
+pub mod port;
+pub mod qp;
+
+pub mod event;
 pub mod fault;
-pub mod hca;
 pub mod headers;
 pub mod memory;
 pub mod pci;
-pub mod requester;
-pub mod responder;
 pub mod schedule;
-pub mod server;
+pub mod transport;
+pub mod work;
+
+pub mod bytes;
 pub mod violation;

@@ -9,5 +9,6 @@
 
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects))]
 
-pub mod engine;
 pub mod mlx4;
+
+pub mod engine;

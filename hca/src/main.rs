@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
+use vmlx4::engine::adapter::Adapter;
 use vmlx4::engine::server::{bind, Backend, Model};
+use vmlx4::mlx4::card::Hca;
 
 /// Serves modelled ConnectX-3 adapters to QEMU's vfio-user-pci.
 ///
@@ -57,7 +59,11 @@ fn remove_stale(path: &Path) {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
-    let model = Model::new(arguments.sockets.len());
+    let hcas =
+        (0..arguments.sockets.len()).map(|index| -> Box<dyn Adapter> { Box::new(Hca::new(index)) });
+    let hcas: Vec<_> = hcas.collect();
+    let identities: Vec<_> = hcas.iter().map(|hca| hca.identity()).collect();
+    let model = Model::new(hcas);
     model.with(|fabric| fabric.captures = arguments.captures.clone());
     if let Some(path) = &arguments.control {
         remove_stale(path);
@@ -70,9 +76,9 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
 
     // All sockets listen before the first answer, so that QEMU may be started at once.
     let mut servers = Vec::new();
-    for path in &arguments.sockets {
+    for (path, identity) in arguments.sockets.iter().zip(identities) {
         remove_stale(path);
-        servers.push(bind(path)?);
+        servers.push(bind(path, identity)?);
     }
     let (ended, end) = std::sync::mpsc::channel();
     for (index, server) in servers.into_iter().enumerate() {

@@ -13,9 +13,8 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
 use vmlx4::engine::control::{Operation, Request, Response, PORT_NAME};
+use vmlx4::engine::event::EventType;
 use vmlx4::engine::fault::Wire;
-use vmlx4::mlx4::command::Status;
-use vmlx4::mlx4::eq::EventType;
 
 /// How long to wait for another client of the serial port to finish.
 const BUSY: Duration = Duration::from_secs(10);
@@ -53,8 +52,7 @@ enum Command {
         /// The driver's name, such as RST2INIT_QP, or a number; "any" for all
         opcode: String,
         /// CMD_STAT_* in snake case, such as bad_param
-        #[arg(value_parser = parse_status)]
-        status: Status,
+        status: String,
         /// Number of commands that pass before
         #[arg(long, default_value_t = 0)]
         skip: u64,
@@ -127,10 +125,6 @@ enum Command {
     },
     /// End failures, latencies and faults of the wire
     Clear,
-}
-
-fn parse_status(text: &str) -> Result<Status, String> {
-    serde_json::from_value(text.to_lowercase().into()).map_err(|error| error.to_string())
 }
 
 fn parse_number(text: &str) -> Result<u32, String> {

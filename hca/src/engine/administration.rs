@@ -9,9 +9,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::bytes::Fields;
-use crate::engine::fabric::{Body, DatagramHeader, Packet, LID_MULTICAST, LID_PERMISSIVE};
-use crate::engine::hca::Port;
-use crate::mlx4::qpc::Service;
+use crate::engine::packet::{Body, DatagramHeader, Packet, LID_MULTICAST, LID_PERMISSIVE};
+use crate::engine::port::Port;
+use crate::engine::transport::Service;
 
 /// The LID of the subnet manager and its administration: the last one that is not multicast.
 pub const SM_LID: u16 = LID_MULTICAST - 1;

@@ -17,9 +17,9 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::engine::bytes::Fields;
-use crate::engine::fabric::{Atomic, Body, Nak, Packet, Reply, Response, PSN_MASK};
 use crate::engine::headers::{Frame, Grh, VL_MANAGEMENT};
-use crate::mlx4::qpc::{rnr_timer_code, Service};
+use crate::engine::packet::{Atomic, Body, Nak, Packet, Reply, Response, PSN_MASK};
+use crate::engine::transport::{rnr_timer_code, Service};
 
 /// Magic number of a file whose times are in microseconds.
 const PCAP_MAGIC: u32 = 0xa1b2_c3d4;
@@ -360,7 +360,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::engine::fabric::DatagramHeader;
+    use crate::engine::packet::DatagramHeader;
 
     fn packet(service: Service, body: Body) -> Packet {
         Packet {

@@ -3,7 +3,6 @@
 //! The control protocol: one JSON object per line, one answer per line, over a UNIX socket on the
 //! host or, through QEMU, a virtio-serial port in the guest.
 
-use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -13,12 +12,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
 
+use crate::engine::event::EventType;
 use crate::engine::fabric::Fabric;
-use crate::engine::fault::{CommandFailure, Wire};
-use crate::engine::hca::Hca;
+use crate::engine::fault::Wire;
 use crate::engine::server::Model;
-use crate::mlx4::command::{parse_opcode, Status};
-use crate::mlx4::eq::EventType;
 
 /// The name of the virtio-serial port that leads here.
 pub const PORT_NAME: &str = "org.ib_xrc_rcv.vmlx4";
@@ -55,7 +52,7 @@ pub enum Operation {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         opcode: Option<String>,
         /// How they fail.
-        status: Status,
+        status: String,
         /// How many pass before.
         #[serde(default)]
         skip: u64,
@@ -141,33 +138,22 @@ impl Operation {
         let hca = fabric.hca(index);
         let hca = hca.ok_or_else(|| format!("no HCA {index}"))?;
         match self {
-            Self::Status => return Ok(status(hca)),
-            Self::Qps => return serde_json::to_value(hca.qps.report()).map_err(|e| e.to_string()),
-            Self::ResetCounters => {
-                hca.counters = Default::default();
-                hca.events.raised.clear();
-                hca.events.lost = 0;
-                hca.cqs.completions = 0;
-            }
+            Self::Status => return Ok(hca.status()),
+            Self::Qps => return hca.qps(),
+            Self::ResetCounters => hca.reset_counters(),
             Self::FailCommand {
                 opcode,
                 status,
                 skip,
                 count,
-            } => hca.faults.fail_command(CommandFailure {
-                opcode: opcode.as_deref().map(parse_opcode).transpose()?,
-                status,
-                skip,
-                count,
-            }),
+            } => hca.fail_command(opcode.as_deref(), &status, skip, count)?,
             Self::Latency {
                 opcode,
                 micros,
                 parallel,
             } => {
-                let opcode = opcode.as_deref().map(parse_opcode).transpose()?;
                 let latency = Duration::from_micros(micros);
-                hca.faults.set_latency(opcode, latency, parallel);
+                hca.set_latency(opcode.as_deref(), latency, parallel)?;
             }
             Self::Event {
                 kind,
@@ -179,57 +165,23 @@ impl Operation {
                 }
             }
             Self::Catastrophe { code: 0 } => return Err("code 0 means all is well".into()),
-            Self::Catastrophe { code } => hca.faults.set_catastrophe(code),
+            Self::Catastrophe { code } => hca.faults().set_catastrophe(code),
             Self::Port { port, up } => {
                 if !hca.set_cable(port, up) {
                     return Err(format!("no port {port}"));
                 }
             }
-            Self::Wire(wire) => hca.faults.set_wire(wire),
-            Self::Remove => hca.faults.set_removed(true),
+            Self::Wire(wire) => hca.faults().set_wire(wire),
+            Self::Remove => hca.faults().set_removed(true),
             Self::Restore => {
-                hca.faults.set_removed(false);
+                hca.faults().set_removed(false);
                 hca.reset();
             }
-            Self::Clear => hca.faults.clear(),
+            Self::Clear => hca.faults().clear(),
             Self::Capture { name } => fabric.set_capture(name.as_deref())?,
         }
         Ok(json!({}))
     }
-}
-
-/// The state that a test can query.
-fn status(hca: &Hca) -> Value {
-    let mut qps: BTreeMap<&str, BTreeMap<&str, u64>> = BTreeMap::new();
-    for qp in hca.qps.iter() {
-        let service = match qp.is_xrc_target() {
-            true => "xrc_target",
-            false => qp.service.into(),
-        };
-        let by_state = qps.entry(service).or_default();
-        let count = by_state.entry(qp.state.into()).or_default();
-        *count = count.saturating_add(1);
-    }
-    json!({
-        "counters": hca.counters,
-        "events": hca.events.raised,
-        "events_lost": hca.events.lost,
-        "completions": hca.cqs.completions,
-        "commands_in_flight": hca.commands.len(),
-        "initialised": hca.dma.icm.layout.is_some(),
-        "icm_pages": hca.dma.icm.pages(),
-        "ports": hca.ports,
-        "messages": hca.messages,
-        "violations": hca.dma.violations.list(),
-        "objects": {
-            "eqs": hca.events.len(),
-            "cqs": hca.cqs.len(),
-            "srqs": hca.srqs.len(),
-            "mpts": hca.keys.len(),
-            "qps": hca.qps.iter().count(),
-        },
-        "qps": qps,
-    })
 }
 
 /// Answers one line.
@@ -298,10 +250,15 @@ fn serve(mut stream: &UnixStream, model: &Model) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mlx4::card::Hca;
+
+    fn model() -> Arc<Model> {
+        Model::new(vec![Box::new(Hca::new(0))])
+    }
 
     #[test]
     fn a_line_asks_and_a_line_answers() {
-        let model = Model::new(1);
+        let model = model();
         let answer = answer(&model, r#"{"id":7,"op":"status"}"#);
         assert_eq!(answer.id, Some(7));
         let result = answer.result.unwrap();
@@ -311,13 +268,14 @@ mod tests {
 
     #[test]
     fn mistakes_are_explained() {
-        let model = Model::new(1);
+        let model = model();
         for line in [
             "nonsense",
             r#"{"op":"coffee"}"#,
             r#"{"op":"status","hca":1}"#,
             r#"{"op":"port","port":3,"up":true}"#,
             r#"{"op":"fail_command","opcode":"COFFEE","status":"bad_op"}"#,
+            r#"{"op":"fail_command","status":"coffee"}"#,
             r#"{"op":"catastrophe","code":0}"#,
             r#"{"op":"event","kind":"comp","number":1}"#,
             r#"{"op":"capture","name":"nowhere"}"#,
@@ -329,7 +287,7 @@ mod tests {
     #[test]
     fn a_capture_stays_in_its_directory() {
         let directory = std::env::temp_dir().join(format!("vmlx4-{}", std::process::id()));
-        let model = Model::new(1);
+        let model = model();
         model.with(|fabric| fabric.captures = Some(directory.join("captures")));
         let capture = |name: &str| {
             let line = serde_json::to_string(&json!({ "op": "capture", "name": name })).unwrap();
@@ -353,13 +311,13 @@ mod tests {
             hca: 0,
             operation: Operation::FailCommand {
                 opcode: Some("2RST_QP".into()),
-                status: Status::BadQpState,
+                status: "bad_qp_state".into(),
                 skip: 2,
                 count: Some(1),
             },
         };
         let line = serde_json::to_string(&request).unwrap();
         assert_eq!(serde_json::from_str::<Request>(&line).unwrap(), request);
-        assert!(answer(&Model::new(1), &line).error.is_none());
+        assert!(answer(&model(), &line).error.is_none());
     }
 }

@@ -11,213 +11,21 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use crate::engine::adapter::Adapter;
 use crate::engine::administration::{Administration, Endport, SM_LID};
 use crate::engine::capture::Capture;
 use crate::engine::fault::Fate;
-use crate::engine::hca::{Hca, Port, PORTS};
-use crate::engine::headers::Grh;
-use crate::engine::responder::Drop;
-use crate::mlx4::qpc::Service;
+use crate::engine::packet::{Drop, Packet, Reply, Response, LID_MULTICAST, LID_PERMISSIVE};
 
-/// Sequence numbers have 24 bits.
-pub const PSN_MASK: u32 = 0xff_ffff;
-/// The first multicast LID.
-pub const LID_MULTICAST: u16 = 0xc000;
-/// The LID of packets that go to the other end of the cable.
-pub const LID_PERMISSIVE: u16 = 0xffff;
 /// Requests of one QP before another gets its turn, and the lock can change hands.
 const BURST: usize = 16;
 
-/// A request on the wire: the packets of one message.
-#[derive(Clone)]
-pub struct Packet {
-    /// The port it left by.
-    pub slid: u16,
-    /// The destination's LID.
-    pub dlid: u16,
-    /// Service level.
-    pub service_level: u8,
-    /// Transport service.
-    pub service: Service,
-    /// The partition it belongs to.
-    pub pkey: u16,
-    /// Its GRH, if it has one.
-    pub grh: Option<Grh>,
-    /// The QP it is for.
-    pub dqpn: u32,
-    /// The sequence number of its first packet.
-    pub psn: u32,
-    /// Most bytes of data in one packet.
-    pub mtu: u64,
-    /// The SRQ it is for (XRC).
-    pub srqn: u32,
-    /// The sender does not wait for a path migration (MigReq in the base transport header).
-    pub migration_request: bool,
-    /// The receiver is to be woken.
-    pub solicited: bool,
-    /// The request.
-    pub body: Body,
-    /// For a datagram: its sender and its key.
-    pub datagram: Option<DatagramHeader>,
-}
-
-/// The sequence number before `psn`.
-pub fn previous_psn(psn: u32) -> u32 {
-    psn.wrapping_sub(1) & PSN_MASK
-}
-
-/// Whether `psn` comes before `other`, by less than half of all numbers.
-pub fn psn_is_before(psn: u32, other: u32) -> bool {
-    psn != other && other.wrapping_sub(psn) & PSN_MASK < 1 << 23
-}
-
-impl Packet {
-    /// Bytes of data that it brings, or asks for.
-    pub fn length(&self) -> u64 {
-        match &self.body {
-            Body::Send { payload, .. } | Body::Write { payload, .. } => payload.len() as u64,
-            Body::Read { length, .. } => *length,
-            Body::Atomic { .. } => 0,
-        }
-    }
-
-    /// The sequence number after those of its packets, or of the packets that answer a READ.
-    pub fn next_psn(&self) -> u32 {
-        let packets = self.length().div_ceil(self.mtu.max(1)).max(1);
-        self.psn.wrapping_add(packets as u32) & PSN_MASK
-    }
-}
-
-/// The fields that only a datagram has.
-#[derive(Clone, Debug)]
-pub struct DatagramHeader {
-    /// The QP that sent it.
-    pub sqpn: u32,
-    /// The key that must match the receiver's.
-    pub qkey: u32,
-}
-
-/// The request and its payload.
-#[derive(Clone)]
-pub enum Body {
-    /// Into the receive queue.
-    Send {
-        /// The message.
-        payload: Vec<u8>,
-        /// With it.
-        immediate: Option<[u8; 4]>,
-    },
-    /// Into memory.
-    Write {
-        /// Where.
-        address: u64,
-        /// The key.
-        rkey: u32,
-        /// The data.
-        payload: Vec<u8>,
-        /// With it.
-        immediate: Option<[u8; 4]>,
-    },
-    /// Out of memory.
-    Read {
-        /// Where.
-        address: u64,
-        /// The key.
-        rkey: u32,
-        /// How much.
-        length: u64,
-    },
-    /// An atomic operation.
-    Atomic {
-        /// Where.
-        address: u64,
-        /// The key.
-        rkey: u32,
-        /// Which.
-        operation: Atomic,
-    },
-}
-
-/// An atomic operation on a 64-bit word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Atomic {
-    /// Replace by `swap` if equal to `compare`.
-    CompareSwap {
-        /// The new value.
-        swap: u64,
-        /// The expected one.
-        compare: u64,
-    },
-    /// Add.
-    FetchAdd(u64),
-}
-
-impl Atomic {
-    /// The new value.
-    pub fn apply(self, old: u64) -> u64 {
-        match self {
-            Self::CompareSwap { swap, compare } if old == compare => swap,
-            Self::CompareSwap { .. } => old,
-            Self::FetchAdd(add) => old.wrapping_add(add),
-        }
-    }
-}
-
-/// A response on the wire, to the requester that the responder is connected with.
-pub struct Response {
-    /// The port it left by.
-    pub slid: u16,
-    /// The destination's LID.
-    pub dlid: u16,
-    /// The partition it belongs to.
-    pub pkey: u16,
-    /// The QP it is for.
-    pub dqpn: u32,
-    /// The last sequence number it is about.
-    pub psn: u32,
-    /// Most bytes of data in one packet.
-    pub mtu: u64,
-    /// The reply.
-    pub reply: Reply,
-}
-
-/// Replies.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Reply {
-    /// Done; with the data read, if any.
-    Ack {
-        /// Data of a read, or the old value of an atomic.
-        data: Vec<u8>,
-        /// The responder is not in the migrated state.
-        rearmed: bool,
-    },
-    /// An answer that cannot be one to this request.
-    Bad,
-    /// Nothing to receive into: ask again after this time.
-    NotReady(Duration),
-    /// Refused.
-    Nak(Nak),
-    /// Nothing.
-    Silence,
-}
-
-/// Why a request was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Nak {
-    /// Not possible with this QP.
-    InvalidRequest,
-    /// The key does not allow it.
-    RemoteAccess,
-    /// The responder has a problem of its own.
-    RemoteOperational,
-}
-
 /// The subnet.
-pub struct Fabric {
+pub struct Fabric<A: ?Sized = dyn Adapter> {
     /// Its adapters.
-    pub hcas: Vec<Hca>,
+    pub hcas: Vec<Box<A>>,
     /// Subnet administration.
     pub administration: Administration,
     /// Messages that arrive after the next one: those that are late, and answers of the administration.
@@ -228,11 +36,11 @@ pub struct Fabric {
     capture: Option<Capture>,
 }
 
-impl Fabric {
-    /// A subnet of `count` adapters.
-    pub fn new(count: usize) -> Self {
+impl<A: Adapter + ?Sized> Fabric<A> {
+    /// A subnet of these adapters.
+    pub fn new(hcas: Vec<Box<A>>) -> Self {
         Self {
-            hcas: (0..count).map(Hca::new).collect(),
+            hcas,
             administration: Administration::default(),
             late: Vec::new(),
             captures: None,
@@ -270,16 +78,14 @@ impl Fabric {
     }
 
     /// Adapter `index`.
-    pub fn hca(&mut self, index: usize) -> Option<&mut Hca> {
-        self.hcas.get_mut(index)
+    pub fn hca(&mut self, index: usize) -> Option<&mut A> {
+        self.hcas.get_mut(index).map(Box::as_mut)
     }
 
     /// The adapter with an active port of this LID.
-    fn at(&mut self, lid: u16) -> Option<&mut Hca> {
-        self.hcas.iter_mut().find(|hca| {
-            let port = hca.port_of_lid(lid).and_then(|number| hca.port(number));
-            port.is_some_and(Port::is_up)
-        })
+    fn at(&mut self, lid: u16) -> Option<&mut A> {
+        let mut hcas = self.hcas.iter_mut();
+        hcas.find(|hca| hca.has_lid(lid)).map(Box::as_mut)
     }
 
     /// Carries a packet of QP `qpn` of adapter `index` to its port, and the answer back.
@@ -312,14 +118,12 @@ impl Fabric {
 
     /// The ports that carry packets.
     fn endports(&self) -> Vec<Endport> {
-        let hcas = self.hcas.iter();
-        let ports = hcas.flat_map(|hca| (1..=PORTS).filter_map(|number| hca.endport(number)));
-        ports.collect()
+        self.hcas.iter().flat_map(|hca| hca.endports()).collect()
     }
 
     fn fate(&mut self, index: usize) -> Fate {
         match self.hca(index) {
-            Some(hca) => hca.faults.fate(),
+            Some(hca) => hca.faults().fate(),
             None => Fate::Arrives,
         }
     }
@@ -351,14 +155,14 @@ impl Fabric {
     /// Carries the answer to a packet of QP `qpn` of adapter `index` to its destination.
     fn answer(&mut self, index: usize, qpn: u32, packet: &Packet, response: Response) -> Reply {
         let sender = self.at(response.slid);
-        if sender.is_none_or(|hca| hca.faults.answer_is_lost()) {
+        if sender.is_none_or(|hca| hca.faults().answer_is_lost()) {
             return Reply::Silence;
         }
         self.capture(|capture| capture.response(packet, &response));
         match self.at(response.dlid) {
-            Some(hca) if hca.index == index => hca.take_response(qpn, packet, response),
+            Some(hca) if hca.index() == index => hca.take_response(qpn, packet, response),
             Some(hca) => {
-                hca.counters.count_drop(Drop::Response);
+                hca.count_drop(Drop::Response);
                 Reply::Silence
             }
             None => Reply::Silence,
@@ -372,7 +176,7 @@ impl Fabric {
                 continue;
             };
             hca.run_timers(now);
-            if let Some(qpn) = hca.schedule.next_queue() {
+            if let Some(qpn) = hca.schedule().next_queue() {
                 self.send(index, qpn, now);
             }
         }
@@ -382,10 +186,7 @@ impl Fabric {
                 self.carry(&packet, now);
             }
         }
-        self.hcas
-            .iter()
-            .filter_map(|hca| hca.schedule.deadline(now))
-            .min()
+        self.hcas.iter().filter_map(|hca| hca.deadline(now)).min()
     }
 
     /// Sends the WQEs posted to QP `qpn` of adapter `index`, up to a burst.
@@ -406,7 +207,7 @@ impl Fabric {
             }
         }
         if let Some(hca) = self.hca(index) {
-            hca.schedule.queue(qpn);
+            hca.schedule().queue(qpn);
         }
     }
 }

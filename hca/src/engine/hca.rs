@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! One adapter: its registers, its memory and its objects, and who it is on the fabric.
+//! One adapter: its memory, its ports and its queue pairs, who it is on the fabric, and the [`Card`] that
+//! it is.
 //!
 //! Lives as long as the process; a reset empties it. Guarded by the fabric's mutex.
 
@@ -8,61 +9,118 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use serde::Serialize;
+use serde_json::Value;
 
+use crate::engine::bytes::Fields;
+use crate::engine::completion::{Cqe, LocalError};
+use crate::engine::event::EventType;
 use crate::engine::fault::Faults;
-use crate::engine::pci::Config;
-use crate::engine::responder::Drop;
+use crate::engine::key::{Access, KeyError, Region};
+use crate::engine::memory::{Dma, DmaError};
+use crate::engine::packet::{Drop, Packet};
+use crate::engine::pci::{Config, Identity, Msix};
+use crate::engine::port::{pkeys_match, Port, DEFAULT_PKEYS};
+use crate::engine::qp::{Context, Qps, Queues};
 use crate::engine::schedule::{Schedule, Task};
+use crate::engine::transport::Path;
 use crate::engine::violation::Violations;
-use crate::mlx4::command::{Command, Status};
-use crate::mlx4::cq::Cqs;
-use crate::mlx4::eq::{EventType, Events, PORT_CHANGE_SUBTYPE_ACTIVE, PORT_CHANGE_SUBTYPE_DOWN};
-use crate::mlx4::firmware::Firmware;
-use crate::mlx4::hcr::Hcr;
-use crate::mlx4::icm::{Dma, Object};
-use crate::mlx4::mad::{DEFAULT_CAPABILITY_MASK, DEFAULT_PKEYS, PKEYS};
-use crate::mlx4::mcg::Mcgs;
-use crate::mlx4::mpt::Keys;
-use crate::mlx4::qp::Qps;
-use crate::mlx4::srq::Srqs;
-use crate::mlx4::uar::Uar;
+use crate::engine::work::{RecvWqe, SendWqe};
 
-/// Ports of an adapter.
-pub const PORTS: u8 = 2;
 /// The model's vendor part of every GUID, Mellanox's.
 const GUID_BASE: u64 = 0x0002_c903_0010_0000;
+const SUBNET_PREFIX: u64 = 0xfe80_0000_0000_0000;
+/// LIDs of an adapter, used or not.
+const LIDS: u16 = 2;
 
-/// A port, numbered from 1.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Port {
-    /// Its only LID.
-    pub lid: u16,
-    /// Its cable is in.
-    pub cable: bool,
-    /// The driver has initialised it (INIT_PORT).
-    pub initialised: bool,
-    /// Its capabilities, as set by the driver (SET_PORT).
-    pub capability_mask: u32,
-    /// The first P_Keys of its table; the others are 0.
-    pub pkeys: [u16; PKEYS],
+/// A shared receive queue, as a request needs it.
+#[derive(Clone, Copy, Debug)]
+pub struct Shared {
+    /// The domain of an XRC SRQ.
+    pub xrcd: u32,
+    /// The protection domain its buffers, and XRC's remote keys, belong to.
+    pub pd: u32,
+    /// The CQ of the completions of an XRC SRQ.
+    pub cqn: u32,
 }
 
-impl Port {
-    fn new(lid: u16, pkeys: [u16; PKEYS]) -> Self {
-        Self {
-            lid,
-            cable: true,
-            initialised: false,
-            capability_mask: DEFAULT_CAPABILITY_MASK,
-            pkeys,
-        }
+/// What is a card's own: registers, commands, contexts, queues and keys.
+pub trait Card: Default + Send + 'static {
+    /// What it keeps of the memory that the host lends it.
+    type Icm: Default + Send;
+    /// The parameters of a QP.
+    type Context: Context + Send;
+    /// The rings of a QP.
+    type Queues: Queues<Self::Icm, Self::Context> + Send;
+    /// A stretch of memory that a key opened.
+    type Region: Region<Self::Icm>;
+
+    /// Its face on the bus.
+    const IDENTITY: Identity;
+    /// Its ports.
+    const PORTS: u8;
+    /// Commands in flight at most.
+    const MAX_COMMANDS: usize;
+    /// How it describes itself.
+    const DESCRIPTION: &'static str;
+
+    /// Drops everything that the driver has made.
+    fn reset(hca: &mut Hca<Self>);
+    /// The interrupt vectors, which outlive a reset.
+    fn msix(&mut self) -> &mut Msix;
+    /// A read of BAR `bar`.
+    fn read_bar(hca: &mut Hca<Self>, bar: u32, offset: u64, data: &mut [u8], now: Instant);
+    /// A write to BAR `bar`.
+    fn write_bar(hca: &mut Hca<Self>, bar: u32, offset: u64, data: &[u8], now: Instant);
+    /// The latency of a command has passed.
+    fn command_due(hca: &mut Hca<Self>, id: u64, now: Instant);
+    /// The number of the command that a person means by `text`.
+    fn parse_opcode(text: &str) -> Result<u16, String>;
+    /// The number of the status that a person means by `text`.
+    fn parse_status(text: &str) -> Result<u8, String>;
+
+    /// Raises an event about an object.
+    fn event(hca: &mut Hca<Self>, kind: EventType, number: u32);
+    /// Reports that `port` came up, or went down.
+    fn port_changed(hca: &mut Hca<Self>, port: u8, up: bool);
+    /// Puts `cqe` into CQ `cqn`. Returns whether there was a place.
+    fn push(hca: &mut Hca<Self>, cqn: u32, cqe: &Cqe, solicited: bool) -> bool;
+    /// SRQ `srqn`.
+    fn shared(hca: &Hca<Self>, srqn: u32) -> Option<Shared>;
+    /// Takes a WQE from SRQ `srqn`, and reports an event if that passes its limit. None: there is no
+    /// such SRQ.
+    fn take_shared(hca: &mut Hca<Self>, srqn: u32) -> Option<Result<Option<RecvWqe>, DmaError>>;
+    /// Opens `length` bytes at virtual `address` with `key` for a queue of protection domain `pd`.
+    fn open(
+        hca: &Hca<Self>,
+        key: u32,
+        pd: u32,
+        address: u64,
+        length: u64,
+        access: Access,
+    ) -> Result<Self::Region, KeyError>;
+    /// The QPs that joined multicast group `gid`.
+    fn members(&self, gid: &[u8; 16]) -> Vec<u32>;
+    /// The QP that packets for QP `dqpn` of `port` are for: QP0 and QP1 have other numbers inside.
+    fn behind(&self, port: u8, dqpn: u32) -> u32;
+    /// The packet of a WQE of QP0 or QP1 that brings its own headers.
+    fn management_packet(hca: &Hca<Self>, qpn: u32, wqe: &SendWqe) -> Result<Packet, LocalError>;
+    /// Does a request that stays inside the card, whose WQE this is.
+    fn execute_local(_hca: &mut Hca<Self>, _qpn: u32, _wqe: &[u8]) -> Result<(), LocalError> {
+        Err(LocalError::Operation)
+    }
+    /// The node's description, if the driver has set one.
+    fn node_description(&self) -> Option<[u8; 64]> {
+        None
     }
 
-    /// It carries packets.
-    pub fn is_up(&self) -> bool {
-        self.cable && self.initialised
-    }
+    /// Its part of the state that a test can query.
+    fn status(hca: &Hca<Self>) -> Value;
+    /// Its counters start from zero again.
+    fn reset_counters(&mut self);
 }
+
+/// The QP of a card.
+pub type Qp<C> = crate::engine::qp::Qp<<C as Card>::Context, <C as Card>::Queues>;
 
 /// Counters since the adapter was started.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -90,9 +148,9 @@ pub struct Counters {
 
 impl Counters {
     /// Counts the end of a command.
-    pub fn count_command(&mut self, name: String, status: Status) {
+    pub fn count_command(&mut self, name: String, status: &'static str) {
         let by_status = self.commands.entry(name).or_default();
-        let count = by_status.entry(status.into()).or_default();
+        let count = by_status.entry(status).or_default();
         *count = count.saturating_add(1);
     }
 
@@ -110,74 +168,46 @@ impl Counters {
 }
 
 /// An adapter.
-pub struct Hca {
+pub struct Hca<C: Card> {
     /// Its place on the fabric, from 0.
     pub index: usize,
     /// Configuration space.
     pub config: Config,
-    /// The command register.
-    pub hcr: Hcr,
-    /// Doorbell pages.
-    pub uar: Uar,
-    /// Guest RAM and ICM.
-    pub dma: Dma,
-    /// Event queues and interrupts.
-    pub events: Events,
-    /// Completion queues.
-    pub cqs: Cqs,
-    /// Shared receive queues.
-    pub srqs: Srqs,
+    /// Guest RAM, and what is lent of it.
+    pub dma: Dma<C::Icm>,
     /// Queue pairs.
-    pub qps: Qps,
-    /// Memory keys.
-    pub keys: Keys,
-    /// Multicast groups.
-    pub mcgs: Mcgs,
-    /// The state of firmware.
-    pub firmware: Firmware,
+    pub qps: Qps<C::Context, C::Queues>,
     /// The ports.
-    pub ports: [Port; PORTS as usize],
-    /// Commands that wait for their latency.
-    pub commands: BTreeMap<u64, Command>,
+    pub ports: Vec<Port>,
     /// The work that is due.
     pub schedule: Schedule,
     /// The faults that the test injects.
     pub faults: Faults,
     /// The counters.
     pub counters: Counters,
-    /// Messages received by connected QPs. It lives as long as the process, as [violations](crate::engine::violation) do: without
-    /// messages, that there are none means little.
+    /// Messages received by connected QPs. It lives as long as the process, as
+    /// [violations](crate::engine::violation) do: without messages, that there are none means little.
     pub messages: u64,
+    /// The card.
+    pub card: C,
 }
 
-impl Hca {
+impl<C: Card> Hca<C> {
     /// Adapter number `index` of a fabric, its cables in.
     pub fn new(index: usize) -> Self {
-        let first = (index as u16)
-            .wrapping_mul(u16::from(PORTS))
-            .wrapping_add(1);
+        let first = (index as u16).wrapping_mul(LIDS).wrapping_add(1);
+        let ports = (first..).zip(DEFAULT_PKEYS).take(usize::from(C::PORTS));
         Self {
             index,
-            config: Config::default(),
-            hcr: Hcr::default(),
-            uar: Uar::default(),
+            config: Config::new(&C::IDENTITY),
             dma: Dma::new(Violations::default()),
-            events: Events::default(),
-            cqs: Cqs::default(),
-            srqs: Srqs::default(),
             qps: Qps::default(),
-            keys: Keys::default(),
-            mcgs: Mcgs::default(),
-            firmware: Firmware::default(),
-            ports: [
-                Port::new(first, DEFAULT_PKEYS[0]),
-                Port::new(first.wrapping_add(1), DEFAULT_PKEYS[1]),
-            ],
-            commands: BTreeMap::new(),
+            ports: ports.map(|(lid, pkeys)| Port::new(lid, pkeys)).collect(),
             schedule: Schedule::default(),
             faults: Faults::default(),
             counters: Counters::default(),
             messages: 0,
+            card: C::default(),
         }
     }
 
@@ -191,6 +221,40 @@ impl Hca {
         self.node_guid().wrapping_add(u64::from(port))
     }
 
+    /// The GUID of the system image, after the ports'.
+    pub fn image_guid(&self) -> u64 {
+        self.port_guid(C::PORTS.wrapping_add(1))
+    }
+
+    /// The GID of `port`.
+    pub fn port_gid(&self, port: u8) -> [u8; 16] {
+        let mut gid = [0; 16];
+        gid.set_be64(0, SUBNET_PREFIX);
+        gid.set_be64(8, self.port_guid(port));
+        gid
+    }
+
+    /// The GID under `index` in the table of `port`.
+    pub fn gid(&self, port: u8, index: u8) -> Option<[u8; 16]> {
+        (index == 0).then(|| self.port_gid(port))
+    }
+
+    /// The P_Key under `index` in the table of `port`.
+    pub fn pkey(&self, port: u8, index: u8) -> Option<u16> {
+        self.port(port)?.pkeys.get(usize::from(index)).copied()
+    }
+
+    /// Whether both are members of a partition, and at least one a full one.
+    pub fn pkey_matches(&self, path: &Path, pkey: u16) -> bool {
+        let ours = self.pkey(path.port, path.pkey_index).unwrap_or(0);
+        pkeys_match(ours, pkey)
+    }
+
+    /// Whether a packet from `slid` to `dlid` came over `path`.
+    pub fn on_path(&self, path: &Path, slid: u16, dlid: u16) -> bool {
+        path.remote_lid == slid && self.port(path.port).is_some_and(|port| port.lid == dlid)
+    }
+
     /// Port number `port`.
     pub fn port(&self, port: u8) -> Option<&Port> {
         self.ports.get(usize::from(port.checked_sub(1)?))
@@ -198,7 +262,7 @@ impl Hca {
 
     /// The number of the port with this LID.
     pub fn port_of_lid(&self, lid: u16) -> Option<u8> {
-        (1..=PORTS).find(|&number| self.port(number).is_some_and(|port| port.lid == lid))
+        (1..=C::PORTS).find(|&number| self.port(number).is_some_and(|port| port.lid == lid))
     }
 
     /// Port number `port`, to change.
@@ -213,12 +277,10 @@ impl Hca {
         };
         let before = state.is_up();
         change(state);
-        let subtype = match (before, state.is_up()) {
-            (false, true) => PORT_CHANGE_SUBTYPE_ACTIVE,
-            (true, false) => PORT_CHANGE_SUBTYPE_DOWN,
-            _ => return true,
-        };
-        self.events.port_change(&self.dma, port, subtype);
+        let after = state.is_up();
+        if before != after {
+            C::port_changed(self, port, after);
+        }
         true
     }
 
@@ -233,39 +295,18 @@ impl Hca {
         self.dma.memory.bus_master = self.config.bus_master();
     }
 
-    /// Every object with a context in ICM.
-    pub fn objects(&self) -> impl Iterator<Item = (Object, u32)> + '_ {
-        let of = |object| move |number| (object, number);
-        (self.qps.iter().map(|qp| qp.index()).map(of(Object::Qp)))
-            .chain(self.srqs.numbers().map(of(Object::Srq)))
-            .chain(self.cqs.numbers().map(of(Object::Cq)))
-            .chain(self.events.numbers().map(of(Object::Eq)))
-    }
-
     /// Device reset: drops the guest's objects and its writes to configuration space; memory map,
     /// vectors, cables and the test's wishes stay.
     pub fn reset(&mut self) {
         log::info!("HCA {} reset", self.index);
-        self.config = Config::default();
+        self.config = Config::new(&C::IDENTITY);
         self.dma.memory.bus_master = self.config.bus_master();
-        self.hcr = Hcr::default();
-        let mut uar = std::mem::take(&mut self.uar);
-        uar.reset(self.objects());
-        self.uar = uar;
-        self.dma.icm = Default::default();
+        C::reset(self);
+        self.dma.icm = C::Icm::default();
         for (port, pkeys) in self.ports.iter_mut().zip(DEFAULT_PKEYS) {
-            port.initialised = false;
-            port.capability_mask = DEFAULT_CAPABILITY_MASK;
-            port.pkeys = pkeys;
+            port.reset(pkeys);
         }
-        self.events.reset();
-        self.cqs.reset();
-        self.srqs.reset();
         self.qps.reset();
-        self.keys.reset();
-        self.mcgs = Mcgs::default();
-        self.firmware = Firmware::default();
-        self.commands.clear();
         self.schedule = Schedule::default();
         self.faults.reset();
         self.counters.resets = self.counters.resets.saturating_add(1);
@@ -276,9 +317,14 @@ impl Hca {
         while let Some(task) = self.schedule.due(now) {
             match task {
                 Task::Queue(qpn) => self.schedule.queue(qpn),
-                Task::Command(id) => self.command_due(id, now),
+                Task::Command(id) => C::command_due(self, id, now),
             }
         }
+    }
+
+    /// Raises an event about an object.
+    pub fn event(&mut self, kind: EventType, number: u32) {
+        C::event(self, kind, number);
     }
 
     /// Raises the event `kind` that nothing caused, as a test asks: about object `number`, or port.
@@ -291,13 +337,19 @@ impl Hca {
                 let port = u8::try_from(number)
                     .ok()
                     .filter(|&port| self.port(port).is_some());
-                let port = port.ok_or("no such port")?;
-                self.events
-                    .port_change(&self.dma, port, PORT_CHANGE_SUBTYPE_ACTIVE);
+                C::port_changed(self, port.ok_or("no such port")?, true);
             }
-            EventType::CqError => self.events.cq_error(&self.dma, number, 1),
             _ => self.event(kind, number),
         }
         Ok(())
+    }
+
+    /// Puts a completion of QP `qpn` into CQ `cqn`. Where there is no place for it, the QP breaks.
+    pub fn complete(&mut self, qpn: u32, cqn: u32, cqe: Cqe, solicited: bool) {
+        let taken = C::push(self, cqn, &cqe, solicited);
+        if let (false, Some(qp)) = (taken, self.qps.get_mut(qpn)) {
+            qp.overrun = true;
+            self.schedule.queue(qpn);
+        }
     }
 }

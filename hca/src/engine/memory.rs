@@ -229,6 +229,28 @@ impl GuestMemory {
     }
 }
 
+/// Everything an adapter reaches by DMA: guest RAM, and the memory that the host has lent to the card.
+#[derive(Default)]
+pub struct Dma<I> {
+    /// Guest RAM.
+    pub memory: GuestMemory,
+    /// The pages lent to the card.
+    pub icm: I,
+    /// Describes the violation in its use, if any.
+    pub violations: Violations,
+}
+
+impl<I: Default> Dma<I> {
+    /// Nothing mapped yet.
+    pub fn new(violations: Violations) -> Self {
+        Self {
+            memory: GuestMemory::new(violations.clone()),
+            icm: I::default(),
+            violations,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

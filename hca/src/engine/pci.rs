@@ -10,19 +10,26 @@ use std::io::Write;
 
 /// Size of configuration space.
 pub const CONFIG_SIZE: usize = 4096;
-/// Size of BAR 0, the registers.
-pub const BAR0_SIZE: u64 = 1 << 20;
-/// Size of BAR 2, the UAR pages.
-pub const BAR2_SIZE: u64 = 2 << 20;
 /// MSI-X vectors.
 pub const VECTORS: u16 = 16;
-/// Offset of the MSI-X pending bits in BAR 0.
-pub const MSIX_PBA: u64 = 0x7d000;
-const MSIX_TABLE: u64 = 0x7c000;
+
+/// How a card shows itself on the bus.
+pub struct Identity {
+    /// Device ID; the vendor is Mellanox.
+    pub device: u16,
+    /// Subsystem ID.
+    pub subsystem: u16,
+    /// Sizes of BAR 0 and BAR 2, of 64 bits each; 0 is none.
+    pub bars: [u64; 2],
+    /// BAR 0 may be prefetched; BAR 2 always may.
+    pub prefetch: bool,
+    /// Where in BAR 0 the MSI-X table is.
+    pub msix_table: u32,
+    /// Where in BAR 0 its pending bits are.
+    pub msix_pba: u32,
+}
 
 const PCI_VENDOR_ID_MELLANOX: u16 = 0x15b3;
-const PCI_DEVICE_ID_CONNECTX3: u16 = 0x1003;
-const PCI_SUBSYSTEM_ID: u16 = 0x0050;
 /// Network controller, InfiniBand.
 const PCI_CLASS_INFINIBAND: u32 = 0x02_0700;
 
@@ -53,7 +60,7 @@ const PCI_EXP_LNKSTA: usize = EXP_CAP + 0x12;
 const PCI_EXP_LNKCAP2: usize = EXP_CAP + 0x2c;
 /// 2.5, 5 and 8 GT/s.
 const LINK_SPEEDS: u32 = 0x0e;
-/// 8 GT/s, eight lanes: a ConnectX-3 in its slot.
+/// 8 GT/s, eight lanes: a card in its slot.
 const LINK_8GT_X8: u16 = 0x83;
 
 const MSIX_CAP: usize = 0x9c;
@@ -76,29 +83,32 @@ pub struct Config {
     bytes: Vec<u8>,
 }
 
-impl Default for Config {
-    fn default() -> Self {
+impl Config {
+    /// That of a card.
+    pub fn new(identity: &Identity) -> Self {
         let mut config = Self {
             bytes: vec![0; CONFIG_SIZE],
         };
         config.set16(PCI_VENDOR_ID, PCI_VENDOR_ID_MELLANOX);
-        config.set16(PCI_DEVICE_ID, PCI_DEVICE_ID_CONNECTX3);
+        config.set16(PCI_DEVICE_ID, identity.device);
         config.set16(PCI_STATUS, PCI_STATUS_CAP_LIST);
         config.set32(PCI_CLASS_REVISION, PCI_CLASS_INFINIBAND << 8);
-        config.set32(PCI_BASE_ADDRESS_0, PCI_BASE_ADDRESS_MEM_TYPE_64);
-        config.set32(
-            PCI_BASE_ADDRESS_2,
-            PCI_BASE_ADDRESS_MEM_TYPE_64 | PCI_BASE_ADDRESS_MEM_PREFETCH,
-        );
+        let prefetch = |yes: bool| u32::from(yes).wrapping_mul(PCI_BASE_ADDRESS_MEM_PREFETCH);
+        let first = PCI_BASE_ADDRESS_MEM_TYPE_64 | prefetch(identity.prefetch);
+        config.set32(PCI_BASE_ADDRESS_0, first);
+        if identity.bars[1] != 0 {
+            let second = PCI_BASE_ADDRESS_MEM_TYPE_64 | prefetch(true);
+            config.set32(PCI_BASE_ADDRESS_2, second);
+        }
         config.set16(PCI_SUBSYSTEM_VENDOR_ID, PCI_VENDOR_ID_MELLANOX);
-        config.set16(PCI_SUBSYSTEM_DEVICE_ID, PCI_SUBSYSTEM_ID);
+        config.set16(PCI_SUBSYSTEM_DEVICE_ID, identity.subsystem);
         config.set8(PCI_CAPABILITY_LIST, MSIX_CAP as u8);
 
         config.set8(MSIX_CAP, PCI_CAP_ID_MSIX);
         config.set8(MSIX_CAP + 1, EXP_CAP as u8);
         config.set16(PCI_MSIX_FLAGS, VECTORS - 1);
-        config.set32(PCI_MSIX_TABLE, MSIX_TABLE as u32);
-        config.set32(PCI_MSIX_PBA, MSIX_PBA as u32);
+        config.set32(PCI_MSIX_TABLE, identity.msix_table);
+        config.set32(PCI_MSIX_PBA, identity.msix_pba);
 
         config.set8(EXP_CAP, PCI_CAP_ID_EXP);
         config.set16(PCI_EXP_FLAGS, 2);
@@ -108,9 +118,7 @@ impl Default for Config {
         config.set32(PCI_EXP_LNKCAP2, LINK_SPEEDS);
         config
     }
-}
 
-impl Config {
     fn set8(&mut self, at: usize, value: u8) {
         if let Some(byte) = self.bytes.get_mut(at) {
             *byte = value;
@@ -224,7 +232,7 @@ mod tests {
 
     #[test]
     fn the_driver_finds_its_device() {
-        let config = Config::default();
+        let config = Config::new(&crate::mlx4::identity::IDENTITY);
         assert_eq!(read32(&config, 0), 0x1003_15b3);
         assert_eq!(read32(&config, 8), 0x0207_0000);
         // MSI-X, then PCI Express, then the end.
@@ -235,7 +243,7 @@ mod tests {
 
     #[test]
     fn only_control_registers_remember() {
-        let mut config = Config::default();
+        let mut config = Config::new(&crate::mlx4::identity::IDENTITY);
         config.write(4, &[0x06, 0x04, 0xff, 0xff]);
         assert_eq!(read32(&config, 4), 0x0010_0406);
         config.write(0, &[0; 4]);

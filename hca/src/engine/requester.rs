@@ -5,22 +5,17 @@
 
 use std::time::Instant;
 
-use thiserror::Error;
-
-use crate::engine::fabric::{
-    previous_psn, Atomic, Body, DatagramHeader, Nak, Packet, Reply, Response,
+use crate::engine::completion::{Cqe, LocalError, Syndrome};
+use crate::engine::event::EventType;
+use crate::engine::hca::{Card, Hca, Qp};
+use crate::engine::headers::Grh;
+use crate::engine::packet::{
+    previous_psn, Atomic, Body, DatagramHeader, Drop, Nak, Packet, Reply, Response,
 };
-use crate::engine::hca::Hca;
-use crate::engine::headers::{Grh, RawDatagram, VL_MANAGEMENT};
-use crate::engine::memory::DmaError;
-use crate::engine::responder::Drop;
+use crate::engine::qp::{Context, Queues};
+use crate::engine::transport::{Migration, Service, State};
 use crate::engine::violation::Violation;
-use crate::mlx4::cq::{Cqe, Syndrome};
-use crate::mlx4::eq::EventType;
-use crate::mlx4::mpt::{Access, KeyError};
-use crate::mlx4::qp::Qp;
-use crate::mlx4::qpc::{Migration, Service, State};
-use crate::mlx4::wqe::{Request, Segment, SendWqe};
+use crate::engine::work::{Request, SendWqe};
 
 /// Bytes of an atomic's operand and answer.
 const ATOMIC_SIZE: u64 = 8;
@@ -51,30 +46,7 @@ impl Transfer {
     }
 }
 
-/// Why a request cannot even leave.
-#[derive(Debug, Error)]
-enum LocalError {
-    #[error(transparent)]
-    Key(#[from] KeyError),
-    #[error(transparent)]
-    Dma(#[from] DmaError),
-    #[error("message of {0} bytes is too long")]
-    Length(u64),
-    #[error("not possible with this QP")]
-    Operation,
-}
-
-impl LocalError {
-    fn syndrome(&self) -> Syndrome {
-        match self {
-            Self::Key(_) | Self::Dma(_) => Syndrome::LocalProtErr,
-            Self::Length(_) => Syndrome::LocalLengthErr,
-            Self::Operation => Syndrome::LocalQpOpErr,
-        }
-    }
-}
-
-impl Hca {
+impl<C: Card> Hca<C> {
     /// The request QP `qpn` sends next, if it may send now.
     pub fn next_transfer(&mut self, qpn: u32, now: Instant) -> Option<Transfer> {
         if self.faults.is_dead() {
@@ -112,7 +84,7 @@ impl Hca {
             return Some(Transfer::failed(Syndrome::TransportRetryExcErr));
         }
         let qp = self.qps.get_mut(qpn)?;
-        let control = match qp.send_head(&self.dma) {
+        let control = match qp.queues.head(&self.dma, &qp.context) {
             Ok(head) => head?,
             Err(error) => {
                 // The queue itself cannot be read: there is no WQE to complete.
@@ -123,25 +95,25 @@ impl Hca {
             }
         };
         let qp = self.qps.get(qpn)?;
-        let parsed = qp
-            .send_wqe(&self.dma, &control)
-            .ok()
-            .flatten()
-            .and_then(|bytes| SendWqe::parse(control, &bytes, qp.service));
+        let parsed = qp.queues.request(&self.dma, &control, qp.service);
         let Some(wqe) = parsed else {
             return Some(Transfer::failed(Syndrome::LocalQpOpErr));
         };
         if wqe.inline_across_line {
             self.dma.violations.note(
                 Violation::InlineAcrossLine,
-                format_args!("QP {qpn:#x}, WQE {:#x}", qp.sq.index),
+                format_args!("QP {qpn:#x}, WQE {:#x}", qp.queues.index()),
             );
         }
         let bytes = match wqe.request {
             Request::CompareSwap { .. } | Request::FetchAdd { .. } => ATOMIC_SIZE,
             _ => wqe.length(),
         };
-        let (packet, error) = match self.packet(qp, &wqe) {
+        let built = match &wqe.request {
+            Request::Local(bytes) => C::execute_local(self, qpn, bytes).map(|()| None),
+            _ => self.packet(qp, &wqe),
+        };
+        let (packet, error) = match built {
             Ok(packet) => (packet, None),
             Err(error) => {
                 log::debug!("QP {qpn:#x}: {error}");
@@ -159,16 +131,16 @@ impl Hca {
         })
     }
 
-    fn packet(&self, qp: &Qp, wqe: &SendWqe) -> Result<Option<Packet>, LocalError> {
+    fn packet(&self, qp: &Qp<C>, wqe: &SendWqe) -> Result<Option<Packet>, LocalError> {
         let length = wqe.length();
         if length > qp.context.max_message() {
             return Err(LocalError::Length(length));
         }
         let immediate = |wanted: bool| wanted.then_some(wqe.control.immediate);
         let body = match wqe.request {
-            Request::Nop => return Ok(None),
-            Request::Send { .. } if qp.service == Service::Mlx => {
-                return self.management_packet(qp, wqe).map(Some);
+            Request::Nop | Request::Local(_) => return Ok(None),
+            Request::Send { .. } if qp.service == Service::Mlx && wqe.datagram.is_none() => {
+                return C::management_packet(self, qp.qpn, wqe).map(Some);
             }
             Request::Send { immediate: wanted } => Body::Send {
                 payload: self.gather(qp, &wqe.segments)?,
@@ -221,7 +193,7 @@ impl Hca {
                 slid,
                 dlid: datagram.dlid,
                 service_level: datagram.service_level,
-                service: qp.service,
+                service: Service::Ud,
                 pkey,
                 grh: datagram.grh.map(|grh| Grh {
                     sgid: self.port_gid(port),
@@ -235,7 +207,7 @@ impl Hca {
                 solicited: wqe.control.solicited,
                 body,
                 datagram: Some(DatagramHeader {
-                    sqpn: qp.qpn,
+                    sqpn: qp.context.source_qpn().unwrap_or(qp.qpn),
                     qkey: if datagram.qkey & QKEY_OWN != 0 {
                         qp.context.qkey()
                     } else {
@@ -263,114 +235,6 @@ impl Hca {
                 datagram: None,
             },
         }))
-    }
-
-    /// The packet of a WQE of QP0 or QP1, whose headers are in its gather list. The device fills in
-    /// the source LID and the CRC.
-    fn management_packet(&self, qp: &Qp, wqe: &SendWqe) -> Result<Packet, LocalError> {
-        let raw = RawDatagram::parse(&self.gather(qp, &wqe.segments)?);
-        let agreed = raw.filter(|raw| {
-            let subnet = raw.virtual_lane == VL_MANAGEMENT;
-            wqe.control.destination_lid() == raw.dlid
-                && subnet == self.qps.is_subnet_management(qp.qpn)
-                && subnet == (raw.sqpn == 0)
-        });
-        let Some(raw) = agreed else {
-            self.dma.violations.note(
-                Violation::ManagementHeaders,
-                format_args!("QP {:#x}, WQE {:#x}", qp.qpn, qp.sq.index),
-            );
-            return Err(LocalError::Operation);
-        };
-        let port = self.port(qp.context.path().port);
-        Ok(Packet {
-            slid: port.ok_or(LocalError::Operation)?.lid,
-            dlid: raw.dlid,
-            service_level: raw.service_level,
-            service: Service::Ud,
-            pkey: raw.pkey,
-            grh: raw.grh,
-            dqpn: raw.dqpn,
-            psn: raw.psn,
-            mtu: qp.context.path_mtu().ok_or(LocalError::Operation)?,
-            srqn: 0,
-            migration_request: false,
-            solicited: raw.solicited,
-            body: Body::Send {
-                payload: raw.payload,
-                immediate: None,
-            },
-            datagram: Some(DatagramHeader {
-                sqpn: raw.sqpn,
-                qkey: raw.qkey,
-            }),
-        })
-    }
-
-    /// Reads a gather list.
-    fn gather(&self, qp: &Qp, segments: &[Segment]) -> Result<Vec<u8>, LocalError> {
-        let length = crate::mlx4::wqe::total(segments);
-        let mut payload = Vec::new();
-        usize::try_from(length)
-            .ok()
-            .and_then(|length| payload.try_reserve_exact(length).ok())
-            .ok_or(LocalError::Length(length))?;
-        for segment in segments {
-            match segment {
-                Segment::Inline(data) => payload.extend_from_slice(data),
-                Segment::Memory {
-                    length,
-                    lkey,
-                    address,
-                } => {
-                    let region = self.keys.open(
-                        &self.dma,
-                        *lkey,
-                        qp.context.pd(),
-                        *address,
-                        u64::from(*length),
-                        Access::LocalRead,
-                    )?;
-                    let start = payload.len();
-                    payload.resize(start.saturating_add(*length as usize), 0);
-                    if let Some(piece) = payload.get_mut(start..) {
-                        region.read(&self.dma, piece)?;
-                    }
-                }
-            }
-        }
-        Ok(payload)
-    }
-
-    /// Writes `data` over a scatter list that belongs to protection domain `pd`. False: it does
-    /// not fit.
-    pub fn scatter(&self, pd: u32, segments: &[Segment], data: &[u8]) -> Result<bool, KeyError> {
-        let mut rest = data;
-        for segment in segments {
-            if rest.is_empty() {
-                break;
-            }
-            let Segment::Memory {
-                length,
-                lkey,
-                address,
-            } = segment
-            else {
-                continue;
-            };
-            let (now, later) = rest.split_at((*length as usize).min(rest.len()));
-            let region = self.keys.open(
-                &self.dma,
-                *lkey,
-                pd,
-                *address,
-                now.len() as u64,
-                Access::LocalWrite,
-            )?;
-            region.write(&self.dma, now)?;
-            rest = later;
-        }
-        Ok(rest.is_empty())
     }
 
     /// Applies a response to the request of QP `qpn` that waits for one.
@@ -474,7 +338,7 @@ impl Hca {
             return;
         };
         let cqn = qp.context.cqn_send();
-        let index = qp.sq.index;
+        let index = qp.queues.index();
         self.advance_send(qpn, transfer.packet.as_ref().map(Packet::next_psn));
         if let Some(wqe) = &transfer.wqe {
             if wqe.control.signaled {
@@ -493,7 +357,7 @@ impl Hca {
         };
         log::debug!("QP {qpn:#x}: {syndrome:?}");
         let connected = qp.service.reliable();
-        let cqe = Cqe::send_error(qpn, qp.sq.index, syndrome);
+        let cqe = Cqe::send_error(qpn, qp.queues.index(), syndrome);
         let cqn = qp.context.cqn_send();
         self.advance_send(qpn, None);
         self.complete(qpn, cqn, cqe, false);
@@ -505,32 +369,13 @@ impl Hca {
     }
 }
 
-impl Request {
-    /// Its name in the counters.
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Nop => "nop",
-            Self::Send { immediate: false } => "send",
-            Self::Send { immediate: true } => "send_imm",
-            Self::Write {
-                immediate: false, ..
-            } => "rdma_write",
-            Self::Write {
-                immediate: true, ..
-            } => "rdma_write_imm",
-            Self::Read { .. } => "rdma_read",
-            Self::CompareSwap { .. } => "atomic_cs",
-            Self::FetchAdd { .. } => "atomic_fa",
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::engine::administration::SM_LID;
     use crate::engine::bytes::Fields;
     use crate::engine::headers::tests::general;
+    use crate::engine::headers::{RawDatagram, VL_MANAGEMENT};
     use crate::mlx4::testing::{Bench, QpSetup};
 
     const LOCAL: u64 = 0x1_0000;

@@ -8,50 +8,22 @@
 
 use std::time::Instant;
 
-use serde::Serialize;
 use thiserror::Error;
 
-use crate::engine::fabric::{
-    previous_psn, psn_is_before, Body, DatagramHeader, Nak, Packet, Reply, Response, LID_MULTICAST,
-};
-use crate::engine::hca::Hca;
+use crate::engine::completion::{Cqe, RecvOpcode, Syndrome};
+use crate::engine::event::EventType;
+use crate::engine::hca::{Card, Hca};
 use crate::engine::headers::GRH_SIZE;
+use crate::engine::key::{Access, KeyError, Region};
 use crate::engine::memory::DmaError;
+use crate::engine::packet::{
+    previous_psn, psn_is_before, Body, DatagramHeader, Drop, Nak, Packet, Reply, Response,
+    LID_MULTICAST,
+};
+use crate::engine::qp::{Context, Queues};
+use crate::engine::transport::{Migration, Path, Service, State};
 use crate::engine::violation::Violation;
-use crate::mlx4::cq::{Cqe, RecvOpcode, Syndrome};
-use crate::mlx4::eq::EventType;
-use crate::mlx4::mpt::{Access, KeyError, Region};
-use crate::mlx4::qpc::{Context, Migration, Path, Service, State};
-use crate::mlx4::srq::RecvWqe;
-use crate::mlx4::wqe::parse_scatter;
-
-/// Why a packet is dropped without a word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Drop {
-    /// There is no such QP.
-    Qp,
-    /// The QP has another transport service.
-    Service,
-    /// The QP does not receive in its state.
-    State,
-    /// A request to an XRC initiator, which has no responder.
-    Initiator,
-    /// It does not come from the other end of the QP's path, or not to ours.
-    Path,
-    /// Its P_Key is not the QP's.
-    PKey,
-    /// Its Q_Key is not the QP's.
-    QKey,
-    /// Its sequence number is not the next one, and it repeats nothing that can be answered again.
-    Sequence,
-    /// A datagram, or a message over an unreliable connection, found no receive.
-    NoReceive,
-    /// A message over an unreliable connection was refused.
-    Refused,
-    /// An answer that no request waits for.
-    Response,
-}
+use crate::engine::work::RecvWqe;
 
 /// Why a request is not executed.
 #[derive(Debug, Error)]
@@ -74,9 +46,9 @@ enum Refusal {
 }
 
 /// The parts of a QP that a request needs.
-struct Target {
+struct Target<X> {
     qpn: u32,
-    context: Context,
+    context: X,
     /// The SRQ it receives from.
     srqn: Option<u32>,
     /// The protection domain that remote keys and receive buffers must belong to.
@@ -87,14 +59,14 @@ struct Target {
     remote: u32,
 }
 
-impl Hca {
+impl<C: Card> Hca<C> {
     /// Executes a packet that arrived at one of our ports.
     pub fn respond(&mut self, packet: &Packet, now: Instant) -> Option<Response> {
         if self.faults.is_dead() {
             return None;
         }
         let port = self.port_of_lid(packet.dlid)?;
-        let qpn = self.qps.behind(port, packet.dqpn);
+        let qpn = self.card.behind(port, packet.dqpn);
         if !self.admits(qpn, packet) {
             return None;
         }
@@ -179,23 +151,9 @@ impl Hca {
         Ok(())
     }
 
-    /// Whether both are members of a partition, and at least one a full one.
-    pub fn pkey_matches(&self, path: &Path, pkey: u16) -> bool {
-        let ours = self.pkey(path.port, path.pkey_index).unwrap_or(0);
-        pkeys_match(ours, pkey)
-    }
-
     /// Where in the table of `port` the P_Key is that admits a packet with `pkey`.
     fn pkey_index(&self, port: u8, pkey: u16) -> Option<u8> {
-        let ours = self.port(port)?.pkeys.iter();
-        let mut indices = (0..).zip(ours);
-        let (index, _) = indices.find(|(_, ours)| pkeys_match(**ours, pkey))?;
-        Some(index)
-    }
-
-    /// Whether a packet from `slid` to `dlid` came over `path`.
-    pub fn on_path(&self, path: &Path, slid: u16, dlid: u16) -> bool {
-        path.remote_lid == slid && self.port(path.port).is_some_and(|port| port.lid == dlid)
+        self.port(port)?.pkey_index(pkey)
     }
 
     /// Whether a GRH, if there is one, names both ends of `path`.
@@ -318,7 +276,7 @@ impl Hca {
     }
 
     /// The receive queue of the packet: for XRC that is an SRQ of the target's domain.
-    fn target(&self, packet: &Packet) -> Result<Target, Refusal> {
+    fn target(&self, packet: &Packet) -> Result<Target<C::Context>, Refusal> {
         let qpn = packet.dqpn;
         let qp = self.qps.get(qpn).ok_or(Refusal::Invalid)?;
         let context = qp.context.clone();
@@ -332,21 +290,25 @@ impl Hca {
                 context,
             });
         }
-        let srq = self.srqs.get(packet.srqn).ok_or(Refusal::Invalid)?;
-        if srq.xrcd() != context.xrcd() {
+        let srq = C::shared(self, packet.srqn).ok_or(Refusal::Invalid)?;
+        if srq.xrcd != context.xrcd() {
             return Err(Refusal::Invalid);
         }
         Ok(Target {
             qpn,
             srqn: Some(packet.srqn),
-            pd: srq.pd(),
-            cqn: srq.cqn(),
+            pd: srq.pd,
+            cqn: srq.cqn,
             remote: packet.srqn,
             context,
         })
     }
 
-    fn execute_packet(&mut self, target: &Target, packet: &Packet) -> Result<Vec<u8>, Refusal> {
+    fn execute_packet(
+        &mut self,
+        target: &Target<C::Context>,
+        packet: &Packet,
+    ) -> Result<Vec<u8>, Refusal> {
         let context = &target.context;
         let mtu = context.path_mtu().ok_or(Refusal::Invalid)?;
         // The answer to a READ is cut by our MTU, everything else by the sender's.
@@ -446,30 +408,27 @@ impl Hca {
 
     fn open_remote(
         &self,
-        target: &Target,
+        target: &Target<C::Context>,
         rkey: u32,
         address: u64,
         length: u64,
         access: Access,
-    ) -> Result<Region, KeyError> {
-        self.keys
-            .open(&self.dma, rkey, target.pd, address, length, access)
+    ) -> Result<C::Region, KeyError> {
+        C::open(self, rkey, target.pd, address, length, access)
     }
 
     /// Takes a receive WQE from the SRQ or the QP's own queue.
-    fn take_receive(&mut self, target: &Target) -> Result<RecvWqe, Refusal> {
+    fn take_receive(&mut self, target: &Target<C::Context>) -> Result<RecvWqe, Refusal> {
         let taken = match target.srqn {
             Some(srqn) => {
-                let srq = self.srqs.get_mut(srqn).ok_or(Refusal::Invalid)?;
-                let taken = srq.take(&self.dma);
-                match &taken {
-                    Ok(_) => self.check_srq_limit(srqn),
-                    Err(_) => self.event(EventType::SrqCatasError, srqn),
+                let taken = C::take_shared(self, srqn).ok_or(Refusal::Invalid)?;
+                if taken.is_err() {
+                    self.event(EventType::SrqCatasError, srqn);
                 }
                 taken
             }
             None => match self.qps.get_mut(target.qpn) {
-                Some(qp) => qp.take_receive(&self.dma),
+                Some(qp) => qp.queues.take(&self.dma, &qp.context, target.qpn),
                 None => Ok(None),
             },
         };
@@ -478,14 +437,14 @@ impl Hca {
 
     fn receive(
         &mut self,
-        target: &Target,
+        target: &Target<C::Context>,
         packet: &Packet,
         wqe: RecvWqe,
         payload: &[u8],
         opcode: RecvOpcode,
         immediate: Option<[u8; 4]>,
     ) -> Result<(), Refusal> {
-        let error = match self.scatter(target.pd, &parse_scatter(&wqe.scatter), payload) {
+        let error = match self.scatter(target.pd, &wqe.scatter, payload) {
             Ok(true) => None,
             Ok(false) => Some(Syndrome::LocalLengthErr),
             Err(error) => {
@@ -508,7 +467,7 @@ impl Hca {
         }
     }
 
-    fn complete_receive(&mut self, target: &Target, packet: &Packet, cqe: Cqe) {
+    fn complete_receive(&mut self, target: &Target<C::Context>, packet: &Packet, cqe: Cqe) {
         let cqe = cqe
             .remote(target.remote, false)
             .source(packet.slid, packet.service_level);
@@ -544,7 +503,7 @@ impl Hca {
         let Some(grh) = &packet.grh else {
             return;
         };
-        for qpn in self.mcgs.members(&grh.dgid) {
+        for qpn in self.card.members(&grh.dgid) {
             if self.admits(qpn, packet) {
                 self.receive_datagram(qpn, packet, header);
             }
@@ -576,7 +535,7 @@ impl Hca {
         }
         .to_vec();
         message.extend_from_slice(payload);
-        let cqe = match self.scatter(target.pd, &parse_scatter(&wqe.scatter), &message) {
+        let cqe = match self.scatter(target.pd, &wqe.scatter, &message) {
             Ok(true) => {
                 let opcode = match immediate {
                     Some(_) => RecvOpcode::SendImm,
@@ -596,12 +555,6 @@ impl Hca {
             .source(packet.slid, packet.service_level);
         self.complete(qpn, target.cqn, cqe, packet.solicited);
     }
-}
-
-/// Whether both P_Keys are of a partition, and at least one is a full member's.
-fn pkeys_match(one: u16, other: u16) -> bool {
-    const FULL: u16 = 1 << 15;
-    one & !FULL != 0 && one & !FULL == other & !FULL && (one | other) & FULL != 0
 }
 
 #[cfg(test)]
@@ -746,6 +699,7 @@ mod tests {
         assert_eq!(
             xrc.bench
                 .hca
+                .card
                 .srqs
                 .get(SRQN)
                 .unwrap()

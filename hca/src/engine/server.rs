@@ -16,9 +16,9 @@ use vfio_bindings::bindings::vfio::{
 };
 use vfio_user::{DmaMapFlags, DmaUnmapFlags, IrqInfo, Server, ServerBackend, ServerRegion};
 
+use crate::engine::adapter::Adapter;
 use crate::engine::fabric::Fabric;
-use crate::engine::hca::Hca;
-use crate::engine::pci::{BAR0_SIZE, BAR2_SIZE, CONFIG_SIZE, VECTORS};
+use crate::engine::pci::{Identity, CONFIG_SIZE, VECTORS};
 
 /// Rounds of the fabric that are run right after an action.
 const ROUNDS: usize = 16;
@@ -31,10 +31,10 @@ pub struct Model {
 }
 
 impl Model {
-    /// A model of `count` adapters on one subnet.
-    pub fn new(count: usize) -> Arc<Self> {
+    /// A model of these adapters on one subnet.
+    pub fn new(hcas: Vec<Box<dyn Adapter>>) -> Arc<Self> {
         Arc::new(Self {
-            fabric: Mutex::new(Fabric::new(count)),
+            fabric: Mutex::new(Fabric::new(hcas)),
             work: Condvar::new(),
         })
     }
@@ -99,7 +99,10 @@ impl Backend {
         Self { model, index }
     }
 
-    fn with<T>(&self, action: impl FnOnce(&mut Hca) -> T) -> Result<T, std::io::Error> {
+    fn with<T>(
+        &self,
+        action: impl FnOnce(&mut (dyn Adapter + 'static)) -> T,
+    ) -> Result<T, std::io::Error> {
         self.model
             .with(|fabric| fabric.hca(self.index).map(action))
             .ok_or_else(|| std::io::Error::other("no such adapter"))
@@ -109,10 +112,10 @@ impl Backend {
     pub fn disconnect(&self) {
         let result = self.with(|hca| {
             hca.reset();
-            hca.faults.set_removed(false);
-            hca.dma.memory.unmap_all();
+            hca.faults().set_removed(false);
+            hca.memory().unmap_all();
             for vector in 0..usize::from(VECTORS) {
-                hca.events.msix.connect(vector, None);
+                hca.msix().connect(vector, None);
             }
         });
         if let Err(error) = result {
@@ -128,15 +131,15 @@ impl ServerBackend for Backend {
         offset: u64,
         data: &mut [u8],
     ) -> Result<(), std::io::Error> {
+        let now = Instant::now();
         self.with(|hca| {
-            if hca.faults.is_removed() {
+            if hca.faults().is_removed() {
                 data.fill(0xff);
                 return;
             }
             match region {
-                VFIO_PCI_BAR0_REGION_INDEX => hca.read_registers(offset, data),
-                VFIO_PCI_CONFIG_REGION_INDEX => hca.config.read(offset, data),
-                _ => data.fill(0),
+                VFIO_PCI_CONFIG_REGION_INDEX => hca.read_config(offset, data),
+                bar => hca.read_bar(bar, offset, data, now),
             }
         })
     }
@@ -149,14 +152,12 @@ impl ServerBackend for Backend {
     ) -> Result<(), std::io::Error> {
         let now = Instant::now();
         self.with(|hca| {
-            if hca.faults.is_removed() {
+            if hca.faults().is_removed() {
                 return;
             }
             match region {
-                VFIO_PCI_BAR0_REGION_INDEX => hca.write_registers(offset, data, now),
-                VFIO_PCI_BAR2_REGION_INDEX => hca.write_doorbell(offset, data),
                 VFIO_PCI_CONFIG_REGION_INDEX => hca.write_config(offset, data),
-                _ => {}
+                bar => hca.write_bar(bar, offset, data, now),
             }
         })
     }
@@ -175,7 +176,7 @@ impl ServerBackend for Backend {
         };
         let writable = flags.contains(DmaMapFlags::WRITE);
         log::debug!("RAM at {address:#x}+{size:#x}");
-        self.with(|hca| hca.dma.memory.map(address, size, file, offset, writable))?
+        self.with(|hca| hca.memory().map(address, size, file, offset, writable))?
     }
 
     fn dma_unmap(
@@ -186,15 +187,15 @@ impl ServerBackend for Backend {
     ) -> Result<(), std::io::Error> {
         self.with(|hca| {
             if flags.contains(DmaUnmapFlags::UNMAP_ALL) {
-                hca.dma.memory.unmap_all();
+                hca.memory().unmap_all();
             } else {
-                hca.dma.memory.unmap(address, size);
+                hca.memory().unmap(address, size);
             }
         })
     }
 
     fn reset(&mut self) -> Result<(), std::io::Error> {
-        self.with(Hca::reset)
+        self.with(|hca| hca.reset())
     }
 
     fn set_irqs(
@@ -216,19 +217,19 @@ impl ServerBackend for Backend {
         let mut fds = fds.into_iter();
         self.with(|hca| {
             for vector in (start..).take(count as usize) {
-                hca.events.msix.connect(vector as usize, fds.next());
+                hca.msix().connect(vector as usize, fds.next());
             }
         })
     }
 }
 
 /// The vfio-user server of one adapter, listening on `path`.
-pub fn bind(path: &Path) -> Result<Server, vfio_user::Error> {
+pub fn bind(path: &Path, identity: &Identity) -> Result<Server, vfio_user::Error> {
     let regions = (0..VFIO_PCI_NUM_REGIONS)
         .map(|index| {
             let size = match index {
-                VFIO_PCI_BAR0_REGION_INDEX => BAR0_SIZE,
-                VFIO_PCI_BAR2_REGION_INDEX => BAR2_SIZE,
+                VFIO_PCI_BAR0_REGION_INDEX => identity.bars[0],
+                VFIO_PCI_BAR2_REGION_INDEX => identity.bars[1],
                 VFIO_PCI_CONFIG_REGION_INDEX => CONFIG_SIZE as u64,
                 _ => 0,
             };

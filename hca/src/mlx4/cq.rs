@@ -4,16 +4,15 @@
 //! buffer. The consumer writes its index to memory only, so the device reads it there when it would
 //! otherwise overrun.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{fence, Ordering};
-
 use crate::engine::bytes::Fields;
-use crate::engine::hca::Hca;
+use crate::engine::completion::{Cqe, Ended};
 use crate::engine::memory::DmaError;
 use crate::engine::violation::Violation;
-use crate::mlx4::command::{Command, Outcome, Output, Status};
-use crate::mlx4::eq::{EventType, Events};
-use crate::mlx4::icm::{Buffer, Dma, Object};
+use crate::mlx4::eq::Events;
+use crate::mlx4::icm::{Buffer, Dma};
+use std::collections::BTreeMap;
+use std::sync::atomic::fence;
+use std::sync::atomic::Ordering;
 
 /// Size of a CQE without the 64-byte capability.
 pub const CQE_SIZE: usize = 0x20;
@@ -37,19 +36,19 @@ const CQE_IS_SEND: u8 = 0x40;
 /// MLX4_CQE_OPCODE_ERROR.
 const CQE_OPCODE_ERROR: u8 = 0x1e;
 /// MLX4_CQE_OPCODE_RESIZE.
-const CQE_OPCODE_RESIZE: u8 = 0x16;
+pub(super) const CQE_OPCODE_RESIZE: u8 = 0x16;
 /// The byte that firmware fills a new queue with.
 const CQE_STAMP: u8 = 0xcc;
 /// In CQE_G_MLPATH_RQPN: a GRH came with the message.
 const CQE_GRH: u32 = 1 << 31;
 
 // struct mlx4_cq_context.
-const CQC_SIZE: usize = 0x40;
+pub(super) const CQC_SIZE: usize = 0x40;
 const CQC_LOGSIZE_USRPAGE: usize = 0x0c;
 const CQC_COMP_EQN: usize = 0x17;
 const CQC_LOG_PAGE_SIZE: usize = 0x18;
-const CQC_CONSUMER_INDEX: usize = 0x28;
-const CQC_PRODUCER_INDEX: usize = 0x2c;
+pub(super) const CQC_CONSUMER_INDEX: usize = 0x28;
+pub(super) const CQC_PRODUCER_INDEX: usize = 0x2c;
 const CQC_DB_REC_ADDR: usize = 0x38;
 
 /// log2 of the CQs, as QUERY_DEV_CAP reports it.
@@ -58,107 +57,43 @@ pub const LOG_MAX_CQS: u8 = 16;
 pub const LOG_MAX_CQES: u8 = 22;
 
 /// MODIFY_CQ: take another buffer.
-const MODIFY_CQ_RESIZE: u8 = 0;
+pub(super) const MODIFY_CQ_RESIZE: u8 = 0;
 /// MODIFY_CQ: change the moderation of interrupts, which the model does not delay.
-const MODIFY_CQ_MODERATION: u8 = 1;
+pub(super) const MODIFY_CQ_MODERATION: u8 = 1;
 
 /// Syndrome of a CQ error event: overrun.
 const CQ_ERROR_OVERRUN: u8 = 1;
 /// Syndrome of a CQ error event: access violation.
 const CQ_ERROR_ACCESS: u8 = 2;
 
-/// Completion syndromes (MLX4_CQE_SYNDROME_*).
-#[allow(missing_docs)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Syndrome {
-    LocalLengthErr = 0x01,
-    LocalQpOpErr = 0x02,
-    LocalProtErr = 0x04,
-    WrFlushErr = 0x05,
-    BadRespErr = 0x10,
-    RemoteInvalReqErr = 0x12,
-    RemoteAccessErr = 0x13,
-    RemoteOpErr = 0x14,
-    TransportRetryExcErr = 0x15,
-    RnrRetryExcErr = 0x16,
+/// An entry with what both directions have.
+pub(super) fn entry(qpn: u32, wqe_index: u16, opcode: u8) -> [u8; CQE_SIZE] {
+    let mut entry = [0; CQE_SIZE];
+    entry.set_be32(CQE_MY_QPN, qpn);
+    entry.set_be16(CQE_WQE_INDEX, wqe_index);
+    entry.set_u8(CQE_OWNER_SR_OPCODE, opcode);
+    entry
 }
 
-/// Opcodes of a receive completion (MLX4_RECV_OPCODE_*).
-#[allow(missing_docs)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum RecvOpcode {
-    RdmaWriteImm = 0x00,
-    Send = 0x01,
-    SendImm = 0x02,
-}
-
-/// A completion before it has a place in its queue.
-pub struct Cqe([u8; CQE_SIZE]);
-
-impl Cqe {
-    /// A request of QP `qpn` was executed.
-    pub fn send(qpn: u32, wqe_index: u16, opcode: u8, bytes: u32) -> Self {
-        let mut cqe = Self::new(qpn, wqe_index, CQE_IS_SEND | opcode);
-        cqe.0.set_be32(CQE_BYTE_CNT, bytes);
-        cqe
+/// A completion as the driver reads it, except its owner.
+fn encode(cqe: &Cqe) -> [u8; CQE_SIZE] {
+    let (opcode, bytes, syndrome) = match cqe.ended {
+        Ended::Send { opcode, bytes } => (CQE_IS_SEND | opcode, bytes, 0),
+        Ended::SendError(syndrome) => (CQE_IS_SEND | CQE_OPCODE_ERROR, 0, syndrome as u8),
+        Ended::Receive { opcode, bytes } => (opcode as u8, bytes, 0),
+        Ended::ReceiveError(syndrome) => (CQE_OPCODE_ERROR, 0, syndrome as u8),
+    };
+    let mut entry = entry(cqe.qpn, cqe.wqe_index, opcode);
+    let grh = if cqe.grh { CQE_GRH } else { 0 };
+    entry.set_field(CQE_IMMED, &cqe.immediate);
+    entry.set_be32(CQE_G_MLPATH_RQPN, cqe.remote & 0xff_ffff | grh);
+    entry.set_be16(CQE_SL, u16::from(cqe.service_level & 0xf) << 12);
+    entry.set_be16(CQE_RLID, cqe.slid);
+    entry.set_be32(CQE_BYTE_CNT, bytes);
+    if cqe.is_error() {
+        entry.set_u8(CQE_SYNDROME, syndrome);
     }
-
-    /// A request of QP `qpn` failed.
-    pub fn send_error(qpn: u32, wqe_index: u16, syndrome: Syndrome) -> Self {
-        let mut cqe = Self::new(qpn, wqe_index, CQE_IS_SEND | CQE_OPCODE_ERROR);
-        cqe.0.set_u8(CQE_SYNDROME, syndrome as u8);
-        cqe
-    }
-
-    /// QP `qpn` received `bytes`.
-    pub fn receive(qpn: u32, wqe_index: u16, opcode: RecvOpcode, bytes: u32) -> Self {
-        let mut cqe = Self::new(qpn, wqe_index, opcode as u8);
-        cqe.0.set_be32(CQE_BYTE_CNT, bytes);
-        cqe
-    }
-
-    /// The message for QP `qpn` did not fit, or its receive WQE was flushed.
-    pub fn receive_error(qpn: u32, wqe_index: u16, syndrome: Syndrome) -> Self {
-        let mut cqe = Self::new(qpn, wqe_index, CQE_OPCODE_ERROR);
-        cqe.0.set_u8(CQE_SYNDROME, syndrome as u8);
-        cqe
-    }
-
-    fn new(qpn: u32, wqe_index: u16, opcode: u8) -> Self {
-        let mut cqe = [0; CQE_SIZE];
-        cqe.set_be32(CQE_MY_QPN, qpn);
-        cqe.set_be16(CQE_WQE_INDEX, wqe_index);
-        cqe.set_u8(CQE_OWNER_SR_OPCODE, opcode);
-        Self(cqe)
-    }
-
-    /// With immediate data.
-    pub fn immediate(mut self, immediate: [u8; 4]) -> Self {
-        self.0.set_field(CQE_IMMED, &immediate);
-        self
-    }
-
-    /// With the QP it came from, or for XRC its SRQ.
-    pub fn remote(mut self, number: u32, grh: bool) -> Self {
-        let flag = if grh { CQE_GRH } else { 0 };
-        self.0
-            .set_be32(CQE_G_MLPATH_RQPN, number & 0xff_ffff | flag);
-        self
-    }
-
-    /// With the port and service level it came from.
-    pub fn source(mut self, lid: u16, service_level: u8) -> Self {
-        self.0.set_be16(CQE_RLID, lid);
-        self.0
-            .set_be16(CQE_SL, u16::from(service_level & 0xf) << 12);
-        self
-    }
-
-    fn is_error(&self) -> bool {
-        self.0.get_u8(CQE_OWNER_SR_OPCODE) & 0x1f == CQE_OPCODE_ERROR
-    }
+    entry
 }
 
 /// The completions that the consumer asked an event for.
@@ -171,20 +106,20 @@ enum Arm {
 
 /// One completion queue.
 pub struct Cq {
-    context: [u8; CQC_SIZE],
-    buffer: Buffer,
-    entries: u32,
-    eqn: u32,
-    doorbell: u64,
-    producer: u32,
-    consumer: u32,
+    pub(super) context: [u8; CQC_SIZE],
+    pub(super) buffer: Buffer,
+    pub(super) entries: u32,
+    pub(super) eqn: u32,
+    pub(super) doorbell: u64,
+    pub(super) producer: u32,
+    pub(super) consumer: u32,
     arm: Arm,
     /// Overrun or unwritable; it takes no more entries.
-    broken: bool,
+    pub(super) broken: bool,
 }
 
 impl Cq {
-    fn new(context: [u8; CQC_SIZE]) -> Option<Self> {
+    pub(super) fn new(context: [u8; CQC_SIZE]) -> Option<Self> {
         let (buffer, entries) = Self::buffer(&context)?;
         Some(Self {
             buffer,
@@ -199,7 +134,7 @@ impl Cq {
         })
     }
 
-    fn buffer(context: &[u8; CQC_SIZE]) -> Option<(Buffer, u32)> {
+    pub(super) fn buffer(context: &[u8; CQC_SIZE]) -> Option<(Buffer, u32)> {
         let log_entries = context.get_be32(CQC_LOGSIZE_USRPAGE) >> 24 & 0x1f;
         if log_entries > u32::from(LOG_MAX_CQES) {
             return None;
@@ -211,12 +146,12 @@ impl Cq {
     }
 
     /// The UAR page its arm doorbell must come from.
-    fn uar_page(&self) -> u32 {
+    pub(super) fn uar_page(&self) -> u32 {
         self.context.get_be24(CQC_LOGSIZE_USRPAGE)
     }
 
     /// Marks every entry as the device's, seen from the entry the producer writes next.
-    fn stamp(&self, dma: &Dma) -> Result<(), DmaError> {
+    pub(super) fn stamp(&self, dma: &Dma) -> Result<(), DmaError> {
         for step in 0..self.entries {
             let index = self.producer.wrapping_add(step);
             let mut blank = [CQE_STAMP; CQE_SIZE];
@@ -231,22 +166,22 @@ impl Cq {
         Ok(())
     }
 
-    fn offset(&self, index: u32) -> u64 {
+    pub(super) fn offset(&self, index: u32) -> u64 {
         u64::from(index & self.entries.wrapping_sub(1)).wrapping_mul(CQE_SIZE as u64)
     }
 
-    fn used(&self) -> u32 {
+    pub(super) fn used(&self) -> u32 {
         self.producer.wrapping_sub(self.consumer) & 0xff_ffff
     }
 
     /// Reads the consumer's index from its doorbell record.
-    fn update_consumer(&mut self, dma: &Dma) -> Result<(), DmaError> {
+    pub(super) fn update_consumer(&mut self, dma: &Dma) -> Result<(), DmaError> {
         let index = u32::from_be_bytes(dma.memory.block(self.doorbell)?);
         self.set_consumer(dma, index);
         Ok(())
     }
 
-    fn set_consumer(&mut self, dma: &Dma, index: u32) {
+    pub(super) fn set_consumer(&mut self, dma: &Dma, index: u32) {
         self.consumer = index & 0xff_ffff;
         if self.used() > self.entries {
             dma.violations.note(
@@ -256,8 +191,7 @@ impl Cq {
         }
     }
 
-    fn write(&mut self, dma: &Dma, cqe: &Cqe) -> Result<(), DmaError> {
-        let mut entry = cqe.0;
+    pub(super) fn write(&mut self, dma: &Dma, mut entry: [u8; CQE_SIZE]) -> Result<(), DmaError> {
         let owner = if self.producer & self.entries == 0 {
             0
         } else {
@@ -279,7 +213,7 @@ impl Cq {
 /// All completion queues of an adapter.
 #[derive(Default)]
 pub struct Cqs {
-    queues: BTreeMap<u32, Cq>,
+    pub(super) queues: BTreeMap<u32, Cq>,
     /// Completions written.
     pub completions: u64,
 }
@@ -317,7 +251,7 @@ impl Cqs {
     }
 
     /// Puts `cqe` into CQ `cqn` and reports an event if one was asked for. Returns whether there was a place.
-    fn push(
+    pub fn push(
         &mut self,
         dma: &Dma,
         events: &mut Events,
@@ -342,7 +276,7 @@ impl Cqs {
                 return false;
             }
         }
-        if let Err(error) = result.and_then(|()| cq.write(dma, cqe)) {
+        if let Err(error) = result.and_then(|()| cq.write(dma, encode(cqe))) {
             log::warn!("CQ {cqn:#x}: {error}");
             cq.broken = true;
             events.cq_error(dma, cqn, CQ_ERROR_ACCESS);
@@ -389,123 +323,13 @@ impl Cqs {
     }
 }
 
-impl Hca {
-    /// SW2HW_CQ: the queue becomes the device's. Modifier 1: the driver has stamped it already.
-    pub fn sw2hw_cq(&mut self, command: &Command) -> Outcome {
-        let cqn = command.in_modifier;
-        if cqn >> LOG_MAX_CQS != 0 {
-            return Err(Status::BadIndex);
-        }
-        if self.cqs.queues.contains_key(&cqn) {
-            return Err(Status::BadResState);
-        }
-        let cq = Cq::new(self.mailbox(command)?).ok_or(Status::BadParam)?;
-        if !self.events.contains(cq.eqn) {
-            return self.refuse_command(
-                Violation::UnknownObject,
-                Status::BadResState,
-                format_args!("EQ {} of CQ {cqn:#x}", cq.eqn),
-            );
-        }
-        self.dma.check_context(Object::Cq, cqn)?;
-        if command.opmod == 0 {
-            cq.stamp(&self.dma)?;
-        }
-        self.cqs.queues.insert(cqn, cq);
-        Ok(Output::None)
-    }
-
-    /// HW2SW_CQ: the queue is the driver's again. Modifier 0 returns its context.
-    pub fn hw2sw_cq(&mut self, command: &Command) -> Outcome {
-        let cqn = command.in_modifier;
-        if let Some((object, number)) = self.cq_users(cqn).next() {
-            return self.refuse_command(
-                Violation::ObjectInUse,
-                Status::ResourceBusy,
-                format_args!("HW2SW_CQ of {cqn:#x}, which {object:?} {number:#x} uses"),
-            );
-        }
-        let cq = self.cqs.queues.remove(&cqn).ok_or(Status::BadIndex)?;
-        Ok(match command.opmod {
-            0 => Output::Mailbox(cq.context.to_vec()),
-            _ => Output::None,
-        })
-    }
-
-    /// QUERY_CQ.
-    pub fn query_cq(&mut self, command: &Command) -> Outcome {
-        let cq = self
-            .cqs
-            .queues
-            .get(&command.in_modifier)
-            .ok_or(Status::BadIndex)?;
-        let mut context = cq.context;
-        context.set_be32(CQC_CONSUMER_INDEX, cq.consumer);
-        context.set_be32(CQC_PRODUCER_INDEX, cq.producer);
-        Ok(Output::Mailbox(context.to_vec()))
-    }
-
-    /// MODIFY_CQ: another buffer, or another moderation.
-    pub fn modify_cq(&mut self, command: &Command) -> Outcome {
-        let context: [u8; CQC_SIZE] = self.mailbox(command)?;
-        let cq = self
-            .cqs
-            .queues
-            .get_mut(&command.in_modifier)
-            .ok_or(Status::BadIndex)?;
-        match command.opmod {
-            MODIFY_CQ_MODERATION => Ok(Output::None),
-            MODIFY_CQ_RESIZE => {
-                let (buffer, entries) = Cq::buffer(&context).ok_or(Status::BadParam)?;
-                cq.update_consumer(&self.dma)?;
-                // The entry that says so takes a place of its own.
-                if cq.used().saturating_add(1) > entries || cq.used() >= cq.entries {
-                    return Err(Status::BadSize);
-                }
-                cq.write(&self.dma, &Cqe::new(0, 0, CQE_OPCODE_RESIZE))?;
-                cq.buffer = buffer;
-                cq.entries = entries;
-                cq.stamp(&self.dma)?;
-                Ok(Output::None)
-            }
-            _ => Err(Status::BadParam),
-        }
-    }
-
-    /// Puts a completion of QP `qpn` into CQ `cqn`. Where there is no place for it, the QP breaks.
-    pub fn complete(&mut self, qpn: u32, cqn: u32, cqe: Cqe, solicited: bool) {
-        let taken = self
-            .cqs
-            .push(&self.dma, &mut self.events, cqn, &cqe, solicited);
-        if let (false, Some(qp)) = (taken, self.qps.get_mut(qpn)) {
-            qp.overrun = true;
-            self.schedule.queue(qpn);
-        }
-    }
-
-    /// The objects that put completions into CQ `cqn`.
-    fn cq_users(&self, cqn: u32) -> impl Iterator<Item = (Object, u32)> + '_ {
-        let qps = self
-            .qps
-            .iter()
-            .filter(move |qp| qp.context.cqn_send() == cqn || qp.context.cqn_recv() == cqn);
-        let srqs = self
-            .srqs
-            .iter()
-            .filter(move |(_, srq)| srq.xrc_cqn() == Some(cqn));
-        (qps.map(|qp| (Object::Qp, qp.qpn))).chain(srqs.map(|(srqn, _)| (Object::Srq, srqn)))
-    }
-
-    /// Raises an event about an object.
-    pub fn event(&mut self, kind: EventType, number: u32) {
-        self.events.object(&self.dma, kind, number);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mlx4::qpc::State;
+    use crate::engine::completion::{RecvOpcode, Syndrome};
+    use crate::engine::event::EventType;
+    use crate::engine::transport::State;
+    use crate::mlx4::command::Status;
     use crate::mlx4::testing::{Bench, QpSetup};
 
     const CQN: u32 = 0x81;
@@ -610,8 +434,9 @@ mod tests {
         let mut bench = bench();
         push(&mut bench, 0);
         let hca = &mut bench.hca;
-        hca.cqs
-            .doorbell(&hca.dma, &mut hca.events, 200, 2 << 24 | CQN, 0);
+        hca.card
+            .cqs
+            .doorbell(&hca.dma, &mut hca.card.events, 200, 2 << 24 | CQN, 0);
         assert_eq!(bench.events(), 0);
         assert_eq!(bench.violations(), [Violation::ForeignPage]);
     }
@@ -640,7 +465,7 @@ mod tests {
         assert_eq!(bench.create_cq(1 << 16, 2), Err(Status::BadIndex));
         assert_eq!(bench.create_cq(5, 30), Err(Status::BadParam));
         assert_eq!(bench.create_cq(5, 22), Err(Status::IcmError));
-        assert_eq!(bench.hca.cqs.len(), 1);
+        assert_eq!(bench.hca.card.cqs.len(), 1);
     }
 
     #[test]

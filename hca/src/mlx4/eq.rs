@@ -6,19 +6,16 @@
 //! asynchronous event; a completion event is written to the queue its CQ names. An armed queue raises
 //! its MSI-X vector once, then waits to be armed again.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{fence, Ordering};
-
-use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
-
 use crate::engine::bytes::Fields;
-use crate::engine::hca::Hca;
+use crate::engine::event::EventType;
 use crate::engine::memory::DmaError;
-use crate::engine::pci::{Msix, VECTORS};
+use crate::engine::pci::Msix;
 use crate::engine::violation::Violation;
-use crate::mlx4::command::{Command, Outcome, Output, Status};
-use crate::mlx4::icm::{Buffer, Dma, Object};
+use crate::mlx4::command::Status;
+use crate::mlx4::icm::{Buffer, Dma};
+use std::collections::BTreeMap;
+use std::sync::atomic::fence;
+use std::sync::atomic::Ordering;
 
 /// Size of an EQE without the 64-byte capability (MLX4_EQ_ENTRY_SIZE).
 pub const EQE_SIZE: usize = 0x20;
@@ -27,46 +24,23 @@ pub const EQE_SIZE: usize = 0x20;
 const EQE_TYPE: usize = 0x01;
 const EQE_SUBTYPE: usize = 0x03;
 const EQE_EVENT: usize = 0x04;
-const EQE_OWNER: usize = 0x1f;
-const EQE_OWNER_HW: u8 = 0x80;
+pub(super) const EQE_OWNER: usize = 0x1f;
+pub(super) const EQE_OWNER_HW: u8 = 0x80;
 
 // struct mlx4_eq_context.
-const EQC_SIZE: usize = 0x40;
-const EQC_FLAGS: usize = 0x00;
-const EQC_LOG_EQ_SIZE: usize = 0x0c;
-const EQC_INTR: usize = 0x17;
-const EQC_LOG_PAGE_SIZE: usize = 0x18;
+pub(super) const EQC_SIZE: usize = 0x40;
+pub(super) const EQC_FLAGS: usize = 0x00;
+pub(super) const EQC_LOG_EQ_SIZE: usize = 0x0c;
+pub(super) const EQC_INTR: usize = 0x17;
+pub(super) const EQC_LOG_PAGE_SIZE: usize = 0x18;
 /// MLX4_EQ_STATE_ARMED, within EQC_FLAGS.
-const EQ_STATE_ARMED: u32 = 9 << 8;
-const EQ_STATE_MASK: u32 = 0xf << 8;
+pub(super) const EQ_STATE_ARMED: u32 = 9 << 8;
+pub(super) const EQ_STATE_MASK: u32 = 0xf << 8;
 
 /// MAP_EQ: remove the mapping instead.
-const MAP_EQ_UNMAP: u32 = 1 << 31;
+pub(super) const MAP_EQ_UNMAP: u32 = 1 << 31;
 /// log2 of the EQs the model has.
 pub const LOG_MAX_EQS: u8 = 7;
-
-/// Event types (enum mlx4_event).
-#[allow(missing_docs)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "snake_case")]
-#[value(rename_all = "snake_case")]
-#[repr(u8)]
-pub enum EventType {
-    Comp = 0x00,
-    PathMig = 0x01,
-    CommEst = 0x02,
-    SqDrained = 0x03,
-    CqError = 0x04,
-    WqCatasError = 0x05,
-    PathMigFailed = 0x07,
-    PortChange = 0x09,
-    Cmd = 0x0a,
-    WqInvalReqError = 0x10,
-    WqAccessError = 0x11,
-    SrqCatasError = 0x12,
-    SrqQpLastWqe = 0x13,
-    SrqLimit = 0x14,
-}
 
 /// MLX4_PORT_CHANGE_SUBTYPE_DOWN.
 pub const PORT_CHANGE_SUBTYPE_DOWN: u8 = 1;
@@ -74,18 +48,18 @@ pub const PORT_CHANGE_SUBTYPE_DOWN: u8 = 1;
 pub const PORT_CHANGE_SUBTYPE_ACTIVE: u8 = 4;
 
 /// One event queue.
-struct Eq {
-    buffer: Buffer,
-    entries: u32,
-    vector: u8,
-    producer: u32,
-    consumer: u32,
-    armed: bool,
+pub(super) struct Eq {
+    pub(super) buffer: Buffer,
+    pub(super) entries: u32,
+    pub(super) vector: u8,
+    pub(super) producer: u32,
+    pub(super) consumer: u32,
+    pub(super) armed: bool,
 }
 
 impl Eq {
     /// Whether the producer has wrapped an odd number of times: the owner bit of the entries it writes.
-    fn owner(&self) -> u8 {
+    pub(super) fn owner(&self) -> u8 {
         if self.producer & self.entries != 0 {
             EQE_OWNER_HW
         } else {
@@ -93,12 +67,12 @@ impl Eq {
         }
     }
 
-    fn used(&self) -> u32 {
+    pub(super) fn used(&self) -> u32 {
         self.producer.wrapping_sub(self.consumer) & 0xff_ffff
     }
 
     /// Writes an entry, its owner byte last, which the driver polls.
-    fn write(&mut self, dma: &Dma, mut entry: [u8; EQE_SIZE]) -> Result<(), DmaError> {
+    pub(super) fn write(&mut self, dma: &Dma, mut entry: [u8; EQE_SIZE]) -> Result<(), DmaError> {
         entry.set_u8(EQE_OWNER, self.owner());
         let index = self.producer & self.entries.wrapping_sub(1);
         let offset = u64::from(index).wrapping_mul(EQE_SIZE as u64);
@@ -115,9 +89,9 @@ impl Eq {
 /// All event queues of an adapter, and where they interrupt.
 #[derive(Default)]
 pub struct Events {
-    queues: BTreeMap<u32, Eq>,
+    pub(super) queues: BTreeMap<u32, Eq>,
     /// Event type -> EQN.
-    map: BTreeMap<u8, u32>,
+    pub(super) map: BTreeMap<u8, u32>,
     /// The interrupt vectors; they outlive a reset.
     pub msix: Msix,
     /// Events raised, by type.
@@ -153,7 +127,7 @@ impl Events {
         self.queues.contains_key(&eqn)
     }
 
-    fn post(&mut self, dma: &Dma, eqn: u32, entry: [u8; EQE_SIZE]) {
+    pub(super) fn post(&mut self, dma: &Dma, eqn: u32, entry: [u8; EQE_SIZE]) {
         let Some(eq) = self.queues.get_mut(&eqn) else {
             self.lost = self.lost.saturating_add(1);
             return;
@@ -175,7 +149,7 @@ impl Events {
         }
     }
 
-    fn raise(&mut self, dma: &Dma, kind: EventType, subtype: u8, payload: &[u8]) {
+    pub(super) fn raise(&mut self, dma: &Dma, kind: EventType, subtype: u8, payload: &[u8]) {
         let count = self.raised.entry(kind).or_default();
         *count = count.saturating_add(1);
         let Some(&eqn) = self.map.get(&(kind as u8)) else {
@@ -251,86 +225,6 @@ impl Events {
     }
 }
 
-impl Hca {
-    /// MAP_EQ: maps asynchronous events to queues.
-    pub fn map_eq(&mut self, command: &Command) -> Outcome {
-        let eqn = command.in_modifier & 0x3ff;
-        if !self.events.contains(eqn) {
-            return self.refuse_command(
-                Violation::UnknownObject,
-                Status::BadResState,
-                format_args!("MAP_EQ to EQ {eqn}"),
-            );
-        }
-        for kind in 0..64u8 {
-            if command.in_param >> kind & 1 == 0 {
-                continue;
-            }
-            if command.in_modifier & MAP_EQ_UNMAP != 0 {
-                self.events.map.remove(&kind);
-            } else {
-                self.events.map.insert(kind, eqn);
-            }
-        }
-        Ok(Output::None)
-    }
-
-    /// SW2HW_EQ: the queue becomes the device's, which stamps every entry as its own.
-    pub fn sw2hw_eq(&mut self, command: &Command) -> Outcome {
-        let eqn = command.in_modifier;
-        if eqn >> LOG_MAX_EQS != 0 {
-            return Err(Status::BadIndex);
-        }
-        if self.events.queues.contains_key(&eqn) {
-            return Err(Status::BadResState);
-        }
-        let context: [u8; EQC_SIZE] = self.mailbox(command)?;
-        let log_entries = context.get_u8(EQC_LOG_EQ_SIZE) & 0x1f;
-        if log_entries > 22 {
-            return Err(Status::BadParam);
-        }
-        let buffer = Buffer::of_context(&context, EQC_LOG_PAGE_SIZE).ok_or(Status::BadParam)?;
-        let vector = context.get_u8(EQC_INTR);
-        if u16::from(vector) >= VECTORS {
-            return Err(Status::BadParam);
-        }
-        self.dma.check_context(Object::Eq, eqn)?;
-        let entries = 1u32 << log_entries;
-        let mut blank = [0; EQE_SIZE];
-        blank.set_u8(EQE_OWNER, EQE_OWNER_HW);
-        for index in 0..u64::from(entries) {
-            buffer.write(&self.dma, index.wrapping_mul(EQE_SIZE as u64), &blank)?;
-        }
-        let eq = Eq {
-            buffer,
-            entries,
-            vector,
-            producer: 0,
-            consumer: 0,
-            armed: context.get_be32(EQC_FLAGS) & EQ_STATE_MASK == EQ_STATE_ARMED,
-        };
-        self.events.queues.insert(eqn, eq);
-        Ok(Output::None)
-    }
-
-    /// HW2SW_EQ: the queue is the driver's again.
-    pub fn hw2sw_eq(&mut self, command: &Command) -> Outcome {
-        let eqn = command.in_modifier;
-        let mapped = self.events.map.values().any(|queue| *queue == eqn);
-        if mapped || self.cqs.of_eq(eqn).next().is_some() {
-            return self.refuse_command(
-                Violation::ObjectInUse,
-                Status::ResourceBusy,
-                format_args!("HW2SW_EQ of {eqn}, which CQs or events are mapped to"),
-            );
-        }
-        match self.events.queues.remove(&eqn) {
-            Some(_) => Ok(Output::None),
-            None => Err(Status::BadIndex),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -350,6 +244,7 @@ mod tests {
         for turn in 0..6 {
             bench
                 .hca
+                .card
                 .events
                 .object(&bench.hca.dma, EventType::CommEst, turn);
             bench.ring_eq(1, turn + 1);
@@ -367,10 +262,11 @@ mod tests {
         for turn in 0..5 {
             bench
                 .hca
+                .card
                 .events
                 .object(&bench.hca.dma, EventType::CommEst, turn);
         }
-        assert_eq!(bench.hca.events.lost, 1);
+        assert_eq!(bench.hca.card.events.lost, 1);
         assert_eq!(bench.violations(), [Violation::EqOverrun]);
         assert_eq!(bench.eqe(1, 0)[4..8], [0, 0, 0, 0]);
     }
@@ -378,14 +274,16 @@ mod tests {
     #[test]
     fn one_interrupt_per_arm_and_none_is_missed() {
         let mut bench = bench();
-        let fired = |bench: &mut Bench| bench.hca.events.msix.take_pending(1);
+        let fired = |bench: &mut Bench| bench.hca.card.events.msix.take_pending(1);
         bench
             .hca
+            .card
             .events
             .object(&bench.hca.dma, EventType::CommEst, 1);
         assert!(fired(&mut bench));
         bench
             .hca
+            .card
             .events
             .object(&bench.hca.dma, EventType::CommEst, 1);
         assert!(!fired(&mut bench));
@@ -396,6 +294,7 @@ mod tests {
         assert!(!fired(&mut bench));
         bench
             .hca
+            .card
             .events
             .object(&bench.hca.dma, EventType::CommEst, 1);
         assert!(fired(&mut bench));

@@ -16,8 +16,8 @@ use strum::VariantArray;
 use crate::engine::administration::SM_LID;
 use crate::engine::bytes::Fields;
 use crate::engine::fabric::Fabric;
-use crate::engine::hca::Hca;
 use crate::engine::headers::tests::general;
+use crate::mlx4::card::Hca;
 use crate::mlx4::command::Opcode;
 use crate::mlx4::testing::{Bench, QpSetup, HEAP, ICM_GUEST, INBOX, OUTBOX};
 
@@ -362,8 +362,7 @@ impl Guest {
     fn time_passes(&mut self, time: Duration) {
         self.bench.now += time;
         let hca = std::mem::replace(&mut self.bench.hca, Hca::new(7));
-        let mut fabric = Fabric::new(0);
-        fabric.hcas.push(hca);
+        let mut fabric = Fabric::new(vec![Box::new(hca)]);
         fabric.administration = std::mem::take(&mut self.bench.administration);
         for _ in 0..64 {
             let next = fabric.run(self.bench.now);
@@ -371,7 +370,7 @@ impl Guest {
                 break;
             }
         }
-        self.bench.hca = fabric.hcas.pop().unwrap();
+        self.bench.hca = *fabric.hcas.pop().unwrap();
         self.bench.administration = fabric.administration;
     }
 }

@@ -9,8 +9,8 @@
 use std::collections::BTreeMap;
 
 use crate::engine::bytes::Fields;
-use crate::engine::memory::{DmaError, GuestMemory};
-use crate::engine::violation::{Violation, Violations};
+use crate::engine::memory::DmaError;
+use crate::engine::violation::Violation;
 
 /// MLX4_ICM_PAGE_SHIFT.
 pub const ICM_PAGE_SHIFT: u32 = 12;
@@ -94,26 +94,9 @@ impl Layout {
 }
 
 /// Guest RAM and the ICM laid over it: everything the device reaches by DMA.
-#[derive(Default)]
-pub struct Dma {
-    /// Guest RAM.
-    pub memory: GuestMemory,
-    /// The pages lent to the device.
-    pub icm: Icm,
-    /// Describes the violation in its use, if any.
-    pub violations: Violations,
-}
+pub type Dma = crate::engine::memory::Dma<Icm>;
 
 impl Dma {
-    /// Nothing mapped yet.
-    pub fn new(violations: Violations) -> Self {
-        Self {
-            memory: GuestMemory::new(violations.clone()),
-            icm: Icm::default(),
-            violations,
-        }
-    }
-
     /// The device is given object `number` of this kind: there must be ICM for its context.
     pub fn check_context(&self, object: Object, number: u32) -> Result<(), DmaError> {
         let layout = self.icm.layout()?;

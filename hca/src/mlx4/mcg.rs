@@ -3,11 +3,8 @@
 //! Multicast groups: a table the driver manages itself, by index, hashing GIDs with our help. We
 //! only look up who is in a group.
 
-use std::collections::BTreeMap;
-
 use crate::engine::bytes::Fields;
-use crate::engine::hca::Hca;
-use crate::mlx4::command::{Command, Outcome, Output, Status};
+use std::collections::BTreeMap;
 
 /// log2 of the table's entries.
 pub const LOG_MAX_MCGS: u8 = 13;
@@ -19,13 +16,13 @@ const MGM_MEMBERS_COUNT: usize = 0x04;
 const MGM_GID: usize = 0x10;
 const MGM_QP: usize = 0x20;
 /// MLX4_DEFAULT_MGM_LOG_ENTRY_SIZE is 10.
-const MGM_SIZE: usize = 1 << 10;
+pub(super) const MGM_SIZE: usize = 1 << 10;
 const MEMBERS_MASK: u32 = 0xff_ffff;
 
 /// The group table. Empty after a reset.
 #[derive(Default)]
 pub struct Mcgs {
-    entries: BTreeMap<u32, [u8; MGM_SIZE]>,
+    pub(super) entries: BTreeMap<u32, [u8; MGM_SIZE]>,
 }
 
 impl Mcgs {
@@ -40,40 +37,6 @@ impl Mcgs {
                 members.take(count).map(|member| member.get_be24(0))
             })
             .collect()
-    }
-}
-
-impl Hca {
-    fn mcg_index(command: &Command) -> Result<u32, Status> {
-        if command.in_modifier >> LOG_MAX_MCGS != 0 {
-            return Err(Status::BadIndex);
-        }
-        Ok(command.in_modifier)
-    }
-
-    /// READ_MCG.
-    pub fn read_mcg(&mut self, command: &Command) -> Outcome {
-        let index = Self::mcg_index(command)?;
-        let entry = self.mcgs.entries.get(&index);
-        Ok(Output::Mailbox(
-            entry.copied().unwrap_or([0; MGM_SIZE]).to_vec(),
-        ))
-    }
-
-    /// WRITE_MCG.
-    pub fn write_mcg(&mut self, command: &Command) -> Outcome {
-        let index = Self::mcg_index(command)?;
-        let entry = self.mailbox(command)?;
-        self.mcgs.entries.insert(index, entry);
-        Ok(Output::None)
-    }
-
-    /// MGID_HASH: where in the first half of the table the chain of a GID begins.
-    pub fn mgid_hash(&mut self, command: &Command) -> Outcome {
-        let gid: [u8; 16] = self.mailbox(command)?;
-        let folded = (gid.get_be64(0) ^ gid.get_be64(8)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let bits = u32::from(LOG_MAX_MCGS.saturating_sub(1));
-        Ok(Output::Immediate(folded >> 64u32.saturating_sub(bits)))
     }
 }
 

@@ -3,15 +3,11 @@
 //! Memory keys. The protection table lies in ICM: SW2HW_MPT writes an entry there, and every access
 //! reads it from there, because re-registration edits it in place (HW2SW_MPT, edit, SYNC_TPT).
 
-use std::collections::BTreeSet;
-
-use thiserror::Error;
-
 use crate::engine::bytes::Fields;
-use crate::engine::hca::Hca;
+use crate::engine::key::{self, Access, KeyError};
 use crate::engine::memory::DmaError;
-use crate::mlx4::command::{Command, Outcome, Output, Status};
-use crate::mlx4::icm::{Buffer, Dma};
+use crate::mlx4::icm::{Buffer, Dma, Icm};
+use std::collections::BTreeSet;
 
 /// Size of a dMPT entry, as QUERY_DEV_CAP reports it.
 pub const MPT_SIZE: usize = 0x40;
@@ -19,7 +15,7 @@ pub const MPT_SIZE: usize = 0x40;
 pub const LOG_MAX_MPTS: u8 = 19;
 
 // struct mlx4_mpt_entry.
-const MPT_FLAGS: usize = 0x00;
+pub(super) const MPT_FLAGS: usize = 0x00;
 const MPT_KEY: usize = 0x08;
 const MPT_PD_FLAGS: usize = 0x0c;
 const MPT_START: usize = 0x10;
@@ -28,7 +24,7 @@ const MPT_MTT_ADDR: usize = 0x2c;
 const MPT_ENTITY_SIZE: usize = 0x38;
 
 /// MLX4_MPT_FLAG_SW_OWNS.
-const MPT_FLAG_SW_OWNS: u32 = 0xf << 28;
+pub(super) const MPT_FLAG_SW_OWNS: u32 = 0xf << 28;
 /// MLX4_MPT_FLAG_PHYSICAL: addresses are guest-physical, there are no MTTs.
 const MPT_FLAG_PHYSICAL: u32 = 1 << 9;
 /// MLX4_MPT_FLAG_REGION.
@@ -36,77 +32,42 @@ const MPT_FLAG_REGION: u32 = 1 << 8;
 /// MLX4_MPT_PD_MASK.
 const MPT_PD_MASK: u32 = 0x1_ffff;
 
-/// The kind of an access; the value is its MLX4_PERM_* bit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Access {
-    /// Gather of a send.
-    LocalRead = 1 << 10,
-    /// Scatter of a receive or of a read's answer.
-    LocalWrite = 1 << 11,
-    /// RDMA READ.
-    RemoteRead = 1 << 12,
-    /// RDMA WRITE.
-    RemoteWrite = 1 << 13,
-    /// Atomic operations.
-    Atomic = 1 << 14,
-}
-
-/// Why a key does not permit an access.
-#[derive(Debug, Error)]
-pub enum KeyError {
-    /// No region has this key.
-    #[error("key {0:#x} is not valid")]
-    Invalid(u32),
-    /// The region belongs to another protection domain.
-    #[error("key {key:#x} belongs to PD {theirs:#x}, not {ours:#x}")]
-    Pd {
-        /// The key.
-        key: u32,
-        /// The PD of the region.
-        theirs: u32,
-        /// The PD of the queue.
-        ours: u32,
-    },
-    /// The region does not allow this access.
-    #[error("key {0:#x} does not allow {1:?}")]
-    Permission(u32, Access),
-    /// The access runs out of the region.
-    #[error("{1:#x}+{2:#x} is outside the region of key {0:#x}")]
-    Bounds(u32, u64, u64),
-    /// The region leads nowhere.
-    #[error(transparent)]
-    Dma(#[from] DmaError),
+/// MLX4_PERM_* of an access.
+fn permission(access: Access) -> u32 {
+    match access {
+        Access::LocalRead => 1 << 10,
+        Access::LocalWrite => 1 << 11,
+        Access::RemoteRead => 1 << 12,
+        Access::RemoteWrite => 1 << 13,
+        Access::Atomic => 1 << 14,
+    }
 }
 
 /// A stretch of memory that a key opened.
 #[derive(Clone, Copy, Debug)]
 pub struct Region {
     /// None: `address` is guest-physical.
-    buffer: Option<Buffer>,
+    pub(super) buffer: Option<Buffer>,
     /// Guest-physical address, or offset into the buffer.
-    address: u64,
+    pub(super) address: u64,
 }
 
-impl Region {
-    /// Reads it.
-    pub fn read(&self, dma: &Dma, data: &mut [u8]) -> Result<(), DmaError> {
+impl key::Region<Icm> for Region {
+    fn read(&self, dma: &Dma, data: &mut [u8]) -> Result<(), DmaError> {
         match self.buffer {
             Some(buffer) => buffer.read(dma, self.address, data),
             None => dma.memory.read(self.address, data),
         }
     }
 
-    /// Writes it.
-    pub fn write(&self, dma: &Dma, data: &[u8]) -> Result<(), DmaError> {
+    fn write(&self, dma: &Dma, data: &[u8]) -> Result<(), DmaError> {
         match self.buffer {
             Some(buffer) => buffer.write(dma, self.address, data),
             None => dma.memory.write(self.address, data),
         }
     }
 
-    /// Updates its first 64-bit word atomically and returns the old value.
-    pub fn fetch_update(&self, dma: &Dma, update: impl Fn(u64) -> u64) -> Result<u64, DmaError> {
+    fn fetch_update(&self, dma: &Dma, update: impl Fn(u64) -> u64) -> Result<u64, DmaError> {
         let mut at = Err(DmaError::Overflow);
         match self.buffer {
             Some(buffer) => buffer.pieces(dma, self.address, 1, |_, address, _| {
@@ -122,9 +83,9 @@ impl Region {
 /// The keys of an adapter: which entries are the device's. The entries themselves are in ICM.
 #[derive(Default)]
 pub struct Keys {
-    hardware: BTreeSet<u32>,
+    pub(super) hardware: BTreeSet<u32>,
     /// Given back by HW2SW_MPT; SYNC_TPT may find them edited and handed over again.
-    software: BTreeSet<u32>,
+    pub(super) software: BTreeSet<u32>,
 }
 
 impl Keys {
@@ -174,7 +135,7 @@ impl Keys {
                 ours: pd,
             });
         }
-        if flags & access as u32 == 0 {
+        if flags & permission(access) == 0 {
             return Err(KeyError::Permission(key, access));
         }
         if flags & MPT_FLAG_PHYSICAL != 0 {
@@ -206,98 +167,18 @@ impl Keys {
     }
 }
 
-fn entry_address(dma: &Dma, index: u32) -> Result<u64, DmaError> {
+pub(super) fn entry_address(dma: &Dma, index: u32) -> Result<u64, DmaError> {
     let offset = u64::from(index).saturating_mul(MPT_SIZE as u64);
     let base = dma.icm.layout()?.dmpt_base;
     dma.icm
         .translate(base.checked_add(offset).ok_or(DmaError::Overflow)?)
 }
 
-impl Hca {
-    fn mpt_index(&self, command: &Command) -> Result<u32, Status> {
-        let index = command.in_modifier;
-        if index >> self.dma.icm.layout()?.log_mpts != 0 {
-            return Err(Status::BadIndex);
-        }
-        Ok(index)
-    }
-
-    fn set_mpt_owner(&mut self, index: u32, owner: u32) -> Result<(), Status> {
-        let address = entry_address(&self.dma, index)?;
-        let flags = u32::from_be_bytes(self.dma.memory.block(address)?);
-        let flags = flags & !MPT_FLAG_SW_OWNS | owner;
-        self.dma.memory.write(address, &flags.to_be_bytes())?;
-        Ok(())
-    }
-
-    /// SW2HW_MPT: the entry comes in the mailbox and is written to the table.
-    pub fn sw2hw_mpt(&mut self, command: &Command) -> Outcome {
-        let index = self.mpt_index(command)?;
-        if self.keys.hardware.contains(&index) {
-            return Err(Status::BadResState);
-        }
-        let mut entry: [u8; MPT_SIZE] = self.mailbox(command)?;
-        let flags = entry.get_be32(MPT_FLAGS) & !MPT_FLAG_SW_OWNS;
-        entry.set_be32(MPT_FLAGS, flags);
-        let address = entry_address(&self.dma, index)?;
-        self.dma.memory.write(address, &entry)?;
-        self.keys.software.remove(&index);
-        self.keys.hardware.insert(index);
-        Ok(Output::None)
-    }
-
-    /// HW2SW_MPT: the region closes. Modifier 0 returns the entry.
-    pub fn hw2sw_mpt(&mut self, command: &Command) -> Outcome {
-        let index = self.mpt_index(command)?;
-        if !self.keys.hardware.remove(&index) {
-            return Err(Status::BadIndex);
-        }
-        self.keys.software.insert(index);
-        self.set_mpt_owner(index, MPT_FLAG_SW_OWNS)?;
-        match command.opmod {
-            0 => self.read_mpt(index),
-            _ => Ok(Output::None),
-        }
-    }
-
-    /// QUERY_MPT.
-    pub fn query_mpt(&mut self, command: &Command) -> Outcome {
-        let index = self.mpt_index(command)?;
-        self.read_mpt(index)
-    }
-
-    fn read_mpt(&self, index: u32) -> Outcome {
-        let entry: [u8; MPT_SIZE] = self.dma.memory.block(entry_address(&self.dma, index)?)?;
-        Ok(Output::Mailbox(entry.to_vec()))
-    }
-
-    /// SYNC_TPT: the driver has edited entries it got back and set them to be the device's again.
-    pub fn sync_tpt(&mut self) -> Outcome {
-        let given: Vec<u32> = self.keys.software.iter().copied().collect();
-        for index in given {
-            // The page under a freed entry may have been taken back.
-            let owner = entry_address(&self.dma, index)
-                .and_then(|address| self.dma.memory.block::<1>(address));
-            match owner {
-                Ok([0]) => {
-                    // Only the status byte was cleared; the region is whole again.
-                    self.set_mpt_owner(index, 0)?;
-                    self.keys.software.remove(&index);
-                    self.keys.hardware.insert(index);
-                }
-                Ok(_) => {}
-                Err(_) => {
-                    self.keys.software.remove(&index);
-                }
-            }
-        }
-        Ok(Output::None)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::key::Region as _;
+    use crate::mlx4::command::Status;
     use crate::mlx4::testing::Bench;
 
     const ADDRESS: u64 = 0x7f00_0000_0800;
@@ -313,6 +194,7 @@ mod tests {
     ) -> Result<Region, KeyError> {
         bench
             .hca
+            .card
             .keys
             .open(&bench.hca.dma, key, pd, address, length, access)
     }
@@ -364,10 +246,10 @@ mod tests {
         let mut bench = Bench::new();
         let (key, _) = bench.region(0x12, ADDRESS, 0x1000, 1 << 10);
         bench.close_region(0x12).unwrap();
-        assert!(bench.hca.keys.is_empty());
+        assert!(bench.hca.card.keys.is_empty());
         assert!(open(&bench, key, Bench::PD, ADDRESS, 8, Access::LocalRead).is_err());
         bench.sync_tpt();
-        assert!(bench.hca.keys.is_empty());
+        assert!(bench.hca.card.keys.is_empty());
         // mlx4_mr_hw_change_access(), then mlx4_mr_hw_write_mpt().
         bench.edit_region(0x12, |entry| {
             let flags = entry.get_be32(0);
@@ -376,7 +258,7 @@ mod tests {
         });
         bench.sync_tpt();
         assert!(open(&bench, key, Bench::PD, ADDRESS, 8, Access::LocalWrite).is_ok());
-        assert_eq!(bench.hca.keys.len(), 1);
+        assert_eq!(bench.hca.card.keys.len(), 1);
     }
 
     #[test]

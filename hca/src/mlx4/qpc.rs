@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-
 use crate::engine::bytes::Fields;
 use crate::engine::headers::Grh;
+use crate::engine::qp::{self, Context as _};
+use crate::engine::transport::{ack_timeout, rnr_timer, Migration, Path, Service, State};
 use crate::mlx4::icm::Buffer;
 
 /// Size of the context in a command's mailbox.
@@ -81,23 +81,6 @@ const PARAMS2_RRA_MAX: u32 = 7 << 21;
 const RNR_TIMER: u32 = 0x1f << 24;
 const PSN: u32 = 0xff_ffff;
 
-/// 4096 ns, four-fold: the spec lets an ACK timeout last up to four times its nominal value.
-const ACK_TIMEOUT_UNIT: u64 = 4 * 4096;
-
-/// The waits of a requester that finds its receiver not ready, by their codes, in units of 10 us.
-const TIMERS: [u32; 32] = [
-    65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
-    2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
-];
-
-/// The code of such a wait.
-pub fn rnr_timer_code(wait: Duration) -> u8 {
-    let units = wait.as_micros() / 10;
-    let mut codes = (0..).zip(TIMERS);
-    let found = codes.find(|(_, timer)| u128::from(*timer) == units);
-    found.map_or(0, |(code, _)| code)
-}
-
 /// Optional parameters of a transition (enum mlx4_qp_optpar).
 #[allow(missing_docs)]
 pub mod optpar {
@@ -121,105 +104,25 @@ pub mod optpar {
     pub const CONNECTED: u32 = ALT_ADDR_PATH | RRE | RAE | RWE | Q_KEY | RNR_TIMEOUT | PM_STATE;
 }
 
-/// The way to the other end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Path {
-    /// Our port.
-    pub port: u8,
-    /// The other end's LID.
-    pub remote_lid: u16,
-    /// Where in our port's table the P_Key of the packets is.
-    pub pkey_index: u8,
-    /// With a GRH: where in our port's table our GID is, and the header without that.
-    pub grh: Option<(u8, Grh)>,
-}
-
-impl Path {
-    fn parse(path: &[u8; PATH_SIZE]) -> Self {
-        let second = path.get_u8(PATH_SCHED_QUEUE) & SCHED_QUEUE_PORT_2 != 0;
-        let grh = path.get_u8(PATH_GRH_MYLMC) & GRH_PRESENT != 0;
-        let tclass_flowlabel = path.get_be32(PATH_TCLASS_FLOWLABEL);
-        Self {
-            port: if second { 2 } else { 1 },
-            remote_lid: path.get_be16(PATH_RLID),
-            pkey_index: path.get_u8(PATH_PKEY_INDEX) & PKEY_INDEX_MASK,
-            grh: grh.then(|| {
-                let grh = Grh {
-                    traffic_class: (tclass_flowlabel >> 20) as u8,
-                    flow_label: tclass_flowlabel & 0xf_ffff,
-                    hop_limit: path.get_u8(PATH_HOP_LIMIT),
-                    sgid: [0; 16],
-                    dgid: path.field(PATH_RGID),
-                };
-                (path.get_u8(PATH_MGID_INDEX), grh)
-            }),
-        }
+fn parse_path(path: &[u8; PATH_SIZE]) -> Path {
+    let second = path.get_u8(PATH_SCHED_QUEUE) & SCHED_QUEUE_PORT_2 != 0;
+    let grh = path.get_u8(PATH_GRH_MYLMC) & GRH_PRESENT != 0;
+    let tclass_flowlabel = path.get_be32(PATH_TCLASS_FLOWLABEL);
+    Path {
+        port: if second { 2 } else { 1 },
+        remote_lid: path.get_be16(PATH_RLID),
+        pkey_index: path.get_u8(PATH_PKEY_INDEX) & PKEY_INDEX_MASK,
+        grh: grh.then(|| {
+            let grh = Grh {
+                traffic_class: (tclass_flowlabel >> 20) as u8,
+                flow_label: tclass_flowlabel & 0xf_ffff,
+                hop_limit: path.get_u8(PATH_HOP_LIMIT),
+                sgid: [0; 16],
+                dgid: path.field(PATH_RGID),
+            };
+            (path.get_u8(PATH_MGID_INDEX), grh)
+        }),
     }
-}
-
-/// State of a QP (enum mlx4_qp_state).
-#[allow(missing_docs)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::IntoStaticStr)]
-#[strum(serialize_all = "snake_case")]
-#[serde(rename_all = "snake_case")]
-#[repr(u8)]
-pub enum State {
-    Rst = 0,
-    Init = 1,
-    Rtr = 2,
-    Rts = 3,
-    Sqer = 4,
-    Sqd = 5,
-    Err = 6,
-    SqDraining = 7,
-}
-
-/// Transport service (MLX4_QP_ST_*).
-#[allow(missing_docs)]
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Serialize,
-    num_enum::TryFromPrimitive,
-    strum::IntoStaticStr,
-)]
-#[strum(serialize_all = "snake_case")]
-#[serde(rename_all = "snake_case")]
-#[repr(u8)]
-pub enum Service {
-    Rc = 0x0,
-    Uc = 0x1,
-    Ud = 0x3,
-    Xrc = 0x6,
-    Mlx = 0x7,
-}
-
-impl Service {
-    /// One QP at each end, which know each other.
-    pub fn connected(self) -> bool {
-        matches!(self, Self::Rc | Self::Uc | Self::Xrc)
-    }
-
-    /// Requests are acknowledged.
-    pub fn reliable(self) -> bool {
-        matches!(self, Self::Rc | Self::Xrc)
-    }
-}
-
-/// Path migration state (MLX4_QP_PM_*).
-#[allow(missing_docs)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[repr(u8)]
-pub enum Migration {
-    Armed = 0x0,
-    Rearm = 0x1,
-    Migrated = 0x3,
 }
 
 /// The QP context.
@@ -276,41 +179,21 @@ impl Context {
 
     /// Transport service.
     pub fn service(&self) -> Option<Service> {
+        // MLX4_QP_ST_*.
         let bits = (self.0.get_be32(QPC_FLAGS) >> 16 & 0xf) as u8;
-        Service::try_from(bits).ok()
-    }
-
-    /// The protection domain.
-    pub fn pd(&self) -> u32 {
-        self.0.get_be24(QPC_PD)
-    }
-
-    /// Whether it may use the reserved L_Key, which is all memory.
-    pub fn reserved_key_enabled(&self) -> bool {
-        self.0.get_u8(QPC_RLKEY_ROCE_MODE) & RLKEY != 0
+        match bits {
+            0x0 => Some(Service::Rc),
+            0x1 => Some(Service::Uc),
+            0x3 => Some(Service::Ud),
+            0x6 => Some(Service::Xrc),
+            0x7 => Some(Service::Mlx),
+            _ => None,
+        }
     }
 
     /// The UAR page its doorbell must come from.
     pub fn uar_page(&self) -> u32 {
         self.0.get_be24(QPC_USR_PAGE)
-    }
-
-    /// Longest message.
-    pub fn max_message(&self) -> u64 {
-        1 << (self.0.get_u8(QPC_MTU_MSGMAX) & 0x1f).min(LOG_MAX_MESSAGE)
-    }
-
-    /// The QP at the other end.
-    pub fn remote_qpn(&self) -> u32 {
-        self.0.get_be24(QPC_REMOTE_QPN)
-    }
-
-    /// Bytes of data in a packet, if the driver has set a path MTU that exists.
-    pub fn path_mtu(&self) -> Option<u64> {
-        match self.0.get_u8(QPC_MTU_MSGMAX) >> 5 {
-            mtu @ 1..=5 => Some(1 << u32::from(mtu).saturating_add(7)),
-            _ => None,
-        }
     }
 
     /// The path MTU and the message size, as they are encoded.
@@ -323,128 +206,8 @@ impl Context {
         self.0.get_u8(QPC_MTU_MSGMAX) & 0x1f <= LOG_MAX_MESSAGE
     }
 
-    /// The sequence number of the next packet to send.
-    pub fn send_psn(&self) -> u32 {
-        self.0.get_be32(QPC_NEXT_SEND_PSN) & PSN
-    }
-
-    /// Sets the sequence number of the next packet to send.
-    pub fn set_send_psn(&mut self, psn: u32) {
-        self.overlay32(QPC_NEXT_SEND_PSN, PSN, psn);
-    }
-
-    /// The sequence number of the next packet to receive.
-    pub fn receive_psn(&self) -> u32 {
-        self.0.get_be32(QPC_RNR_NEXTRECVPSN) & PSN
-    }
-
-    /// Sets the sequence number of the next packet to receive.
-    pub fn set_receive_psn(&mut self, psn: u32) {
-        self.overlay32(QPC_RNR_NEXTRECVPSN, PSN, psn);
-    }
-
-    /// The primary path.
-    pub fn path(&self) -> Path {
-        Path::parse(&self.0.field(QPC_PRI_PATH))
-    }
-
-    /// The alternate path.
-    pub fn alternate_path(&self) -> Path {
-        Path::parse(&self.0.field(QPC_ALT_PATH))
-    }
-
-    /// Service level of the primary path.
-    pub fn service_level(&self) -> u8 {
-        self.0.get_u8(QPC_PRI_PATH + PATH_SCHED_QUEUE) >> 2 & 0xf
-    }
-
-    /// How long to wait for an answer; none is forever.
-    pub fn ack_timeout(&self) -> Option<Duration> {
-        match self.0.get_u8(QPC_PRI_PATH + PATH_ACKTO) >> 3 {
-            0 => None,
-            log => Some(Duration::from_nanos(ACK_TIMEOUT_UNIT << u32::from(log))),
-        }
-    }
-
-    /// How often to repeat a request without an answer.
-    pub fn retry_count(&self) -> u8 {
-        (self.0.get_be32(QPC_PARAMS1) >> 16 & 7) as u8
-    }
-
-    /// How often to ask again a receiver that is not ready; 7 is forever.
-    pub fn rnr_retry(&self) -> u8 {
-        (self.0.get_be32(QPC_PARAMS1) >> 13 & 7) as u8
-    }
-
-    /// How long a requester that finds us not ready shall wait.
-    pub fn rnr_timer(&self) -> Duration {
-        let code = (self.0.get_be32(QPC_RNR_NEXTRECVPSN) & RNR_TIMER) >> 24;
-        let units = TIMERS.get(code as usize).copied().unwrap_or(65536);
-        Duration::from_micros(u64::from(units).saturating_mul(10))
-    }
-
     fn params2(&self, bit: u32) -> bool {
         self.0.get_be32(QPC_PARAMS2) & bit != 0
-    }
-
-    /// Peers may read.
-    pub fn remote_read_enabled(&self) -> bool {
-        self.params2(QP_BIT_RRE)
-    }
-
-    /// Peers may write.
-    pub fn remote_write_enabled(&self) -> bool {
-        self.params2(QP_BIT_RWE)
-    }
-
-    /// Peers may use atomics.
-    pub fn remote_atomic_enabled(&self) -> bool {
-        self.params2(QP_BIT_RAE)
-    }
-
-    /// The XRC domain of a target; 0 otherwise.
-    pub fn xrcd(&self) -> u16 {
-        self.0.get_be32(QPC_XRCD) as u16
-    }
-
-    /// The CQ of sends.
-    pub fn cqn_send(&self) -> u32 {
-        self.0.get_be24(QPC_CQN_SEND)
-    }
-
-    /// The CQ of receives.
-    pub fn cqn_recv(&self) -> u32 {
-        self.0.get_be24(QPC_CQN_RECV)
-    }
-
-    /// The key datagrams must carry.
-    pub fn qkey(&self) -> u32 {
-        self.0.get_be32(QPC_QKEY)
-    }
-
-    /// The SRQ, if one is attached.
-    pub fn srqn(&self) -> Option<u32> {
-        let word = self.0.get_be32(QPC_SRQN);
-        (word & SRQN_VALID != 0).then_some(word & 0xff_ffff)
-    }
-
-    /// Path migration state.
-    pub fn migration(&self) -> Migration {
-        match (self.0.get_be32(QPC_FLAGS) & PM_MASK) >> PM_SHIFT {
-            0 => Migration::Armed,
-            1 => Migration::Rearm,
-            _ => Migration::Migrated,
-        }
-    }
-
-    /// Sets the path migration state.
-    pub fn set_migration(&mut self, state: Migration) {
-        self.overlay32(QPC_FLAGS, PM_MASK, (state as u32) << PM_SHIFT);
-    }
-
-    /// Sets the state.
-    pub fn set_state(&mut self, state: State) {
-        self.overlay32(QPC_FLAGS, 0xf << 28, (state as u32) << 28);
     }
 
     fn overlay32(&mut self, at: usize, mask: u32, value: u32) {
@@ -504,9 +267,126 @@ impl Context {
             }
         }
     }
+}
 
-    /// Makes the alternate path the primary one.
-    pub fn migrate(&mut self) {
+impl qp::Context for Context {
+    fn pd(&self) -> u32 {
+        self.0.get_be24(QPC_PD)
+    }
+
+    fn reserved_key_enabled(&self) -> bool {
+        self.0.get_u8(QPC_RLKEY_ROCE_MODE) & RLKEY != 0
+    }
+
+    fn max_message(&self) -> u64 {
+        1 << (self.0.get_u8(QPC_MTU_MSGMAX) & 0x1f).min(LOG_MAX_MESSAGE)
+    }
+
+    fn remote_qpn(&self) -> u32 {
+        self.0.get_be24(QPC_REMOTE_QPN)
+    }
+
+    fn path_mtu(&self) -> Option<u64> {
+        match self.0.get_u8(QPC_MTU_MSGMAX) >> 5 {
+            mtu @ 1..=5 => Some(1 << u32::from(mtu).saturating_add(7)),
+            _ => None,
+        }
+    }
+
+    fn send_psn(&self) -> u32 {
+        self.0.get_be32(QPC_NEXT_SEND_PSN) & PSN
+    }
+
+    fn set_send_psn(&mut self, psn: u32) {
+        self.overlay32(QPC_NEXT_SEND_PSN, PSN, psn);
+    }
+
+    fn receive_psn(&self) -> u32 {
+        self.0.get_be32(QPC_RNR_NEXTRECVPSN) & PSN
+    }
+
+    fn set_receive_psn(&mut self, psn: u32) {
+        self.overlay32(QPC_RNR_NEXTRECVPSN, PSN, psn);
+    }
+
+    fn path(&self) -> Path {
+        parse_path(&self.0.field(QPC_PRI_PATH))
+    }
+
+    fn alternate_path(&self) -> Path {
+        parse_path(&self.0.field(QPC_ALT_PATH))
+    }
+
+    fn service_level(&self) -> u8 {
+        self.0.get_u8(QPC_PRI_PATH + PATH_SCHED_QUEUE) >> 2 & 0xf
+    }
+
+    fn ack_timeout(&self) -> Option<Duration> {
+        ack_timeout(self.0.get_u8(QPC_PRI_PATH + PATH_ACKTO) >> 3)
+    }
+
+    fn retry_count(&self) -> u8 {
+        (self.0.get_be32(QPC_PARAMS1) >> 16 & 7) as u8
+    }
+
+    fn rnr_retry(&self) -> u8 {
+        (self.0.get_be32(QPC_PARAMS1) >> 13 & 7) as u8
+    }
+
+    fn rnr_timer(&self) -> Duration {
+        rnr_timer((self.0.get_be32(QPC_RNR_NEXTRECVPSN) & RNR_TIMER) >> 24)
+    }
+
+    fn remote_read_enabled(&self) -> bool {
+        self.params2(QP_BIT_RRE)
+    }
+
+    fn remote_write_enabled(&self) -> bool {
+        self.params2(QP_BIT_RWE)
+    }
+
+    fn remote_atomic_enabled(&self) -> bool {
+        self.params2(QP_BIT_RAE)
+    }
+
+    fn xrcd(&self) -> u32 {
+        self.0.get_be32(QPC_XRCD) & 0xffff
+    }
+
+    fn cqn_send(&self) -> u32 {
+        self.0.get_be24(QPC_CQN_SEND)
+    }
+
+    fn cqn_recv(&self) -> u32 {
+        self.0.get_be24(QPC_CQN_RECV)
+    }
+
+    fn qkey(&self) -> u32 {
+        self.0.get_be32(QPC_QKEY)
+    }
+
+    fn srqn(&self) -> Option<u32> {
+        let word = self.0.get_be32(QPC_SRQN);
+        (word & SRQN_VALID != 0).then_some(word & 0xff_ffff)
+    }
+
+    fn migration(&self) -> Migration {
+        match (self.0.get_be32(QPC_FLAGS) & PM_MASK) >> PM_SHIFT {
+            0 => Migration::Armed,
+            1 => Migration::Rearm,
+            _ => Migration::Migrated,
+        }
+    }
+
+    fn set_migration(&mut self, state: Migration) {
+        self.overlay32(QPC_FLAGS, PM_MASK, (state as u32) << PM_SHIFT);
+    }
+
+    fn set_state(&mut self, state: State) {
+        self.overlay32(QPC_FLAGS, 0xf << 28, (state as u32) << 28);
+    }
+
+    fn migrate(&mut self) {
         self.copy_path(&self.0.field(QPC_ALT_PATH), QPC_PRI_PATH);
         self.set_migration(Migration::Migrated);
     }

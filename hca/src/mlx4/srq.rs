@@ -4,15 +4,13 @@
 //! messages arrive. An SRQ lives from SW2HW_SRQ to HW2SW_SRQ or reset. An XRC SRQ belongs to a
 //! domain and names the CQ of its completions.
 
-use std::collections::BTreeMap;
-
 use crate::engine::bytes::Fields;
-use crate::engine::hca::Hca;
 use crate::engine::memory::DmaError;
 use crate::engine::violation::Violation;
-use crate::mlx4::command::{Command, Outcome, Output, Status};
-use crate::mlx4::eq::EventType;
-use crate::mlx4::icm::{Buffer, Dma, Object};
+use crate::engine::work::RecvWqe;
+use crate::mlx4::icm::{Buffer, Dma};
+use crate::mlx4::wqe::parse_scatter;
+use std::collections::BTreeMap;
 
 // struct mlx4_srq_context.
 const SRQC_SIZE: usize = 0x30;
@@ -22,9 +20,9 @@ const SRQC_XRCD: usize = 0x06;
 const SRQC_PG_OFFSET_CQN: usize = 0x08;
 const SRQC_LOG_PAGE_SIZE: usize = 0x10;
 const SRQC_PD: usize = 0x18;
-const SRQC_LIMIT_WATERMARK: usize = 0x1c;
-const SRQC_WQE_CNT: usize = 0x1e;
-const SRQC_WQE_COUNTER: usize = 0x22;
+pub(super) const SRQC_LIMIT_WATERMARK: usize = 0x1c;
+pub(super) const SRQC_WQE_CNT: usize = 0x1e;
+pub(super) const SRQC_WQE_COUNTER: usize = 0x22;
 const SRQC_DB_REC_ADDR: usize = 0x28;
 
 /// struct mlx4_wqe_srq_next_seg: index of the WQE after this one.
@@ -39,29 +37,21 @@ pub const LOG_MAX_SRQ_WQES: u8 = 14;
 
 /// One shared receive queue.
 pub struct Srq {
-    context: [u8; SRQC_SIZE],
-    buffer: Buffer,
+    pub(super) context: [u8; SRQC_SIZE],
+    pub(super) buffer: Buffer,
     /// Number of WQEs less one.
-    mask: u16,
-    stride: usize,
-    doorbell: u64,
-    head: u16,
+    pub(super) mask: u16,
+    pub(super) stride: usize,
+    pub(super) doorbell: u64,
+    pub(super) head: u16,
     /// WQEs taken, as the doorbell record counts those posted.
-    taken: u16,
+    pub(super) taken: u16,
     /// Fewer than this many WQEs raise SRQ_LIMIT, once.
-    limit: u16,
-}
-
-/// A receive WQE taken from a queue.
-pub struct RecvWqe {
-    /// Its index, for the completion.
-    pub index: u16,
-    /// Its scatter list.
-    pub scatter: Vec<u8>,
+    pub(super) limit: u16,
 }
 
 impl Srq {
-    fn new(context: [u8; SRQC_SIZE]) -> Option<Self> {
+    pub(super) fn new(context: [u8; SRQC_SIZE]) -> Option<Self> {
         let log_wqes = context.get_be32(SRQC_STATE_LOGSIZE_SRQN) >> 24 & 0xf;
         if log_wqes > u32::from(LOG_MAX_SRQ_WQES) {
             return None;
@@ -122,12 +112,12 @@ impl Srq {
         self.buffer.read(dma, offset, &mut wqe)?;
         self.head = wqe.get_be16(NEXT_WQE_INDEX);
         self.taken = self.taken.wrapping_add(1);
-        let scatter = wqe.split_off(NEXT_SEG_SIZE.min(wqe.len()));
+        let scatter = parse_scatter(&wqe.split_off(NEXT_SEG_SIZE.min(wqe.len())));
         Ok(Some(RecvWqe { index, scatter }))
     }
 
     /// Whether the limit is passed now; it is disarmed by that.
-    fn limit_reached(&mut self, dma: &Dma) -> bool {
+    pub(super) fn limit_reached(&mut self, dma: &Dma) -> bool {
         let below = self.limit != 0
             && self
                 .available(dma)
@@ -142,7 +132,7 @@ impl Srq {
 /// All shared receive queues of an adapter.
 #[derive(Default)]
 pub struct Srqs {
-    queues: BTreeMap<u32, Srq>,
+    pub(super) queues: BTreeMap<u32, Srq>,
 }
 
 impl Srqs {
@@ -182,83 +172,11 @@ impl Srqs {
     }
 }
 
-impl Hca {
-    /// SW2HW_SRQ.
-    pub fn sw2hw_srq(&mut self, command: &Command) -> Outcome {
-        let srqn = command.in_modifier;
-        if srqn >> LOG_MAX_SRQS != 0 {
-            return Err(Status::BadIndex);
-        }
-        if self.srqs.queues.contains_key(&srqn) {
-            return Err(Status::BadResState);
-        }
-        let srq = Srq::new(self.mailbox(command)?).ok_or(Status::BadParam)?;
-        if let Some(cqn) = srq.xrc_cqn().filter(|cqn| !self.cqs.contains(*cqn)) {
-            return self.refuse_command(
-                Violation::UnknownObject,
-                Status::BadResState,
-                format_args!("CQ {cqn:#x} of SRQ {srqn:#x}"),
-            );
-        }
-        self.dma.check_context(Object::Srq, srqn)?;
-        self.srqs.queues.insert(srqn, srq);
-        Ok(Output::None)
-    }
-
-    /// HW2SW_SRQ. With an output mailbox it returns the context.
-    pub fn hw2sw_srq(&mut self, command: &Command) -> Outcome {
-        let srqn = command.in_modifier;
-        let user = self.qps.iter().find(|qp| qp.context.srqn() == Some(srqn));
-        if let Some(qp) = user {
-            return self.refuse_command(
-                Violation::ObjectInUse,
-                Status::ResourceBusy,
-                format_args!("HW2SW_SRQ of {srqn:#x}, which QP {:#x} uses", qp.qpn),
-            );
-        }
-        let srq = self.srqs.queues.remove(&srqn).ok_or(Status::BadIndex)?;
-        Ok(match command.opmod {
-            0 if command.out_param != 0 => Output::Mailbox(srq.context.to_vec()),
-            _ => Output::None,
-        })
-    }
-
-    /// QUERY_SRQ.
-    pub fn query_srq(&mut self, command: &Command) -> Outcome {
-        let srq = self
-            .srqs
-            .queues
-            .get(&command.in_modifier)
-            .ok_or(Status::BadIndex)?;
-        let mut context = srq.context;
-        context.set_be16(SRQC_LIMIT_WATERMARK, srq.limit);
-        context.set_be16(SRQC_WQE_CNT, srq.available(&self.dma)?);
-        context.set_be16(SRQC_WQE_COUNTER, srq.taken);
-        Ok(Output::Mailbox(context.to_vec()))
-    }
-
-    /// ARM_SRQ: the limit is in the low half of in_param.
-    pub fn arm_srq(&mut self, command: &Command) -> Outcome {
-        let srqn = command.in_modifier;
-        let srq = self.srqs.queues.get_mut(&srqn).ok_or(Status::BadIndex)?;
-        srq.limit = command.in_param as u16;
-        self.check_srq_limit(srqn);
-        Ok(Output::None)
-    }
-
-    /// Raises SRQ_LIMIT when SRQ `srqn` has passed its limit.
-    pub fn check_srq_limit(&mut self, srqn: u32) {
-        if let Some(srq) = self.srqs.queues.get_mut(&srqn) {
-            if srq.limit_reached(&self.dma) {
-                self.event(EventType::SrqLimit, srqn);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::event::EventType;
+    use crate::mlx4::command::Status;
     use crate::mlx4::testing::Bench;
 
     const SRQN: u32 = 0x45;
@@ -268,14 +186,14 @@ mod tests {
         let mut bench = Bench::connected();
         bench.srq(SRQN, 2, 7, 0x81);
         let hca = &mut bench.hca;
-        let srq = hca.srqs.get_mut(SRQN).unwrap();
+        let srq = hca.card.srqs.get_mut(SRQN).unwrap();
         assert_eq!((srq.xrcd(), srq.cqn(), srq.pd()), (7, 0x81, Bench::PD));
         assert!(srq.take(&hca.dma).unwrap().is_none());
 
         bench.link_srq(SRQN, &[0, 2, 1, 3]);
         bench.post_srq(SRQN, 3);
         let hca = &mut bench.hca;
-        let srq = hca.srqs.get_mut(SRQN).unwrap();
+        let srq = hca.card.srqs.get_mut(SRQN).unwrap();
         let mut order = Vec::new();
         while let Some(wqe) = srq.take(&hca.dma).unwrap() {
             order.push(wqe.index);
@@ -290,7 +208,7 @@ mod tests {
         bench.link_srq(SRQN, &[0, 0xfffe]);
         bench.post_srq(SRQN, 2);
         let hca = &mut bench.hca;
-        let srq = hca.srqs.get_mut(SRQN).unwrap();
+        let srq = hca.card.srqs.get_mut(SRQN).unwrap();
         srq.take(&hca.dma).unwrap();
         assert_eq!(srq.take(&hca.dma).unwrap().unwrap().index, 2);
     }
@@ -303,7 +221,7 @@ mod tests {
         bench.arm_srq(SRQN, 3);
         assert_eq!(bench.events(), 0);
         let hca = &mut bench.hca;
-        hca.srqs.get_mut(SRQN).unwrap().take(&hca.dma).unwrap();
+        hca.card.srqs.get_mut(SRQN).unwrap().take(&hca.dma).unwrap();
         hca.check_srq_limit(SRQN);
         hca.check_srq_limit(SRQN);
         assert_eq!(bench.events(), 1);
@@ -329,7 +247,7 @@ mod tests {
         bench.srq(SRQN, 2, 7, 0x81);
         bench.post_srq(SRQN, 4);
         let hca = &mut bench.hca;
-        hca.srqs.get_mut(SRQN).unwrap().take(&hca.dma).unwrap();
+        hca.card.srqs.get_mut(SRQN).unwrap().take(&hca.dma).unwrap();
         assert_eq!(bench.violations(), [Violation::ReceiveOverrun]);
     }
 }

@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use crate::engine::administration::Administration;
 use crate::engine::bytes::Fields;
 use crate::engine::fabric::Fabric;
-use crate::engine::hca::Hca;
 use crate::engine::headers::{tests::raw, RawDatagram};
 use crate::engine::memory::DmaError;
 use crate::engine::violation::Violation;
+use crate::mlx4::card::Hca;
 use crate::mlx4::command::{Command, Status};
 use crate::mlx4::cq::CQE_SIZE;
 use crate::mlx4::eq::EQE_SIZE;
@@ -215,7 +215,7 @@ impl Bench {
             bench.run(0x009, port, 0, &[]).unwrap();
         }
         bench.hca.counters = Default::default();
-        bench.hca.events.raised.clear();
+        bench.hca.card.events.raised.clear();
         bench
     }
 
@@ -689,14 +689,13 @@ impl Bench {
     /// Does all that is due now.
     pub fn settle(&mut self) {
         let hca = std::mem::replace(&mut self.hca, Hca::new(7));
-        let mut fabric = Fabric::new(0);
-        fabric.hcas.push(hca);
+        let mut fabric = Fabric::new(vec![Box::new(hca)]);
         fabric.administration = std::mem::take(&mut self.administration);
         while fabric
             .run(self.now)
             .is_some_and(|deadline| deadline <= self.now)
         {}
-        self.hca = fabric.hcas.pop().unwrap();
+        self.hca = *fabric.hcas.pop().unwrap();
         self.administration = fabric.administration;
     }
 

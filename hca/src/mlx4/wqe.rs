@@ -6,7 +6,8 @@
 
 use crate::engine::bytes::Fields;
 use crate::engine::headers::Grh;
-use crate::mlx4::qpc::Service;
+use crate::engine::transport::Service;
+use crate::engine::work::{Control, Datagram, RemoteAddress, Request, Segment, SendWqe};
 
 /// Size of a control segment (struct mlx4_wqe_ctrl_seg), and the unit WQEs are counted in.
 pub const CONTROL_SIZE: usize = 0x10;
@@ -43,254 +44,105 @@ mod opcode {
     pub const ATOMIC_FA: u8 = 0x12;
 }
 
-/// The head of every send WQE.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ControlSegment {
-    /// Flips every time round the ring: how the device sees that a WQE is new.
-    pub owner: bool,
-    /// The opcode.
-    pub opcode: u8,
-    /// Bytes of the WQE.
-    pub size: usize,
-    /// The remote SRQ of an XRC request.
-    pub srqn: u32,
-    /// A completion is wanted.
-    pub signaled: bool,
-    /// The receiver is to be woken.
-    pub solicited: bool,
-    /// Immediate data.
-    pub immediate: [u8; 4],
+/// The control segment's owner bit, which flips every time round the ring: how the device sees that a WQE
+/// is new.
+pub fn owner(segment: &[u8; CONTROL_SIZE]) -> bool {
+    segment.get_be32(0x00) >> 31 != 0
 }
 
-impl ControlSegment {
-    /// Parses it.
-    pub fn parse(segment: &[u8; CONTROL_SIZE]) -> Self {
-        let owner_opcode = segment.get_be32(0x00);
-        let srcrb_flags = segment.get_be32(0x08);
-        Self {
-            owner: owner_opcode >> 31 != 0,
-            opcode: (owner_opcode & 0x1f) as u8,
-            size: usize::from(segment.get_u8(0x07) & 0x3f).wrapping_mul(CONTROL_SIZE),
-            srqn: srcrb_flags >> 8,
-            signaled: srcrb_flags & CTRL_CQ_UPDATE != 0,
-            solicited: srcrb_flags & CTRL_SOLICITED != 0,
-            immediate: segment.field(0x0c),
-        }
-    }
-
-    /// In the head of a WQE of QP0 and QP1 (struct mlx4_wqe_mlx_seg): the destination's LID, where
-    /// others have immediate data.
-    pub fn destination_lid(&self) -> u16 {
-        self.immediate.get_be16(0)
+/// Parses a control segment.
+pub fn parse_control(segment: &[u8; CONTROL_SIZE]) -> Control {
+    let srcrb_flags = segment.get_be32(0x08);
+    Control {
+        opcode: (segment.get_be32(0x00) & 0x1f) as u8,
+        size: usize::from(segment.get_u8(0x07) & 0x3f).wrapping_mul(CONTROL_SIZE),
+        srqn: srcrb_flags >> 8,
+        signaled: srcrb_flags & CTRL_CQ_UPDATE != 0,
+        solicited: srcrb_flags & CTRL_SOLICITED != 0,
+        immediate: segment.field(0x0c),
     }
 }
 
-/// Remote memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RemoteAddress {
-    /// Virtual address at the remote side.
-    pub address: u64,
-    /// The key that opens it there.
-    pub rkey: u32,
-}
-
-/// The destination of a datagram.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Datagram {
-    /// Which of our ports it leaves by.
-    pub port: u8,
-    /// Destination port; 0xc000 and above are multicast.
-    pub dlid: u16,
-    /// The GRH, if there is one. The source GID is left to the port.
-    pub grh: Option<Grh>,
-    /// Service level.
-    pub service_level: u8,
-    /// Destination QP.
-    pub dqpn: u32,
-    /// Its key; bit 31 asks for the sender's own.
-    pub qkey: u32,
-}
-
-/// One piece of local memory, or of the WQE.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Segment {
-    /// Local memory.
-    Memory {
-        /// Its length.
-        length: u32,
-        /// The key that opens it.
-        lkey: u32,
-        /// Its virtual address.
-        address: u64,
-    },
-    /// Data that came in the WQE.
-    Inline(Vec<u8>),
-}
-
-impl Segment {
-    /// Bytes in it.
-    pub fn len(&self) -> u64 {
-        match self {
-            Self::Memory { length, .. } => u64::from(*length),
-            Self::Inline(data) => data.len() as u64,
-        }
+/// Parses the bytes of a WQE of a QP of this service. None: no such request.
+pub fn parse(control: Control, wqe: &[u8], service: Service) -> Option<SendWqe> {
+    let mut at = CONTROL_SIZE;
+    let mut take = |size: usize| -> Option<usize> {
+        let start = at;
+        at = at.checked_add(size).filter(|end| *end <= wqe.len())?;
+        Some(start)
+    };
+    let mut address = None;
+    if service == Service::Ud {
+        address = Some(parse_datagram(wqe, take(DATAGRAM_SIZE)?));
     }
-
-    /// It holds nothing.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
-/// The operation of a send WQE.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Request {
-    /// Nothing.
-    Nop,
-    /// A message into the peer's receive queue.
-    Send {
-        /// With immediate data.
-        immediate: bool,
-    },
-    /// Into the peer's memory.
-    Write {
-        /// Where.
-        remote: RemoteAddress,
-        /// With immediate data, which takes a receive WQE.
-        immediate: bool,
-    },
-    /// Out of the peer's memory.
-    Read {
-        /// Where.
-        remote: RemoteAddress,
-    },
-    /// Replace if equal.
-    CompareSwap {
-        /// Where.
-        remote: RemoteAddress,
-        /// The new value.
-        swap: u64,
-        /// The value that is replaced.
-        compare: u64,
-    },
-    /// Add.
-    FetchAdd {
-        /// Where.
-        remote: RemoteAddress,
-        /// How much.
-        add: u64,
-    },
-}
-
-/// A send WQE.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SendWqe {
-    /// Its head.
-    pub control: ControlSegment,
-    /// The operation.
-    pub request: Request,
-    /// The destination, for a datagram.
-    pub datagram: Option<Datagram>,
-    /// Local data.
-    pub segments: Vec<Segment>,
-    /// An inline segment crosses a 64-byte line.
-    pub inline_across_line: bool,
-}
-
-impl SendWqe {
-    /// Parses the bytes of a WQE of a QP of this service. None: no such request.
-    pub fn parse(control: ControlSegment, wqe: &[u8], service: Service) -> Option<Self> {
-        let mut at = CONTROL_SIZE;
-        let mut take = |size: usize| -> Option<usize> {
-            let start = at;
-            at = at.checked_add(size).filter(|end| *end <= wqe.len())?;
-            Some(start)
-        };
-        let mut address = None;
-        if service == Service::Ud {
-            address = Some(Self::parse_datagram(wqe, take(DATAGRAM_SIZE)?));
-        }
-        let remote = |at: usize| RemoteAddress {
-            address: wqe.get_be64(at),
-            rkey: wqe.get_be32(at.wrapping_add(8)),
-        };
-        let request = match control.opcode {
-            opcode::NOP => Request::Nop,
-            opcode::SEND => Request::Send { immediate: false },
-            opcode::SEND_IMM => Request::Send { immediate: true },
-            _ if !service.connected() => return None,
-            opcode::RDMA_WRITE => Request::Write {
-                remote: remote(take(RADDR_SIZE)?),
-                immediate: false,
-            },
-            opcode::RDMA_WRITE_IMM => Request::Write {
-                remote: remote(take(RADDR_SIZE)?),
-                immediate: true,
-            },
-            opcode::RDMA_READ => Request::Read {
-                remote: remote(take(RADDR_SIZE)?),
-            },
-            opcode::ATOMIC_CS => {
-                let remote = remote(take(RADDR_SIZE)?);
-                let operands = take(ATOMIC_SIZE)?;
-                Request::CompareSwap {
-                    remote,
-                    swap: wqe.get_be64(operands),
-                    compare: wqe.get_be64(operands.wrapping_add(8)),
-                }
+    let remote = |at: usize| RemoteAddress {
+        address: wqe.get_be64(at),
+        rkey: wqe.get_be32(at.wrapping_add(8)),
+    };
+    let request = match control.opcode {
+        opcode::NOP => Request::Nop,
+        opcode::SEND => Request::Send { immediate: false },
+        opcode::SEND_IMM => Request::Send { immediate: true },
+        _ if !service.connected() => return None,
+        opcode::RDMA_WRITE => Request::Write {
+            remote: remote(take(RADDR_SIZE)?),
+            immediate: false,
+        },
+        opcode::RDMA_WRITE_IMM => Request::Write {
+            remote: remote(take(RADDR_SIZE)?),
+            immediate: true,
+        },
+        opcode::RDMA_READ => Request::Read {
+            remote: remote(take(RADDR_SIZE)?),
+        },
+        opcode::ATOMIC_CS => {
+            let remote = remote(take(RADDR_SIZE)?);
+            let operands = take(ATOMIC_SIZE)?;
+            Request::CompareSwap {
+                remote,
+                swap: wqe.get_be64(operands),
+                compare: wqe.get_be64(operands.wrapping_add(8)),
             }
-            opcode::ATOMIC_FA => {
-                let remote = remote(take(RADDR_SIZE)?);
-                Request::FetchAdd {
-                    remote,
-                    add: wqe.get_be64(take(ATOMIC_SIZE)?),
-                }
-            }
-            _ => return None,
-        };
-        let (segments, inline_across_line) = parse_segments(wqe, at)?;
-        Some(Self {
-            control,
-            request,
-            datagram: address,
-            segments,
-            inline_across_line,
-        })
-    }
-
-    fn parse_datagram(wqe: &[u8], at: usize) -> Datagram {
-        // struct mlx4_av, then destination QPN and Q_Key.
-        let field = |offset: usize| at.wrapping_add(offset);
-        let port_pd = wqe.get_be32(field(0x00));
-        let g_slid = wqe.get_u8(field(0x05));
-        let sl_tclass_flowlabel = wqe.get_be32(field(0x0c));
-        Datagram {
-            port: (port_pd >> 24 & 3) as u8,
-            dlid: wqe.get_be16(field(0x06)),
-            grh: (g_slid & 0x80 != 0).then(|| Grh {
-                traffic_class: (sl_tclass_flowlabel >> 20) as u8,
-                flow_label: sl_tclass_flowlabel & 0xf_ffff,
-                hop_limit: wqe.get_u8(field(0x0b)),
-                sgid: [0; 16],
-                dgid: wqe.field(field(0x10)),
-            }),
-            service_level: (sl_tclass_flowlabel >> 28) as u8,
-            dqpn: wqe.get_be24(field(0x20)),
-            qkey: wqe.get_be32(field(0x24)),
         }
-    }
-
-    /// Bytes of local data.
-    pub fn length(&self) -> u64 {
-        total(&self.segments)
-    }
+        opcode::ATOMIC_FA => {
+            let remote = remote(take(RADDR_SIZE)?);
+            Request::FetchAdd {
+                remote,
+                add: wqe.get_be64(take(ATOMIC_SIZE)?),
+            }
+        }
+        _ => return None,
+    };
+    let (segments, inline_across_line) = parse_segments(wqe, at)?;
+    Some(SendWqe {
+        control,
+        request,
+        datagram: address,
+        segments,
+        inline_across_line,
+    })
 }
 
-/// Bytes of a list.
-pub fn total(segments: &[Segment]) -> u64 {
-    segments
-        .iter()
-        .fold(0u64, |sum, segment| sum.saturating_add(segment.len()))
+fn parse_datagram(wqe: &[u8], at: usize) -> Datagram {
+    // struct mlx4_av, then destination QPN and Q_Key.
+    let field = |offset: usize| at.wrapping_add(offset);
+    let port_pd = wqe.get_be32(field(0x00));
+    let g_slid = wqe.get_u8(field(0x05));
+    let sl_tclass_flowlabel = wqe.get_be32(field(0x0c));
+    Datagram {
+        port: (port_pd >> 24 & 3) as u8,
+        dlid: wqe.get_be16(field(0x06)),
+        grh: (g_slid & 0x80 != 0).then(|| Grh {
+            traffic_class: (sl_tclass_flowlabel >> 20) as u8,
+            flow_label: sl_tclass_flowlabel & 0xf_ffff,
+            hop_limit: wqe.get_u8(field(0x0b)),
+            sgid: [0; 16],
+            dgid: wqe.field(field(0x10)),
+        }),
+        service_level: (sl_tclass_flowlabel >> 28) as u8,
+        dqpn: wqe.get_be24(field(0x20)),
+        qkey: wqe.get_be32(field(0x24)),
+    }
 }
 
 fn memory(bytes: &[u8]) -> Segment {
@@ -340,13 +192,13 @@ pub fn parse_scatter(list: &[u8]) -> Vec<Segment> {
 mod tests {
     use super::*;
 
-    fn wqe(opcode: u8, units: u8) -> (ControlSegment, Vec<u8>) {
+    fn wqe(opcode: u8, units: u8) -> (Control, Vec<u8>) {
         let mut wqe = vec![0; usize::from(units) * 16];
         wqe[3] = opcode;
         wqe[7] = units;
         wqe.set_be32(8, 0x45 << 8 | CTRL_CQ_UPDATE | CTRL_SOLICITED);
         wqe.set_be32(12, 0xdead_beef);
-        (ControlSegment::parse(&wqe.field(0)), wqe)
+        (parse_control(&wqe.field(0)), wqe)
     }
 
     fn data(wqe: &mut [u8], at: usize, length: u32, lkey: u32, address: u64) {
@@ -357,10 +209,10 @@ mod tests {
 
     #[test]
     fn the_control_segment_names_the_srq() {
-        let (control, _) = wqe(opcode::SEND_IMM, 4);
+        let (control, bytes) = wqe(opcode::SEND_IMM, 4);
         assert_eq!(control.srqn, 0x45);
         assert_eq!(control.size, 64);
-        assert!(control.signaled && control.solicited && !control.owner);
+        assert!(control.signaled && control.solicited && !owner(&bytes.field(0)));
         assert_eq!(control.immediate, [0xde, 0xad, 0xbe, 0xef]);
     }
 
@@ -370,7 +222,7 @@ mod tests {
         data(&mut wqe, 16, 8, 0x1200, 0x7000);
         wqe.set_be32(32, INLINE_SEG | 14);
         wqe[36..50].copy_from_slice(b"fourteen bytes");
-        let parsed = SendWqe::parse(control, &wqe, Service::Rc).unwrap();
+        let parsed = parse(control, &wqe, Service::Rc).unwrap();
         assert_eq!(parsed.length(), 22);
         assert_eq!(
             parsed.segments[1],
@@ -384,7 +236,7 @@ mod tests {
         let (control, mut wqe) = wqe(opcode::SEND, 8);
         for (length, across_line) in [(44, false), (45, true)] {
             wqe.set_be32(16, INLINE_SEG | length);
-            let parsed = SendWqe::parse(control, &wqe, Service::Rc).unwrap();
+            let parsed = parse(control, &wqe, Service::Rc).unwrap();
             assert_eq!(parsed.inline_across_line, across_line);
         }
     }
@@ -397,7 +249,7 @@ mod tests {
         wqe.set_be32(24, 0x3400);
         wqe.set_be64(32, 1);
         wqe.set_be64(40, 2);
-        let parsed = SendWqe::parse(control, &wqe, Service::Rc).unwrap();
+        let parsed = parse(control, &wqe, Service::Rc).unwrap();
         let remote = RemoteAddress {
             address: 0x9000,
             rkey: 0x3400,
@@ -423,7 +275,7 @@ mod tests {
         wqe[32..48].copy_from_slice(&[0xff; 16]);
         wqe.set_be32(48, 0xff_ffff);
         wqe.set_be32(52, 0x1111);
-        let datagram = SendWqe::parse(control, &wqe, Service::Ud).unwrap().datagram;
+        let datagram = parse(control, &wqe, Service::Ud).unwrap().datagram;
         let datagram = datagram.unwrap();
         assert_eq!((datagram.port, datagram.dlid), (2, 0xc001));
         assert_eq!(datagram.grh.unwrap().dgid, [0xff; 16]);
@@ -434,16 +286,16 @@ mod tests {
     fn nonsense_is_refused() {
         // Truncated before its remote address, inline data beyond the end, no such opcode.
         let (control, bytes) = wqe(opcode::RDMA_READ, 1);
-        assert!(SendWqe::parse(control, &bytes, Service::Rc).is_none());
+        assert!(parse(control, &bytes, Service::Rc).is_none());
         let (control, mut bytes) = wqe(opcode::SEND, 2);
         bytes.set_be32(16, INLINE_SEG | 13);
-        assert!(SendWqe::parse(control, &bytes, Service::Rc).is_none());
+        assert!(parse(control, &bytes, Service::Rc).is_none());
         bytes.set_be32(16, u32::MAX);
-        assert!(SendWqe::parse(control, &bytes, Service::Rc).is_none());
+        assert!(parse(control, &bytes, Service::Rc).is_none());
         let (control, bytes) = wqe(0x1f, 2);
-        assert!(SendWqe::parse(control, &bytes, Service::Rc).is_none());
+        assert!(parse(control, &bytes, Service::Rc).is_none());
         let (control, bytes) = wqe(opcode::RDMA_WRITE, 4);
-        assert!(SendWqe::parse(control, &bytes, Service::Ud).is_none());
+        assert!(parse(control, &bytes, Service::Ud).is_none());
     }
 
     #[test]

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! MAD_IFC: the subnet management agent inside the adapter, which the driver asks about its own
-//! node and ports. LIDs are fixed and ports with a cable are active: there is nothing that a subnet
-//! manager would have to set.
+//! The subnet management agent inside the adapter, which the driver asks about its own node and ports.
+//! LIDs are fixed and ports with a cable are active: there is nothing that a subnet manager would have to
+//! set, except P_Keys.
 
-use crate::engine::administration::{Endport, SM_LID};
+use crate::engine::administration::SM_LID;
 use crate::engine::bytes::Fields;
-use crate::engine::hca::{Hca, PORTS};
-use crate::mlx4::command::{Command, Outcome, Output, Status};
+use crate::engine::hca::{Card, Hca};
 
 /// Size of a management datagram.
-const MAD_SIZE: usize = 256;
+pub const MAD_SIZE: usize = 256;
 
 // struct ib_smp.
 const MAD_CLASS: usize = 0x01;
@@ -39,42 +38,14 @@ mod attribute {
 }
 
 const SUBNET_PREFIX: u64 = 0xfe80_0000_0000_0000;
-/// How many P_Keys a port's table has room for.
-pub const PKEYS: usize = 3;
-/// The ports' P_Keys, until they are set. Besides the default one the ports have theirs in opposite
-/// order, so that an index means another P_Key at the other end.
-pub const DEFAULT_PKEYS: [[u16; PKEYS]; PORTS as usize] =
-    [[0xffff, 0x8001, 0x8002], [0xffff, 0x8002, 0x8001]];
-/// The capabilities a ConnectX-3 port shows, until the driver says others.
-pub const DEFAULT_CAPABILITY_MASK: u32 = 0x0251_4868;
-
 const PORT_STATE_DOWN: u8 = 1;
 const PORT_STATE_ACTIVE: u8 = 4;
 const PORT_PHYS_STATE_POLLING: u8 = 2;
 const PORT_PHYS_STATE_LINK_UP: u8 = 5;
 
-impl Hca {
-    /// The GID of `port`.
-    pub fn port_gid(&self, port: u8) -> [u8; 16] {
-        let mut gid = [0; 16];
-        gid.set_be64(0, SUBNET_PREFIX);
-        gid.set_be64(8, self.port_guid(port));
-        gid
-    }
-
-    /// Port number `number` as the subnet sees it, if it is active.
-    pub fn endport(&self, number: u8) -> Option<Endport> {
-        let port = self.port(number).filter(|port| port.is_up())?;
-        Some(Endport::new(port, self.port_gid(number)))
-    }
-
-    /// MAD_IFC: answers one management datagram, received on port `in_modifier`.
-    pub fn mad_ifc(&mut self, command: &Command) -> Outcome {
-        let port = command.in_modifier as u8;
-        if self.port(port).is_none() {
-            return Err(Status::BadIndex);
-        }
-        let mut mad: [u8; MAD_SIZE] = self.mailbox(command)?;
+impl<C: Card> Hca<C> {
+    /// Turns a management datagram, received on `port`, into its answer.
+    pub fn manage(&mut self, port: u8, mad: &mut [u8; MAD_SIZE]) {
         let modifier = mad.get_be32(MAD_ATTR_MOD);
         let method = mad.get_u8(MAD_METHOD);
         mad.set_u8(MAD_METHOD, METHOD_GET_RESP);
@@ -83,10 +54,10 @@ impl Hca {
         if !matches!(class, CLASS_LID_ROUTED | CLASS_DIRECTED_ROUTE) {
             // Performance management, for one.
             mad.set_be16(MAD_STATUS, STATUS_UNSUPPORTED);
-            return Ok(Output::Mailbox(mad.to_vec()));
+            return;
         }
         if method == METHOD_SET && attribute == attribute::PKEY_TABLE {
-            self.set_pkeys(port, modifier, &mad);
+            self.set_pkeys(port, modifier, mad);
         }
         let data = match attribute {
             attribute::PKEY_TABLE if method == METHOD_SET => Some(self.pkey_table(port, modifier)),
@@ -103,17 +74,6 @@ impl Hca {
             Some(data) => mad.set_field(MAD_DATA, &data),
             None => mad.set_be16(MAD_STATUS, STATUS_UNSUPPORTED),
         }
-        Ok(Output::Mailbox(mad.to_vec()))
-    }
-
-    /// The GID under `index` in the table of `port`.
-    pub fn gid(&self, port: u8, index: u8) -> Option<[u8; 16]> {
-        (index == 0).then(|| self.port_gid(port))
-    }
-
-    /// The P_Key under `index` in the table of `port`.
-    pub fn pkey(&self, port: u8, index: u8) -> Option<u16> {
-        self.port(port)?.pkeys.get(usize::from(index)).copied()
     }
 
     /// Set(P_KeyTable) by the subnet manager. What the table has no room for is ignored.
@@ -137,9 +97,9 @@ impl Hca {
 
     fn node_desc(&self) -> [u8; DATA_SIZE] {
         let mut data = [0; DATA_SIZE];
-        match &self.firmware.node_description {
-            Some(description) => data.set_field(0, description),
-            None => data.set_field(0, b"modelled ConnectX-3"),
+        match self.card.node_description() {
+            Some(description) => data.set_field(0, &description),
+            None => data.set_field(0, C::DESCRIPTION.as_bytes()),
         }
         data
     }
@@ -151,13 +111,13 @@ impl Hca {
         data.set_u8(0, 1);
         data.set_u8(1, 1);
         data.set_u8(2, CHANNEL_ADAPTER);
-        data.set_u8(3, PORTS);
-        // The system image is a GUID of its own, after the ports'.
-        data.set_be64(4, self.port_guid(PORTS.wrapping_add(1)));
+        data.set_u8(3, C::PORTS);
+        // The system image is a GUID of its own.
+        data.set_be64(4, self.image_guid());
         data.set_be64(12, self.node_guid());
         data.set_be64(20, self.port_guid(port));
         data.set_be16(28, 128);
-        data.set_be16(30, 0x1003);
+        data.set_be16(30, C::IDENTITY.device);
         data.set_be32(36, u32::from(port) << 24 | OUI_MELLANOX);
         data
     }
@@ -213,6 +173,7 @@ impl Hca {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mlx4::command::Status;
     use crate::mlx4::testing::Bench;
 
     #[test]
