@@ -18,8 +18,13 @@ use vmlx4::mlx4::card::Hca;
 #[command(version)]
 struct Arguments {
     /// UNIX socket for QEMU to connect to; an adapter each
-    #[arg(long = "socket", required = true)]
+    #[arg(long = "socket")]
     sockets: Vec<PathBuf>,
+
+    /// The same, for a ConnectX-6 each; they come after those of --socket
+    #[cfg(mlx5)]
+    #[arg(long = "mlx5-socket")]
+    mlx5_sockets: Vec<PathBuf>,
 
     /// UNIX socket for tests to connect to, see vmlx4ctl
     #[arg(long)]
@@ -32,6 +37,28 @@ struct Arguments {
     /// End when the first QEMU disconnects, instead of waiting for another
     #[arg(long)]
     once: bool,
+}
+
+impl Arguments {
+    /// The sockets of all adapters, in order.
+    fn sockets(&self) -> impl Iterator<Item = &PathBuf> {
+        #[cfg(mlx5)]
+        return self.sockets.iter().chain(&self.mlx5_sockets);
+        #[cfg(not(mlx5))]
+        self.sockets.iter()
+    }
+
+    /// The ConnectX-6 adapters, numbered after the others.
+    #[cfg(mlx5)]
+    fn mlx5_hcas(&self) -> impl Iterator<Item = Box<dyn Adapter>> + '_ {
+        let hcas = (self.sockets.len()..).take(self.mlx5_sockets.len());
+        hcas.map(|index| -> Box<dyn Adapter> { Box::new(vmlx4::mlx5::card::Hca::new(index)) })
+    }
+
+    #[cfg(not(mlx5))]
+    fn mlx5_hcas(&self) -> impl Iterator<Item = Box<dyn Adapter>> + '_ {
+        std::iter::empty()
+    }
 }
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -59,9 +86,13 @@ fn remove_stale(path: &Path) {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
-    let hcas =
+    let connectx3 =
         (0..arguments.sockets.len()).map(|index| -> Box<dyn Adapter> { Box::new(Hca::new(index)) });
-    let hcas: Vec<_> = hcas.collect();
+    let hcas: Vec<_> = connectx3.chain(arguments.mlx5_hcas()).collect();
+    if hcas.is_empty() {
+        return Err("there is no socket, so there is no adapter".into());
+    }
+    let sockets: Vec<_> = arguments.sockets().cloned().collect();
     let identities: Vec<_> = hcas.iter().map(|hca| hca.identity()).collect();
     let model = Model::new(hcas);
     model.with(|fabric| fabric.captures = arguments.captures.clone());
@@ -76,7 +107,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
 
     // All sockets listen before the first answer, so that QEMU may be started at once.
     let mut servers = Vec::new();
-    for (path, identity) in arguments.sockets.iter().zip(identities) {
+    for (path, identity) in sockets.iter().zip(identities) {
         remove_stale(path);
         servers.push(bind(path, identity)?);
     }
@@ -101,7 +132,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
             })?;
     }
     end.recv()?;
-    for path in arguments.sockets.iter().chain(&arguments.control) {
+    for path in sockets.iter().chain(&arguments.control) {
         let _ = std::fs::remove_file(path);
     }
     Ok(())

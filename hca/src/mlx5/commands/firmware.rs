@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Commands about firmware, its memory and its capabilities.
+
+use crate::engine::bytes::Fields;
+use crate::engine::violation::Violation;
+use crate::mlx5::card::Hca;
+use crate::mlx5::command::{Outcome, Phase, Status};
+use crate::mlx5::ifc::{
+    atomic_caps, cmd_hca_cap, manage_pages_in, manage_pages_out, query_adapter_out,
+    query_hca_cap_in, query_hca_cap_out, query_issi_out, query_pages_in, query_pages_out,
+    query_special_contexts_out, set_issi_in, Bits, Field,
+};
+use crate::mlx5::memory::addresses;
+use crate::mlx5::qpc::LOG_MAX_MESSAGE;
+use crate::mlx5::wqe::TERMINATOR_LKEY;
+
+/// Interface steps that the card has, as a mask.
+const ISSIS: u64 = 0b11;
+/// Pages that firmware needs before ENABLE_HCA's successors, and for INIT_HCA.
+const BOOT_PAGES: u64 = 16;
+const INIT_PAGES: u64 = 32;
+/// QUERY_PAGES: for boot, for initialization.
+const PAGES_BOOT: u64 = 1;
+const PAGES_INIT: u64 = 2;
+/// MANAGE_PAGES: the driver cannot give, gives, takes.
+const PAGES_CANNOT: u64 = 0;
+const PAGES_GIVE: u64 = 1;
+const PAGES_TAKE: u64 = 2;
+/// A guest cannot make the model keep more.
+const MAX_PAGES: usize = 1 << 20;
+/// Board id.
+const PSID: &[u8; 16] = b"VIRTUAL_MLX5_MDL";
+/// Keys that no region has.
+const RESERVED_LKEY: u64 = 0x700;
+const NULL_MKEY: u64 = 0x701;
+
+/// MLX5_CAP_GENERAL and MLX5_CAP_ATOMIC.
+const CAP_GENERAL: u64 = 0;
+const CAP_ATOMIC: u64 = 3;
+
+/// Capabilities; all others are 0.
+const GENERAL: &[(Field, u64)] = &[
+    (cmd_hca_cap::LOG_MAX_SRQ_SZ, 15),
+    (cmd_hca_cap::LOG_MAX_QP_SZ, 14),
+    (cmd_hca_cap::LOG_MAX_QP, 17),
+    (cmd_hca_cap::LOG_MAX_SRQ, 16),
+    (cmd_hca_cap::LOG_MAX_CQ_SZ, 20),
+    (cmd_hca_cap::LOG_MAX_CQ, 16),
+    (cmd_hca_cap::LOG_MAX_MKEY, 20),
+    (cmd_hca_cap::LOG_MAX_EQ, 6),
+    (cmd_hca_cap::LOG_MAX_KLM_LIST_SIZE, 16),
+    (cmd_hca_cap::LOG_MAX_RA_RES_QP, 4),
+    (cmd_hca_cap::LOG_MAX_RA_REQ_QP, 4),
+    (cmd_hca_cap::LOCAL_CA_ACK_DELAY, 15),
+    // InfiniBand.
+    (cmd_hca_cap::PORT_TYPE, 0),
+    (cmd_hca_cap::NUM_PORTS, 1),
+    (cmd_hca_cap::LOG_MAX_MSG, LOG_MAX_MESSAGE as u64),
+    (cmd_hca_cap::LOG_PG_SZ, 12),
+    (cmd_hca_cap::MAX_WQE_SZ_SQ, 1024),
+    (cmd_hca_cap::MAX_WQE_SZ_RQ, 512),
+    (cmd_hca_cap::LOG_MAX_PD, 20),
+    (cmd_hca_cap::LOG_MAX_XRCD, 16),
+    (cmd_hca_cap::LOG_MAX_MCG, 13),
+    (cmd_hca_cap::MAX_QP_MCG, 240),
+    (cmd_hca_cap::XRC, 1),
+    (cmd_hca_cap::APM, 1),
+    (cmd_hca_cap::ATOMIC, 1),
+    (cmd_hca_cap::UAR_SZ, 5),
+    (cmd_hca_cap::LOG_BF_REG_SIZE, 9),
+    // 8 GIDs, 128 P_Keys.
+    (cmd_hca_cap::GID_TABLE_SIZE, 0),
+    (cmd_hca_cap::PKEY_TABLE_SIZE, 0),
+    (cmd_hca_cap::IB_VIRT, 1),
+    (cmd_hca_cap::BLOCK_LB_MC, 1),
+    (cmd_hca_cap::QKV, 1),
+    (cmd_hca_cap::PKV, 1),
+];
+
+impl Hca {
+    /// ENABLE_HCA and DISABLE_HCA.
+    pub fn enter(&mut self, from: Phase, to: Phase) -> Outcome {
+        if self.card.phase != from {
+            return self.refuse_command(
+                Violation::CommandOrder,
+                Status::BadSysState,
+                format_args!("{to:?} after {:?}", self.card.phase),
+            );
+        }
+        self.card.phase = to;
+        Ok(Vec::new())
+    }
+
+    /// INIT_HCA: the ports join the subnet.
+    pub fn init_hca(&mut self) -> Outcome {
+        if (self.dma.icm.0.len() as u64) < BOOT_PAGES.saturating_add(INIT_PAGES) {
+            return self.refuse_command(
+                Violation::CommandOrder,
+                Status::BadSysState,
+                format_args!("INIT_HCA before all pages"),
+            );
+        }
+        self.enter(Phase::Enabled, Phase::Initialised)?;
+        self.change_port(1, |port| port.initialised = true);
+        Ok(Vec::new())
+    }
+
+    /// TEARDOWN_HCA.
+    pub fn teardown_hca(&mut self) -> Outcome {
+        let objects = self
+            .qps
+            .iter()
+            .count()
+            .saturating_add(self.card.cqs.queues.len());
+        if objects != 0 {
+            self.dma.violations.note(
+                Violation::ObjectInUse,
+                format_args!("TEARDOWN_HCA with {objects} QPs and CQs"),
+            );
+        }
+        self.enter(Phase::Initialised, Phase::Enabled)?;
+        self.change_port(1, |port| port.initialised = false);
+        Ok(Vec::new())
+    }
+
+    /// QUERY_ISSI.
+    pub fn query_issi(&self) -> Outcome {
+        let mut out = vec![0; query_issi_out::SIZE];
+        out.set_bits(query_issi_out::SUPPORTED_ISSI_DW0, ISSIS);
+        out.set_bits(query_issi_out::CURRENT_ISSI, u64::from(self.card.issi));
+        Ok(out)
+    }
+
+    /// SET_ISSI.
+    pub fn set_issi(&mut self, input: &[u8]) -> Outcome {
+        let issi = input.bits(set_issi_in::CURRENT_ISSI);
+        if issi > 63 || ISSIS >> issi & 1 == 0 {
+            return Err(Status::BadParam);
+        }
+        self.card.issi = issi as u16;
+        Ok(Vec::new())
+    }
+
+    /// QUERY_PAGES: how many more firmware needs.
+    pub fn query_pages(&self, input: &[u8]) -> Outcome {
+        let given = self.dma.icm.0.len() as u64;
+        let wanted = match input.bits(query_pages_in::OP_MOD) {
+            PAGES_BOOT => BOOT_PAGES,
+            PAGES_INIT => BOOT_PAGES.saturating_add(INIT_PAGES),
+            _ => given,
+        };
+        let mut out = vec![0; query_pages_out::SIZE];
+        out.set_bits(query_pages_out::NUM_PAGES, wanted.saturating_sub(given));
+        Ok(out)
+    }
+
+    /// MANAGE_PAGES.
+    pub fn manage_pages(&mut self, input: &[u8]) -> Outcome {
+        let count = input.bits(manage_pages_in::INPUT_NUM_ENTRIES) as usize;
+        let pages = &mut self.dma.icm.0;
+        match input.bits(manage_pages_in::OP_MOD) {
+            PAGES_CANNOT => Ok(Vec::new()),
+            PAGES_GIVE => {
+                let given = addresses(input.get(manage_pages_in::SIZE..).unwrap_or_default());
+                if given.len() < count || pages.len().saturating_add(count) > MAX_PAGES {
+                    return Err(Status::BadParam);
+                }
+                pages.extend(given.iter().take(count));
+                Ok(Vec::new())
+            }
+            PAGES_TAKE => {
+                let taken: Vec<u64> = pages.drain(..count.min(pages.len())).collect();
+                let mut out = vec![0; manage_pages_out::SIZE];
+                let field = manage_pages_out::OUTPUT_NUM_ENTRIES;
+                out.set_bits(field, taken.len() as u64);
+                for page in taken {
+                    out.extend_from_slice(&page.to_be_bytes());
+                }
+                Ok(out)
+            }
+            _ => Err(Status::BadParam),
+        }
+    }
+
+    /// QUERY_HCA_CAP: a group of capabilities; what is set now is the most there can be.
+    pub fn query_hca_cap(&self, input: &[u8]) -> Outcome {
+        let mut out = vec![0; query_hca_cap_out::SIZE];
+        let capability = query_hca_cap_out::CAPABILITY;
+        match input.bits(query_hca_cap_in::OP_MOD) >> 1 {
+            CAP_GENERAL => {
+                for (field, value) in GENERAL {
+                    out.set_bits(capability.part(*field), *value);
+                }
+            }
+            CAP_ATOMIC => {
+                // Compare and swap, fetch and add.
+                out.set_bits(capability.part(atomic_caps::ATOMIC_OPERATIONS), 3);
+            }
+            _ => {}
+        }
+        Ok(out)
+    }
+
+    /// QUERY_ADAPTER.
+    pub fn query_adapter(&self) -> Outcome {
+        let mut out = vec![0; query_adapter_out::SIZE];
+        // The board id ends the answer.
+        let at = query_adapter_out::SIZE.saturating_sub(PSID.len());
+        out.set_field(at, PSID);
+        Ok(out)
+    }
+
+    /// QUERY_SPECIAL_CONTEXTS: keys that are none.
+    pub fn query_special_contexts(&self) -> Outcome {
+        use query_special_contexts_out as special;
+        let mut out = vec![0; special::SIZE];
+        out.set_bits(special::RESD_LKEY, RESERVED_LKEY);
+        out.set_bits(special::NULL_MKEY, NULL_MKEY);
+        let terminator = u64::from(TERMINATOR_LKEY);
+        out.set_bits(special::TERMINATE_SCATTER_LIST_MKEY, terminator);
+        Ok(out)
+    }
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! What the engine asks of a ConnectX-6.
+
+use std::time::Instant;
+
+use serde_json::{json, Value};
+
+use crate::engine::completion::{Cqe, Ended, LocalError, RecvOpcode};
+use crate::engine::event::EventType;
+use crate::engine::hca::{Card, Shared};
+use crate::engine::key::{Access, KeyError};
+use crate::engine::memory::DmaError;
+use crate::engine::packet::Packet;
+use crate::engine::pci::{Identity, Msix};
+use crate::engine::qp::Context as _;
+use crate::engine::transport::Service;
+use crate::engine::work::{RecvWqe, SendWqe};
+use crate::mlx5::card::{ConnectX6, Hca};
+use crate::mlx5::command::{parse_opcode, parse_status, Phase, LOG_COMMANDS};
+use crate::mlx5::cq::encode;
+use crate::mlx5::eq::Events;
+use crate::mlx5::identity::IDENTITY;
+use crate::mlx5::memory::Pages;
+use crate::mlx5::mkey::Region;
+use crate::mlx5::qpc::Context;
+use crate::mlx5::queues::Queues;
+
+impl Card for ConnectX6 {
+    type Icm = Pages;
+    type Context = Context;
+    type Queues = Queues;
+    type Region = Region;
+
+    const IDENTITY: Identity = IDENTITY;
+    const PORTS: u8 = 1;
+    const MAX_COMMANDS: usize = 1 << LOG_COMMANDS;
+    const DESCRIPTION: &'static str = "modelled ConnectX-6";
+
+    fn reset(hca: &mut Hca) {
+        let old = std::mem::take(&mut hca.card);
+        hca.card.start = old.start;
+        hca.card.events = Events {
+            msix: old.events.msix,
+            raised: old.events.raised,
+            lost: old.events.lost,
+            ..Events::default()
+        };
+        hca.card.cqs.completions = old.cqs.completions;
+    }
+
+    fn msix(&mut self) -> &mut Msix {
+        &mut self.events.msix
+    }
+
+    fn read_bar(hca: &mut Hca, bar: u32, offset: u64, data: &mut [u8], now: Instant) {
+        match bar {
+            0 => hca.read_segment(offset, data, now),
+            _ => data.fill(0),
+        }
+    }
+
+    fn write_bar(hca: &mut Hca, bar: u32, offset: u64, data: &[u8], now: Instant) {
+        if bar == 0 {
+            hca.write_segment(offset, data, now);
+        }
+    }
+
+    fn command_due(hca: &mut Hca, id: u64, now: Instant) {
+        // A reset takes the commands in flight with it.
+        if let Some(command) = hca.card.commands.remove(&id) {
+            hca.finish_command(&command, now);
+        }
+    }
+
+    fn parse_opcode(text: &str) -> Result<u16, String> {
+        parse_opcode(text)
+    }
+
+    fn parse_status(text: &str) -> Result<u8, String> {
+        parse_status(text)
+    }
+
+    fn event(hca: &mut Hca, kind: EventType, number: u32) {
+        match kind {
+            EventType::CqError => hca.card.events.cq_error(&hca.dma, number, 1),
+            _ => hca.card.events.object(&hca.dma, kind, number),
+        }
+    }
+
+    fn port_changed(hca: &mut Hca, port: u8, up: bool) {
+        hca.card.events.port_change(&hca.dma, port, up);
+    }
+
+    fn push(hca: &mut Hca, cqn: u32, cqe: &Cqe, solicited: bool) -> bool {
+        let received = matches!(cqe.ended, Ended::Receive { .. } | Ended::ReceiveError(_));
+        let mut cqe = *cqe;
+        let mut srqn = None;
+        if let (true, Some(qp)) = (received, hca.qps.get(cqe.qpn)) {
+            srqn = match qp.service {
+                Service::Xrc => Some(cqe.remote),
+                _ => qp.context.srqn(),
+            };
+            let plain = Ended::Receive {
+                opcode: RecvOpcode::Send,
+                bytes: 0,
+            };
+            let plain = std::mem::discriminant(&plain) == std::mem::discriminant(&cqe.ended);
+            if qp.service == Service::Mlx && plain {
+                // In place of the index of the P_Key, this card has the key itself.
+                let [.., index] = cqe.immediate;
+                let pkey = hca.pkey(1, index).unwrap_or(0);
+                cqe.immediate = u32::from(pkey).to_be_bytes();
+            }
+        }
+        let solicited = solicited || cqe.is_error();
+        let entry = encode(&cqe, srqn, solicited);
+        let card = &mut hca.card;
+        card.cqs
+            .push(&hca.dma, &mut card.events, cqn, entry, solicited)
+    }
+
+    fn shared(hca: &Hca, srqn: u32) -> Option<Shared> {
+        let srq = hca.card.srqs.queues.get(&srqn)?;
+        Some(Shared {
+            xrcd: srq.xrcd,
+            pd: srq.pd,
+            cqn: srq.cqn,
+        })
+    }
+
+    fn take_shared(hca: &mut Hca, srqn: u32) -> Option<Result<Option<RecvWqe>, DmaError>> {
+        let taken = hca.card.srqs.queues.get_mut(&srqn)?.take(&hca.dma);
+        if taken.is_ok() {
+            hca.check_srq_limit(srqn);
+        }
+        Some(taken)
+    }
+
+    fn open(
+        hca: &Hca,
+        key: u32,
+        pd: u32,
+        address: u64,
+        length: u64,
+        access: Access,
+    ) -> Result<Region, KeyError> {
+        hca.card.mkeys.open(key, pd, address, length, access)
+    }
+
+    fn members(&self, gid: &[u8; 16]) -> Vec<u32> {
+        let members = self.groups.range((*gid, 0)..=(*gid, u32::MAX));
+        members.map(|(_, qpn)| *qpn).collect()
+    }
+
+    fn behind(&self, _port: u8, dqpn: u32) -> u32 {
+        let special = self.specials.get(dqpn as usize).copied().flatten();
+        special.unwrap_or(dqpn)
+    }
+
+    fn management_packet(_hca: &Hca, _qpn: u32, _wqe: &SendWqe) -> Result<Packet, LocalError> {
+        // Its WQEs are those of datagrams.
+        Err(LocalError::Operation)
+    }
+
+    fn execute_local(hca: &mut Hca, qpn: u32, wqe: &[u8]) -> Result<(), LocalError> {
+        hca.update_mkey(qpn, wqe)
+    }
+
+    fn node_description(&self) -> Option<[u8; 64]> {
+        self.node_description
+    }
+
+    fn status(hca: &Hca) -> Value {
+        json!({
+            "events": hca.card.events.raised,
+            "events_lost": hca.card.events.lost,
+            "completions": hca.card.cqs.completions,
+            "commands_in_flight": hca.card.commands.len(),
+            "initialised": hca.card.phase == Phase::Initialised,
+            "pages": hca.dma.icm.0.len(),
+            "objects": {
+                "eqs": hca.card.events.queues.len(),
+                "cqs": hca.card.cqs.queues.len(),
+                "srqs": hca.card.srqs.queues.len(),
+                "mkeys": hca.card.mkeys.0.len(),
+                "pds": hca.card.pds.len(),
+                "xrcds": hca.card.xrcds.len(),
+                "uars": hca.card.uars.len(),
+                "qps": hca.qps.iter().count(),
+            },
+        })
+    }
+
+    fn reset_counters(&mut self) {
+        self.events.raised.clear();
+        self.events.lost = 0;
+        self.cqs.completions = 0;
+    }
+}

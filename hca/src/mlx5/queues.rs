@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The rings of a QP in the driver's buffer: the receive queue, then the send queue in basic blocks.
+
+use crate::engine::memory::DmaError;
+use crate::engine::qp;
+use crate::engine::transport::Service;
+use crate::engine::violation::Violation;
+use crate::engine::work::{Control, RecvWqe, SendWqe};
+use crate::mlx5::ifc::qpc;
+use crate::mlx5::memory::{Buffer, Dma, Pages};
+use crate::mlx5::qpc::Context;
+use crate::mlx5::wqe::{parse, parse_control, parse_scatter, BASIC_BLOCK, CONTROL_SIZE};
+
+/// In a doorbell record: where requests are counted (MLX5_SND_DBR).
+const SEND_RECORD: u64 = 4;
+
+/// The queues of a QP.
+#[derive(Clone)]
+pub struct Queues {
+    buffer: Buffer,
+    /// Basic blocks of the send queue; 0 is none.
+    sq_blocks: u32,
+    /// Where the send queue begins.
+    sq_offset: u64,
+    /// The block at the head.
+    sq_index: u16,
+    /// Blocks of the WQE at the head, as it was last seen.
+    sq_step: u16,
+    /// The doorbell was rung and the send queue not yet found empty.
+    rung: bool,
+    /// Entries of the receive queue, if there is one.
+    rq_entries: Option<u32>,
+    rq_stride: usize,
+    rq_index: u16,
+}
+
+impl Queues {
+    /// Those that a context describes, in the pages of `list`. None: they do not fit there.
+    pub fn new(context: &Context, list: &[u8]) -> Option<Self> {
+        let rq_entries = context
+            .has_rq()
+            .then(|| 1u32 << context.field(qpc::LOG_RQ_SIZE));
+        let rq_stride = 16usize << context.field(qpc::LOG_RQ_STRIDE);
+        let sq_blocks = match context.has_no_sq() {
+            true => 0,
+            false => 1u32 << context.field(qpc::LOG_SQ_SIZE),
+        };
+        let rq_bytes = u64::from(rq_entries.unwrap_or(0)).checked_mul(rq_stride as u64)?;
+        let sq_bytes = u64::from(sq_blocks).checked_mul(BASIC_BLOCK as u64)?;
+        let buffer = Buffer::of_queue(
+            context.field(qpc::LOG_PAGE_SIZE) as u32,
+            context.field(qpc::PAGE_OFFSET),
+            list,
+            rq_bytes.checked_add(sq_bytes)?,
+        )?;
+        Some(Self {
+            buffer,
+            sq_blocks,
+            sq_offset: rq_bytes,
+            sq_index: 0,
+            sq_step: 1,
+            rung: false,
+            rq_entries,
+            rq_stride,
+            rq_index: 0,
+        })
+    }
+
+    /// The same, empty.
+    pub fn emptied(&self) -> Self {
+        Self {
+            sq_index: 0,
+            sq_step: 1,
+            rung: false,
+            rq_index: 0,
+            ..self.clone()
+        }
+    }
+
+    /// The doorbell was rung.
+    pub fn ring(&mut self) {
+        self.rung = true;
+    }
+
+    /// Reads the WQE at the head of the send queue, which may go on at the queue's begin.
+    fn read_head(&self, dma: &Dma, wqe: &mut [u8]) -> Result<(), DmaError> {
+        let ring = u64::from(self.sq_blocks).saturating_mul(BASIC_BLOCK as u64);
+        let index = u32::from(self.sq_index) & self.sq_blocks.wrapping_sub(1);
+        let at = u64::from(index).saturating_mul(BASIC_BLOCK as u64);
+        let room = usize::try_from(ring.saturating_sub(at)).unwrap_or(usize::MAX);
+        let (first, rest) = wqe.split_at_mut(room.min(wqe.len()));
+        self.buffer
+            .read(dma, self.sq_offset.saturating_add(at), first)?;
+        self.buffer.read(dma, self.sq_offset, rest)
+    }
+}
+
+impl qp::Queues<Pages, Context> for Queues {
+    fn receives(&self) -> bool {
+        self.rq_entries.is_some()
+    }
+
+    fn index(&self) -> u16 {
+        self.sq_index
+    }
+
+    fn head(&mut self, dma: &Dma, context: &Context) -> Result<Option<Control>, DmaError> {
+        if !self.rung || self.sq_blocks == 0 {
+            return Ok(None);
+        }
+        let record = context.doorbell_record().wrapping_add(SEND_RECORD);
+        let posted = u32::from_be_bytes(dma.memory.block(record)?) as u16;
+        if posted == self.sq_index {
+            self.rung = false;
+            return Ok(None);
+        }
+        let mut segment = [0; CONTROL_SIZE];
+        self.read_head(dma, &mut segment)?;
+        let control = parse_control(&segment);
+        self.sq_step = control.size.div_ceil(BASIC_BLOCK).max(1) as u16;
+        Ok(Some(control))
+    }
+
+    fn request(&self, dma: &Dma, control: &Control, service: Service) -> Option<SendWqe> {
+        if control.size < CONTROL_SIZE || u32::from(self.sq_step) > self.sq_blocks {
+            return None;
+        }
+        let mut wqe = vec![0; control.size];
+        let read = self.read_head(dma, &mut wqe);
+        read.ok().and_then(|()| parse(*control, &wqe, service))
+    }
+
+    fn advance(&mut self) {
+        self.sq_index = self.sq_index.wrapping_add(self.sq_step);
+    }
+
+    fn stop(&mut self) {
+        self.rung = false;
+    }
+
+    fn take(
+        &mut self,
+        dma: &Dma,
+        context: &Context,
+        qpn: u32,
+    ) -> Result<Option<RecvWqe>, DmaError> {
+        let Some(entries) = self.rq_entries else {
+            return Ok(None);
+        };
+        let posted = u32::from_be_bytes(dma.memory.block(context.doorbell_record())?) as u16;
+        let available = posted.wrapping_sub(self.rq_index);
+        if available == 0 {
+            return Ok(None);
+        }
+        if u32::from(available) > entries {
+            dma.violations.note(
+                Violation::ReceiveOverrun,
+                format_args!("QP {qpn:#x}: {available} of {entries}"),
+            );
+        }
+        let index = self.rq_index;
+        let place = u64::from(u32::from(index) & entries.wrapping_sub(1));
+        let mut scatter = vec![0; self.rq_stride];
+        let offset = place.saturating_mul(self.rq_stride as u64);
+        self.buffer.read(dma, offset, &mut scatter)?;
+        self.rq_index = index.wrapping_add(1);
+        let scatter = parse_scatter(&scatter);
+        Ok(Some(RecvWqe { index, scatter }))
+    }
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! BAR 0: the initialization segment (struct mlx5_init_seg), then UAR pages with doorbells.
+
+use std::time::Instant;
+
+use crate::engine::bytes::Fields;
+use crate::engine::violation::Violation;
+use crate::mlx5::card::{ConnectX6, Hca};
+use crate::mlx5::command::{LOG_COMMANDS, LOG_ENTRY};
+
+// struct mlx5_init_seg.
+const FW_REV: u64 = 0x0000;
+const CMDIF_REV: u64 = 0x0004;
+const CMDQ_ADDR_H: u64 = 0x0010;
+const CMDQ_ADDR_L_SZ: u64 = 0x0014;
+const CMD_DBELL: u64 = 0x0018;
+/// The first field of the health buffer: an assertion of firmware.
+const HEALTH: u64 = 0x0200;
+/// The byte of the health buffer that says what failed, in this dword.
+const HEALTH_SYNDROME: u64 = 0x023c;
+const INTERNAL_TIMER_H: u64 = 0x1000;
+const INTERNAL_TIMER_L: u64 = 0x1004;
+const HEALTH_COUNTER: u64 = 0x1010;
+const SEGMENT_END: u64 = 0x4000;
+
+/// Firmware 20.35.1010, as minor and major.
+const FIRMWARE: u32 = 35 << 16 | 20;
+/// The command interface that the driver knows, and the last part of the firmware's version.
+const COMMAND_INTERFACE: u32 = 5 << 16 | 1010;
+/// The address of the command queue has nothing below.
+const QUEUE_LOW: u64 = 0xfff;
+
+const UAR_SHIFT: u32 = 12;
+/// MLX5_CQ_DOORBELL: eight bytes, which a 32-bit driver writes in two halves.
+const CQ_DOORBELL: u64 = 0x20;
+const EQ_ARM: u64 = 0x40;
+const EQ_UPDATE: u64 = 0x48;
+/// MLX5_BF_OFFSET: the first eight bytes of a WQE.
+const SEND_DOORBELL: u64 = 0x800;
+
+impl ConnectX6 {
+    fn elapsed(&mut self, now: Instant) -> u64 {
+        let start = *self.start.get_or_insert(now);
+        now.saturating_duration_since(start).as_nanos() as u64
+    }
+}
+
+impl Hca {
+    fn register(&mut self, offset: u64, now: Instant) -> u32 {
+        let time = self.card.elapsed(now);
+        match offset {
+            FW_REV => FIRMWARE,
+            CMDIF_REV => COMMAND_INTERFACE,
+            CMDQ_ADDR_H => (self.card.command_queue >> 32) as u32,
+            CMDQ_ADDR_L_SZ => self.card.command_queue as u32 | LOG_COMMANDS << 4 | LOG_ENTRY,
+            HEALTH => self.faults.catastrophe().unwrap_or(0),
+            HEALTH_SYNDROME => match self.faults.catastrophe() {
+                // MLX5_INITIAL_SEG_HEALTH_SYNDROME_FW_INTERNAL_ERR.
+                Some(_) => 1 << 16,
+                None => 0,
+            },
+            // It changes, until firmware has failed.
+            HEALTH_COUNTER if self.faults.is_dead() => 0,
+            HEALTH_COUNTER => (time / 10_000_000) as u32,
+            INTERNAL_TIMER_H => (time >> 32) as u32,
+            INTERNAL_TIMER_L => time as u32,
+            // Firmware has initialised, and all else is well.
+            _ => 0,
+        }
+    }
+
+    /// A read of BAR 0.
+    pub fn read_segment(&mut self, offset: u64, data: &mut [u8], now: Instant) {
+        data.fill(0);
+        if offset >= SEGMENT_END {
+            return;
+        }
+        for (at, piece) in (offset..).step_by(4).zip(data.chunks_mut(4)) {
+            let value = self.register(at & !3, now).to_be_bytes();
+            for (byte, value) in piece.iter_mut().zip(value) {
+                *byte = value;
+            }
+        }
+    }
+
+    /// A write to BAR 0.
+    pub fn write_segment(&mut self, offset: u64, data: &[u8], now: Instant) {
+        if offset >= SEGMENT_END {
+            return self.write_uar(offset, data);
+        }
+        for (at, dword) in (offset..).step_by(4).zip(data.chunks_exact(4)) {
+            let value = dword.get_be32(0);
+            let queue = self.card.command_queue;
+            match at {
+                CMDQ_ADDR_H => {
+                    self.card.command_queue = u64::from(value) << 32 | queue & 0xffff_ffff;
+                }
+                CMDQ_ADDR_L_SZ => {
+                    let low = u64::from(value) & !QUEUE_LOW;
+                    self.card.command_queue = queue & !0xffff_ffff | low;
+                }
+                CMD_DBELL => {
+                    for slot in (0..32).filter(|slot| value >> slot & 1 != 0) {
+                        self.post_command(slot, now);
+                    }
+                }
+                _ => log::debug!("register {at:#x}: {value:#x}"),
+            }
+        }
+    }
+
+    fn write_uar(&mut self, offset: u64, data: &[u8]) {
+        if self.faults.is_dead() {
+            return;
+        }
+        let page = (offset >> UAR_SHIFT) as u32;
+        let within = offset & ((1 << UAR_SHIFT) - 1);
+        if !self.card.uars.contains(&page) {
+            log::debug!("UAR page {page}, which nobody has: {within:#x}");
+            return;
+        }
+        match (within, data.len()) {
+            (EQ_ARM, 4) => self.eq_doorbell(page, data.get_be32(0), true),
+            (EQ_UPDATE, 4) => self.eq_doorbell(page, data.get_be32(0), false),
+            (CQ_DOORBELL, 8) => self.cq_doorbell(page, data.get_be32(0), data.get_be32(4)),
+            (CQ_DOORBELL, 4) => self.card.cq_high = Some((page, data.get_be32(0))),
+            (_, 4) if within == CQ_DOORBELL.saturating_add(4) => {
+                if let Some((high_page, high)) = self.card.cq_high.take() {
+                    if high_page == page {
+                        self.cq_doorbell(page, high, data.get_be32(0));
+                    }
+                }
+            }
+            (SEND_DOORBELL.., 8..) => self.send_doorbell(page, data.get_be32(4) >> 8),
+            _ => log::debug!("UAR page {page}: {} bytes at {within:#x}", data.len()),
+        }
+    }
+
+    fn eq_doorbell(&mut self, page: u32, value: u32, arm: bool) {
+        self.card.events.doorbell(&self.dma, page, value, arm);
+    }
+
+    fn cq_doorbell(&mut self, page: u32, first: u32, cqn: u32) {
+        let card = &mut self.card;
+        card.cqs
+            .doorbell(&self.dma, &mut card.events, page, first, cqn);
+    }
+
+    fn send_doorbell(&mut self, page: u32, qpn: u32) {
+        let violation = match self.qps.get_mut(qpn) {
+            None => Violation::UnknownDoorbell,
+            Some(qp) if qp.context.uar_page() != page => Violation::ForeignPage,
+            Some(qp) if qp.context.has_no_sq() => Violation::TargetRung,
+            Some(qp) => {
+                qp.queues.ring();
+                self.schedule.queue(qpn);
+                return;
+            }
+        };
+        self.dma
+            .violations
+            .note(violation, format_args!("QP {qpn:#x} rung from {page}"));
+    }
+}

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# --device vmlx5              two modelled ConnectX-6 of hca/ on one subnet: mlx5_0 and mlx5_1
+
+. "${BASH_SOURCE[0]%/*}/lib/hooks.sh"
+# shellcheck source=qemu/guest/wait.sh
+. "${BASH_SOURCE[0]%/*}/../guest/wait.sh"
+
+# Layouts of commands come from the source of the kernel that the guest runs.
+device_build() {
+	local header=$ksrc/include/linux/mlx5/mlx5_ifc.h
+	kernel_source_make
+	made_from vmlx5 "$(key_of_tree "$tree/hca" "$tree/rust-toolchain.toml")-$(sha256sum <"$header" | cut -c 1-12)-$root_key" \
+		vmlx5_make "$header"
+}
+
+vmlx5_make() { # HEADER
+	borrow_crates "$build_root/vmlx5"
+	quiet vmlx5 env CARGO_TARGET_DIR="$build_root/vmlx5" CARGO_HOME="$cache/cargo" MLX5_IFC="$1" \
+		cargo build --locked --release --manifest-path "$tree/hca/Cargo.toml"
+}
+
+device_qemu_args() {
+	local number
+	for number in 0 1; do
+		qemu+=(
+			-device "pcie-root-port,id=vmlx5-port$number,chassis=$((number + 1)),slot=$((number + 1))"
+			-device "{\"driver\":\"vfio-user-pci\",\"id\":\"vmlx5-$number\",\"bus\":\"vmlx5-port$number\",\"socket\":{\"type\":\"unix\",\"path\":\"$1/vmlx5-$number.sock\"}}"
+		)
+	done
+	# Where the model's control looks, whichever card it is.
+	qemu+=(
+		-chardev "socket,id=vmlx4ctl,path=$1/vmlx5ctl.sock"
+		-device virtio-serial-pci,id=vmlx4-serial
+		-device virtserialport,bus=vmlx4-serial.0,name=org.ib_xrc_rcv.vmlx4,chardev=vmlx4ctl
+	)
+}
+
+device_start() {
+	local pid
+	"$2/vmlx5/release/vmlx4" --once --mlx5-socket "$1/vmlx5-0.sock" --mlx5-socket "$1/vmlx5-1.sock" \
+		--control "$1/vmlx5ctl.sock" --captures "$2/captures" 2>"$1/vmlx5.log" &
+	pid=$!
+	# QEMU connects once and gives up; the control socket is there before these.
+	while kill -0 $pid 2>/dev/null; do
+		[ ! -S "$1/vmlx5-1.sock" ] || return 0
+		sleep 0.05
+	done
+	cat "$1/vmlx5.log" >&2
+	return 1
+}
+
+device_environment() {
+	export LAB_LEFT=mlx5_0/1 LAB_RIGHT=mlx5_1/1 LAB_NETNS=''
+	export LAB_DRIVER_ID=1 # RDMA_DRIVER_MLX5
+	export LAB_RDMA_CORE=''
+}
+
+device_up() {
+	busybox modprobe mlx5_ib
+	wait_for vmlx5_present || {
+		echo "lab: mlx5_0 and mlx5_1 did not appear" >&2
+		return 1
+	}
+}
+vmlx5_present() { [ -e /sys/class/infiniband/mlx5_0 ] && [ -e /sys/class/infiniband/mlx5_1 ]; }
