@@ -20,8 +20,12 @@
 #include <linux/uaccess.h>
 #include <linux/version.h>
 #include <linux/workqueue.h>
+#include <net/addrconf.h>
 #include <net/if_inet6.h>
 #include <net/ip.h>
+#include <net/ip6_route.h>
+#include <net/neighbour.h>
+#include <net/route.h>
 #include <rdma/ib_addr.h>
 #include <rdma/ib_cache.h>
 
@@ -289,6 +293,126 @@ static void resolved(int status, struct sockaddr *src, struct rdma_dev_addr *add
 	complete(&resolution->done);
 }
 
+/*
+ * The route from a device to an address, with a reference that the caller must drop, as
+ * addr4_resolve() and addr6_resolve() of ib_core look it up. *own is set if it leads to an
+ * address of the namespace itself.
+ */
+static struct dst_entry *route_from(const struct net_device *ndev, const struct sockaddr *from,
+				    const struct sockaddr *to, u8 *hop_limit, bool *own)
+{
+	if (to->sa_family == AF_INET) {
+		struct flowi4 flow = {
+			.daddr = ((const struct sockaddr_in *)to)->sin_addr.s_addr,
+			.saddr = ((const struct sockaddr_in *)from)->sin_addr.s_addr,
+			.flowi4_oif = ndev->ifindex,
+		};
+		struct rtable *route = ip_route_output_key(dev_net(ndev), &flow);
+
+		if (IS_ERR(route))
+			return ERR_CAST(route);
+		*hop_limit = ip4_dst_hoplimit(&route->dst);
+		*own = route->rt_type == RTN_LOCAL;
+		return &route->dst;
+	}
+	if (IS_ENABLED(CONFIG_IPV6)) {
+		struct flowi6 flow = {
+			.daddr = ((const struct sockaddr_in6 *)to)->sin6_addr,
+			.saddr = ((const struct sockaddr_in6 *)from)->sin6_addr,
+			.flowi6_oif = ndev->ifindex,
+		};
+		struct dst_entry *dst = ip6_dst_lookup_flow(dev_net(ndev), NULL, &flow, NULL);
+
+		if (IS_ERR(dst))
+			return dst;
+		*hop_limit = ip6_dst_hoplimit(dst);
+		*own = dst_rt6_info(dst)->rt6i_flags & RTF_LOCAL;
+		return dst;
+	}
+	return ERR_PTR(-EADDRNOTAVAIL);
+}
+
+/* The MAC address of a valid neighbour, which is the gateway if the route has one. */
+static int neighbour_mac(const struct dst_entry *dst, const struct sockaddr *to, u8 mac[ETH_ALEN])
+{
+	const void *address = to->sa_family == AF_INET ?
+		(const void *)&((const struct sockaddr_in *)to)->sin_addr :
+		(const void *)&((const struct sockaddr_in6 *)to)->sin6_addr;
+	struct neighbour *neighbour;
+	char found[MAX_ADDR_LEN];
+	int ret = -ENODATA;
+
+	neighbour = dst_neigh_lookup(dst, address);
+	if (!neighbour)
+		return ret;
+	read_lock_bh(&neighbour->lock);
+	/* Behind a gateway on IPoIB, ib_core asks a process instead. */
+	if (neighbour->nud_state & NUD_VALID && neighbour->dev->addr_len == ETH_ALEN) {
+		neigh_ha_snapshot(found, neighbour, neighbour->dev);
+		memcpy(mac, found, ETH_ALEN);
+		ret = 0;
+	}
+	read_unlock_bh(&neighbour->lock);
+	neigh_release(neighbour);
+	return ret;
+}
+
+/*
+ * Another address of the namespace may be one of another device. And one whose duplicates are
+ * still looked for is none for ib_core.
+ */
+static bool is_own_address(const struct ib_gid_attr *sgid_attr, const struct net_device *ndev,
+			   const union ib_gid *gid)
+{
+	const struct in6_addr *address = (const struct in6_addr *)gid->raw;
+
+	if (memcmp(&sgid_attr->gid, gid, sizeof(*gid)))
+		return false;
+	return ipv6_addr_v4mapped(address) ||
+	       (IS_ENABLED(CONFIG_IPV6) && ipv6_chk_addr(dev_net(ndev), address, ndev, 1));
+}
+
+/*
+ * Resolves the address of the GID itself, or that of a valid neighbour. rdma_resolve_ip()
+ * finds these at once, too, but reports them from a workqueue, because some of its callers
+ * hold locks; the wait takes more instructions than all the rest of ALLOC in the module.
+ * Fails for any other address, and with each error, all of which are rdma_resolve_ip()'s.
+ */
+static int resolve_at_once(struct rdma_ah_attr *ah, const struct ib_gid_attr *sgid_attr,
+			   const struct sockaddr *from, const struct sockaddr *to)
+{
+	struct ib_global_route *grh = rdma_ah_retrieve_grh(ah);
+	const struct net_device *ndev;
+	struct dst_entry *dst;
+	int ret = -ENODATA;
+	u8 hop_limit;
+	bool own;
+
+	if (from->sa_family != to->sa_family)
+		return ret;
+
+	/* The namespace and the index of an interface change only after a grace period. */
+	rcu_read_lock();
+	ndev = rdma_read_gid_attr_ndev_rcu(sgid_attr);
+	if (IS_ERR(ndev))
+		goto out;
+	dst = route_from(ndev, from, to, &hop_limit, &own);
+	if (IS_ERR(dst))
+		goto out;
+	if (!own) {
+		ret = neighbour_mac(dst, to, ah->roce.dmac);
+	} else if (is_own_address(sgid_attr, ndev, &grh->dgid)) {
+		memcpy(ah->roce.dmac, ndev->dev_addr, ETH_ALEN);
+		ret = 0;
+	}
+	if (!ret)
+		grh->hop_limit = hop_limit;
+	dst_release(dst);
+out:
+	rcu_read_unlock();
+	return ret;
+}
+
 static int resolve_unicast(struct rdma_ah_attr *ah, const struct ib_gid_attr *sgid_attr)
 {
 	struct ib_global_route *grh = rdma_ah_retrieve_grh(ah);
@@ -302,15 +426,17 @@ static int resolve_unicast(struct rdma_ah_attr *ah, const struct ib_gid_attr *sg
 		return 0;
 	}
 
-	resolution = kzalloc(sizeof(*resolution), GFP_KERNEL);
+	rdma_gid2ip((struct sockaddr *)&from, &sgid_attr->gid);
+	rdma_gid2ip((struct sockaddr *)&to, &grh->dgid);
+	if (!resolve_at_once(ah, sgid_attr, (struct sockaddr *)&from, (struct sockaddr *)&to))
+		return 0;
+
+	resolution = kzalloc_obj(*resolution);
 	if (!resolution)
 		return -ENOMEM;
 	resolution->addr.net = &init_net;
 	resolution->addr.sgid_attr = sgid_attr;
 	init_completion(&resolution->done);
-	rdma_gid2ip((struct sockaddr *)&from, &sgid_attr->gid);
-	rdma_gid2ip((struct sockaddr *)&to, &grh->dgid);
-
 	ret = rdma_resolve_ip((struct sockaddr *)&from, (struct sockaddr *)&to,
 			      &resolution->addr, RESOLVE_TIMEOUT_MS, resolved, true,
 			      resolution);

@@ -10,6 +10,7 @@
  * rcvctl join DOMAIN-FILE
  * rcvctl connect [-a PKEY] DOMAIN-FILE
  * rcvctl error [-p PKEY] DOMAIN-FILE [TIMES]
+ * rcvctl path [-t] DOMAIN-FILE FROM TO
  *
  * Receive QPs from a shell script, on the device of the node it runs in.
  *
@@ -26,9 +27,12 @@
  * join: registers with all QPs of the domain, says "ready" and stays likewise.
  * connect: takes every QP of the domain from INIT to RTR.
  * error: takes every QP of the domain into the error state, TIMES times.
+ * path: creates a QP in RTR with the path from the GID FROM to the GID TO (-t: a
+ *	target QP of ib_core's), and prints "RTR" or the error.
  */
 
 #define _GNU_SOURCE
+#include <arpa/inet.h>
 #include <err.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -253,6 +257,44 @@ static void break_qp(uint32_t qp_num)
 		err(1, "MODIFY");
 }
 
+static union ibv_gid gid_of(const char *address)
+{
+	union ibv_gid gid;
+
+	if (inet_pton(AF_INET6, address, gid.raw) != 1)
+		errx(2, "%s is no address of IPv6", address);
+	return gid;
+}
+
+static int path(const char *from, const char *to, bool of_core, struct ibv_xrcd *xrcd)
+{
+	struct path path = { .gid = gid_of(to), .qp_num = 0x17 };
+	struct ib_uverbs_qp_attr attr;
+	struct ibv_gid_entry entry;
+	struct registration registration;
+	int i, result;
+
+	node.gid = gid_of(from);
+	for (i = 0;; i++) {
+		if (ibv_query_gid_ex(node.context, node.port, i, &entry, 0))
+			errx(1, "no GID %s", from);
+		if (entry.gid_type == IBV_GID_TYPE_ROCE_V2 &&
+		    !memcmp(&entry.gid, &node.gid, sizeof(node.gid)))
+			break;
+	}
+	node.gid_index = i;
+	if (of_core) {
+		/* Ends the program if that fails. */
+		qp_connect(&node, node_create_target(&node, xrcd), &path);
+		printf("RTR\n");
+		return 0;
+	}
+	attr = attr_connected(&node, &path);
+	result = rcv_alloc(domain, 0, &attr, NO_CHANNEL, 0, &registration);
+	printf("%s\n", result ? strerrorname_np(-result) : "RTR");
+	return 0;
+}
+
 /* The index of what an option says. */
 static int partition(const char *pkey)
 {
@@ -267,8 +309,9 @@ int main(int argc, char **argv)
 {
 	const char *primary_pkey = NULL, *alternate_pkey = NULL;
 	const char *what = argc > 1 ? argv[1] : "";
-	bool with_channel = false;
+	bool with_channel = false, of_core = false;
 	uint64_t events, label;
+	struct ibv_xrcd *xrcd;
 	uint32_t flags = 0;
 	uid_t user = 0;
 	int option;
@@ -283,7 +326,7 @@ int main(int argc, char **argv)
 		return queue(argv[2]);
 	argc--;
 	argv++;
-	while ((option = getopt(argc, argv, "a:deip:u:m:l:")) != -1)
+	while ((option = getopt(argc, argv, "a:deip:tu:m:l:")) != -1)
 		if (option == 'a') {
 			alternate_pkey = optarg;
 		} else if (option == 'd') {
@@ -294,6 +337,8 @@ int main(int argc, char **argv)
 			in_init = true;
 		} else if (option == 'p') {
 			primary_pkey = optarg;
+		} else if (option == 't') {
+			of_core = true;
 		} else if (option == 'u') {
 			user = strtoul(optarg, NULL, 10);
 		} else if (option == 'm') {
@@ -304,7 +349,7 @@ int main(int argc, char **argv)
 			choice.label = &label;
 		}
 	if (optind == argc)
-		errx(2, "usage: rcvctl caps|driver|channel|queue|hold|alloc|join|connect|error …");
+		errx(2, "usage: rcvctl caps|driver|channel|queue|hold|alloc|join|connect|error|path …");
 	node_open(&node, "right");
 	alternate = partition(alternate_pkey);
 	if (primary_pkey)
@@ -312,11 +357,14 @@ int main(int argc, char **argv)
 	/* A file that it makes is the user's. */
 	if (user && setresuid(user, user, user))
 		err(1, "user %u", user);
-	domain = domain_of(node_open_domain(&node, argv[optind]));
+	xrcd = node_open_domain(&node, argv[optind]);
+	domain = domain_of(xrcd);
 	if (!strcmp(what, "hold") && optind + 2 == argc)
 		return hold(strtoul(argv[optind + 1], NULL, 10), flags, with_channel);
 	if (!strcmp(what, "alloc"))
 		return alloc();
+	if (!strcmp(what, "path") && optind + 3 == argc)
+		return path(argv[optind + 1], argv[optind + 2], of_core, xrcd);
 	if (!strcmp(what, "join")) {
 		visit_qps(join_qp);
 		return stay();
