@@ -10,7 +10,7 @@
  * rcvctl join DOMAIN-FILE
  * rcvctl connect [-a PKEY] DOMAIN-FILE
  * rcvctl error [-p PKEY] DOMAIN-FILE [TIMES]
- * rcvctl path [-t] DOMAIN-FILE FROM TO
+ * rcvctl path [-i | -t] DOMAIN-FILE FROM TO
  *
  * Receive QPs from a shell script, on the device of the node it runs in.
  *
@@ -27,8 +27,8 @@
  * join: registers with all QPs of the domain, says "ready" and stays likewise.
  * connect: takes every QP of the domain from INIT to RTR.
  * error: takes every QP of the domain into the error state, TIMES times.
- * path: creates a QP in RTR with the path from the GID FROM to the GID TO (-t: a
- *	target QP of ib_core's), and prints "RTR" or the error.
+ * path: creates a QP in RTR with the path from the GID FROM to the GID TO, and prints
+ *	"RTR" or the error; -i: by MODIFY; -t: a target QP of ib_core's.
  */
 
 #define _GNU_SOURCE
@@ -266,32 +266,58 @@ static union ibv_gid gid_of(const char *address)
 	return gid;
 }
 
-static int path(const char *from, const char *to, bool of_core, struct ibv_xrcd *xrcd)
+/* As rcv_alloc() with the attributes of a path. */
+static int connect_target(struct ibv_qp *qp, const struct path *path)
+{
+	struct ibv_qp_attr init = { .qp_state = IBV_QPS_INIT, .port_num = node.port };
+	struct ibv_qp_attr rtr = {
+		.qp_state = IBV_QPS_RTR,
+		.path_mtu = node.mtu,
+		.dest_qp_num = path->qp_num,
+		.max_dest_rd_atomic = 4,
+		.min_rnr_timer = 1,
+		.ah_attr = node_address(&node, path),
+	};
+
+	return ibv_modify_qp(qp, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+					IBV_QP_ACCESS_FLAGS) ?:
+	       ibv_modify_qp(qp, &rtr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+				       IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+}
+
+static int connect_path(const char *from, const char *to, bool of_core, struct ibv_xrcd *xrcd)
 {
 	struct path path = { .gid = gid_of(to), .qp_num = 0x17 };
+	struct registration registration;
 	struct ib_uverbs_qp_attr attr;
 	struct ibv_gid_entry entry;
-	struct registration registration;
 	int i, result;
 
 	node.gid = gid_of(from);
 	for (i = 0;; i++) {
-		if (ibv_query_gid_ex(node.context, node.port, i, &entry, 0))
+		result = ibv_query_gid_ex(node.context, node.port, i, &entry, 0);
+		/* An entry may be empty. */
+		if (result && result != ENODATA)
 			errx(1, "no GID %s", from);
-		if (entry.gid_type == IBV_GID_TYPE_ROCE_V2 &&
+		if (!result && entry.gid_type == IBV_GID_TYPE_ROCE_V2 &&
 		    !memcmp(&entry.gid, &node.gid, sizeof(node.gid)))
 			break;
 	}
 	node.gid_index = i;
 	if (of_core) {
-		/* Ends the program if that fails. */
-		qp_connect(&node, node_create_target(&node, xrcd), &path);
-		printf("RTR\n");
-		return 0;
+		result = connect_target(node_create_target(&node, xrcd), &path);
+	} else if (in_init) {
+		attr = attr_to_init(&node);
+		if (rcv_alloc(domain, 0, &attr, NO_CHANNEL, 0, &registration))
+			errx(1, "ALLOC to INIT");
+		attr = attr_to_rtr(&node, &path);
+		result = -rcv_modify(domain, registration.qp_num, &attr);
+	} else {
+		attr = attr_connected(&node, &path);
+		result = -rcv_alloc(domain, 0, &attr, NO_CHANNEL, 0, &registration);
 	}
-	attr = attr_connected(&node, &path);
-	result = rcv_alloc(domain, 0, &attr, NO_CHANNEL, 0, &registration);
-	printf("%s\n", result ? strerrorname_np(-result) : "RTR");
+	printf("%s\n", result ? strerrorname_np(result) : "RTR");
 	return 0;
 }
 
@@ -364,7 +390,7 @@ int main(int argc, char **argv)
 	if (!strcmp(what, "alloc"))
 		return alloc();
 	if (!strcmp(what, "path") && optind + 3 == argc)
-		return path(argv[optind + 1], argv[optind + 2], of_core, xrcd);
+		return connect_path(argv[optind + 1], argv[optind + 2], of_core, xrcd);
 	if (!strcmp(what, "join")) {
 		visit_qps(join_qp);
 		return stay();
