@@ -19,7 +19,8 @@
 #define DOMAIN_FILE "/tmp/registration"
 #define OTHER_FILE "/tmp/registration-other"
 
-enum { MANY = 10, PAGE = 3, DEAD = 0xabcdef };
+/* More than the kernel lists without releasing the lock, in a page, too. */
+enum { MANY = 150, PAGE = 70, DEAD = 0xabcdef };
 
 static struct actor a, b, stranger;
 static struct member_info *ma, *mb, *ms;
@@ -238,6 +239,8 @@ static int pages(void *argument)
 	/* At once, with room to spare; and nothing but the number of them. */
 	count = MANY + 1;
 	CHECK(!rcv_list(member.domain, 0, infos, &count, NULL) && count == MANY);
+	for (i = 1; i < MANY; i++)
+		CHECK(infos[i].qp_num > infos[i - 1].qp_num);
 	count = 0;
 	CHECK(!rcv_list(member.domain, 0, NULL, &count, &total) && total == MANY && !count);
 	count = 1;
