@@ -196,7 +196,7 @@ impl Header {
             let (size, end) = match (self.word(at), self.word(at + 1)) {
                 ("struct" | "union", "{") => {
                     let (size, end) = self.block(at + 2, self.word(at) == "union", here, fields);
-                    // It may have a name, which nobody uses.
+                    // A member may have a name, on which no offset depends.
                     (
                         size,
                         if self.word(end + 1) == ";" {

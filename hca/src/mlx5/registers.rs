@@ -117,7 +117,7 @@ impl Hca {
         let page = (offset >> UAR_SHIFT) as u32;
         let within = offset & ((1 << UAR_SHIFT) - 1);
         if !self.card.uars.contains(&page) {
-            log::debug!("UAR page {page}, which nobody has: {within:#x}");
+            log::debug!("write to UAR page {page}, which is not allocated: {within:#x}");
             return;
         }
         match (within, data.len()) {
