@@ -226,6 +226,6 @@ build_demo() {
 
 make_demo() {
 	made_with "$build_root/demo"
-	quiet demo make --no-print-directory -C "$tree/demo" \
+	quiet demo env CARGO_HOME="$cache/cargo" make --no-print-directory -C "$tree/demo" \
 		OUT="$build_root/demo" STAGE="$build_root/user/stage/usr"
 }

@@ -90,6 +90,7 @@ guest_build() {
 	# Tests run programs and load modules of their own.
 	case ${guest_command[0]-} in
 	qemu/tests/run | */qemu/tests/run) build test-modules tests demo ;;
+	demo/*) build demo ;;
 	esac
 }
 

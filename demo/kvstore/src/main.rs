@@ -18,8 +18,6 @@
 //! `kvstore load` is many clients, which verify what they read. `kvstore supervise` restarts a server, and kills it
 //! to show this: what it has of a service manager is its descriptor store.
 
-#![forbid(unsafe_code)]
-
 mod hello;
 mod load;
 mod server;
