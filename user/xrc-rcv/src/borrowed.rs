@@ -3,7 +3,7 @@
 //! The same calls on a file descriptor and handles, for bindings in another language.
 //!
 //! Nothing here allocates, locks or remembers: each call is one ioctl, or a few. Errors are bare
-//! [`Cause`]s. Rust programs use [`Device`](crate::Device) and [`Domain`](crate::Domain).
+//! [`Cause`](crate::Cause)s. Rust programs use [`Device`](crate::Device) and [`Domain`](crate::Domain).
 
 mod context;
 mod domain;
@@ -13,7 +13,4 @@ pub use context::Context;
 pub use domain::Domain;
 pub use registration::Registration;
 
-use crate::error::Cause;
-
-/// The result of the calls of this module.
-pub type Result<T> = std::result::Result<T, Cause>;
+pub use crate::uverbs::Result;

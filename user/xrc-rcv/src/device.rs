@@ -5,16 +5,13 @@
 use std::any::Any;
 use std::ffi::CStr;
 use std::fmt;
-use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::borrowed::{self, Context};
 use crate::caps::Caps;
 use crate::channel::EventChannel;
-use crate::domain::Domain;
 use crate::error::{Cause, Error, Result};
 use crate::ffi::ibv_context;
 use crate::verbs_sys::verbs_context_xrc_ops;
@@ -109,41 +106,6 @@ impl Device {
             .map(|channel| channel.of_device(self.0.name.clone()))
             .map_err(self.error("create an event channel"))
     }
-
-    /// Opens the XRC domain of `file`, which processes share by opening the same file, creating it
-    /// if there is none; any open mode will do, and the file may be closed or unlinked afterwards.
-    /// Without a file the domain is this process's own.
-    ///
-    /// # Errors
-    ///
-    /// `EOPNOTSUPP` if the device has no XRC, and those of `ibv_open_xrcd()`.
-    pub fn open_domain(&self, file: Option<BorrowedFd<'_>>) -> Result<Domain> {
-        Domain::open(self, file, libc::O_CREAT)
-            .map_err(|cause| self.error("open the domain of")(cause).of_file(path_of(file)))
-    }
-
-    /// As [`open_domain`](Self::open_domain), but fails with `EAGAIN` if there is no such domain.
-    pub fn open_existing_domain(&self, file: BorrowedFd<'_>) -> Result<Domain> {
-        let file = Some(file);
-        Domain::open(self, file, 0)
-            .map_err(|cause| self.error("open the domain of")(cause).of_file(path_of(file)))
-    }
-
-    /// As [`open_domain`](Self::open_domain), of the existing file at `path`.
-    pub fn open_domain_at(&self, path: impl AsRef<Path>) -> Result<Domain> {
-        let path = path.as_ref();
-        let file = File::open(path).map_err(|error| {
-            let cause = Cause::Os(error.raw_os_error().unwrap_or(libc::EIO));
-            self.error("open the file")(cause).of_file(Some(path.to_owned()))
-        })?;
-        self.open_domain(Some(file.as_fd()))
-    }
-}
-
-/// Returns the name of `file`, for an error.
-fn path_of(file: Option<BorrowedFd<'_>>) -> Option<PathBuf> {
-    let fd = file?.as_raw_fd();
-    Some(std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or("?".into()))
 }
 
 /// The device's file, to which everything belongs that was made through it. What is kept open by another process,

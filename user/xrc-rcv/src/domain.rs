@@ -6,7 +6,9 @@
 
 use std::any::Any;
 use std::fmt;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -15,8 +17,7 @@ use crate::borrowed;
 use crate::device::Device;
 use crate::error::{Cause, Result};
 use crate::ffi::ibv_xrcd;
-use crate::receive_qp::{AllocOptions, QpInfo, RegisterOptions};
-use crate::registration::{AdoptedQp, Registration};
+use crate::receive_qp::QpInfo;
 use crate::uapi::xrc_rcv_qp_info;
 use crate::verbs_sys;
 
@@ -95,7 +96,7 @@ impl Domain {
         }))
     }
 
-    pub(crate) fn open(
+    fn open(
         device: &Device,
         file: Option<BorrowedFd<'_>>,
         oflags: i32,
@@ -141,83 +142,6 @@ impl Domain {
             0 => Ok(()),
             errno => Err(error(Cause::Os(errno))),
         }
-    }
-
-    /// Creates a receive QP and registers with it.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` for attributes that are missing or wrong; `EPERM` if the domain has an inode that is
-    /// not a regular file's; `EACCES` for [`Lifetime::Domain`](crate::Lifetime::Domain) without
-    /// owning the domain's file or being allowed to write to it, and for a partition that a security
-    /// module denies; `EDQUOT` over a limit (see [`Caps`](crate::Caps)); `ENOMEM`; and the provider's
-    /// own.
-    pub fn alloc(&self, options: &AllocOptions<'_>) -> Result<Registration> {
-        self.borrowed()
-            .and_then(|domain| domain.alloc(options))
-            .map(|registration| Registration::of(self, registration))
-            .map_err(self.device().error("alloc a receive QP"))
-    }
-
-    /// Registers with an existing receive QP of this domain.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` if the domain has no such QP, `EEXIST` if this open device is registered already,
-    /// `EDQUOT` if the QP has as many registrations as it may (see [`Caps`](crate::Caps)), `EACCES`
-    /// if a security module denies the process a partition of the QP.
-    pub fn register(&self, qp_num: u32, options: &RegisterOptions<'_>) -> Result<Registration> {
-        self.borrowed()
-            .and_then(|domain| domain.register(qp_num, options))
-            .map(|registration| Registration::of(self, registration))
-            .map_err(|cause| self.error("register with receive QP", qp_num, cause))
-    }
-
-    /// Registers with every receive QP of this domain, as the successor of a process that has ended does.
-    ///
-    /// A QP is returned in the state that it has after it was registered with, so that an event is either in that
-    /// state or delivered. QPs that are destroyed meanwhile are left out, and those that are created meanwhile may
-    /// be. `options` are those of every registration: [`Event::qp_num`](crate::Event::qp_num) tells their events
-    /// apart.
-    ///
-    /// # Errors
-    ///
-    /// Those of listing the QPs, after which none is registered with. The registration of a QP fails by itself:
-    /// [`AdoptedQp::registration`] has its error, one of those of [`register`](Self::register).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # fn adopt(device: &xrc_rcv::Device) -> xrc_rcv::Result<()> {
-    /// use xrc_rcv::RegisterOptions;
-    ///
-    /// let domain = device.open_domain_at("/run/xrc-rcv/service")?;
-    /// let channel = device.create_event_channel()?;
-    /// for qp in domain.adopt(&RegisterOptions::new().channel(&channel))? {
-    ///     let (label, peer) = (qp.info.label(), qp.info.dest_qp_num());
-    ///     println!("QP {:#x} of {label:#x} is connected to {peer:#x}", qp.info.qp_num());
-    ///     let registration = qp.registration?; // ends when it is dropped
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn adopt(&self, options: &RegisterOptions<'_>) -> Result<Vec<AdoptedQp>> {
-        let mut qps = Vec::new();
-        self.borrowed()
-            .and_then(|domain| {
-                domain.adopt(options, |info, registration| {
-                    qps.push(AdoptedQp {
-                        registration: registration
-                            .map(|registration| Registration::of(self, registration))
-                            .map_err(|cause| {
-                                self.error("register with receive QP", info.qp_num(), cause)
-                            }),
-                        info,
-                    });
-                })
-            })
-            .map(|()| qps)
-            .map_err(self.device().error("adopt the receive QPs"))
     }
 
     /// Modifies a receive QP; the caller need not be registered with it.
@@ -295,6 +219,43 @@ impl Domain {
     pub(crate) fn error(&self, operation: &'static str, qp_num: u32, cause: Cause) -> crate::Error {
         self.device().error(operation)(cause).of_qp(qp_num)
     }
+}
+
+impl Device {
+    /// Opens the XRC domain of `file`, which processes share by opening the same file, creating it
+    /// if there is none; any open mode will do, and the file may be closed or unlinked afterwards.
+    /// Without a file the domain is this process's own.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` if the device has no XRC, and those of `ibv_open_xrcd()`.
+    pub fn open_domain(&self, file: Option<BorrowedFd<'_>>) -> Result<Domain> {
+        Domain::open(self, file, libc::O_CREAT)
+            .map_err(|cause| self.error("open the domain of")(cause).of_file(path_of(file)))
+    }
+
+    /// As [`open_domain`](Self::open_domain), but fails with `EAGAIN` if there is no such domain.
+    pub fn open_existing_domain(&self, file: BorrowedFd<'_>) -> Result<Domain> {
+        let file = Some(file);
+        Domain::open(self, file, 0)
+            .map_err(|cause| self.error("open the domain of")(cause).of_file(path_of(file)))
+    }
+
+    /// As [`open_domain`](Self::open_domain), of the existing file at `path`.
+    pub fn open_domain_at(&self, path: impl AsRef<Path>) -> Result<Domain> {
+        let path = path.as_ref();
+        let file = File::open(path).map_err(|error| {
+            let cause = Cause::Os(error.raw_os_error().unwrap_or(libc::EIO));
+            self.error("open the file")(cause).of_file(Some(path.to_owned()))
+        })?;
+        self.open_domain(Some(file.as_fd()))
+    }
+}
+
+/// Returns the name of `file`, for an error.
+fn path_of(file: Option<BorrowedFd<'_>>) -> Option<PathBuf> {
+    let fd = file?.as_raw_fd();
+    Some(std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or("?".into()))
 }
 
 impl Inner {

@@ -95,29 +95,38 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod attr;
-pub mod borrowed;
-mod caps;
-mod channel;
-mod device;
-mod domain;
-mod error;
-pub mod ffi;
-mod pd;
-mod receive_qp;
-mod registration;
-#[cfg(feature = "sideway")]
-#[cfg_attr(docsrs, doc(cfg(feature = "sideway")))]
-mod sideway;
-#[cfg(feature = "tokio")]
-mod stream;
-pub mod uapi;
-mod uverbs;
 #[cfg(feature = "verbs")]
 #[cfg_attr(docsrs, doc(cfg(feature = "verbs")))]
 pub mod verbs;
+
+mod registration;
+#[cfg(feature = "tokio")]
+mod stream;
+
+mod domain;
+#[cfg(feature = "sideway")]
+#[cfg_attr(docsrs, doc(cfg(feature = "sideway")))]
+mod sideway;
+
+mod pd;
+
+mod device;
+
+pub mod borrowed;
+
+mod receive_qp;
+
+mod attr;
+mod caps;
+
+mod channel;
+mod uverbs;
 #[doc(hidden)]
 pub mod verbs_sys;
+
+mod error;
+pub mod ffi;
+pub mod uapi;
 
 pub use attr::{Access, Mtu, Path, QpAttr, QpAttrMask, QpState};
 pub use caps::Caps;

@@ -9,9 +9,11 @@ use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::borrowed::Result;
 use crate::error::Cause;
 use crate::uapi::*;
+
+/// The result of a call to the kernel.
+pub type Result<T> = std::result::Result<T, Cause>;
 
 /// The most attributes a method of ours has.
 const MAX_ATTRS: usize = 9;

@@ -4,13 +4,12 @@
 
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use super::Result;
 use crate::caps::Caps;
 use crate::channel::EventChannel;
 use crate::error::Cause;
 use crate::ffi;
 use crate::uapi::*;
-use crate::uverbs::Command;
+use crate::uverbs::{Command, Result};
 
 /// An open uverbs file.
 #[derive(Clone, Copy, Debug)]

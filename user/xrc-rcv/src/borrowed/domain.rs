@@ -4,13 +4,14 @@
 
 use std::os::fd::AsFd;
 
-use super::{Context, Registration, Result};
+use super::context::Context;
+use super::registration::Registration;
 use crate::attr::QpAttr;
 use crate::error::Cause;
 use crate::ffi;
 use crate::receive_qp::{AllocOptions, QpInfo, RegisterOptions};
 use crate::uapi::*;
-use crate::uverbs::{Command, as_bytes};
+use crate::uverbs::{Command, Result, as_bytes};
 use crate::verbs_sys::verbs_xrcd;
 
 /// An XRC domain that the caller holds.

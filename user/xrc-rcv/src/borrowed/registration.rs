@@ -5,10 +5,10 @@
 use std::mem::ManuallyDrop;
 use std::os::fd::AsFd;
 
-use super::{Context, Result};
+use super::context::Context;
 use crate::error::Cause;
 use crate::uapi::*;
-use crate::uverbs::Command;
+use crate::uverbs::{Command, Result};
 
 /// A registration with a receive QP, which ends when it is dropped.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::Memory;
+use super::memory::Memory;
 use super::object::{Object, ibv_dereg_mr, ibv_reg_mr};
 use crate::attr::Access;
 use crate::error::{Cause, Result};

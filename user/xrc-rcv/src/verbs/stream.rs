@@ -13,7 +13,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::task::coop;
 
-use super::Srq;
+use super::srq::Srq;
 use crate::error::{Cause, Result};
 
 /// The messages to an SRQ, as a [`Stream`].
