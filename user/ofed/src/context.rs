@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! The layer's state of an open device: its events and its registrations.
+//! Devices as they are opened and closed, and the registrations of each.
 //!
-//! Created when the device is opened, so that a program that waits for its events from then on gets
+//! The layer's state of a device is created when the device is opened, so that a program that waits for its events from then on gets
 //! ours, too, or at the first XRC call if the device was opened without this library; dropped when the
 //! device is closed. OFED counts registrations by "open device": forked children share it, and their
 //! copies of this state name the same kernel objects.
@@ -10,42 +10,15 @@
 use std::collections::btree_map::Entry;
 use std::ffi::c_int;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, Mutex};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
 
+use xrc_rcv::Cause;
 use xrc_rcv::borrowed::{Context, Registration, Result};
 use xrc_rcv::ffi::{ibv_context, ibv_device};
-use xrc_rcv::{Cause, EventChannel};
 
+use crate::device::{Device, Registered, readable_with};
 use crate::{ffi, real, state};
-
-/// An open device with receive QPs.
-#[derive(Clone)]
-pub(crate) struct Device {
-    context: *mut ibv_context,
-    /// Where the events of all registrations arrive; non-blocking.
-    pub(crate) channel: Arc<EventChannel>,
-    /// Readable when libibverbs or the channel has an event.
-    pub(crate) events: Arc<OwnedFd>,
-    /// Held by the one thread that takes an event, so that no other waits for an event that was
-    /// taken already.
-    pub(crate) reading: Arc<Mutex<()>>,
-    /// Held by the one thread that registers or unregisters: a registration that the kernel has is known here
-    /// before another thread gets EEXIST for it.
-    pub(crate) registering: Arc<Mutex<()>>,
-}
-
-// SAFETY: The `ibv_context` may be used from any thread, and nothing else is tied to one.
-unsafe impl Send for Device {}
-// SAFETY: As above; the fields that change are behind locks.
-unsafe impl Sync for Device {}
-
-/// A registration of this open device.
-pub(crate) struct Registered {
-    handle: u32,
-    /// The address of the `ibv_xrc_domain` it was made through.
-    domain: usize,
-}
 
 impl Device {
     /// The device of an open `ibv_context`.
@@ -85,11 +58,6 @@ impl Device {
     /// The device of an open `ibv_context`, if it is known.
     pub(crate) fn find(context: *mut ibv_context) -> Option<Device> {
         state::lock().devices.get(&context.addr()).cloned()
-    }
-
-    fn file(&self) -> Result<Context<'_>> {
-        // SAFETY: The context is open as long as the device is known.
-        unsafe { Context::from_ibv(self.context) }
     }
 
     /// Takes note of a registration that was made through the domain at `domain`.
@@ -140,28 +108,6 @@ impl Device {
             .range((context, 0)..=(context, u32::MAX))
             .any(|(_, registered)| registered.domain == domain)
     }
-}
-
-/// A descriptor that is readable when one of `fds` is. Programs wait for it in ways of their own, also
-/// in signal handlers and forked children, so the kernel has to combine them.
-fn readable_with(fds: [RawFd; 2]) -> io::Result<OwnedFd> {
-    // SAFETY: No memory is passed.
-    let epoll = match unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) } {
-        -1 => return Err(io::Error::last_os_error()),
-        // SAFETY: The descriptor was just opened.
-        fd => unsafe { OwnedFd::from_raw_fd(fd) },
-    };
-    for fd in fds {
-        let mut event = libc::epoll_event {
-            events: libc::EPOLLIN as u32,
-            u64: 0,
-        };
-        // SAFETY: `event` is valid.
-        if unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut event) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-    }
-    Ok(epoll)
 }
 
 /// Sets the `async_fd` that programs see.

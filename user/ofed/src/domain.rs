@@ -10,7 +10,8 @@ use xrc_rcv::borrowed::{Domain, Result};
 use xrc_rcv::ffi::ibv_context;
 use xrc_rcv::verbs_sys::{self, ibv_pd, ibv_xrcd_init_attr, verbs_context_xrc_ops};
 
-use crate::context::{self, Device};
+use crate::context;
+use crate::device::Device;
 use crate::ffi::*;
 use crate::{errno, qp, set_errno};
 
@@ -45,16 +46,6 @@ impl ibv_xrc_domain {
     }
 }
 
-/// The provider's XRC functions.
-///
-/// # Safety
-///
-/// `context` is open, and stays so for `'a`.
-pub(crate) unsafe fn ops<'a>(context: *mut ibv_context) -> Option<&'a verbs_context_xrc_ops> {
-    // SAFETY: By the caller's word.
-    unsafe { verbs_context_xrc_ops::of(context) }
-}
-
 /// Opens the domain of a file, or a private one if `fd` is -1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_open_xrc_domain(
@@ -68,7 +59,8 @@ pub unsafe extern "C" fn ibv_open_xrc_domain(
         oflags: oflag,
     };
     // SAFETY: The caller's context is open.
-    let Some(open_xrcd) = unsafe { ops(context) }.and_then(|ops| ops.open_xrcd) else {
+    let ops = unsafe { verbs_context_xrc_ops::of(context) };
+    let Some(open_xrcd) = ops.and_then(|ops| ops.open_xrcd) else {
         set_errno(libc::ENOSYS);
         return ptr::null_mut();
     };
@@ -107,8 +99,9 @@ pub unsafe extern "C" fn ibv_close_xrc_domain(domain: *mut ibv_xrc_domain) -> c_
     if qp::any_in(domain) {
         return libc::EBUSY;
     }
-    // SAFETY: As above, and so is its context.
-    let Some(close_xrcd) = unsafe { ops(context) }.and_then(|ops| ops.close_xrcd) else {
+    // SAFETY: The context of an open domain is open.
+    let ops = unsafe { verbs_context_xrc_ops::of(context) };
+    let Some(close_xrcd) = ops.and_then(|ops| ops.close_xrcd) else {
         return libc::ENOSYS;
     };
     // SAFETY: The provider's function is given its own domain.
@@ -136,7 +129,7 @@ pub unsafe extern "C" fn ibv_create_xrc_srq(
         ..ibv_srq_init_attr_ex::xrc(pd, xrcd, cq)
     };
     // SAFETY: As above.
-    let ops = unsafe { ops(context) };
+    let ops = unsafe { verbs_context_xrc_ops::of(context) };
     let (Some(create_srq_ex), Some(get_srq_num)) = (
         ops.and_then(|ops| ops.create_srq_ex),
         ops.and_then(|ops| ops.get_srq_num),

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use xrc_rcv::ffi::ibv_context;
 use xrc_rcv::{Event, EventType};
 
-use crate::context::Device;
+use crate::device::Device;
 use crate::ffi::*;
 use crate::{qp, real, set_errno};
 

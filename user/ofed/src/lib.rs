@@ -12,14 +12,20 @@
 
 #![allow(clippy::missing_safety_doc)]
 
-pub mod context;
 pub mod domain;
 pub mod event;
-pub mod ffi;
-pub mod qp;
-mod real;
 pub mod receive_qp;
+
+pub mod context;
+pub mod qp;
+
 mod state;
+
+mod device;
+mod pair;
+mod real;
+
+pub mod ffi;
 
 use std::ffi::c_int;
 

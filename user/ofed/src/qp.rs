@@ -15,81 +15,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use xrc_rcv::QpAttrMask;
 use xrc_rcv::ffi::{ibv_qp_attr, ibv_qp_cap};
-use xrc_rcv::verbs_sys::{ibv_pd, ibv_qp, ibv_qp_init_attr_ex};
+use xrc_rcv::verbs_sys::{ibv_pd, ibv_qp, ibv_qp_init_attr_ex, verbs_context_xrc_ops};
 
-use crate::domain::ops;
 use crate::ffi::*;
+use crate::pair::{Number, Pair};
 use crate::{real, set_errno, state};
-
-/// A QP number as programs see it.
-///
-/// QP numbers have 24 bits and `qp_num` has 32. In the number of a pair, the upper eight encode the
-/// target relative to the initiator, and are not zero: a distance of seven bits, and a bit that is set
-/// if the two differ in the number's top bit, which mlx4 sets for targets. In every other number they
-/// are zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Number(u32);
-
-impl Number {
-    const BITS: u32 = 24;
-    const MASK: u32 = (1 << Self::BITS) - 1;
-    const TOP: u32 = 1 << (Self::BITS - 1);
-    const DISTANCE_BITS: u32 = 7;
-    const OTHER_HALF: u32 = 1 << Self::DISTANCE_BITS;
-
-    /// A number that a program has stored or got from a peer.
-    pub(crate) fn from_public(number: u32) -> Number {
-        Number(number)
-    }
-
-    /// The number of a pair, if the two are near enough to each other.
-    fn of_pair(initiator: u32, target: u32) -> Option<Number> {
-        let way = [(target, 0), (target ^ Self::TOP, Self::OTHER_HALF)]
-            .into_iter()
-            .map(|(target, half)| (target.wrapping_sub(initiator) as i32, half))
-            .find(|(distance, half)| (-64..64).contains(distance) && (*distance, *half) != (0, 0))
-            .map(|(distance, half)| half | (distance as u32 & (Self::OTHER_HALF - 1)))?;
-        Some(Number((way << Self::BITS) | initiator))
-    }
-
-    /// The number of the QP that sends.
-    pub(crate) fn initiator(self) -> u32 {
-        self.0 & Self::MASK
-    }
-
-    /// The number of the QP that receives: the pair's target, or the receive QP itself.
-    fn target(self) -> u32 {
-        let way = self.0 >> Self::BITS;
-        // Its sign is the highest of its bits.
-        let unused = u32::BITS - Self::DISTANCE_BITS;
-        let distance = ((way << unused) as i32) >> unused;
-        let target = self.initiator().wrapping_add_signed(distance) & Self::MASK;
-        if way & Self::OTHER_HALF != 0 {
-            target ^ Self::TOP
-        } else {
-            target
-        }
-    }
-
-    fn is_pair(self) -> bool {
-        self.0 > Self::MASK
-    }
-}
-
-/// The layer's part of an initiator's `ibv_qp`.
-pub(crate) struct Pair {
-    number: Number,
-    /// The target until it turns out to be of no use, then null.
-    target: *mut ibv_qp,
-    domain: *mut ibv_xrc_domain,
-    /// Events of the target that the program got as the initiator's and has not acknowledged.
-    unacknowledged: u32,
-}
-
-// SAFETY: libibverbs' objects may be used from any thread.
-unsafe impl Send for Pair {}
-// SAFETY: As above.
-unsafe impl Sync for Pair {}
 
 /// How many pairs there are, so that other QPs do not wait for the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -126,19 +56,6 @@ pub(crate) fn hide_targets(domain: *const ibv_xrc_domain) {
             }
         }
     });
-}
-
-impl Pair {
-    /// Makes the number of `qp` that of its initiator.
-    ///
-    /// # Safety
-    ///
-    /// `qp` is this pair's.
-    unsafe fn make_plain(&mut self, qp: *mut ibv_qp) {
-        self.number = Number(self.number.initiator());
-        // SAFETY: By the caller's word.
-        unsafe { (*qp).qp_num = self.number.0 };
-    }
 }
 
 /// Calls `function` while `qp` has the number that its provider gave it.
@@ -191,7 +108,7 @@ pub unsafe extern "C" fn ibv_create_qp(
         if (*init.xrc_domain).needs_targets() {
             create_target(qp, init.xrc_domain)
         } else {
-            Ok((ptr::null_mut(), Number((*qp).qp_num)))
+            Ok((ptr::null_mut(), Number::from_public((*qp).qp_num)))
         }
     };
     match target {
@@ -204,7 +121,7 @@ pub unsafe extern "C" fn ibv_create_qp(
                 unacknowledged: 0,
             };
             // SAFETY: As above.
-            unsafe { (*qp).qp_num = number.0 };
+            unsafe { (*qp).qp_num = number.public() };
             with_pairs_mut(|pairs| pairs.insert(qp.expose_provenance(), pair));
             qp
         }
@@ -234,7 +151,7 @@ unsafe fn create_target(
     let (context, xrcd, initiator) = unsafe { ((*initiator).context, (*domain).xrcd, &*initiator) };
     let mut attr = ibv_qp_init_attr_ex::xrc_target(xrcd, initiator.qp_context);
     // SAFETY: The context is open.
-    let create_qp_ex = unsafe { ops(context) }
+    let create_qp_ex = unsafe { verbs_context_xrc_ops::of(context) }
         .and_then(|ops| ops.create_qp_ex)
         .ok_or(libc::ENOSYS)?;
     let mut far = Vec::new();
@@ -319,7 +236,7 @@ pub unsafe extern "C" fn ibv_modify_qp(
     let result = unsafe {
         let modify = || real::modify_qp(qp, own.as_mut_ptr(), initiator_mask);
         let result = with_own_number(qp, number, modify);
-        with_pair(qp, |pair| (*qp).qp_num = pair.number.0);
+        with_pair(qp, |pair| (*qp).qp_num = pair.number.public());
         result
     };
     if result != 0 || target.is_null() {
@@ -398,7 +315,7 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     unsafe {
         let result = with_own_number(qp, pair.number, || real::destroy_qp(qp));
         if result != 0 {
-            (*qp).qp_num = pair.number.0;
+            (*qp).qp_num = pair.number.public();
             pair.target = ptr::null_mut();
             with_pairs_mut(|pairs| pairs.insert(qp.addr(), pair));
         }
@@ -435,41 +352,4 @@ pub(crate) fn counting(qp: *mut ibv_qp) -> *mut ibv_qp {
         }
         _ => qp,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_number_carries_both_of_a_pair() {
-        for (initiator, target) in [
-            (0x11, 0x12),
-            (0x12, 0x11),
-            (0xffff40, 0xffff00),
-            (0x200, 0x23f),
-            (0x208, 0x800209),
-            (0x208, 0x800208),
-            (0x240, 0x800200),
-        ] {
-            let number = Number::of_pair(initiator, target).unwrap();
-            let seen = Number::from_public(number.0);
-            assert!(seen.is_pair());
-            assert_eq!((seen.initiator(), seen.target()), (initiator, target));
-        }
-    }
-
-    #[test]
-    fn a_plain_number_is_its_own_target() {
-        let number = Number::from_public(0xabcdef);
-        assert!(!number.is_pair());
-        assert_eq!((number.initiator(), number.target()), (0xabcdef, 0xabcdef));
-    }
-
-    #[test]
-    fn numbers_too_far_apart_are_no_pair() {
-        assert_eq!(Number::of_pair(1, 65), None);
-        assert_eq!(Number::of_pair(0xffffff, 0), None);
-        assert_eq!(Number::of_pair(7, 7), None);
-    }
 }

@@ -12,9 +12,10 @@ use xrc_rcv::verbs_sys::ibv_pd;
 use xrc_rcv::{AllocOptions, Cause, Lifetime, QpAttr, RegisterOptions};
 
 use crate::code;
-use crate::context::Device;
+use crate::device::Device;
 use crate::ffi::*;
-use crate::qp::{Number, with_alternate_port};
+use crate::pair::Number;
+use crate::qp::with_alternate_port;
 
 /// The attributes of `attr` with the number that the peer's sending QP really has, and the port of an
 /// alternate path where the kernel looks for it.

@@ -9,8 +9,9 @@ use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
-use crate::context::{Device, Registered};
-use crate::qp::Pair;
+use crate::device::{Device, Registered};
+use crate::pair::Pair;
+use crate::real;
 
 /// The layer's state.
 pub(crate) struct State {
@@ -65,7 +66,7 @@ extern "C" fn after_fork_in_child() {
 
 /// Runs when the library is loaded, to prepare the calls that may come in a forked child or be cancelled.
 extern "C" fn load() {
-    crate::real::look_up_all();
+    real::look_up_all();
     let handlers = (before_fork, after_fork_in_parent, after_fork_in_child);
     // SAFETY: The handlers are functions of this library. Without memory for them, all is as if they
     // did not exist.
