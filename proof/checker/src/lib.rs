@@ -59,11 +59,15 @@ mod ufile;
 #[path = "../../../src/workers.rs"]
 mod workers;
 
+pub mod queue;
+
 mod bindings;
+
+mod rdma;
+
+mod ib_verbs;
 mod kernel_ext;
 mod oracle;
-pub mod queue;
-mod rdma;
 
 #[cfg(test)]
 mod kernel_user;

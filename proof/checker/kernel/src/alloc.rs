@@ -2,11 +2,20 @@
 
 //! `kernel::alloc`
 
-use crate::{error::Error, runtime};
+use crate::{
+    error::{code, Error},
+    runtime,
+};
 use core::ops::{Deref, DerefMut};
 
 #[derive(Debug)]
 pub struct AllocError;
+
+impl From<AllocError> for Error {
+    fn from(_: AllocError) -> Self {
+        code::ENOMEM
+    }
+}
 
 /// The flags of an allocation, each of which may sleep.
 #[derive(Clone, Copy)]
@@ -45,7 +54,7 @@ pub struct PushError<T>(pub T);
 
 impl<T> From<PushError<T>> for Error {
     fn from(_: PushError<T>) -> Self {
-        crate::error::code::EINVAL
+        code::EINVAL
     }
 }
 

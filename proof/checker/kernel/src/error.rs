@@ -2,7 +2,6 @@
 
 //! `kernel::error`
 
-use crate::alloc::AllocError;
 use core::{convert::Infallible, fmt, num::TryFromIntError};
 
 /// A negative errno.
@@ -48,12 +47,6 @@ codes! {
 impl Error {
     pub fn from_errno(errno: i32) -> Self {
         Self(errno)
-    }
-}
-
-impl From<AllocError> for Error {
-    fn from(_: AllocError) -> Self {
-        code::ENOMEM
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-use crate::{bindings, oracle::Oracle};
+use crate::{ib_verbs, oracle::Oracle};
 use core::{
     cell::RefCell,
     ptr::NonNull,
@@ -52,8 +52,8 @@ struct HwQp {
 
 /// The types of the events that are reported.
 pub(crate) const REPORTED: [u32; 2] = [
-    bindings::ib_event_type_IB_EVENT_COMM_EST,
-    bindings::ib_event_type_IB_EVENT_PATH_MIG,
+    ib_verbs::ib_event_type_IB_EVENT_COMM_EST,
+    ib_verbs::ib_event_type_IB_EVENT_PATH_MIG,
 ];
 
 /// A number for each type.
