@@ -80,7 +80,7 @@ impl<T> RwSemaphore<T> {
 
     /// Acquires the semaphore for writing.
     pub(crate) fn write(&self) -> WriteGuard<'_, T> {
-        // SAFETY: As in `read_killable`.
+        // SAFETY: The semaphore is initialised, and valid as long as it is borrowed.
         unsafe { bindings::down_write(self.state.get()) };
         // INVARIANT: `down_write()` returns when the caller is the writer.
         WriteGuard {
@@ -166,7 +166,7 @@ mod tests {
 
         // SAFETY: The semaphore is initialised, and valid as long as it is borrowed.
         assert!(unsafe { bindings::down_write_trylock(semaphore.state.get()) } == 0);
-        // SAFETY: As above. The function does not wait.
+        // SAFETY: The semaphore is the same, and the function does not wait.
         assert!(unsafe { bindings::down_read_trylock(semaphore.state.get()) } == 1);
         assert_eq!(*first, 2);
         // SAFETY: `down_read_trylock()` made the task a reader once more.
@@ -175,7 +175,7 @@ mod tests {
 
         let writer = semaphore.write();
 
-        // SAFETY: As above.
+        // SAFETY: The semaphore is initialised, and valid as long as it is borrowed.
         assert!(unsafe { bindings::down_read_trylock(semaphore.state.get()) } == 0);
         drop(writer);
         Ok(())

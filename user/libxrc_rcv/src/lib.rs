@@ -2,12 +2,13 @@
 
 //! The C interface, `<infiniband/xrc_rcv.h>`: nothing but translation to the crate `xrc-rcv`.
 //!
-//! Every pointer comes from the caller and is valid as the header requires: a `SAFETY:` comment says
-//! "the caller's" for that. Structs that the kernel fills have the length that the caller gives, which
-//! may be less or more than this library knows; they are passed to the kernel as they are.
+//! Every pointer comes from the caller and is valid as the header requires: a `SAFETY:` comment
+//! says "the caller's" for that. Structs that the kernel fills have the length that the caller
+//! gives, which may be less or more than this library knows; they are passed to the kernel as they
+//! are.
 //!
-//! There is no lock in here and nothing is remembered but the receives of an SRQ, so a child may call everything
-//! else after `fork()`.
+//! There is no lock in here and nothing is remembered but the receives of an SRQ, so a child may
+//! call everything else after `fork()`.
 
 #![allow(non_camel_case_types, clippy::missing_safety_doc)]
 
@@ -38,7 +39,8 @@ pub struct xrc_rcv_event_channel {
 impl xrc_rcv_event_channel {
     /// The channel, without its ownership of the descriptor.
     fn borrow(&self) -> ManuallyDrop<EventChannel> {
-        // SAFETY: The descriptor is open as long as the struct is, and the result does not close it.
+        // SAFETY: The descriptor is open as long as the struct is, and the result does not close
+        // it.
         let fd = unsafe { OwnedFd::from_raw_fd(self.fd) };
         ManuallyDrop::new(EventChannel::from_fd(fd, self.event_size))
     }
@@ -74,7 +76,8 @@ pub struct xrc_rcv_srq {
     srq: Srq,
 }
 
-/// `struct xrc_rcv_init_attr`. That of a program that was built before a member was added ends before it.
+/// `struct xrc_rcv_init_attr`. That of a program that was built before a member was added ends
+/// before it.
 #[repr(C)]
 pub struct xrc_rcv_init_attr {
     comp_mask: u32,
@@ -168,7 +171,8 @@ type Channel = Option<ManuallyDrop<EventChannel>>;
 ///
 /// # Safety
 ///
-/// It is null, or has the members up to `cookie` and those that its mask names, and its channel is open.
+/// It is null, or has the members up to `cookie` and those that its mask names, and its channel is
+/// open.
 unsafe fn register_options(
     reg_attr: *const xrc_rcv_reg_attr,
 ) -> Result<(RegisterOptions<'static>, Channel)> {
@@ -251,7 +255,7 @@ pub unsafe extern "C" fn xrc_rcv_read_events(
 ) -> isize {
     // SAFETY: The caller's array has that many of that size.
     let read = unsafe { places(events, size, count) }.and_then(|events| {
-        // SAFETY: The caller's channel.
+        // SAFETY: The caller's channel is open during the call.
         unsafe { &*channel }.borrow().read_records(events, size)
     });
     match read {
@@ -270,7 +274,7 @@ pub unsafe extern "C" fn xrc_rcv_get_event(
     event: *mut xrc_rcv_event,
     size: usize,
 ) -> c_int {
-    // SAFETY: The caller's channel.
+    // SAFETY: The caller's channel is open during the call.
     let channel = unsafe { &*channel }.borrow();
     // SAFETY: The caller's struct has that size.
     let event = match unsafe { places(event, size, 1) } {
@@ -461,7 +465,7 @@ pub unsafe extern "C" fn xrc_rcv_reg_qp_ex(
 /// Gives a registration up.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn xrc_rcv_unreg_qp(qp: *mut xrc_rcv_qp) -> c_int {
-    // SAFETY: The caller's registration.
+    // SAFETY: The caller's registration was filled by the call that made it.
     let (cmd_fd, handle, qp_num) = unsafe { ((*qp).cmd_fd, (*qp).handle, (*qp).qp_num) };
     // SAFETY: Nothing but the ioctl is done with the descriptor, which fails if it is closed.
     let context = Context::from_fd(unsafe { BorrowedFd::borrow_raw(cmd_fd) });
@@ -485,7 +489,7 @@ pub unsafe extern "C" fn xrc_rcv_modify_qp(
     attr: *const ibv_qp_attr,
     attr_mask: c_int,
 ) -> c_int {
-    // SAFETY: The caller's attributes.
+    // SAFETY: The caller's attributes are valid during the call.
     let attr = QpAttr::from_ibv(unsafe { &*attr }, attr_mask as u32);
     // SAFETY: The caller's domain is open.
     code(unsafe { Domain::from_ibv(xrcd) }.and_then(|domain| domain.modify(qp_num, &attr)))
@@ -534,7 +538,7 @@ pub unsafe extern "C" fn xrc_rcv_query_domain(
     count: *mut usize,
     total: *mut u32,
 ) -> c_int {
-    // SAFETY: The caller's count.
+    // SAFETY: The caller's count is valid, with the room of its array.
     let room = unsafe { *count };
     // SAFETY: The caller's array has that many of that size.
     let infos = match unsafe { places(infos, size, room) } {
@@ -611,8 +615,8 @@ pub unsafe extern "C" fn xrc_rcv_adopt_domain(
             };
             let info = info.as_raw();
             let known = (size - INFO).min(size_of_val(info));
-            // SAFETY: The element is one of the array's, as aligned as its head by the check of `size`,
-            // and has room for both.
+            // SAFETY: The element is one of the array's, as aligned as its head by the check of
+            // `size`, and has room for both.
             unsafe {
                 let element = array.add(index * size);
                 element.cast::<xrc_rcv_adopted_qp>().write(head);

@@ -4,8 +4,8 @@
 //! the C compiler's view of the headers on this machine: the module's, the kernel's and
 //! rdma-core's. The crate's package has no such headers, so this is not a test of that package.
 //!
-//! `verbs_xrcd` is private to rdma-core and in no installed header: the kernel checks the handle that
-//! is read from it.
+//! `verbs_xrcd` is private to rdma-core and in no installed header: the kernel checks the handle
+//! that is read from it.
 
 mod c;
 

@@ -2,10 +2,10 @@
 
 //! Devices as they are opened and closed, and the registrations of each.
 //!
-//! The layer's state of a device is created when the device is opened, so that a program that waits for its events from then on gets
-//! ours, too, or at the first XRC call if the device was opened without this library; dropped when the
-//! device is closed. OFED counts registrations by "open device": forked children share it, and their
-//! copies of this state name the same kernel objects.
+//! The layer's state of a device is created when the device is opened, so that a program that waits
+//! for its events from then on gets ours, too, or at the first XRC call if the device was opened
+//! without this library; dropped when the device is closed. OFED counts registrations by "open
+//! device": forked children share it, and their copies of this state name the same kernel objects.
 
 use std::collections::btree_map::Entry;
 use std::ffi::c_int;
@@ -30,18 +30,18 @@ impl Device {
         if let Some(device) = Device::find(context) {
             return Ok(device);
         }
-        // SAFETY: `context` is open.
+        // SAFETY: `context` is open, by the caller's word.
         let channel = unsafe { Context::from_ibv(context) }?.create_event_channel()?;
         let os = |error: io::Error| Cause::Os(error.raw_os_error().unwrap_or(libc::EIO));
         channel.set_nonblocking(true).map_err(os)?;
-        // SAFETY: As above.
+        // SAFETY: `context` is open, by the caller's word.
         let async_fd = unsafe { (*context).async_fd };
         let events = readable_with([async_fd, channel.as_raw_fd()]).map_err(os)?;
         // Another thread's may have been first, and then ours is dropped.
         match state::lock().devices.entry(context.addr()) {
             Entry::Occupied(device) => Ok(device.get().clone()),
             Entry::Vacant(place) => {
-                // SAFETY: As above.
+                // SAFETY: `context` is open, by the caller's word.
                 unsafe { set_async_fd(context, events.as_raw_fd()) };
                 let device = Device {
                     context,
@@ -78,8 +78,9 @@ impl Device {
         }
     }
 
-    /// Gives up the registration with `qp_num` that was made through the domain at `domain`, or through another
-    /// `ibv_xrc_domain` of the same domain: `is_member` returns whether the QP is in the caller's.
+    /// Gives up the registration with `qp_num` that was made through the domain at `domain`, or
+    /// through another `ibv_xrc_domain` of the same domain: `is_member` returns whether the QP is
+    /// in the caller's.
     pub(crate) fn forget(
         &self,
         qp_num: u32,
@@ -120,8 +121,8 @@ unsafe fn set_async_fd(context: *mut ibv_context, fd: RawFd) {
     unsafe { (*context.cast::<ffi::ibv_context>()).async_fd = fd };
 }
 
-/// Prepares a device that the layer does not know yet: it gets a channel for the events of receive QPs
-/// if it has any.
+/// Prepares a device that the layer does not know yet: it gets a channel for the events of receive
+/// QPs if it has any.
 ///
 /// # Safety
 ///
@@ -156,14 +157,14 @@ unsafe fn opened(context: *mut ibv_context) -> *mut ibv_context {
 /// Opens a device, as libibverbs does.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
-    // SAFETY: The caller's device.
+    // SAFETY: The device is in the caller's list of devices.
     unsafe { opened(real::open_device(device)) }
 }
 
 /// Opens a device by its descriptor, as libibverbs does.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
-    // SAFETY: The caller's descriptor.
+    // SAFETY: The descriptor is the caller's, of an open device.
     unsafe { opened(real::import_device(cmd_fd)) }
 }
 
@@ -179,6 +180,6 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> i32 {
     };
     // An open channel would keep the file, and with it all registrations.
     drop(device);
-    // SAFETY: The caller's context.
+    // SAFETY: The caller's context is open, and is closed once.
     unsafe { real::close_device(context) }
 }

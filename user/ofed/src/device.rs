@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! The layer's state of an open device: the channel of its events, and what its registrations are known by.
+//! The layer's state of an open device: the channel of its events, and what its registrations are
+//! known by.
 //!
-//! Clones are the same device: a thread that waits for an event has one, and holds no lock of the layer meanwhile.
+//! Clones are the same device: a thread that waits for an event has one, and holds no lock of the
+//! layer meanwhile.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -23,14 +25,15 @@ pub(crate) struct Device {
     /// Held by the one thread that takes an event, so that no other waits for an event that was
     /// taken already.
     pub(crate) reading: Arc<Mutex<()>>,
-    /// Held by the one thread that registers or unregisters: a registration that the kernel has is known here
-    /// before another thread gets EEXIST for it.
+    /// Held by the one thread that registers or unregisters: a registration that the kernel has is
+    /// known here before another thread gets EEXIST for it.
     pub(crate) registering: Arc<Mutex<()>>,
 }
 
 // SAFETY: The `ibv_context` may be used from any thread, and nothing else is tied to one.
 unsafe impl Send for Device {}
-// SAFETY: As above; the fields that change are behind locks.
+// SAFETY: The fields that change are behind locks, and the `ibv_context` may be used from several
+// threads at once.
 unsafe impl Sync for Device {}
 
 /// A registration of this open device.
@@ -48,8 +51,8 @@ impl Device {
     }
 }
 
-/// A descriptor that is readable when one of `fds` is. Programs wait for it in ways of their own, also
-/// in signal handlers and forked children, so the kernel has to combine them.
+/// A descriptor that is readable when one of `fds` is. Programs wait for it in ways of their own,
+/// also in signal handlers and forked children, so the kernel has to combine them.
 pub(crate) fn readable_with(fds: [RawFd; 2]) -> io::Result<OwnedFd> {
     // SAFETY: No memory is passed.
     let epoll = match unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) } {
@@ -62,7 +65,7 @@ pub(crate) fn readable_with(fds: [RawFd; 2]) -> io::Result<OwnedFd> {
             events: libc::EPOLLIN as u32,
             u64: 0,
         };
-        // SAFETY: `event` is valid.
+        // SAFETY: The descriptors are open, and `event` is valid for the call.
         if unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut event) } != 0 {
             return Err(io::Error::last_os_error());
         }

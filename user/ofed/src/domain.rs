@@ -26,8 +26,8 @@ impl ibv_xrc_domain {
         unsafe { Domain::from_ibv(self.xrcd) }
     }
 
-    /// Whether a QP of type `IBV_QPT_XRC` of this process is to receive for the domain's SRQs: there may
-    /// be any, and messages for them do not come through receive QPs.
+    /// Whether a QP of type `IBV_QPT_XRC` of this process is to receive for the domain's SRQs:
+    /// there may be any, and messages for them do not come through receive QPs.
     pub(crate) fn needs_targets(&self) -> bool {
         let has_srq = self.shared || self.has_srq.load(Ordering::Relaxed);
         has_srq && !self.has_receive_qp.load(Ordering::Relaxed)
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn ibv_create_xrc_srq(
         attr: init.attr,
         ..ibv_srq_init_attr_ex::xrc(pd, xrcd, cq)
     };
-    // SAFETY: As above.
+    // SAFETY: The context of the caller's PD is open.
     let ops = unsafe { verbs_context_xrc_ops::of(context) };
     let (Some(create_srq_ex), Some(get_srq_num)) = (
         ops.and_then(|ops| ops.create_srq_ex),

@@ -28,8 +28,8 @@ unsafe extern "C" {
 
 /// Calls `function` in a thread that cannot be cancelled meanwhile.
 ///
-/// Programs cancel threads that wait for events, asynchronously, too. Such a thread must not hold a lock
-/// then or a reference to a channel, which would never be closed.
+/// Programs cancel threads that wait for events, asynchronously, too. Such a thread must not hold a
+/// lock then or a reference to a channel, which would never be closed.
 fn uncancelled<T>(function: impl FnOnce() -> T) -> T {
     const PTHREAD_CANCEL_DISABLE: c_int = 1;
 
@@ -58,7 +58,7 @@ unsafe fn look(context: *mut ibv_context, event: *mut ibv_async_event) -> Look {
     // SAFETY: `own` is one descriptor.
     if unsafe { libc::poll(&mut own, 1, 0) } > 0 {
         // This does not block: no other thread of this process takes events meanwhile.
-        // SAFETY: The caller's arguments.
+        // SAFETY: The caller's context is open, and `event` is to be written.
         if unsafe { real::get_async_event(context, event) } != 0 {
             return Look::Failed;
         }
@@ -75,8 +75,8 @@ unsafe fn look(context: *mut ibv_context, event: *mut ibv_async_event) -> Look {
         }
         Err(error) if matches!(error.errno(), libc::EAGAIN | libc::EINTR) => {
             let events = device.events.as_raw_fd();
-            // Programs set the flag of the descriptor they see: this one, or libibverbs' own if they
-            // were compiled without <infiniband/ofa_xrc.h>.
+            // Programs set the flag of the descriptor they see: this one, or libibverbs' own if
+            // they were compiled without <infiniband/ofa_xrc.h>.
             if is_nonblocking(events) || is_nonblocking(async_fd) {
                 set_errno(libc::EAGAIN);
                 return Look::Failed;
@@ -127,8 +127,8 @@ fn is_of_qp(event_type: u32) -> bool {
     event_type != EventType::QP_GONE && EventType::ALL.contains(&event_type)
 }
 
-/// Gives an event of a pair's target to the initiator. The target counts it until the program acknowledges
-/// it, so that a pair is not destroyed before.
+/// Gives an event of a pair's target to the initiator. The target counts it until the program
+/// acknowledges it, so that a pair is not destroyed before.
 ///
 /// # Safety
 ///
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn ibv_get_async_event(
     event: *mut ibv_async_event,
 ) -> c_int {
     loop {
-        // SAFETY: The caller's arguments.
+        // SAFETY: The caller's context is open, and `event` is to be written.
         match uncancelled(|| unsafe { look(context, event) }) {
             Look::Event => return 0,
             Look::Failed => return -1,
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn ibv_get_async_event(
                 }
             }
             Look::NotOurs => {
-                // SAFETY: The caller's arguments.
+                // SAFETY: The caller's context is open, and `event` is to be written.
                 let result = unsafe { real::get_async_event(context, event) };
                 if result == 0 {
                     // SAFETY: `event` was just filled.
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn ibv_get_async_event(
 /// Acknowledges an event. Those of receive QPs need none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
-    // SAFETY: The caller's event.
+    // SAFETY: The caller's event was filled by `ibv_get_async_event()`.
     let mut own = unsafe { *event };
     if own.event_type & IBV_XRC_QP_EVENT_FLAG != 0 {
         return;
@@ -189,7 +189,8 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
             // SAFETY: An event of these types is a QP's.
             own.element.qp = qp::counting(unsafe { own.element.qp });
         }
-        // SAFETY: The caller's event, with the QP that libibverbs gave it, which is not destroyed before this.
+        // SAFETY: The caller's event, with the QP that libibverbs gave it, which is not destroyed
+        // before this.
         unsafe { real::ack_async_event(&mut own) }
     });
 }

@@ -16,8 +16,8 @@ pub const IBV_QPT_XRC_SEND: c_uint = 9;
 pub const IBV_EVENT_QP_FATAL: c_uint = 1;
 pub const IBV_XRC_QP_EVENT_FLAG: c_uint = 0x8000_0000;
 
-/// `struct ibv_context` up to its lock. Its own descriptor has another name, and the one that programs
-/// wait for lies in padding of libibverbs' struct.
+/// `struct ibv_context` up to its lock. Its own descriptor has another name, and the one that
+/// programs wait for lies in padding of libibverbs' struct.
 #[repr(C, align(8))]
 pub struct ibv_context {
     pub device: *mut ibv_device,

@@ -2,13 +2,13 @@
 
 //! The XRC calls of OFED 1.5, for programs that were written for it.
 //!
-//! OFED had its own libibverbs; this library stands in front of today's. It adds the calls that were
-//! removed ([`domain`], [`receive_qp`]), and intercepts those whose meaning OFED widened ([`context`],
-//! [`qp`], [`event`]) before calling libibverbs, which does the rest. `<infiniband/ofa_xrc.h>`
-//! declares both. Programs link with it, or are started with it preloaded.
+//! OFED had its own libibverbs; this library stands in front of today's. It adds the calls that
+//! were removed ([`domain`], [`receive_qp`]), and intercepts those whose meaning OFED widened
+//! ([`context`], [`qp`], [`event`]) before calling libibverbs, which does the rest.
+//! `<infiniband/ofa_xrc.h>` declares both. Programs link with it, or are started with it preloaded.
 //!
-//! The exported functions take the pointers that the C declarations name, valid as libibverbs requires
-//! them. A `SAFETY:` comment says "the caller's" for that.
+//! The exported functions take the pointers that the C declarations name, valid as libibverbs
+//! requires them. A `SAFETY:` comment says "the caller's" for that.
 
 #![allow(clippy::missing_safety_doc)]
 
@@ -38,7 +38,7 @@ fn set_errno(errno: c_int) {
 }
 
 fn errno() -> c_int {
-    // SAFETY: As above.
+    // SAFETY: The C library gives every thread an errno of its own.
     unsafe { *libc::__errno_location() }
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! A pair of QPs that is one QP of type `IBV_QPT_XRC` to its program, and the number that stands for both.
+//! A pair of QPs that is one QP of type `IBV_QPT_XRC` to its program, and the number that stands
+//! for both.
 //!
-//! Kept by the layer's state under the address of its initiator, from when the program creates the QP until it
-//! destroys it.
+//! Kept by the layer's state under the address of its initiator, from when the program creates the
+//! QP until it destroys it.
 
 use xrc_rcv::verbs_sys::ibv_qp;
 
@@ -12,9 +13,9 @@ use crate::ffi::ibv_xrc_domain;
 /// A QP number as programs see it.
 ///
 /// QP numbers have 24 bits and `qp_num` has 32. In the number of a pair, the upper eight encode the
-/// target relative to the initiator, and are not zero: a distance of seven bits, and a bit that is set
-/// if the two differ in the number's top bit, which mlx4 sets for targets. In every other number they
-/// are zero.
+/// target relative to the initiator, and are not zero: a distance of seven bits, and a bit that is
+/// set if the two differ in the number's top bit, which mlx4 sets for targets. In every other
+/// number they are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Number(u32);
 
@@ -81,7 +82,7 @@ pub(crate) struct Pair {
 
 // SAFETY: libibverbs' objects may be used from any thread.
 unsafe impl Send for Pair {}
-// SAFETY: As above.
+// SAFETY: libibverbs' objects may be used from several threads at once.
 unsafe impl Sync for Pair {}
 
 impl Pair {

@@ -44,8 +44,8 @@ pub(crate) fn any_in(domain: *const ibv_xrc_domain) -> bool {
     pairs.values().any(|pair| ptr::eq(pair.domain, domain))
 }
 
-/// Gives the QPs of `domain` plain numbers. Their targets stay until they are connected, as a peer may
-/// have been given the other number.
+/// Gives the QPs of `domain` plain numbers. Their targets stay until they are connected, as a peer
+/// may have been given the other number.
 pub(crate) fn hide_targets(domain: *const ibv_xrc_domain) {
     with_pairs_mut(|pairs| {
         for (qp, pair) in pairs {
@@ -75,9 +75,9 @@ pub unsafe extern "C" fn ibv_create_qp(
     pd: *mut ibv_pd,
     init_attr: *mut ibv_qp_init_attr,
 ) -> *mut ibv_qp {
-    // SAFETY: The caller's attribute.
+    // SAFETY: The caller's attribute is valid, and `qp_type` is where it was in OFED.
     if unsafe { (*init_attr).qp_type } != IBV_QPT_XRC {
-        // SAFETY: The caller's arguments.
+        // SAFETY: The caller's arguments are those of the function behind this one.
         return unsafe { real::create_qp(pd, init_attr) };
     }
     // SAFETY: The caller's attribute, which has OFED's length if it names OFED's type.
@@ -120,13 +120,13 @@ pub unsafe extern "C" fn ibv_create_qp(
                 domain: init.xrc_domain,
                 unacknowledged: 0,
             };
-            // SAFETY: As above.
+            // SAFETY: `qp` was just created, and no other thread has it.
             unsafe { (*qp).qp_num = number.public() };
             with_pairs_mut(|pairs| pairs.insert(qp.expose_provenance(), pair));
             qp
         }
         Err(errno) => {
-            // SAFETY: As above, and it was not published.
+            // SAFETY: `qp` was just created, and it was not published.
             unsafe { real::destroy_qp(qp) };
             set_errno(errno);
             ptr::null_mut()
@@ -164,7 +164,7 @@ unsafe fn create_target(
             result = Err(crate::errno());
             break;
         }
-        // SAFETY: Just created.
+        // SAFETY: The target was just created, and is live.
         if let Some(number) = Number::of_pair(initiator.qp_num, unsafe { (*target).qp_num }) {
             result = Ok((target, number));
             break;
@@ -191,8 +191,9 @@ const NOT_TARGET: u32 = QpAttrMask::RETRY_CNT.bits() | QpAttrMask::RNR_RETRY.bit
 const QPS_SQD: c_uint = 4;
 const QPS_SQE: c_uint = 5;
 
-/// The attributes with the port of an alternate path in its address vector, too. OFED's kernels took it
-/// from `alt_port_num` alone, which is all that Open MPI sets; today's refuse another in the vector.
+/// The attributes with the port of an alternate path in its address vector, too. OFED's kernels
+/// took it from `alt_port_num` alone, which is all that Open MPI sets; today's refuse another in
+/// the vector.
 pub(crate) fn with_alternate_port(mut attr: ibv_qp_attr, mask: c_int) -> ibv_qp_attr {
     if mask as u32 & QpAttrMask::ALT_PATH.bits() != 0 {
         attr.alt_ah_attr.port_num = attr.alt_port_num;
@@ -211,7 +212,7 @@ pub unsafe extern "C" fn ibv_modify_qp(
         with_pair(qp, |pair| (pair.number, pair.target, pair.domain))
     else {
         if mask as u32 & QpAttrMask::ALT_PATH.bits() == 0 {
-            // SAFETY: The caller's arguments.
+            // SAFETY: The caller's arguments are those of the function behind this one.
             return unsafe { real::modify_qp(qp, attr, mask) };
         }
         // SAFETY: The caller's attribute. `rate_limit`, which is not copied, is for raw packet QPs.
@@ -220,7 +221,7 @@ pub unsafe extern "C" fn ibv_modify_qp(
         // SAFETY: The caller's QP; `own` has all that rdma-core reads, as below.
         return unsafe { real::modify_qp(qp, own.as_mut_ptr(), mask) };
     };
-    // SAFETY: As above.
+    // SAFETY: The caller's attribute. `rate_limit`, which is not copied, is for raw packet QPs.
     let given = with_alternate_port(unsafe { *attr }, mask);
     let peer = Number::from_public(given.dest_qp_num);
     let has = |bits: QpAttrMask| mask as u32 & bits.bits() != 0;
@@ -280,7 +281,7 @@ pub unsafe extern "C" fn ibv_query_qp(
     mask: c_int,
     init_attr: *mut ibv_qp_init_attr,
 ) -> c_int {
-    // SAFETY: The caller's arguments.
+    // SAFETY: The caller's arguments are those of the function behind this one.
     let result = unsafe { real::query_qp(qp, attr, mask, init_attr) };
     if let (0, Some(domain)) = (result, with_pair(qp, |pair| pair.domain)) {
         // SAFETY: A program that creates an XRC QP as with OFED passes OFED's attribute.
@@ -296,11 +297,12 @@ pub unsafe extern "C" fn ibv_query_qp(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     let Some(target) = with_pair(qp, |pair| pair.target) else {
-        // SAFETY: The caller's QP.
+        // SAFETY: The caller's QP is live, and is destroyed once.
         return unsafe { real::destroy_qp(qp) };
     };
     if !target.is_null() {
-        // The program's events of the target are acknowledged after this, so the pair is still known.
+        // The program's events of the target are acknowledged after this, so the pair is still
+        // known.
         // SAFETY: The target lives as long as its pair.
         let result = unsafe { real::destroy_qp(target) };
         if result != 0 {
@@ -339,8 +341,8 @@ pub(crate) fn adopt_event(qp: *mut ibv_qp) -> Option<*mut ibv_qp> {
 }
 
 /// The QP of libibverbs that counts an event of `qp` which the program acknowledges: the target, if
-/// [`adopt_event`] gave one of its events to `qp`. Of a pair that has events of both, either comes first: a pair is
-/// destroyed after all are acknowledged.
+/// [`adopt_event`] gave one of its events to `qp`. Of a pair that has events of both, either comes
+/// first: a pair is destroyed after all are acknowledged.
 pub(crate) fn counting(qp: *mut ibv_qp) -> *mut ibv_qp {
     if COUNT.load(Ordering::Relaxed) == 0 {
         return qp;

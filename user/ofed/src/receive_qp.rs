@@ -17,8 +17,8 @@ use crate::ffi::*;
 use crate::pair::Number;
 use crate::qp::with_alternate_port;
 
-/// The attributes of `attr` with the number that the peer's sending QP really has, and the port of an
-/// alternate path where the kernel looks for it.
+/// The attributes of `attr` with the number that the peer's sending QP really has, and the port of
+/// an alternate path where the kernel looks for it.
 ///
 /// # Safety
 ///
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn ibv_create_xrc_rcv_qp(
         let registration = rcv.alloc(&AllocOptions::new().channel(&device.channel))?;
         let number = registration.qp_num();
         device.remember(registration, domain.addr());
-        // SAFETY: As above.
+        // SAFETY: The caller's domain is open during the call.
         unsafe { (*domain).receives() };
         Ok(number)
     };
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn ibv_alloc_xrc_rcv_qp(
     mask: c_int,
     qp_num: *mut u32,
 ) -> c_int {
-    // SAFETY: The caller's attribute.
+    // SAFETY: The caller's attribute is valid, with all that `mask` names.
     let attr = unsafe { attributes(attr, mask) };
     // SAFETY: The caller's domain is open.
     let rcv = unsafe { (*domain).as_domain() };
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn ibv_alloc_xrc_rcv_qp(
             .and_then(|registration| {
                 // SAFETY: The caller's `qp_num` is to be written.
                 unsafe { qp_num.write(registration.qp_num()) };
-                // SAFETY: As above.
+                // SAFETY: The caller's domain is open during the call.
                 unsafe { (*domain).receives() };
                 registration.unregister()
             }),
@@ -92,13 +92,14 @@ pub unsafe extern "C" fn ibv_modify_xrc_rcv_qp(
     attr: *mut ibv_qp_attr,
     mask: c_int,
 ) -> c_int {
-    // SAFETY: The caller's attribute.
+    // SAFETY: The caller's attribute is valid, with all that `mask` names.
     let attr = unsafe { attributes(attr, mask) };
     // SAFETY: The caller's domain is open.
     code(unsafe { (*domain).as_domain() }.and_then(|rcv| rcv.modify(qp_num, &attr)))
 }
 
-/// Queries a receive QP of the domain, registered or not. The mask is ignored: all members are filled.
+/// Queries a receive QP of the domain, registered or not. The mask is ignored: all members are
+/// filled.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_xrc_rcv_qp(
     domain: *mut ibv_xrc_domain,
@@ -135,12 +136,12 @@ pub unsafe extern "C" fn ibv_reg_xrc_rcv_qp(domain: *mut ibv_xrc_domain, qp_num:
     };
     // SAFETY: The caller's domain is open.
     let device = unsafe { Device::of((*domain).context) };
-    // SAFETY: As above.
+    // SAFETY: The caller's domain is open during the call.
     let rcv = unsafe { (*domain).as_domain() };
     code(
         device
             .and_then(|device| register(&device, rcv?))
-            // SAFETY: As above.
+            // SAFETY: The caller's domain is open during the call.
             .map(|()| unsafe { (*domain).receives() }),
     )
 }
@@ -150,7 +151,7 @@ pub unsafe extern "C" fn ibv_reg_xrc_rcv_qp(domain: *mut ibv_xrc_domain, qp_num:
 pub unsafe extern "C" fn ibv_unreg_xrc_rcv_qp(domain: *mut ibv_xrc_domain, qp_num: u32) -> c_int {
     // SAFETY: The caller's domain is open.
     let device = unsafe { Device::of((*domain).context) };
-    // SAFETY: As above.
+    // SAFETY: The caller's domain is open during the call.
     let is_member = || unsafe { (*domain).as_domain() }.is_ok_and(|rcv| rcv.query(qp_num).is_ok());
     code(device.and_then(|device| device.forget(qp_num, domain.addr(), is_member)))
 }

@@ -2,8 +2,8 @@
 
 //! The layer's state: open devices, their registrations, and pairs of QPs.
 //!
-//! One lock is over all of it. It is held for a look-up or a change and over no system call. `fork()`
-//! takes it, so that the child finds it free and the state consistent.
+//! One lock is over all of it. It is held for a look-up or a change and over no system call.
+//! `fork()` takes it, so that the child finds it free and the state consistent.
 
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
@@ -37,7 +37,8 @@ pub(crate) fn lock() -> MutexGuard<'static, State> {
 /// The lock while the process forks.
 struct Forking(UnsafeCell<Option<MutexGuard<'static, State>>>);
 
-// SAFETY: Only the thread that forks, and its copy in the child, use it: the lock is theirs meanwhile.
+// SAFETY: Only the thread that forks, and its copy in the child, use it: the lock is theirs
+// meanwhile.
 unsafe impl Sync for Forking {}
 
 static FORKING: Forking = Forking(UnsafeCell::new(None));
@@ -49,12 +50,12 @@ extern "C" fn before_fork() {
 }
 
 extern "C" fn after_fork_in_parent() {
-    // SAFETY: As above.
+    // SAFETY: This thread has the lock, and so `FORKING` to itself.
     drop(unsafe { (*FORKING.0.get()).take() });
 }
 
 extern "C" fn after_fork_in_child() {
-    // SAFETY: As above; the child's only thread is the copy of the thread that holds the lock.
+    // SAFETY: The child's only thread is the copy of the thread that holds the lock.
     if let Some(mut state) = unsafe { (*FORKING.0.get()).take() } {
         // A thread that was taking an event, or was registering, is not in the child.
         for device in state.devices.values_mut() {
@@ -64,12 +65,13 @@ extern "C" fn after_fork_in_child() {
     }
 }
 
-/// Runs when the library is loaded, to prepare the calls that may come in a forked child or be cancelled.
+/// Runs when the library is loaded, to prepare the calls that may come in a forked child or be
+/// cancelled.
 extern "C" fn load() {
     real::look_up_all();
     let handlers = (before_fork, after_fork_in_parent, after_fork_in_child);
-    // SAFETY: The handlers are functions of this library. Without memory for them, all is as if they
-    // did not exist.
+    // SAFETY: The handlers are functions of this library. Without memory for them, all is as if
+    // they did not exist.
     unsafe { libc::pthread_atfork(Some(handlers.0), Some(handlers.1), Some(handlers.2)) };
 }
 

@@ -33,7 +33,7 @@ struct Inner {
 
 // SAFETY: libibverbs' objects may be used from any thread.
 unsafe impl Send for Inner {}
-// SAFETY: As above, and from several at once.
+// SAFETY: libibverbs' objects may be used from several threads at once.
 unsafe impl Sync for Inner {}
 
 impl Device {

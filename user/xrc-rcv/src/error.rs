@@ -45,7 +45,7 @@ fn message(errno: i32) -> String {
     let mut buffer = [0; 128];
     // SAFETY: `buffer` is writable for its size, and is zero-terminated afterwards.
     unsafe { libc::strerror_r(errno, buffer.as_mut_ptr(), buffer.len()) };
-    // SAFETY: As above.
+    // SAFETY: `strerror_r()` ends what it writes into `buffer` with a zero.
     unsafe { CStr::from_ptr(buffer.as_ptr()) }
         .to_string_lossy()
         .into_owned()

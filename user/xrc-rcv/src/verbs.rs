@@ -58,7 +58,7 @@ struct Open(NonNull<ibv_context>);
 
 // SAFETY: libibverbs' objects may be used from any thread.
 unsafe impl Send for Open {}
-// SAFETY: As above, and from several at once.
+// SAFETY: libibverbs' objects may be used from several threads at once.
 unsafe impl Sync for Open {}
 
 impl Drop for Open {
@@ -178,7 +178,7 @@ impl Device {
             errno => return Err(error(Cause::Os(errno))),
         }
         let mut gid = ibv_gid::default();
-        // SAFETY: As above.
+        // SAFETY: The context is open as long as `self` is, and `gid` is to be written.
         match unsafe { ibv_query_gid(self.as_ibv(), port, gid_index.into(), &mut gid) } {
             0 => Ok(Address {
                 lid: attr.lid,

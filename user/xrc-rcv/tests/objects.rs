@@ -47,7 +47,7 @@ struct Foreign {
 
 // SAFETY: The pointers are to the other boxes.
 unsafe impl Send for Foreign {}
-// SAFETY: As above.
+// SAFETY: The boxes are read only, from any thread.
 unsafe impl Sync for Foreign {}
 
 struct Counted(Arc<AtomicUsize>);
@@ -97,7 +97,7 @@ fn open(foreign: &Arc<Foreign>) -> (Device, Domain) {
     // SAFETY: The context is there as long as `foreign` is.
     let device = unsafe { Device::from_ibv(context, foreign.clone()) };
     let xrcd = NonNull::from(&*foreign.xrcd).cast();
-    // SAFETY: As above.
+    // SAFETY: The domain is there as long as `foreign` is.
     let domain = unsafe { Domain::from_ibv(&device, xrcd, foreign.clone()) };
     (device, domain)
 }

@@ -12,7 +12,7 @@ use crate::{
 };
 
 pub(crate) fn twice(device: &Device) -> Result<(), Declined> {
-    // SAFETY: None.
+    // SAFETY: None: it must not compile.
     let (first, second) = unsafe {
         (
             Attachment::<AttachedDevice>::new(device)?,

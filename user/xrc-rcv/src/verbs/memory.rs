@@ -47,7 +47,7 @@ struct Inner {
 
 // SAFETY: The words are atomic, and mapped until this is dropped.
 unsafe impl Send for Inner {}
-// SAFETY: As above.
+// SAFETY: The words are atomic, so that several threads may use them at once.
 unsafe impl Sync for Inner {}
 
 fn invalid() -> io::Error {

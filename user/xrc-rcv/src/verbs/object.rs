@@ -55,7 +55,7 @@ pub(super) struct Object<T>(NonNull<T>, unsafe extern "C" fn(*mut T) -> c_int);
 
 // SAFETY: libibverbs' objects may be used from any thread.
 unsafe impl<T> Send for Object<T> {}
-// SAFETY: As above, and from several at once.
+// SAFETY: libibverbs' objects may be used from several threads at once.
 unsafe impl<T> Sync for Object<T> {}
 
 impl<T> Object<T> {
@@ -74,7 +74,7 @@ impl<T> Object<T> {
     /// Destroys it, and returns the error that dropping it would ignore.
     pub(super) fn destroy(self) -> Result<()> {
         let object = ManuallyDrop::new(self);
-        // SAFETY: As in `drop()`.
+        // SAFETY: `self` is not dropped, so the object is destroyed once.
         match unsafe { object.1(object.0.as_ptr()) } {
             0 => Ok(()),
             errno => Err(Cause::Os(errno)),
@@ -173,7 +173,7 @@ impl Completions {
         if unsafe { libc::fcntl((*channel.as_ptr()).fd, libc::F_SETFL, libc::O_NONBLOCK) } != 0 {
             return Err(Cause::last());
         }
-        // SAFETY: As above, and the channel is.
+        // SAFETY: The context and the channel are open as long as these exist.
         let cq = unsafe { ibv_create_cq(context, count, ptr::null_mut(), channel.as_ptr(), 0) };
         Ok(Completions {
             cq: Object::new(cq, ibv_destroy_cq)?,

@@ -111,7 +111,7 @@ impl RcQp {
         let Some((index, message)) = self.receives.wait(end)? else {
             return Ok(None);
         };
-        // SAFETY: As in `make_ready()`.
+        // SAFETY: The operation is that of a QP, and `sender` has an RC QP.
         unsafe {
             self.receives
                 .post(IBV_OPS_POST_RECV, self.sender.qp(), index)?

@@ -87,7 +87,7 @@ impl Receives {
     ///
     /// As of [`post`](Self::post).
     pub(super) unsafe fn post_all<T>(&self, op: usize, queue: &Object<T>) -> Result<()> {
-        // SAFETY: The caller's.
+        // SAFETY: By the caller's word, for each index.
         (0..u64::from(self.depth)).try_for_each(|index| unsafe { self.post(op, queue, index) })
     }
 

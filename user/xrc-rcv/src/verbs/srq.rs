@@ -132,7 +132,7 @@ impl Srq {
         let Some((index, message)) = self.receives.wait(end)? else {
             return Ok(None);
         };
-        // SAFETY: As in `in_pd()`.
+        // SAFETY: The operation is that of an SRQ, which `srq` is.
         unsafe {
             self.receives
                 .post(IBV_OPS_POST_SRQ_RECV, &self.srq, index)?

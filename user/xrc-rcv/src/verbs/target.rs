@@ -50,7 +50,7 @@ impl TargetQp {
             qp_type: IBV_QPT_XRC_RECV,
         };
         let open = domain.device().xrc_ops().and_then(|ops| ops.open_qp);
-        // SAFETY: As in `create()`.
+        // SAFETY: The provider's function is given its own context.
         let qp = open.map(|open| unsafe { open(domain.device().as_ibv(), &mut attr) });
         TargetQp::made(qp, domain)
             .map_err(|cause| domain.error("open XRC target QP", qp_num, cause))
