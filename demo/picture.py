@@ -37,7 +37,7 @@ HEAD, PANEL, FOOT = 92, 330, 122  # heights
 
 
 def spread(gap_ns):
-    """How wide a gap is drawn."""
+    """Returns the width of a gap in the picture."""
     return 4 + 6 * math.log2(1 + gap_ns / 4e6)
 
 

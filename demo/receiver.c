@@ -212,7 +212,7 @@ static void take_records(void)
 		     records[i].count, (uint64_t)records[i].first_ns);
 }
 
-/* Where mainline reports the events of QPs. */
+/* Takes an event from the device's async_fd, where mainline reports those of QPs. */
 static void take_async_event(void)
 {
 	struct ibv_async_event event;

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
+//! The QPs of a device, and who is registered with each: what its reports say in sum.
+//!
+//! A report that cannot follow the ones before it is a [`Violation`]; so is a count of
+//! registrations that the holders do not have.
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::{Lifetime, Phase, Qp, Step, Violation};
@@ -10,7 +15,8 @@ pub type Holder = Option<u64>;
 /// A report of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Record {
-    /// The last close of a domain has begun, or the removal of the device: its QPs can no longer be found.
+    /// The last close of a domain has begun, or the removal of the device: its QPs can no longer be
+    /// found.
     Close {
         /// The number of the domain.
         domain: u32,
@@ -23,12 +29,12 @@ pub enum Record {
         number: u32,
         /// Which of the QPs of the domain it is, in the order of their creation.
         serial: u64,
-        /// What happened.
+        /// The report itself.
         what: What,
     },
 }
 
-/// What happened to a QP.
+/// A report about a QP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum What {
     /// It was added to its domain.
@@ -48,18 +54,18 @@ pub enum What {
 /// The registrations of a QP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Registrations {
-    /// How many there are.
+    /// The number of registrations.
     pub number: u32,
-    /// How many of them keep the QP.
+    /// The number of those that keep the QP.
     pub keeping: u32,
-    /// How many were added or ended so far.
+    /// The number of changes: registrations that were added, and that ended.
     pub changes: u64,
 }
 
-/// Of an event, or several of the same type.
+/// The delivery of an event, or of several of the same type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Delivery {
-    /// How many registrations it was for.
+    /// The number of registrations it was for.
     pub number: u32,
     /// [`Registrations::changes`] when the first one happened.
     pub since: u64,
@@ -72,12 +78,12 @@ struct Known {
     number: u32,
     holders: BTreeSet<u64>,
     changes: Changes,
-    /// Deliveries that ended after a change that is not reported yet: of one, as the next waits for the
-    /// lock of the domain, with which it is reported.
+    /// Deliveries that ended after a change that is not reported yet: of one, as the next waits for
+    /// the lock of the domain, with which it is reported.
     waiting: Vec<Delivery>,
 }
 
-/// How the number of registrations changed since the last event happened.
+/// The changes of the number of registrations since the last event happened.
 #[derive(Default)]
 struct Changes {
     /// The number of changes before that, and of registrations.
@@ -330,8 +336,9 @@ impl Changes {
         self.before + self.later.len() as u64
     }
 
-    /// An event is for the registrations that exist when it happens, but for some of those that ended
-    /// before it was delivered to all. Deliveries are reported in the order in which their events happened.
+    /// An event is for the registrations that exist when it happens, but for some of those that
+    /// ended before it was delivered to all. Deliveries are reported in the order in which their
+    /// events happened.
     fn check(&mut self, delivery: Delivery, is_new: bool) -> Result<(), Violation> {
         let Delivery {
             number,

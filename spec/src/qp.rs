@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
+//! The life of one receive QP, as a state machine of the steps that the module reports.
+
 use std::fmt;
 
 /// The object whose removal destroys a receive QP.
@@ -11,7 +13,7 @@ pub enum Lifetime {
     Domain,
 }
 
-/// How far the life of a receive QP is.
+/// The phases of a receive QP's life, in order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Phase {
     /// It is being created, and cannot be found.
@@ -24,7 +26,8 @@ pub enum Phase {
     Unneeded,
     /// It has ended: the provider destroys it.
     Ended,
-    /// The provider has destroyed it, and QP_GONE was delivered, which may be after the call that ended it.
+    /// The provider has destroyed it, and QP_GONE was delivered, which may be after the call that
+    /// ended it.
     Gone,
 }
 
@@ -48,14 +51,14 @@ pub enum Step {
         /// By DESTROY with FORCE.
         forced: bool,
     },
-    /// An event was delivered to its registrations. Not in the order of the lock of the domain: it may come
-    /// between any two of the others but for [`Step::Gone`].
+    /// An event was delivered to its registrations. Not in the order of the lock of the domain: it
+    /// may come between any two of the others but for [`Step::Gone`].
     Event,
     /// It was destroyed, and QP_GONE delivered.
     Gone,
 }
 
-/// What a step breaks.
+/// The rule that a step breaks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Violation {
     /// ALLOC was reported before.
@@ -78,7 +81,7 @@ pub enum Violation {
     EventAfterGone,
     /// An event was for more or for fewer registrations than there were.
     DeliveredToOthers,
-    /// An event was delivered before one that happened earlier.
+    /// An event was delivered before an earlier event.
     EventsUnordered,
     /// Another number of registrations was reported.
     WrongCount,
@@ -123,7 +126,7 @@ impl fmt::Display for Violation {
 /// A receive QP.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Qp {
-    /// How far its life is.
+    /// The phase of its life.
     pub phase: Phase,
     /// `None` if it is not known, as that of a QP that was created before the reports began.
     pub lifetime: Option<Lifetime>,
@@ -142,7 +145,8 @@ impl Qp {
         keeping: 0,
     };
 
-    /// The state after a step, or what that breaks. `closed`: the last close of its domain has begun.
+    /// The state after a step, or what that breaks. `closed`: the last close of its domain has
+    /// begun.
     pub fn step(mut self, step: Step, closed: bool) -> Result<Qp, Violation> {
         use Phase::*;
         match (step, self.phase) {

@@ -33,7 +33,7 @@ impl Object {
     }
 }
 
-/// What one costs.
+/// The cost of one object.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(crate) struct Cost {
     pub(crate) create_us: f64,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The QPs, the memory, and the time to connect and to disconnect of one node of a machine, in which each
-//! process exchanges messages with each process of all other nodes.
+//! The QPs, the memory, and the time to connect and to disconnect of one node of a machine, in
+//! which each process exchanges messages with each process of all other nodes.
 //!
 //! The costs of one object are those that `make bench` measured. What follows from them is
 //! arithmetic; no contention is assumed, so that times are lower bounds.
@@ -26,7 +26,7 @@ const QP_NUMBERS: u64 = 1 << 24;
 
 #[derive(Parser)]
 struct Arguments {
-    /// What `make bench` measured
+    /// The measurements of `make bench`
     bench: PathBuf,
     /// The table of all machines
     #[arg(long)]
@@ -46,12 +46,13 @@ struct Arguments {
     /// Bytes of a receive buffer
     #[arg(long, default_value_t = 4096)]
     buffer: u64,
-    /// DC initiators of each process: UCX_DC_MLX5_NUM_DCI, whose default is 8, or 32 in newer releases
+    /// DC initiators of each process: UCX_DC_MLX5_NUM_DCI, whose default is 8, or 32 in newer
+    /// releases
     #[arg(long, default_value_t = 8)]
     initiators: u64,
 }
 
-/// How the processes of a machine are connected.
+/// The connections between the processes of a machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 enum Design {
     #[serde(rename = "RC")]
@@ -96,8 +97,8 @@ impl Design {
     /// The objects of a node, and how many of each.
     fn objects(self, nodes: u64, processes: u64, initiators: u64) -> Vec<(Object, u64)> {
         let peers = nodes - 1;
-        // One from each process of the node to each other node, and one to the node from each process
-        // elsewhere.
+        // One from each process of the node to each other node, and one to the node from each
+        // process elsewhere.
         let each_way = processes * peers;
         let others = each_way * (processes - 1);
         match self {
@@ -114,7 +115,7 @@ impl Design {
                 (Object::Registration, others),
             ],
             Design::Domain => vec![(Object::XrcSend, each_way), (Object::Receive, each_way)],
-            // What a DC initiator and a target cost was not measured: the lab has no device with
+            // The cost of a DC initiator and a target was not measured: the lab has no device with
             // them. They have the queues of an RC QP with an SRQ.
             Design::Dc => vec![(Object::RcSrq, processes * (initiators + 1))],
         }

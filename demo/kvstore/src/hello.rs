@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! What client and server tell each other by TCP to connect their QPs: a line of words each.
+//! The messages by which client and server connect their QPs over TCP: a line of words each.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};
@@ -15,16 +15,16 @@ use crate::table::Target;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(crate) client: u64,
-    /// Of the sender of this.
+    /// The sender's address.
     pub(crate) address: Address,
     /// 0: the client leaves, or has left.
     pub(crate) qp_num: u32,
-    /// Of the server; what a client that has waited for it knew before.
+    /// The server's SRQ and table; from a client that has waited, those of the server before.
     pub(crate) target: Target,
 }
 
 impl Hello {
-    /// What a client that leaves says.
+    /// The message of a client that leaves.
     pub(crate) fn goodbye(client: u64) -> Hello {
         Hello {
             client,
@@ -55,7 +55,7 @@ impl Hello {
         line.parse()
     }
 
-    /// How a QP is connected to that of the sender of this.
+    /// The attributes that connect a QP to the sender's.
     pub(crate) fn attr(&self, gid_index: u8) -> QpAttr {
         QpAttr::new()
             .with_pkey_index(0)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! Clients, a thread and a connection each, which put values of their own keys, get those of all, and verify each.
+//! Clients, a thread and a connection each, which put values of their own keys, get those of all,
+//! and verify each.
 
 use std::collections::VecDeque;
 use std::io;
@@ -45,7 +46,7 @@ const SAMPLES: usize = 360_000;
 /// Milliseconds; a PUT that takes longer is reported on its own.
 const SLOW: u64 = 20;
 
-/// What the clients are to do, by lines of the standard input.
+/// An order to all clients: a line of the standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     /// Also by a line that is empty
@@ -56,7 +57,7 @@ enum Order {
     Stop,
 }
 
-/// What all clients have done.
+/// An account of the requests of all clients.
 struct Account {
     begin: u64,
     order: Mutex<Order>,
@@ -73,7 +74,8 @@ struct Account {
     broken: AtomicU64,
     longest_put: AtomicU64,
     longest_get: AtomicU64,
-    /// PUTs that took longer than [`SLOW`]: when they were sent, sent again (or 0), and known to be answered.
+    /// PUTs that took longer than [`SLOW`]: when they were sent, sent again (or 0), and known to be
+    /// answered.
     slow_puts: Mutex<Vec<[u64; 3]>>,
     /// GETs that did: when they began and ended.
     slow_gets: Mutex<Vec<[u64; 2]>>,
@@ -117,8 +119,9 @@ enum Sender {
 }
 
 impl Sender {
-    /// Seven and a half seconds without an answer break the connection to a receive QP, which answers whether the
-    /// server runs or not. With RC it takes two: this is how a client notices that its server is gone.
+    /// Seven and a half seconds without an answer break the connection to a receive QP, which
+    /// answers whether the server runs or not. With RC it takes two: this is how a client notices
+    /// that its server has died.
     fn ack_timeout(&self) -> u8 {
         match self {
             Sender::Xrc(_) => 18,
@@ -169,8 +172,8 @@ impl<'load> Client<'load> {
             target: Target::default(),
         };
         let server = hello.ask(&args.address)?;
-        // There are as many receives as credits: without one, the connection breaks. (To rxe, 7 retries are without
-        // an end.)
+        // There are as many receives as credits: without one, the connection breaks. (To rxe, 7
+        // retries are without an end.)
         let attr = server.attr(args.gid_index).with_rnr_retry(0);
         let attr = attr.with_timeout(sender.ack_timeout()).with_retry_cnt(6);
         match &mut sender {
@@ -189,7 +192,8 @@ impl<'load> Client<'load> {
             answered: 0,
             seen: vec![0; KEYS as usize],
         };
-        // Its numbers go on after those of a client before it, whose last messages may not be answered yet.
+        // Its numbers go on after those of a client before it, whose last messages may not be
+        // answered yet.
         client.answered = client.slot()?.answered;
         client.sent = client.answered + CREDITS;
         Ok(client)
@@ -203,7 +207,7 @@ impl<'load> Client<'load> {
                     self.sender = connected.sender;
                     self.region = connected.region;
                     self.is_broken = false;
-                    // A server that was not seen before: what was not answered is sent to it.
+                    // A new server gets every PUT that its predecessor did not answer.
                     self.target = Target {
                         generation: 0,
                         ..connected.target
@@ -330,7 +334,7 @@ impl<'load> Client<'load> {
         Ok(is_new)
     }
 
-    /// Gets a value, which has to be one that was put, not older than what was seen or answered.
+    /// Gets a value. It has to be a value that was put, not older than the last seen or answered.
     fn get(&mut self, key: u64, begun: u64) -> Result<()> {
         let record = loop {
             self.read(entry_of(key), ENTRY_AT, "RDMA READ of a value")?;
@@ -420,7 +424,7 @@ impl<'load> Client<'load> {
         let period = Duration::from_millis(args.period);
         // Clients take turns.
         let mut next = Instant::now() + period * self.number as u32 / args.clients as u32;
-        // What falls due before has waited since.
+        // Requests that fell due before this have waited since.
         let mut resumed = Instant::now();
         let mut pause = SHORTEST_PAUSE;
         // After a connection has broken, what was not answered comes before a new PUT.
@@ -476,7 +480,8 @@ impl<'load> Client<'load> {
     }
 }
 
-/// The pauses from one look for an answer to the next. The longest is a part of the time that a restart adds to a PUT.
+/// The pauses from one look for an answer to the next. The longest is a part of the time that a
+/// restart adds to a PUT.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 

@@ -2,21 +2,23 @@
 
 //! A key-value store whose server may be killed at any moment, and whose clients notice a pause.
 //!
-//! `kvstore server` keeps its table in a memfd. Clients get values by RDMA READ of the table, and put them by SEND,
-//! with credits. The connections are receive QPs with the lifetime of the domain of a file. The table, and the
-//! open device with the SRQ and the memory region that requests name, are in the descriptor store of the service
-//! manager. So while no server runs, GETs are answered, and PUTs wait in the SRQ.
+//! `kvstore server` keeps its table in a memfd. Clients get values by RDMA READ of the table, and
+//! put them by SEND, with credits. The connections are receive QPs with the lifetime of the domain
+//! of a file. The table, and the open device with the SRQ and the memory region that requests name,
+//! are in the descriptor store of the service manager. So while no server runs, GETs are answered,
+//! and PUTs wait in the SRQ.
 //!
-//! The next server adopts the connections, and writes the number of its SRQ and its key into the table, where
-//! each client reads them by the key that it knows. When each client has sent a message to the new SRQ, the old
-//! device is removed from the store. A client repeats the PUTs that were not answered.
+//! The next server adopts the connections, and writes the number of its SRQ and its key into the
+//! table, where each client reads them by the key that it knows. When each client has sent a
+//! message to the new SRQ, the old device is removed from the store. A client repeats the PUTs that
+//! were not answered.
 //!
-//! With `--wait` the open device is not kept. The clients are asked before a restart to have no request under way, and
-//! ask the next server by TCP which SRQ and key it has. Only the domain keeps the connections then, which
-//! `xrc-rcv hold` keeps open.
+//! With `--wait` the open device is not kept. The clients are asked before a restart to have no
+//! request under way, and ask the next server by TCP which SRQ and key it has. Only the domain
+//! keeps the connections then, which `xrc-rcv hold` keeps open.
 //!
-//! `kvstore load` is many clients, which verify what they read. `kvstore supervise` restarts a server, and kills it
-//! to show this: what it has of a service manager is its descriptor store.
+//! `kvstore load` is many clients, which verify what they read. `kvstore supervise` restarts a
+//! server, and kills it to show this: of a service manager it has the descriptor store only.
 
 mod hello;
 mod load;

@@ -37,12 +37,13 @@ pub(crate) struct Args {
     gid_index: u8,
     #[arg(long, value_enum, default_value_t)]
     connections: Connections,
-    /// Keep the table alone in the descriptor store: clients wait for the next server without a request under way
+    /// Keep the table alone in the descriptor store: clients wait for the next server without a
+    /// request under way
     #[arg(long)]
     wait: bool,
 }
 
-/// What clients are connected to.
+/// The type of the QPs that clients are connected to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Connections {
     /// Receive QPs of the domain, which a successor adopts
@@ -69,8 +70,8 @@ fn name_of(generation: u64) -> String {
 mod store {
     use super::*;
 
-    /// Keeps `fd` in the store, and returns when it is there: a manager may ignore messages of a process that has
-    /// ended.
+    /// Keeps `fd` in the store, and returns when it is there: a manager may ignore messages of a
+    /// process that has ended.
     pub(super) fn keep(name: &str, fd: impl AsFd) -> Result<()> {
         let state = [
             NotifyState::FdStore,
@@ -96,7 +97,7 @@ mod store {
         barrier()
     }
 
-    /// What servers before this one have kept.
+    /// The descriptors that earlier servers have kept, with their names.
     pub(super) fn inherited() -> Result<Vec<(String, OwnedFd)>> {
         let fds = sd_listen_fds::get()?.into_iter();
         Ok(fds
@@ -142,13 +143,13 @@ impl Connection {
     }
 }
 
-/// What the threads of the server share.
+/// The state that the threads of the server share.
 struct Server {
     connections: Connections,
     domain: Domain,
     pd: Pd,
     memory: Memory,
-    /// Of receive QPs.
+    /// The channel of events, if connections are receive QPs.
     channel: Option<EventChannel>,
     target: Target,
     gid_index: u8,
@@ -199,7 +200,8 @@ impl State {
         }
     }
 
-    /// Takes out the devices that no client uses any more, and if they were the last the connections that have ended.
+    /// Takes out the devices that no client uses any more, and if they were the last the
+    /// connections that have ended.
     fn unused(&mut self, table: &Table<'_>) -> (BTreeMap<u64, OwnedFd>, Vec<Connection>) {
         let used = self
             .connections
@@ -414,7 +416,8 @@ impl Server {
         Ok(())
     }
 
-    /// What a client is told that has waited for this server: its receive QP, if it is still connected.
+    /// The answer to a client that has waited for this server: its receive QP, if that is still
+    /// connected.
     fn present(&self, state: &State, hello: &Hello) -> Hello {
         Hello {
             qp_num: state

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! As much of a service manager as the server needs: a descriptor store, as sd_notify(3) and sd_listen_fds(3)
-//! describe it, and a process that is started again when it ends.
+//! As much of a service manager as the server needs: a descriptor store, as sd_notify(3) and
+//! sd_listen_fds(3) describe it, and a process that is started again when it ends.
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
@@ -21,8 +21,8 @@ use crate::{Result, now};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Kill the server that often for each line of the standard input, and print when that was and when the next was
-    /// ready
+    /// Kill the server that often for each line of the standard input, and print when that was and
+    /// when the next was ready
     #[arg(long, default_value_t = 0)]
     kills: u32,
     /// The most milliseconds that are added to it, at random, before the server is killed
@@ -91,7 +91,7 @@ fn listen(socket: &UnixDatagram, store: &Store, ready: &Sender<(u32, u64)>) -> R
             .find_map(|line| line.strip_prefix("FDNAME="));
         let mut store = store.lock().expect("no thread panics");
         match name {
-            // What is in the store is inherited by the next server, which is started with the lock.
+            // The next server inherits the store. It is started with the lock held.
             Some(name) if has("FDSTORE=1") => {
                 for fd in fds {
                     fcntl_setfd(&fd, FdFlags::empty())?;
@@ -118,7 +118,7 @@ fn listen(socket: &UnixDatagram, store: &Store, ready: &Sender<(u32, u64)>) -> R
     }
 }
 
-/// What the supervisor waits for.
+/// A server that is started again, and the store that it leaves to the next.
 struct Supervisor<'args> {
     args: &'args Args,
     store: Store,
@@ -126,7 +126,7 @@ struct Supervisor<'args> {
     /// The servers that are ready, and since when.
     ready: Receiver<(u32, u64)>,
     server: Child,
-    /// How long there was no server the last time.
+    /// The time without a server, the last time.
     absence: Duration,
 }
 
@@ -156,8 +156,9 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Kills the server at some moment, every fifth time also its successor while that one starts. Before, it has had
-    /// as long as the absence of the round before, for what has waited meanwhile.
+    /// Kills the server at some moment, every fifth time also its successor while that one starts.
+    /// Before, it has had as long as the absence of the round before, for what has waited
+    /// meanwhile.
     fn disturb(&mut self, round: u32, delay: &mut impl FnMut(u64) -> Duration) -> Result<()> {
         let before = if round > 0 {
             self.absence

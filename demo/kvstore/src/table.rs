@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! The table in memory: what its words mean to the server, and to clients that have read some of them.
+//! The table in memory: what its words mean to the server, and to clients that have read some of
+//! them.
 //!
-//! First a word that counts the servers, then a [`Slot`] for each client, then two [`Record`]s for each key. A record
-//! is written over the older one of the two, so that one is whole at any time, whenever the server is killed.
+//! First a word that counts the servers, then a [`Slot`] for each client, then two [`Record`]s for
+//! each key. A record is written over the older one of the two, so that one is whole at any time,
+//! whenever the server is killed.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -16,7 +18,7 @@ pub(crate) const CLIENTS: u64 = 128;
 /// A client puts the keys `KEYS_OF_CLIENT * client` and so on, and gets all.
 pub(crate) const KEYS_OF_CLIENT: u64 = 4;
 pub(crate) const KEYS: u64 = CLIENTS * KEYS_OF_CLIENT;
-/// How many PUTs of a client may be unanswered: as many receives are posted for it.
+/// PUTs of a client that may be unanswered at a time: as many receives are posted for it.
 pub(crate) const CREDITS: u64 = 4;
 
 pub(crate) const SLOT: usize = 8;
@@ -25,13 +27,13 @@ const SLOTS: usize = 8;
 const ENTRIES: usize = SLOTS + CLIENTS as usize * SLOT;
 pub(crate) const WORDS: usize = ENTRIES + 2 * KEYS as usize * RECORD;
 
-/// Where the table has the slot of a client.
+/// The words of the table that are a client's slot.
 pub(crate) fn slot_of(client: u64) -> Range<usize> {
     let begin = SLOTS + client as usize * SLOT;
     begin..begin + SLOT
 }
 
-/// Where the table has both records of a key.
+/// The words of the table that are a key's two records.
 pub(crate) fn entry_of(key: u64) -> Range<usize> {
     let begin = ENTRIES + key as usize * 2 * RECORD;
     begin..begin + 2 * RECORD
@@ -56,7 +58,7 @@ fn store(to: &[AtomicU64], words: &[u64]) {
     }
 }
 
-/// What requests of clients name, and which server it belongs to.
+/// The SRQ and the table that clients' requests name, and the server they belong to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) generation: u64,
@@ -64,14 +66,14 @@ pub(crate) struct Target {
     pub(crate) table: Remote,
 }
 
-/// What the table has for a client.
+/// A client's slot of the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Slot {
     /// The number of the last message that was answered.
     pub(crate) answered: u64,
     /// The number of its receive QP; 0 if it has none.
     pub(crate) qp_num: u32,
-    /// Where its requests are to be sent.
+    /// The target of its requests.
     pub(crate) target: Target,
     /// The newest server that has got a message from it: it names nothing of those before.
     pub(crate) confirmed: u64,
@@ -125,8 +127,8 @@ impl Slot {
 /// A key that no record has: a message without a value.
 pub(crate) const NOTHING: u64 = u64::MAX;
 
-/// A value: number of the client and of its message, key, and words that follow from them; also the message
-/// that puts it.
+/// A value: number of the client and of its message, key, and words that follow from them; also the
+/// message that puts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record([u64; RECORD]);
 
@@ -205,7 +207,8 @@ impl Table<'_> {
         self.0[0].fetch_add(1, Relaxed) + 1
     }
 
-    /// The slot of a client. If a server was killed while it wrote it, each field is the old or the new one.
+    /// The slot of a client. If a server was killed while it wrote it, each field is the old or the
+    /// new one.
     pub(crate) fn slot(&self, client: u64) -> Slot {
         Slot::from_words(load(&self.0[slot_of(client)]))
     }
@@ -214,8 +217,8 @@ impl Table<'_> {
         store(&self.0[slot_of(client)], &slot.words());
     }
 
-    /// Does what a message says, once: it may come again, from a client that got no answer. Returns whether the
-    /// client has changed over to this server by it.
+    /// Does what a message says, once: it may come again, from a client that got no answer. Returns
+    /// whether the client has changed over to this server by it.
     pub(crate) fn apply(&self, record: &Record, generation: u64) -> bool {
         let slot = self.slot(record.client());
         if record.number() > slot.answered && record.key() < KEYS {

@@ -3,8 +3,8 @@
 //! The module's own source on the host, under a checker of interleavings.
 //!
 //! The leaf modules are the files of `src/`, unchanged, and formatted for the kernel. They use the
-//! [`kernel`] crate beside this one, and below, in place of `src/rdma/`, a device and an ib_uverbs of
-//! Rust. `Documentation/proof.rst` says how to run it and how to add a scenario.
+//! [`kernel`] crate beside this one, and below, in place of `src/rdma/`, a device and an ib_uverbs
+//! of Rust. `Documentation/proof.rst` says how to run it and how to add a scenario.
 
 #![feature(arbitrary_self_types)]
 // The rest of the module, which is not compiled here, uses the rest of each file.

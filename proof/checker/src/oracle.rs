@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The specification, to which each report of the module is a step, and XRC domains that are closed.
+//! The specification, to which each report of the module is a step, and XRC domains that are
+//! closed.
 
 use std::{
     collections::BTreeSet,

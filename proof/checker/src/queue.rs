@@ -16,7 +16,8 @@ const REGISTRATIONS: usize = 4;
 /// A record: the registration, the type and number of its events, and the time of the first.
 type Record = (usize, EventType, u32, u64);
 
-/// The unread events of a registration, by the index of their type: how many, and the time of the first.
+/// The unread events of a registration, by the index of their type: how many, and the time of the
+/// first.
 #[derive(Default)]
 struct Unread {
     events: BTreeMap<usize, (u32, u64)>,
@@ -214,8 +215,8 @@ impl Queues {
         drop(queue);
     }
 
-    /// Records are not being read any more, but those of the same reader are. Returns whether there is a
-    /// new record.
+    /// Records are not being read any more, but those of the same reader are. Returns whether there
+    /// is a new record.
     fn settled(&mut self, records: &[Record], of_reader: &[Record]) -> bool {
         let mut is_new = false;
 

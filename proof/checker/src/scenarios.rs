@@ -267,8 +267,9 @@ impl Action {
         }
     }
 
-    /// Whether the documentation has an error of the call. EIO is that of a device that was removed,
-    /// ENODEV that of a handle that was closed, and of a domain during the removal of the device.
+    /// Whether the documentation has an error of the call. EIO is that of a device that was
+    /// removed, ENODEV that of a handle that was closed, and of a domain during the removal of the
+    /// device.
     fn may_fail_with(self, e: Error) -> bool {
         let expected: &[Error] = match self {
             Alloc => &[EIO, ENODEV],
@@ -403,8 +404,8 @@ struct Rest {
 }
 
 impl Rest {
-    /// Users read their events, close their handles of the domain if `domain_first`, and their files;
-    /// the device is removed.
+    /// Users read their events, close their handles of the domain if `domain_first`, and their
+    /// files; the device is removed.
     fn finish(mut self, attached: StdArc<Attached>, domain_first: bool) {
         let files = attached.files();
 
@@ -477,8 +478,8 @@ impl Rest {
     }
 }
 
-/// Checks all multisets of `number` actions, for both lifetimes, with an event to each registration at
-/// once or by the workqueue.
+/// Checks all multisets of `number` actions, for both lifetimes, with an event to each registration
+/// at once or by the workqueue.
 fn check_all(number: u32, executions: usize) {
     let executions = match std::env::var("CHECKER_EXECUTIONS") {
         Ok(number) => number

@@ -124,7 +124,8 @@ impl Channel {
 
     /// Reads the events that have happened. The QPs have ended if `have_ended`.
     pub(crate) fn read_all(&self, have_ended: bool) {
-        // An event that does not come is a deadlock, or the end of a channel of a file that was closed.
+        // An event that does not come is a deadlock, or the end of a channel of a file that was
+        // closed.
         while !self.is_complete(have_ended) && self.read(4, 4, false).is_ok() {}
         while self.read(4, 4, true).is_ok() {}
         if have_ended {
@@ -256,7 +257,8 @@ impl Attached {
         command()
     }
 
-    /// Creates a subscriber whose events are reported on the channel of a file, of a process with a right.
+    /// Creates a subscriber whose events are reported on the channel of a file, of a process with a
+    /// right.
     fn subscriber(
         &self,
         file: &File,

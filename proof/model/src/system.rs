@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 
+//! The state of the whole: files, QPs and the device, the steps that each can do next, and the
+//! properties that hold in every state.
+
 use stateright::{Model, Property};
 use xrc_rcv_spec::{Lifetime, Phase, Qp, Step, Violation};
 
-/// The configuration: `F` uverbs files, each with a handle of the domain at first, and `Q` receive QPs that
-/// exist at the same time.
+/// The configuration: `F` uverbs files, each with a handle of the domain at first, and `Q` receive
+/// QPs that exist at the same time.
 pub struct System<const F: usize, const Q: usize> {
     /// The number of events that the device reports of each QP.
     pub events: u8,
@@ -70,14 +73,14 @@ const EVENTUALLY: &str = "everything is destroyed in the end";
 const ZERO: &str = "counts return to zero";
 const NOTHING: &str = "no step breaks anything else";
 
-/// What a step has broken.
+/// A rule that a step has broken.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Broken {
     Specification(Violation),
     DestroyedTwice,
     OutlivesDomain,
     ReturnedEarly,
-    /// A registration got an event twice, or one that happened before it, or has lost one.
+    /// A registration got an event twice, or an event of before it, or has lost one.
     Event,
     AfterGone,
 }
@@ -119,9 +122,10 @@ enum Call<const Q: usize> {
     Unregistered(usize),
     /// The last close of the domain.
     CloseDomain,
-    /// The file is closed by its process, or with the device. `ended` are the QPs that this has ended.
+    /// The file is closed by its process, or with the device. `ended` are the QPs that this has
+    /// ended.
     CloseFile { removed: bool, ended: [bool; Q] },
-    /// As before; the registrations are gone, and so is the handle, which was the last.
+    /// As before, with the domain: its last handle is closed, and all registrations have ended.
     CloseFileAndDomain,
 }
 
@@ -456,7 +460,7 @@ impl<const F: usize, const Q: usize> System<F, Q> {
                 actions.push(Action::Gone(number));
             }
         }
-        // The device goes on, if QP_GONE did not wait for it.
+        // The device still reports events, if QP_GONE did not wait for it.
         if slot.qp.phase == Phase::Gone && slot.provider == Provider::Exists {
             actions.push(Action::ProviderDestroys(number));
         }
@@ -494,7 +498,8 @@ impl<const F: usize, const Q: usize> Model for System<F, Q> {
             self.actions_of_qp(state, qp, actions);
         }
         match state.device {
-            // uverbs waits for commands that are running; of files that are being closed, one at a time.
+            // uverbs waits for commands that are running; of files that are being closed, one at a
+            // time.
             Device::Present => actions.push(Action::RemoveDevice),
             Device::Removing if state.files.iter().all(|file| !file.is_open) => {
                 actions.push(Action::DeviceRemoved);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
+//! Configurations whose states are all visited, and faults that a property has to find.
+
 use crate::{Fault, System};
 use stateright::{Checker, Model};
 

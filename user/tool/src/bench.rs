@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! `xrc-rcv bench`: the cost of receive QPs beside mainline's target QPs, on a device of this machine.
+//! `xrc-rcv bench`: the cost of receive QPs beside mainline's target QPs, on a device of this
+//! machine.
 //!
 //! Everything is done with both in the same run, in turns. A figure is the median of its rounds, a
 //! ratio the median of the rounds' ratios. All of it is control path: packets are the same.
@@ -196,7 +197,8 @@ fn raise_limit_of_files() -> Result<()> {
     Ok(set(enough).or_else(|_| set(hard))?)
 }
 
-/// The attributes that take a target to RTR, with the port itself as its peer. Nothing is ever sent.
+/// The attributes that take a target to RTR, with the port itself as its peer. Nothing is ever
+/// sent.
 fn ready_to_receive(port: &sysfs::Port) -> QpAttr {
     QpAttr::new()
         .with_pkey_index(0)
@@ -362,8 +364,9 @@ impl Runner<'_> {
         Device::open(self.device).with_context(|| self.device.to_string())
     }
 
-    /// Tries in a process of its own whether a QP that `ibv_open_qp()` returned can be destroyed: libmlx5 of
-    /// rdma-core 56 frees memory that such a QP does not have, and the process ends by SIGSEGV.
+    /// Tries in a process of its own whether a QP that `ibv_open_qp()` returned can be destroyed:
+    /// libmlx5 of rdma-core 56 frees memory that such a QP does not have, and the process ends by
+    /// SIGSEGV.
     fn mainline_can_leave(&self) -> Result<()> {
         let mainline = Mainline(self.attr);
         let joins_and_leaves = || {

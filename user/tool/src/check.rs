@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! `xrc-rcv watch --check`: compares the trace with what `Documentation/semantics.rst` specifies, of which
-//! the crate xrc-rcv-spec is the state machine.
+//! `xrc-rcv watch --check`: compares the trace with what `Documentation/semantics.rst` specifies,
+//! of which the crate xrc-rcv-spec is the state machine.
 
 use std::collections::BTreeMap;
 
@@ -29,10 +29,11 @@ struct Held {
 impl Check {
     /// Takes a line of the trace. Fails if the specification does not allow a step.
     ///
-    /// The kernel has a buffer for each CPU, and returns the earliest record that it finds in any of them. It
-    /// looks into one after the other: it may find one on a CPU, and none on a CPU before, where the record
-    /// of an earlier step was written meanwhile. It finds that when it looks for the next. So a step is held
-    /// back until a later one comes, or [all was read](Self::settle).
+    /// The kernel has a buffer for each CPU, and returns the earliest record that it finds in any
+    /// of them. It looks into one after the other: it may find one on a CPU, and none on a CPU
+    /// before, where the record of an earlier step was written meanwhile. It finds that when it
+    /// looks for the next. So a step is held back until a later one comes, or [all was
+    /// read](Self::settle).
     pub(crate) fn take(&mut self, line: &[u8]) -> Result<()> {
         // A comment of the file `trace`.
         if line.is_empty() || line.starts_with(b"#") {
@@ -174,7 +175,8 @@ mod tests {
 
     #[test]
     fn a_trace_without_one_of_its_steps_is_rejected() {
-        // But for an event, which need not happen; and for the last step, after which there is none.
+        // But for an event, which need not happen; and for the last step, after which there is
+        // none.
         for left_out in [1, 2, 4, 5, 6] {
             let mut steps = TRACE.to_vec();
             steps.remove(left_out);
@@ -282,7 +284,8 @@ mod tests {
 
     #[test]
     fn an_event_is_for_the_registrations_at_its_time() {
-        // It happened before the second registration, or the first one ended while it was delivered.
+        // It happened before the second registration, or the first one ended while it was
+        // delivered.
         let event = |number: u32, since: u64, changes: u64| {
             TRACE[3]
                 .replace("registrations=2", &format!("registrations={number}"))

@@ -27,8 +27,9 @@ pub(crate) enum Command {
     Show(Show),
     /// Keep a domain open, so that its receive QPs outlive the processes that use them
     ///
-    /// Opens the domain of a file, prints a line, reports that it is ready to the service manager, and
-    /// waits for a signal. The unit xrc-rcv-hold@.service runs it. See xrc_rcv(7) about restarts.
+    /// Opens the domain of a file, prints a line, reports that it is ready to the service manager,
+    /// and waits for a signal. The unit xrc-rcv-hold@.service runs it. See xrc_rcv(7) about
+    /// restarts.
     Hold(Hold),
     /// Report changes of receive QPs as they happen
     ///
@@ -39,8 +40,8 @@ pub(crate) enum Command {
     /// Measure receive QPs beside mainline's target QPs, on a device of this machine
     ///
     /// Does the same with both, in turns: creates QPs, joins and leaves them, waits for an error
-    /// with up to 1024 readers, destroys 10,000 QPs. No message is sent, but the device is busy: name
-    /// it. A ratio below 1 means that receive QPs take less. Memory is measured for root only.
+    /// with up to 1024 readers, destroys 10,000 QPs. No message is sent, but the device is busy:
+    /// name it. A ratio below 1 means that receive QPs take less. Memory is measured for root only.
     Bench(Bench),
     /// Print completions for a shell
     Completions {
@@ -108,8 +109,8 @@ fn qpn(text: &str) -> Result<u32, String> {
 
 #[derive(Args)]
 pub(crate) struct Hold {
-    /// Hold the domain on this device, which may be given several times; without, on all devices with
-    /// receive QPs
+    /// Hold the domain on this device, which may be given several times; without, on all devices
+    /// with receive QPs
     #[arg(short, long = "device", value_name = "NAME")]
     pub(crate) devices: Vec<String>,
     /// Create the file if it does not exist, with these permissions, in octal (600 if not given)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! `xrc-rcv hold`: keeps the domain of a file open, so that its receive QPs outlive the processes that use
-//! them, until a signal ends it.
+//! `xrc-rcv hold`: keeps the domain of a file open, so that its receive QPs outlive the processes
+//! that use them, until a signal ends it.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
@@ -57,7 +57,8 @@ pub(crate) fn run(args: &Hold, out: &mut impl Write) -> Result<bool> {
     // The service manager waits for this.
     sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(&status(&held))])
         .context("$NOTIFY_SOCKET")?;
-    // From here on the QPs depend on this process, which does not end because nothing reads what it reports.
+    // From here on the QPs depend on this process, which does not end because nothing reads what it
+    // reports.
     let _ = writeln!(out, "{}", status(&held)).and_then(|()| out.flush());
     while !wait(&signalled, &held)? {
         held.retain(|held| {
@@ -80,9 +81,9 @@ pub(crate) fn run(args: &Hold, out: &mut impl Write) -> Result<bool> {
     Ok(true)
 }
 
-/// Opens the file of the domain, and creates it with the permissions `create` if it does not exist. One that
-/// another user may have put there in the meantime, or a link to it, is refused: its owner would decide who uses
-/// the domain.
+/// Opens the file of the domain, and creates it with the permissions `create` if it does not exist.
+/// One that another user may have put there in the meantime, or a link to it, is refused: its owner
+/// would decide who uses the domain.
 fn open(path: &Path, create: Option<u32>) -> Result<File> {
     let what = || path.display().to_string();
     let mut options = OpenOptions::new();
@@ -139,7 +140,8 @@ fn is_private(path: &Path, user: u32) -> io::Result<bool> {
     Ok([0, user].contains(&metadata.uid()) && metadata.mode() & 0o022 == 0)
 }
 
-/// Opens the domain on the devices that are named, which have to have receive QPs, or on all that have them.
+/// Opens the domain on the devices that are named, which have to have receive QPs, or on all that
+/// have them.
 fn hold(args: &Hold, file: &File) -> Result<Vec<Held>> {
     let root = Path::new(sysfs::ROOT);
     let mut found = sysfs::devices(root)?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! `xrc-rcv`: shows XRC receive queue pairs that the kernel owns, their registrations, and their cost, and
-//! keeps their domains open.
+//! `xrc-rcv`: shows XRC receive queue pairs that the kernel owns, their registrations, and their
+//! cost, and keeps their domains open.
 
 mod bench;
 mod check;
@@ -54,8 +54,9 @@ fn run() -> anyhow::Result<ExitCode> {
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "xrc-rcv", &mut script);
-            // clap_complete 4.6 sets the state of a program with a hyphen by one name, and looks for another in
-            // the script for bash, which then completes nothing but the first word (clap's issue 6421).
+            // clap_complete 4.6 sets the state of a program with a hyphen by one name, and looks
+            // for another in the script for bash, which then completes nothing but the first word
+            // (clap's issue 6421).
             let script = String::from_utf8(script)?.replace("xrc__subcmd__rcv", "xrc__rcv");
             stdout::open()?.write_all(script.as_bytes())?;
         }

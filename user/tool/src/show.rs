@@ -23,8 +23,8 @@ use crate::{debugfs, sysfs};
 pub(crate) const NO_DEVICE: &str =
     "there is no RDMA device in this network namespace ('rdma dev' lists them)";
 
-/// Prints the selected devices, to a terminal of `width` columns if it is one, and returns whether the
-/// module is attached to any of them.
+/// Prints the selected devices, to a terminal of `width` columns if it is one, and returns whether
+/// the module is attached to any of them.
 pub(crate) fn run(args: &Show, out: &mut impl Write, width: Option<usize>) -> Result<bool> {
     let found = sysfs::devices_named(Path::new(sysfs::ROOT), args.device.as_deref())?;
     let mut devices = Vec::new();
@@ -356,8 +356,8 @@ fn fits(text: &str, width: Option<usize>) -> bool {
     width.is_none_or(|width| text.lines().all(|line| line.chars().count() <= width))
 }
 
-/// Breaks a text of words, below `depth` others in a tree, so that it has room on a terminal, if it goes
-/// to one.
+/// Breaks a text of words, below `depth` others in a tree, so that it has room on a terminal, if it
+/// goes to one.
 fn wrapped(text: String, depth: usize, width: Option<usize>) -> Tree<String> {
     // A branch has 4 columns.
     let room = width.map_or(usize::MAX, |width| width.saturating_sub(4 * depth));

@@ -2,8 +2,8 @@
 
 //! The standard output.
 //!
-//! Before `main()`, Rust's runtime opens /dev/null in place of a descriptor that is closed: output would be
-//! lost, and the exit status that of success.
+//! Before `main()`, Rust's runtime opens /dev/null in place of a descriptor that is closed: output
+//! would be lost, and the exit status that of success.
 
 use std::io::{self, StdoutLock};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,8 +18,8 @@ extern "C" fn look() {
     IS_CLOSED.store(!is_open, Ordering::Relaxed);
 }
 
-// SAFETY: The C library calls the functions of this section before `main()`. This one calls fcntl() only,
-// and needs nothing of Rust's runtime.
+// SAFETY: The C library calls the functions of this section before `main()`. This one calls fcntl()
+// only, and needs nothing of Rust's runtime.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static LOOK: extern "C" fn() = look;

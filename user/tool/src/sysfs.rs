@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! RDMA devices, as sysfs lists them for the caller's network namespace. Files of ib_uverbs it lists for all
-//! namespaces.
+//! RDMA devices, as sysfs lists them for the caller's network namespace. Files of ib_uverbs it
+//! lists for all namespaces.
 
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
@@ -14,7 +14,8 @@ use xrc_rcv::Path;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct RdmaDevice {
     pub(crate) name: String,
-    /// Its file in `/dev/infiniband`, if ib_uverbs offers it to user space; or that of another device of its name.
+    /// Its file in `/dev/infiniband`, if ib_uverbs offers it to user space; or that of another
+    /// device of its name.
     pub(crate) uverbs: Option<String>,
 }
 

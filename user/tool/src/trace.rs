@@ -27,8 +27,8 @@ const SYSTEM: &str = "ib_xrc_rcv";
 /// The tracepoints whose names are values of `action` in output.schema.json.
 const CHANGES: [&str; 5] = ["alloc", "reg", "unreg", "destroy", "event"];
 
-/// The size of the ring buffers of all CPUs where no record may be lost, and the least and the greatest of
-/// one: the events of a device may all come to the same CPU.
+/// The size of the ring buffers of all CPUs where no record may be lost, and the least and the
+/// greatest of one: the events of a device may all come to the same CPU.
 const BUFFERS_KB: u64 = 65536;
 const BUFFER_KB: RangeInclusive<u64> = 1024..=16384;
 
@@ -123,8 +123,8 @@ fn online_cpus() -> u64 {
     u64::try_from(cpus).unwrap_or(1).max(1)
 }
 
-/// Removes the instances of processes that were killed. The kernel refuses to remove an instance that is
-/// read, as that of a process in another PID namespace.
+/// Removes the instances of processes that were killed. The kernel refuses to remove an instance
+/// that is read, as that of a process in another PID namespace.
 fn remove_stale(instances: &Path, proc: &Path) {
     for entry in fs::read_dir(instances).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -148,12 +148,13 @@ impl Drop for Instance {
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct Record {
     version: u32,
-    /// On the clock `CLOCK_MONOTONIC`, in steps of a microsecond; or what another clock without a unit shows.
+    /// On the clock `CLOCK_MONOTONIC`, in steps of a microsecond; or what another clock without a
+    /// unit shows.
     pub(crate) time_ns: u64,
     /// The tracepoint's name without the module's prefix.
     pub(crate) action: String,
-    /// The task it happened in, which is an arbitrary one for hardware events. `None` if the kernel has
-    /// not recorded its name.
+    /// The task it happened in, which is an arbitrary one for hardware events. `None` if the kernel
+    /// has not recorded its name.
     pub(crate) task_comm: Option<String>,
     /// Its number; the fields may have the `pid` of a registration.
     pub(crate) task_pid: u32,
@@ -161,12 +162,12 @@ pub(crate) struct Record {
     pub(crate) fields: Map<String, Value>,
 }
 
-/// The width of a task's name at the beginning of a record. The kernel pads it on its left, and it is shorter:
-/// the first byte is a blank.
+/// The width of a task's name at the beginning of a record. The kernel pads it on its left, and it
+/// is shorter: the first byte is a blank.
 const TASK_WIDTH: usize = 16;
 
-/// Where the first line of a text ends, behind its newline. A newline in the name of a task, of which its owner
-/// chooses each byte, ends no line.
+/// Where the first line of a text ends, behind its newline. A newline in the name of a task, of
+/// which its owner chooses each byte, ends no line.
 fn line_end(text: &[u8]) -> Option<usize> {
     let name = match text.first()? {
         b' ' => TASK_WIDTH,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! `xrc-rcv watch`: prints the creation, registrations, events and destruction of receive QPs, until
-//! interrupted.
+//! `xrc-rcv watch`: prints the creation, registrations, events and destruction of receive QPs,
+//! until interrupted.
 //!
 //! It uses tracepoints. An event channel would need a registration, which would change the QP: a
 //! registered QP stays alive, and its events are no longer logged once they reach a channel.
@@ -78,8 +78,8 @@ fn check(from: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-/// Calls a function with the lines of the trace, and with none when all were read, until it breaks, or a
-/// signal comes.
+/// Calls a function with the lines of the trace, and with none when all were read, until it breaks,
+/// or a signal comes.
 fn follow(
     tracepoints: Tracepoints,
     mut take: impl FnMut(&[&[u8]]) -> Result<ControlFlow<()>>,
@@ -149,8 +149,8 @@ fn take_lines<T>(text: &mut Vec<u8>, take: impl FnOnce(&[&[u8]]) -> Result<T>) -
     Ok(result)
 }
 
-/// The index of a device, which is given by it or by its name in this network namespace. The trace has
-/// the devices of all namespaces, among which a name may be there more than once.
+/// The index of a device, which is given by it or by its name in this network namespace. The trace
+/// has the devices of all namespaces, among which a name may be there more than once.
 fn index(device: &str) -> Result<u64> {
     if let Some(index) = xrc_rcv::Device::index_of(device) {
         return Ok(index.into());

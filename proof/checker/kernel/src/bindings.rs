@@ -54,7 +54,8 @@ pub unsafe fn rb_first(root: *const rb_root) -> *mut rb_node {
 }
 
 pub unsafe fn rb_next(node: *const rb_node) -> *mut rb_node {
-    // SAFETY: By the requirements of `<linux/rbtree.h>`, the node is in a tree, whose nodes are valid.
+    // SAFETY: By the requirements of `<linux/rbtree.h>`, the node is in a tree, whose nodes are
+    // valid.
     unsafe {
         let right = (*node).rb_right;
 
@@ -73,8 +74,8 @@ pub unsafe fn rb_next(node: *const rb_node) -> *mut rb_node {
 }
 
 pub unsafe fn rb_erase(node: *mut rb_node, root: *mut rb_root) {
-    // SAFETY: By the requirements of `<linux/rbtree.h>`, the node is in the tree, whose root and nodes
-    // are valid.
+    // SAFETY: By the requirements of `<linux/rbtree.h>`, the node is in the tree, whose root and
+    // nodes are valid.
     unsafe {
         let (left, right) = ((*node).rb_left, (*node).rb_right);
 
@@ -99,7 +100,7 @@ pub unsafe fn rb_erase(node: *mut rb_node, root: *mut rb_root) {
 
 /// Puts `new`, which may be null, into the place of `old`.
 unsafe fn replace(old: *mut rb_node, new: *mut rb_node, root: *mut rb_root) {
-    // SAFETY: As in `rb_erase`.
+    // SAFETY: By the caller's word, `old` is in the tree of `root`, whose nodes are valid.
     unsafe {
         let parent = (*old).parent;
 

@@ -2,10 +2,10 @@
 
 //! What the module uses of the `kernel` crate, on the host.
 //!
-//! The same names and signatures over [`runtime`], in which threads interleave as a checker chooses.
-//! It panics where the kernel would warn or deadlock: on sleeping with interrupts disabled, on
-//! allocating there, on access to data that another lock guards. Objects are counted, so that a test
-//! finds those that are left.
+//! The same names and signatures over [`runtime`], in which threads interleave as a checker
+//! chooses. It panics where the kernel would warn or deadlock: on sleeping with interrupts
+//! disabled, on allocating there, on access to data that another lock guards. Objects are counted,
+//! so that a test finds those that are left.
 
 pub mod alloc;
 pub mod bindings;

@@ -71,8 +71,8 @@ pub(crate) fn count_object(number: isize) {
     counters::add_objects(number);
 }
 
-/// Returns the number of objects that were allocated and not freed: of this execution under shuttle,
-/// else of the process.
+/// Returns the number of objects that were allocated and not freed: of this execution under
+/// shuttle, else of the process.
 pub fn objects() -> isize {
     counters::add_objects(0)
 }
@@ -132,9 +132,9 @@ pub fn test<R: Send + 'static>(test: impl Fn() -> R + Send + Sync + 'static) -> 
     result.expect("the test has run")
 }
 
-/// Executes a function often: half the times in random order, in which each thread is as likely to be
-/// the next one, and half by PCT, in which a thread runs until one of few points. A failed execution can
-/// be replayed by what shuttle prints of it.
+/// Executes a function often: half the times in random order, in which each thread is as likely to
+/// be the next one, and half by PCT, in which a thread runs until one of few points. A failed
+/// execution can be replayed by what shuttle prints of it.
 #[cfg(feature = "shuttle")]
 pub fn check(executions: usize, seed: u64, execution: impl Fn() + Send + Sync + 'static) {
     use shuttle::{

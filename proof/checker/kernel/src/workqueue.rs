@@ -47,7 +47,8 @@ struct Workers {
 }
 
 impl Queue {
-    /// Has a worker run an item, or returns it if it is queued already. An item runs once at a time.
+    /// Has a worker run an item, or returns it if it is queued already. An item runs once at a
+    /// time.
     pub fn enqueue<T>(&self, item: Arc<T>) -> Result<(), Arc<T>>
     where
         T: HasWork + WorkItem<Pointer = Arc<T>> + Send + Sync + 'static,

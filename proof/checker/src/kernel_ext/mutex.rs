@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
+//! `src/kernel_ext/mutex.rs`: a lock that a killed process does not wait for.
+
 use kernel::{
     prelude::*,
     runtime,

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
+//! `src/kernel_ext/process.rs`: a process by its number alone.
+
 pub(crate) use kernel::runtime::is_killed;
 
 #[derive(Clone, Copy)]

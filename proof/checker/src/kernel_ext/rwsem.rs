@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
+//! `src/kernel_ext/rwsem.rs`, of the checker's mutex and condition variable.
+
 use core::{
     cell::UnsafeCell,
     ops::{Deref, DerefMut},
@@ -106,7 +108,7 @@ impl<T> Deref for WriteGuard<'_, T> {
 
 impl<T> DerefMut for WriteGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: As above.
+        // SAFETY: The guard has the semaphore for writing, so nothing else has the data.
         unsafe { &mut *self.0.data.get() }
     }
 }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
+//! `src/kernel_ext/wait_queue.rs`: a count of wakeups, which a waiter compares.
+
 use kernel::{prelude::*, runtime};
 
 #[derive(Default)]

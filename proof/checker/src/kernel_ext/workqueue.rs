@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
+//! `src/kernel_ext/workqueue.rs`: a queue with a thread for each work item.
+
 use core::sync::atomic::{AtomicBool, Ordering};
 #[cfg(feature = "shuttle")]
 use kernel::runtime;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
+//! The modelled RDMA device: its QPs, their events, and verbs that fail when a scenario says so.
+
 use crate::{ib_verbs, oracle::Oracle};
 use core::{
     cell::RefCell,

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
+//! `src/rdma/qp.rs`: the receive QPs of the modelled device.
+
 use super::{
     device::{Device, Verb},
     pd::ProtectionDomain,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `src/rdma/qp_attr.rs`: its masks and states, unchanged, and attributes without the structures of C.
+//! `src/rdma/qp_attr.rs`: its masks and states, unchanged, and attributes without the structures of
+//! C.
 
 #[rustfmt::skip]
 #[path = "../../../../src/rdma/qp_attr/mask.rs"]

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
+//! `src/rdma/uverbs.rs`: files and objects by number, without a process behind them.
+
 use core::{ffi::c_void, ptr::without_provenance};
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -78,8 +78,8 @@ impl<'scope, 'env> Readers<'scope, 'env> {
         Ok(())
     }
 
-    /// Has `error` break the QP. Returns how many readers its event was delivered to until there was
-    /// `silence`, and how long it took to the last.
+    /// Has `error` break the QP. Returns how many readers its event was delivered to until there
+    /// was `silence`, and how long it took to the last.
     fn time(
         &self,
         silence: Duration,

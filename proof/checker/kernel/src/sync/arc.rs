@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
+//! `kernel::sync::Arc`, whose allocations the runtime counts.
+
 use crate::{
     alloc::{AllocError, Allocation, Flags},
     error::{Error, Result},
@@ -91,7 +93,8 @@ pub struct ArcBorrow<'a, T>(NonNull<T>, PhantomData<&'a T>);
 impl<T> ArcBorrow<'_, T> {
     /// # Safety
     ///
-    /// The pointer comes from [`Arc::as_ptr`] or [`Arc::into_raw`], and there is a reference for `'a`.
+    /// The pointer comes from [`Arc::as_ptr`] or [`Arc::into_raw`], and there is a reference for
+    /// `'a`.
     pub unsafe fn from_raw(value: *const T) -> Self {
         Self(
             NonNull::new(value.cast_mut()).expect("it is an address"),
