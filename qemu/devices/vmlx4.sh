@@ -9,7 +9,7 @@
 . "${BASH_SOURCE[0]%/*}/../../hca/qemu-args"
 
 device_build() {
-	made_from vmlx4 "$(key_of_tree "$tree/hca" "$tree/rust-toolchain.toml")-$root_key" vmlx4_make
+	made_from vmlx4 "$(key_of_tree "$tree/hca" "$tree"/Cargo.{toml,lock} "$tree/rust-toolchain.toml")-$root_key" vmlx4_make
 }
 
 vmlx4_make() {

@@ -11,7 +11,7 @@
 device_build() {
 	local header=$ksrc/include/linux/mlx5/mlx5_ifc.h
 	kernel_source_make
-	made_from vmlx5 "$(key_of_tree "$tree/hca" "$tree/rust-toolchain.toml")-$(sha256sum <"$header" | cut -c 1-12)-$root_key" \
+	made_from vmlx5 "$(key_of_tree "$tree/hca" "$tree"/Cargo.{toml,lock} "$tree/rust-toolchain.toml")-$(sha256sum <"$header" | cut -c 1-12)-$root_key" \
 		vmlx5_make "$header"
 }
 

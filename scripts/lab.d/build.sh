@@ -211,7 +211,7 @@ make_tests() {
 
 # What replays programs; proof/fuzz/run builds what chooses them.
 build_fuzzer() {
-	made_from fuzzer "$(key_of_tree "$tree"/proof/fuzz/{src,Cargo.toml,Cargo.lock} "$tree/user/xrc-rcv/src/uapi")-$root_key" make_fuzzer
+	made_from fuzzer "$(key_of_tree "$tree"/proof/fuzz/{src,Cargo.toml} "$tree"/Cargo.{toml,lock} "$tree/user/xrc-rcv/src/uapi")-$root_key" make_fuzzer
 }
 
 make_fuzzer() {
@@ -221,7 +221,7 @@ make_fuzzer() {
 
 build_demo() {
 	build_user
-	made_from demo "$(key_of_tree "$tree/demo" "$tree/qemu/tests/lib")-$(user_key)" make_demo
+	made_from demo "$(key_of_tree "$tree/demo" "$tree"/Cargo.{toml,lock} "$tree/qemu/tests/lib")-$(user_key)" make_demo
 }
 
 make_demo() {

@@ -20,6 +20,8 @@
 //! `kvstore load` is many clients, which verify what they read. `kvstore supervise` restarts a
 //! server, and kills it to show this: of a service manager it has the descriptor store only.
 
+#![forbid(unsafe_code)]
+
 mod hello;
 mod load;
 mod server;

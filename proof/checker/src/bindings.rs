@@ -12,7 +12,7 @@ use xrc_rcv_spec::{Delivery, Lifetime, Record, Registrations, What};
 /// The interface to processes, as bindgen reads it from the header.
 #[rustfmt::skip]
 #[path = "../../../user/xrc-rcv/src/uapi/generated.rs"]
-#[expect(clippy::undocumented_unsafe_blocks)]
+#[expect(clippy::undocumented_unsafe_blocks, unsafe_op_in_unsafe_fn)]
 pub(crate) mod uapi;
 
 pub(crate) type ib_xrc_rcv_action = u32;
