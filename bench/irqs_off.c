@@ -17,13 +17,13 @@
 #include <string.h>
 
 #include "irqs_off.h"
-#include "qemu_plugin.h"
+#include "plugin.h"
 
 EXPORT int qemu_plugin_version = 7;
 
 enum { X86_EFLAGS_IF = 1 << 9, BLOCK_BITS = 10 };
 
-static char out[4096];
+static const char *out;
 static struct qemu_plugin_register *eflags, *rdi, *rsi;
 static struct byte_array *value;
 
@@ -136,11 +136,9 @@ EXPORT int qemu_plugin_install(uint64_t id, const struct qemu_info_t *info, int 
 			       char **argv)
 {
 	(void)info;
-	if (argc != 1 || strncmp(argv[0], "out=", 4) || strlen(argv[0]) - 4 >= sizeof(out)) {
-		qemu_plugin_outs("irqs_off: usage: -plugin irqs_off.so,out=FILE\n");
+	out = plugin_option(argc, argv, "out", "irqs_off: usage: -plugin irqs_off.so,out=FILE\n");
+	if (!out)
 		return -1;
-	}
-	strcpy(out, argv[0] + 4);
 	qemu_plugin_register_vcpu_init_cb(id, cpu_exists, NULL);
 	qemu_plugin_register_vcpu_tb_trans_cb(id, block_is_translated, NULL);
 	return 0;

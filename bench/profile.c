@@ -12,48 +12,27 @@
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "plugin.h"
 #include "profile.h"
-#include "qemu_plugin.h"
 
 EXPORT int qemu_plugin_version = 7;
 
-enum { BUCKETS = 1 << 16, LONGEST = 15 };
+enum { LONGEST = 15 };
 
-struct block {
-	struct block *next;
-	uint64_t address;
+struct counted {
+	struct block block;
 	size_t len, atomics;
 	uint64_t counts[PROFILE_SECTIONS];
 };
 
-static char out[4096];
-static struct block *buckets[BUCKETS];
+static const char *out;
 static unsigned int section;
-
-static struct block *find_block(uint64_t address, size_t len, size_t atomics)
-{
-	struct block **bucket = &buckets[address % BUCKETS], *block;
-
-	for (block = *bucket; block; block = block->next)
-		if (block->address == address && block->len == len && block->atomics == atomics)
-			return block;
-	block = calloc(1, sizeof(*block));
-	if (!block)
-		abort();
-	block->next = *bucket;
-	block->address = address;
-	block->len = len;
-	block->atomics = atomics;
-	*bucket = block;
-	return block;
-}
 
 static void block_runs(unsigned int cpu, void *data)
 {
-	struct block *block = data;
+	struct counted *block = data;
 
 	(void)cpu;
 	block->counts[section]++;
@@ -84,31 +63,34 @@ static void block_is_translated(struct qemu_plugin_tb *tb, void *data)
 {
 	static const uint8_t marker[] = PROFILE_MARKER;
 	const size_t len = qemu_plugin_tb_n_insns(tb);
+	uint8_t bytes[8192], *insn_bytes = bytes;
 	size_t i, size, atomics = 0;
-	uint8_t bytes[LONGEST];
+	struct counted *block;
 
 	(void)data;
-	for (i = 0; i < len; i++) {
+	for (i = 0; i < len && insn_bytes <= bytes + sizeof(bytes) - LONGEST; i++, insn_bytes += size) {
 		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
 
-		size = qemu_plugin_insn_data(insn, bytes, sizeof(bytes));
-		atomics += is_atomic(bytes, size);
-		if (size != sizeof(marker) || bytes[0] != marker[0] ||
-		    memcmp(bytes + 2, marker + 2, sizeof(marker) - 2) ||
-		    (uint8_t)(bytes[1] - PROFILE_SECTION) >= PROFILE_SECTIONS)
+		size = qemu_plugin_insn_data(insn, insn_bytes, LONGEST);
+		atomics += is_atomic(insn_bytes, size);
+		if (size != sizeof(marker) || insn_bytes[0] != marker[0] ||
+		    memcmp(insn_bytes + 2, marker + 2, sizeof(marker) - 2) ||
+		    (uint8_t)(insn_bytes[1] - PROFILE_SECTION) >= PROFILE_SECTIONS)
 			continue;
 		qemu_plugin_register_vcpu_insn_exec_cb(insn, mark, QEMU_PLUGIN_CB_NO_REGS,
-						       (void *)(uintptr_t)(bytes[1] - PROFILE_SECTION));
+						       (void *)(uintptr_t)(insn_bytes[1] - PROFILE_SECTION));
 	}
-	qemu_plugin_register_vcpu_tb_exec_cb(tb, block_runs, QEMU_PLUGIN_CB_NO_REGS,
-					     find_block(qemu_plugin_tb_vaddr(tb), len, atomics));
+	block = find_block(qemu_plugin_tb_vaddr(tb), bytes, insn_bytes - bytes, sizeof(*block));
+	block->len = len;
+	block->atomics = atomics;
+	qemu_plugin_register_vcpu_tb_exec_cb(tb, block_runs, QEMU_PLUGIN_CB_NO_REGS, block);
 }
 
 static void guest_ends(uint64_t id, void *data)
 {
 	FILE *file = fopen(out, "w");
-	const struct block *block;
-	size_t i, j;
+	const struct counted *block = NULL;
+	size_t i;
 	bool ran;
 
 	(void)id;
@@ -117,17 +99,15 @@ static void guest_ends(uint64_t id, void *data)
 		qemu_plugin_outs("profile: the file cannot be written\n");
 		return;
 	}
-	for (i = 0; i < BUCKETS; i++) {
-		for (block = buckets[i]; block; block = block->next) {
-			for (ran = false, j = 1; j < PROFILE_SECTIONS; j++)
-				ran |= block->counts[j];
-			if (!ran)
-				continue;
-			fprintf(file, "%" PRIx64 " %zu %zu", block->address, block->len, block->atomics);
-			for (j = 1; j < PROFILE_SECTIONS; j++)
-				fprintf(file, " %" PRIu64, block->counts[j]);
-			fputc('\n', file);
-		}
+	while ((block = next_block(block))) {
+		for (ran = false, i = 1; i < PROFILE_SECTIONS; i++)
+			ran |= block->counts[i];
+		if (!ran)
+			continue;
+		fprintf(file, "%" PRIx64 " %zu %zu", block->block.address, block->len, block->atomics);
+		for (i = 1; i < PROFILE_SECTIONS; i++)
+			fprintf(file, " %" PRIu64, block->counts[i]);
+		fputc('\n', file);
 	}
 	fclose(file);
 }
@@ -136,11 +116,9 @@ EXPORT int qemu_plugin_install(uint64_t id, const struct qemu_info_t *info, int 
 			       char **argv)
 {
 	(void)info;
-	if (argc != 1 || strncmp(argv[0], "out=", 4) || strlen(argv[0]) - 4 >= sizeof(out)) {
-		qemu_plugin_outs("profile: usage: -plugin profile.so,out=FILE\n");
+	out = plugin_option(argc, argv, "out", "profile: usage: -plugin profile.so,out=FILE\n");
+	if (!out)
 		return -1;
-	}
-	strcpy(out, argv[0] + 4);
 	qemu_plugin_register_vcpu_tb_trans_cb(id, block_is_translated, NULL);
 	qemu_plugin_register_atexit_cb(id, guest_ends, NULL);
 	return 0;

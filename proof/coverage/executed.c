@@ -16,30 +16,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../bench/qemu_plugin.h"
+#include "plugin.h"
 
 EXPORT int qemu_plugin_version = 7;
 
 /* Where x86-64 has modules. */
 static const uint64_t MODULES = 0xffffffffa0000000ull, MODULES_END = 0xffffffffff000000ull;
 
-enum {
-	BUCKETS = 1 << 16,
-	CPUS = 64,
-};
+enum { CPUS = 64 };
 
-struct block {
-	struct block *next;
-	uint64_t address;
-	size_t length;
+struct code {
+	struct block block;
 	uint64_t jumps_to;		/* 0: it does not end in a conditional jump */
 	bool is_executed, is_taken, is_not_taken;
-	uint8_t bytes[];
 };
 
-static char directory[3072];
-static struct block *buckets[BUCKETS];
-static struct block *previous[CPUS];
+static const char *directory;
+static struct code *previous[CPUS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* The address that the last instruction of a block jumps to on a condition, or 0. */
@@ -59,37 +52,17 @@ static uint64_t conditional_jump(uint64_t end, const uint8_t *last, size_t lengt
 	return 0;
 }
 
-/* Code is translated again when QEMU's cache is full, and other code may be at its address. */
-static struct block *find_block(uint64_t address, const uint8_t *bytes, size_t length)
-{
-	struct block **bucket = &buckets[address % BUCKETS], *block;
-
-	for (block = *bucket; block; block = block->next)
-		if (block->address == address && block->length == length &&
-		    !memcmp(block->bytes, bytes, length))
-			return block;
-	block = calloc(1, sizeof(*block) + length);
-	if (!block)
-		abort();
-	block->address = address;
-	block->length = length;
-	memcpy(block->bytes, bytes, length);
-	block->next = *bucket;
-	*bucket = block;
-	return block;
-}
-
 static void block_runs(unsigned int cpu, void *data)
 {
-	struct block *block = data, *last = previous[cpu % CPUS];
+	struct code *code = data, *last = previous[cpu % CPUS];
 
-	block->is_executed = true;
+	code->is_executed = true;
 	/* What interrupts the two is no module, or returns to here before the next. */
 	if (last && last->jumps_to) {
-		last->is_taken |= block->address == last->jumps_to;
-		last->is_not_taken |= block->address == last->address + last->length;
+		last->is_taken |= code->block.address == last->jumps_to;
+		last->is_not_taken |= code->block.address == last->block.address + last->block.length;
 	}
-	previous[cpu % CPUS] = block;
+	previous[cpu % CPUS] = code;
 }
 
 static void block_is_translated(struct qemu_plugin_tb *tb, void *data)
@@ -97,7 +70,7 @@ static void block_is_translated(struct qemu_plugin_tb *tb, void *data)
 	const uint64_t address = qemu_plugin_tb_vaddr(tb);
 	uint8_t bytes[8192];
 	size_t i, last = 0, length = 0;
-	struct block *block;
+	struct code *code;
 
 	(void)data;
 	if (address < MODULES || address >= MODULES_END)
@@ -107,17 +80,17 @@ static void block_is_translated(struct qemu_plugin_tb *tb, void *data)
 		length += last;
 	}
 	pthread_mutex_lock(&lock);
-	block = find_block(address, bytes, length);
-	block->jumps_to = conditional_jump(address + length, bytes + length - last, last);
+	code = find_block(address, bytes, length, sizeof(*code));
+	code->jumps_to = conditional_jump(address + length, bytes + length - last, last);
 	pthread_mutex_unlock(&lock);
-	qemu_plugin_register_vcpu_tb_exec_cb(tb, block_runs, QEMU_PLUGIN_CB_NO_REGS, block);
+	qemu_plugin_register_vcpu_tb_exec_cb(tb, block_runs, QEMU_PLUGIN_CB_NO_REGS, code);
 }
 
 static void guest_ends(uint64_t id, void *data)
 {
-	const struct block *block;
+	const struct code *code = NULL;
 	char name[4096];
-	size_t i, j;
+	size_t i;
 	FILE *file;
 	int fd;
 
@@ -130,16 +103,13 @@ static void guest_ends(uint64_t id, void *data)
 		qemu_plugin_outs("executed: the file cannot be written\n");
 		return;
 	}
-	for (i = 0; i < BUCKETS; i++) {
-		for (block = buckets[i]; block; block = block->next) {
-			if (!block->is_executed)
-				continue;
-			fprintf(file, "%" PRIx64 " ", block->address);
-			for (j = 0; j < block->length; j++)
-				fprintf(file, "%02x", block->bytes[j]);
-			fprintf(file, " %s%s\n", block->is_taken ? "T" : "",
-				block->is_not_taken ? "N" : "");
-		}
+	while ((code = next_block(code))) {
+		if (!code->is_executed)
+			continue;
+		fprintf(file, "%" PRIx64 " ", code->block.address);
+		for (i = 0; i < code->block.length; i++)
+			fprintf(file, "%02x", code->block.bytes[i]);
+		fprintf(file, " %s%s\n", code->is_taken ? "T" : "", code->is_not_taken ? "N" : "");
 	}
 	fclose(file);
 }
@@ -148,11 +118,9 @@ EXPORT int qemu_plugin_install(uint64_t id, const struct qemu_info_t *info, int 
 			       char **argv)
 {
 	(void)info;
-	if (argc != 1 || strncmp(argv[0], "out=", 4) || strlen(argv[0]) - 4 >= sizeof(directory)) {
-		qemu_plugin_outs("executed: usage: -plugin executed.so,out=DIRECTORY\n");
+	directory = plugin_option(argc, argv, "out", "executed: usage: -plugin executed.so,out=DIRECTORY\n");
+	if (!directory)
 		return -1;
-	}
-	strcpy(directory, argv[0] + 4);
 	qemu_plugin_register_vcpu_tb_trans_cb(id, block_is_translated, NULL);
 	qemu_plugin_register_atexit_cb(id, guest_ends, NULL);
 	return 0;

@@ -11,11 +11,10 @@
 
 #include <fcntl.h>
 #include <stdint.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "../../bench/qemu_plugin.h"
+#include "plugin.h"
 
 EXPORT int qemu_plugin_version = 7;
 
@@ -59,18 +58,21 @@ static void block_is_translated(struct qemu_plugin_tb *tb, void *data)
 EXPORT int qemu_plugin_install(uint64_t id, const struct qemu_info_t *info, int argc,
 			       char **argv)
 {
+	static const char usage[] = "coverage: usage: -plugin coverage.so,map=FILE of 128 KiB\n";
+	const char *file = plugin_option(argc, argv, "map", usage);
 	void *memory = MAP_FAILED;
-	int fd = -1;
+	int fd;
 
 	(void)info;
-	if (argc == 1 && !strncmp(argv[0], "map=", 4))
-		fd = open(argv[0] + 4, O_RDWR | O_CLOEXEC);
+	if (!file)
+		return -1;
+	fd = open(file, O_RDWR | O_CLOEXEC);
 	if (fd >= 0) {
 		memory = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 		close(fd);
 	}
 	if (memory == MAP_FAILED) {
-		qemu_plugin_outs("coverage: usage: -plugin coverage.so,map=FILE of 128 KiB\n");
+		qemu_plugin_outs(usage);
 		return -1;
 	}
 	map = memory;
