@@ -199,13 +199,13 @@ make_user() {
 build_tests() {
 	build_user
 	build_fuzzer
-	made_from tests "$(key_of_tree "$tree/qemu/tests")-$(user_key)" make_tests
+	made_from tests "$(key_of_tree "$tree/qemu/tests" "$tree"/Cargo.{toml,lock})-$(user_key)" make_tests
 	quiet qperf "$tree/scripts/build-qperf" "$build_root/qperf" "$build_root/user/stage/usr"
 }
 
 make_tests() {
 	made_with "$build_root/tests"
-	quiet tests make --no-print-directory -C "$tree/qemu/tests" \
+	quiet tests env CARGO_HOME="$cache/cargo" make --no-print-directory -C "$tree/qemu/tests" \
 		OUT="$build_root/tests" RDMA_CORE="$build_root/rdma-core"
 }
 

@@ -18,6 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
+use schemars::JsonSchema;
 use serde::Serialize;
 use tabled::builder::Builder;
 use xrc_rcv::verbs::TargetQp;
@@ -42,28 +43,42 @@ const TEARDOWNS: [(usize, usize); 2] = [(1000, 5), (10000, 3)];
 /// The most readers of one QP's events.
 const READERS: usize = 1024;
 
-#[derive(Debug, Serialize)]
-struct Results {
+/// The file of xrc-rcv bench --output.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "bench")]
+pub(crate) struct Results {
+    /// The version of this vocabulary: keys may be added to it, none is changed or removed.
+    #[schemars(extend("enum" = [JSON_VERSION]))]
     version: u32,
+    /// The kernel's release.
     kernel: String,
+    /// The device.
     ifname: String,
+    /// CPUs of this machine.
     cpus: usize,
     measurements: Vec<Measurement>,
 }
 
-#[derive(Debug, Serialize, PartialEq)]
+/// The same with receive QPs and with mainline's QPs.
+#[derive(Debug, Serialize, JsonSchema, PartialEq)]
+#[schemars(rename = "measurement")]
 struct Measurement {
+    /// The operation.
     measurement: &'static str,
+    /// The number of objects.
     n: usize,
+    /// The unit of ib_xrc_rcv and mainline.
     unit: &'static str,
     rounds: usize,
+    /// The median of the rounds.
     ib_xrc_rcv: f64,
-    /// `None` if it did not happen: see `delivered`.
+    /// The median of the rounds; null if it did not happen, see delivered.
     mainline: Option<f64>,
-    /// Of `ib_xrc_rcv` to `mainline`.
+    /// The median of ratios; null if there is none.
     ratio: Option<f64>,
+    /// ib_xrc_rcv to mainline, for each round in which both could be measured.
     ratios: Vec<f64>,
-    /// Of the events of a QP: how many of `n` readers mainline's was delivered to.
+    /// The number of n readers to which mainline delivered the events of a QP.
     #[serde(skip_serializing_if = "Option::is_none")]
     delivered: Option<usize>,
 }

@@ -48,6 +48,9 @@ pub(crate) enum Command {
         /// The shell to complete for
         shell: clap_complete::Shell,
     },
+    /// Print the JSON Schema of the output, for the installation
+    #[command(hide = true)]
+    Schema,
 }
 
 #[derive(Args)]
@@ -185,7 +188,7 @@ mod tests {
         let pages = concat!(env!("CARGO_MANIFEST_DIR"), "/man/xrc-rcv");
         for command in super::Cli::command().get_subcommands() {
             let name = command.get_name();
-            if name == "completions" {
+            if matches!(name, "completions" | "schema") {
                 continue;
             }
             let page = std::fs::read_to_string(format!("{pages}-{name}.1.scd")).unwrap();

@@ -8,6 +8,7 @@ mod check;
 mod cli;
 mod debugfs;
 mod hold;
+mod schema;
 mod show;
 mod snapshot;
 mod stdout;
@@ -60,6 +61,7 @@ fn run() -> anyhow::Result<ExitCode> {
             let script = String::from_utf8(script)?.replace("xrc__subcmd__rcv", "xrc__rcv");
             stdout::open()?.write_all(script.as_bytes())?;
         }
+        Command::Schema => stdout::open()?.write_all(schema::schema()?.as_bytes())?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -9,7 +9,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use rustix::io::Errno;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use tabled::builder::Builder;
 use tabled::settings::{Padding, Style};
 use termtree::Tree;
@@ -22,6 +23,16 @@ use crate::{debugfs, sysfs};
 
 pub(crate) const NO_DEVICE: &str =
     "there is no RDMA device in this network namespace ('rdma dev' lists them)";
+
+/// The output of xrc-rcv show --json.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "show")]
+pub(crate) struct Devices<'a> {
+    /// The version of this vocabulary: keys may be added to it, none is changed or removed.
+    #[schemars(extend("enum" = [JSON_VERSION]))]
+    version: u32,
+    devices: &'a [Device],
+}
 
 /// Prints the selected devices, to a terminal of `width` columns if it is one, and returns whether
 /// the module is attached to any of them.
@@ -43,11 +54,11 @@ pub(crate) fn run(args: &Show, out: &mut impl Write, width: Option<usize>) -> Re
     select(args, &mut devices);
 
     if args.json {
-        serde_json::to_writer_pretty(
-            &mut *out,
-            &json!({ "version": JSON_VERSION, "devices": devices }),
-        )
-        .map_err(io::Error::from)?;
+        let devices = Devices {
+            version: JSON_VERSION,
+            devices: &devices,
+        };
+        serde_json::to_writer_pretty(&mut *out, &devices).map_err(io::Error::from)?;
         writeln!(out)?;
     } else if !devices.is_empty() {
         if let Some(table) = qp_table(&devices) {
@@ -464,6 +475,8 @@ fn describe_registration(registration: &Registration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn devices() -> Vec<Device> {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
 //! The state at one moment: devices, their domains, the receive QPs in them, and the registrations
-//! with those. `show --json` prints it; output.schema.json describes the keys, which are those of
-//! `rdma -j` where they mean the same.
+//! with those. `show --json` prints it; the keys are those of `rdma -j` where they mean
+//! the same. Comments of fields are descriptions in the JSON Schema, where `None` is null.
 
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use xrc_rcv::EventType;
 
@@ -11,28 +12,34 @@ use xrc_rcv::EventType;
 /// or removed.
 pub(crate) const JSON_VERSION: u32 = 1;
 
-/// A device, with as much as this user may see of it.
-#[derive(Debug, Serialize, PartialEq)]
+/// An RDMA device of this network namespace, with as much as this user may see of it.
+#[derive(Debug, Serialize, JsonSchema, PartialEq)]
+#[schemars(rename = "device")]
 pub(crate) struct Device {
-    /// The kernel's number of it, `None` if libibverbs does not know it.
+    /// Its number, as rdma dev shows it, which no other device has in any network namespace; null
+    /// if ib_uverbs does not offer it.
     pub(crate) ifindex: Option<u32>,
+    /// Its name.
     pub(crate) ifname: String,
     pub(crate) status: Status,
-    /// `None` unless attached.
+    /// Null unless attached.
     pub(crate) caps: Option<Caps>,
-    /// `None` if this user may not see them.
+    /// The domains that the options ask for; null if this user may not see them.
     pub(crate) domains: Option<Vec<Domain>>,
 }
 
 /// Whether a device has receive QPs, or why not.
-#[derive(Clone, Copy, Debug, Serialize, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
+#[schemars(rename = "status")]
 pub(crate) enum Status {
+    /// Receive QPs can be created on it.
     Attached,
     /// The module is not loaded.
     NotLoaded,
     /// The device has XRC, but the module is not attached to it.
     NotAttached,
+    /// The driver or its library has no XRC.
     NoXrc,
     /// This user may not open the device.
     NoPermission,
@@ -73,43 +80,65 @@ impl Status {
 }
 
 /// The capabilities of the kernel and the device.
-#[derive(Clone, Copy, Debug, Serialize, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema, PartialEq, Eq)]
+#[schemars(rename = "caps")]
 pub(crate) struct Caps {
+    /// The version of the kernel's interface.
     pub(crate) version: u32,
+    /// A limit; null for none.
     pub(crate) max_qps_per_domain: Option<u32>,
+    /// A limit; null for none.
     pub(crate) max_qps_per_user: Option<u32>,
+    /// A limit; null for none.
     pub(crate) max_registrations_per_qp: Option<u32>,
 }
 
-#[derive(Debug, Default, Serialize, PartialEq)]
+/// An XRC domain with receive QPs.
+#[derive(Debug, Default, Serialize, JsonSchema, PartialEq)]
+#[schemars(rename = "domain")]
 pub(crate) struct Domain {
-    /// The kernel's number of it, `None` if seen from within.
+    /// The kernel's number of it; null with --file, from within.
     pub(crate) domain: Option<u64>,
     pub(crate) qps: Vec<Qp>,
 }
 
-#[derive(Debug, Default, Serialize, PartialEq)]
+/// A receive QP.
+#[derive(Debug, Default, Serialize, JsonSchema, PartialEq)]
+#[schemars(rename = "qp")]
 pub(crate) struct Qp {
+    /// Its number.
     #[serde(rename = "lqpn")]
     pub(crate) qpn: u32,
+    /// A state of the verbs API; ? if this program does not know it.
+    #[schemars(extend("enum" = ["RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR", "?"]))]
     pub(crate) state: String,
+    /// The object that keeps it; ? if this program does not know it.
+    #[schemars(extend("enum" = ["registrations", "domain", "?"]))]
     pub(crate) lifetime: String,
-    /// The peer's QP, `None` as long as there is none.
+    /// The number of the peer's QP; null as long as there is none.
     #[serde(rename = "rqpn")]
     pub(crate) dest_qpn: Option<u32>,
-    /// The label, `None` if its creator gave it none.
+    /// The label that its creator gave it; null if none.
     #[serde(serialize_with = "label")]
+    #[schemars(with = "Option<String>", extend("pattern" = LABEL))]
     pub(crate) label: Option<u64>,
-    /// How many events there were, `None` if not known.
+    /// The number of events so far; null if not known.
     pub(crate) events: Option<u64>,
-    /// The effective uid that created it, and the uid for which it counts, `None` if not known.
+    /// The effective uid that created it; null if not known.
     pub(crate) creator: Option<u32>,
+    /// The uid for which it counts, which is another if a user made the user namespace of its
+    /// creator; null if not known.
     pub(crate) user: Option<u32>,
+    /// The number of its registrations, whatever --pid leaves of holders.
     pub(crate) registrations: u64,
-    /// Who is registered, `None` if this user may not see them.
+    /// The holders of its registrations, with --pid that process alone; null if this user may not
+    /// see them.
     #[serde(rename = "holders")]
     pub(crate) registered: Option<Vec<Registration>>,
 }
+
+/// The pattern of a label in JSON.
+pub(crate) const LABEL: &str = "^0x[0-9a-f]{1,16}$";
 
 /// A label in JSON. A string: readers may keep no more than 53 bits of a number.
 fn label<S: Serializer>(label: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
@@ -131,20 +160,28 @@ fn mask<S: Serializer>(mask: &Option<u64>, serializer: S) -> Result<S::Ok, S::Er
     mask.map(type_names).serialize(serializer)
 }
 
-#[derive(Debug, Default, Serialize, PartialEq)]
+/// The holder of a registration, and the registration.
+#[derive(Debug, Default, Serialize, JsonSchema, PartialEq)]
+#[schemars(rename = "holder")]
 pub(crate) struct Registration {
-    /// `file`, or `kernel` for a user in the kernel.
+    /// A process's file, or a user in the kernel.
+    #[schemars(extend("enum" = ["file", "kernel"]))]
     pub(crate) kind: String,
+    /// The process that registered; null for the kernel.
     pub(crate) pid: Option<u32>,
+    /// Its name; empty for the kernel.
     #[serde(rename = "comm")]
     pub(crate) program: String,
-    /// Whether events are delivered to a channel.
+    /// Whether its events are delivered to an event channel.
     pub(crate) channel: bool,
-    /// The event mask, a bit per type, `None` if not known.
+    /// Its event mask: the types of events that are delivered to it, as type of watch names them;
+    /// null if not known.
     #[serde(serialize_with = "mask")]
+    #[schemars(with = "Option<Vec<String>>")]
     pub(crate) mask: Option<u64>,
+    /// The number of events delivered to it.
     pub(crate) events: u64,
-    /// Events that were not read yet.
+    /// The number of these that were not read yet.
     #[serde(rename = "unread")]
     pub(crate) pending: u64,
 }

@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 use std::{io, process};
 
 use anyhow::{Context, Result, bail};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::snapshot::JSON_VERSION;
+use crate::snapshot::{JSON_VERSION, LABEL};
 
 /// Where tracefs may be mounted.
 const ROOTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
@@ -24,7 +25,7 @@ const PREFIX: &str = "xrc-rcv-";
 /// The trace system of the module.
 const SYSTEM: &str = "ib_xrc_rcv";
 
-/// The tracepoints whose names are values of `action` in output.schema.json.
+/// The tracepoints that are printed, whose names are the values of `action`.
 const CHANGES: [&str; 5] = ["alloc", "reg", "unreg", "destroy", "event"];
 
 /// The size of the ring buffers of all CPUs where no record may be lost, and the least and the
@@ -144,22 +145,83 @@ impl Drop for Instance {
     }
 }
 
-/// One occurrence of a tracepoint, with the keys of output.schema.json.
-#[derive(Debug, PartialEq, Serialize)]
+/// A line of xrc-rcv watch --json: one occurrence of a tracepoint.
+#[derive(Debug, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "watch")]
 pub(crate) struct Record {
+    /// The version of this vocabulary: keys may be added to it, none is changed or removed.
+    #[schemars(extend("enum" = [JSON_VERSION]))]
     version: u32,
-    /// On the clock `CLOCK_MONOTONIC`, in steps of a microsecond; or what another clock without a
-    /// unit shows.
+    /// Nanoseconds of CLOCK_MONOTONIC, in steps of 1000; with --check a number without a unit.
     pub(crate) time_ns: u64,
     /// The tracepoint's name without the module's prefix.
+    #[schemars(extend("enum" = CHANGES))]
     pub(crate) action: String,
-    /// The task it happened in, which is an arbitrary one for hardware events. `None` if the kernel
-    /// has not recorded its name.
+    /// The task it happened in, which is an arbitrary one for events of hardware; null if the
+    /// kernel has not recorded its name.
     pub(crate) task_comm: Option<String>,
-    /// Its number; the fields may have the `pid` of a registration.
+    /// Its number; 0 for the idle task. The holder of a registration is in pid.
     pub(crate) task_pid: u32,
     #[serde(flatten)]
+    #[schemars(with = "Fields")]
     pub(crate) fields: Map<String, Value>,
+}
+
+/// The fields of the tracepoints that are printed, by their names in JSON, for the schema: those of
+/// one tracepoint are left out of the records of others.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "records have them as the kernel prints them")]
+struct Fields {
+    /// The device's number, which no other has in any network namespace.
+    ifindex: u32,
+    /// The device.
+    ifname: String,
+    /// The domain.
+    domain: u64,
+    /// The receive QP.
+    lqpn: u32,
+    /// The number of its registrations now; event: the number it was for.
+    #[serde(skip_serializing_if = "absent")]
+    registrations: u32,
+    /// alloc, reg, unreg, destroy: the number of these that keep it.
+    #[serde(skip_serializing_if = "absent")]
+    keeping: u32,
+    /// destroy: whether by DESTROY with FORCE, whatever kept it.
+    #[serde(skip_serializing_if = "absent")]
+    #[schemars(extend("enum" = [0, 1]))]
+    forced: u32,
+    /// alloc, destroy: the object with which it ends.
+    #[serde(skip_serializing_if = "absent")]
+    #[schemars(extend("enum" = ["registrations", "domain"]))]
+    lifetime: String,
+    /// Which of the domain's receive QPs it is: lqpn may be used again.
+    #[serde(skip_serializing_if = "absent")]
+    serial: u64,
+    /// reg, unreg: a hash of the uverbs file whose registration it is; zeroes for the kernel.
+    #[serde(skip_serializing_if = "absent")]
+    file: String,
+    /// reg, unreg: the process whose registration it is; null for the kernel.
+    #[serde(skip_serializing_if = "absent")]
+    pid: Option<u32>,
+    /// alloc, destroy: the label that its creator gave it; null if none.
+    #[serde(skip_serializing_if = "absent")]
+    #[schemars(extend("pattern" = LABEL))]
+    label: Option<String>,
+    /// event: its type.
+    #[serde(skip_serializing_if = "absent")]
+    r#type: String,
+    /// event: the number of them; more than one only with many registrations.
+    #[serde(skip_serializing_if = "absent")]
+    count: u32,
+    /// event: the number of registrations it was delivered to.
+    #[serde(skip_serializing_if = "absent")]
+    delivered: u32,
+    /// The number of registrations that were added to the receive QP or ended so far.
+    #[serde(skip_serializing_if = "absent")]
+    changes: u64,
+    /// event: the value of changes when the first of them happened.
+    #[serde(skip_serializing_if = "absent")]
+    since: u64,
 }
 
 /// The width of a task's name at the beginning of a record. The kernel pads it on its left, and it
