@@ -17,6 +17,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+#include "ktap.h"
+
 struct actor {
 	pid_t pid;
 	int socket;
@@ -27,10 +29,8 @@ typedef int act(void *argument);
 /* Ends an act that finds something else than it expects. */
 #define CHECK(condition) \
 	do { \
-		if (!(condition)) { \
-			warn("%s:%d: not so: %s", __FILE__, __LINE__, #condition); \
+		if (!ktap_holds(condition)) \
 			return -EBADMSG; \
-		} \
 	} while (0)
 
 /* Memory that all actors started later see. */

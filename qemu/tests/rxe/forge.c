@@ -348,9 +348,8 @@ static void ring_doorbell(void)
 
 /* ---- expected results ---- */
 
-/* Reports a failed check. */
-#define wrong(format, ...) \
-	({ ktap_note("%s: " format, names[transport], ##__VA_ARGS__); false; })
+/* Names the transport, too. */
+#define wrong(format, ...) ktap_wrong("%s: " format, names[transport], ##__VA_ARGS__)
 
 static bool completion(struct ibv_cq *cq, unsigned int timeout_ms, struct ibv_wc *wc)
 {

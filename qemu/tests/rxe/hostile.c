@@ -60,9 +60,6 @@ static struct ibv_mr *mr, *other_mr;
 static uint8_t buffer[BUFFER], other_buffer[BUFFER];
 static uint32_t psn;		/* that the target expects next */
 
-/* Reports a failed check. */
-#define wrong(...) ({ ktap_note(__VA_ARGS__); false; })
-
 /* ---- the victim ---- */
 
 static bool post(struct ibv_srq *srq, struct ibv_mr *mr)
@@ -284,10 +281,10 @@ static bool acknowledged(uint32_t at_psn)
 	struct answer answer;
 
 	if (!link_answer(&link_, PEER_QP, PATIENCE_MS, &answer))
-		return wrong("no answer to psn %#x", at_psn);
+		return ktap_wrong("no answer to psn %#x", at_psn);
 	if (answer.opcode != (XRC | ACKNOWLEDGE) || answer.syndrome > 0x1f ||
 	    answer.psn != at_psn)
-		return wrong("answer %#x, syndrome %#x, psn %#x instead of an ack of %#x",
+		return ktap_wrong("answer %#x, syndrome %#x, psn %#x instead of an ack of %#x",
 			     answer.opcode, answer.syndrome, answer.psn, at_psn);
 	return true;
 }
@@ -297,10 +294,10 @@ static bool refused(int syndrome, uint32_t at_psn)
 	struct answer answer;
 
 	if (!link_answer(&link_, PEER_QP, PATIENCE_MS, &answer))
-		return wrong("no answer, a NAK %#x was due", syndrome);
+		return ktap_wrong("no answer, a NAK %#x was due", syndrome);
 	if (answer.opcode != (XRC | ACKNOWLEDGE) || answer.syndrome != syndrome ||
 	    answer.psn != at_psn)
-		return wrong("answer %#x, syndrome %#x, psn %#x instead of NAK %#x, psn %#x",
+		return ktap_wrong("answer %#x, syndrome %#x, psn %#x instead of NAK %#x, psn %#x",
 			     answer.opcode, answer.syndrome, answer.psn, syndrome, at_psn);
 	return true;
 }
@@ -315,11 +312,11 @@ static bool completions(unsigned int expected)
 	do {
 		while (ibv_poll_cq(cq, 1, &wc) > 0) {
 			if (wc.status)
-				return wrong("a completion: %s", ibv_wc_status_str(wc.status));
+				return ktap_wrong("a completion: %s", ibv_wc_status_str(wc.status));
 			found++;
 		}
 	} while (found < expected && now_ns() < end && !usleep(200));
-	return found == expected || wrong("%u completions instead of %u", found, expected);
+	return found == expected || ktap_wrong("%u completions instead of %u", found, expected);
 }
 
 /* The one completion is of a receive that the message took from an SRQ in vain. */
@@ -330,11 +327,11 @@ static bool taken_in_vain(struct ibv_srq *from, enum ibv_wc_status status)
 
 	while (ibv_poll_cq(cq, 1, &wc) <= 0) {
 		if (now_ns() > end)
-			return wrong("the receive does not complete");
+			return ktap_wrong("the receive does not complete");
 		usleep(200);
 	}
 	if (wc.status != status || wc.qp_num != target->qp_num || wc.wr_id != (uintptr_t)from)
-		return wrong("%s from QP %#x, of %s SRQ", ibv_wc_status_str(wc.status), wc.qp_num,
+		return ktap_wrong("%s from QP %#x, of %s SRQ", ibv_wc_status_str(wc.status), wc.qp_num,
 			     wc.wr_id == (uintptr_t)from ? "the right" : "another");
 	return completions(0);
 }
@@ -348,7 +345,7 @@ static bool in_state(struct ibv_qp *qp, enum ibv_qp_state state)
 	do
 		found = qp_state(qp);
 	while (found != state && now_ns() < end);
-	return found == state || wrong("QP in state %d instead of %d", found, state);
+	return found == state || ktap_wrong("QP in state %d instead of %d", found, state);
 }
 
 #define EVENT(type) (1ull << IBV_EVENT_##type)
@@ -368,14 +365,14 @@ static bool events(uint64_t expected)
 		if (event.event_type == IBV_EVENT_COMM_EST)
 			continue;
 		if (!(missing & 1ull << event.event_type))
-			return wrong("event %s %s", ibv_event_type_str(event.event_type),
+			return ktap_wrong("event %s %s", ibv_event_type_str(event.event_type),
 				     expected & 1ull << event.event_type ?
 				     "a second time" : "was not due");
 		if (1ull << event.event_type & QP_ERRORS && qp_state(event.element.qp) != IBV_QPS_ERR)
-			return wrong("%s comes before the error state", ibv_event_type_str(event.event_type));
+			return ktap_wrong("%s comes before the error state", ibv_event_type_str(event.event_type));
 		missing &= ~(1ull << event.event_type);
 	}
-	return !missing || wrong("events are missing, mask %#lx", missing);
+	return !missing || ktap_wrong("events are missing, mask %#lx", missing);
 }
 
 static bool dead(int syndrome, uint32_t at_psn, uint64_t event)
@@ -415,14 +412,14 @@ static bool good_message(void)
 	send_message(SEND_ONLY_IMM, psn, srq_number(srq), 333);
 	right = acknowledged(psn);
 	if (drain(cq, &wc) != 1)
-		return wrong("no completion");
+		return ktap_wrong("no completion");
 	if (wc.status || wc.byte_len != 333 || wc.qp_num != target->qp_num ||
 	    memcmp(buffer, pattern(), 333))
-		right = wrong("%s, %u bytes from QP %#x", ibv_wc_status_str(wc.status),
+		right = ktap_wrong("%s, %u bytes from QP %#x", ibv_wc_status_str(wc.status),
 			      wc.byte_len, wc.qp_num);
 	if (!next_event(PATIENCE_MS, &event) || event.event_type != IBV_EVENT_COMM_EST ||
 	    event.element.qp != target)
-		right = wrong("no communication-established event of the target QP");
+		right = ktap_wrong("no communication-established event of the target QP");
 	return right & events(0);
 }
 
@@ -433,12 +430,12 @@ static bool acknowledged_up_to(uint32_t last)
 
 	while (link_answer(&link_, PEER_QP, PATIENCE_MS, &answer)) {
 		if (answer.opcode != (XRC | ACKNOWLEDGE) || answer.syndrome > 0x1f)
-			return wrong("answer %#x, syndrome %#x to psn %#x", answer.opcode,
+			return ktap_wrong("answer %#x, syndrome %#x to psn %#x", answer.opcode,
 				     answer.syndrome, answer.psn);
 		if (answer.psn == last)
 			return true;
 	}
-	return wrong("no answer to psn %#x", last);
+	return ktap_wrong("no answer to psn %#x", last);
 }
 
 /* One message of these packets, the first of them with RETH if the message is a WRITE. */
@@ -464,14 +461,14 @@ static bool message_arrives(const uint8_t *operations, unsigned int count)
 	psn += count;
 	for (at = 0; at < size; at += mtu)
 		right &= !memcmp(buffer + at, pattern(), size - at < mtu ? size - at : mtu) ||
-			 wrong("operation %#x: wrong data at %zu", last, at);
+			 ktap_wrong("operation %#x: wrong data at %zu", last, at);
 	if (!write || has_immediate(last)) {
 		struct ibv_wc wc = {};
 
 		if (drain(cq, &wc) != 1 || wc.status || wc.byte_len != size ||
 		    !!(wc.wc_flags & IBV_WC_WITH_IMM) != has_immediate(last) ||
 		    (has_immediate(last) && wc.imm_data != htonl(IMMEDIATE)))
-			return wrong("operation %#x: %s, %u bytes, flags %#x", last,
+			return ktap_wrong("operation %#x: %s, %u bytes, flags %#x", last,
 				     ibv_wc_status_str(wc.status), wc.byte_len, wc.wc_flags);
 	}
 	return right & completions(0);
@@ -505,20 +502,20 @@ static bool read_and_atomics(void)
 	if (!link_answer(&link_, PEER_QP, PATIENCE_MS, &answer) || answer.psn != psn ||
 	    answer.opcode != (XRC | READ_RESPONSE_ONLY) || answer.size != 4 + 80 ||
 	    memcmp(answer.body + 4, pattern(), 77))
-		right = wrong("no good READ response");
+		right = ktap_wrong("no good READ response");
 
 	*word = 5;
 	atomic(FETCH_ADD, ++psn, (uintptr_t)buffer, mr->rkey, 3, 0);
 	if (!link_answer(&link_, PEER_QP, PATIENCE_MS, &answer) || answer.psn != psn ||
 	    answer.opcode != (XRC | ATOMIC_ACKNOWLEDGE) || answer.body[11] != 5 || *word != 8)
-		right = wrong("no good acknowledgement of FETCH & ADD");
+		right = ktap_wrong("no good acknowledgement of FETCH & ADD");
 	atomic(COMPARE_SWAP, ++psn, (uintptr_t)buffer, mr->rkey, 13, 8);
 	if (!link_answer(&link_, PEER_QP, PATIENCE_MS, &answer) || answer.psn != psn ||
 	    answer.opcode != (XRC | ATOMIC_ACKNOWLEDGE) || answer.body[11] != 8 || *word != 13)
-		right = wrong("no good acknowledgement of COMPARE & SWAP");
+		right = ktap_wrong("no good acknowledgement of COMPARE & SWAP");
 	atomic(COMPARE_SWAP, ++psn, (uintptr_t)buffer, mr->rkey, 21, 8);
 	if (!link_answer(&link_, PEER_QP, PATIENCE_MS, &answer) || answer.body[11] != 13 || *word != 13)
-		right = wrong("COMPARE & SWAP does not compare");
+		right = ktap_wrong("COMPARE & SWAP does not compare");
 	return right & events(0);
 }
 
@@ -538,14 +535,14 @@ static bool foreign_srq_(void)
 {
 	send_message(SEND_ONLY, psn, srq_number(foreign_srq), 32);
 	return killed(NAK_REMOTE_ACCESS, psn, EVENT(QP_ACCESS_ERR)) &
-	       (drain(foreign_cq, NULL) == 0 || wrong("the other domain got it"));
+	       (drain(foreign_cq, NULL) == 0 || ktap_wrong("the other domain got it"));
 }
 
 static bool foreign_srq_write(void)
 {
 	rdma(WRITE_ONLY, psn, srq_number(foreign_srq), (uintptr_t)buffer, mr->rkey, 64, 64);
 	return killed(NAK_REMOTE_ACCESS, psn, EVENT(QP_ACCESS_ERR)) &
-	       (buffer[1] == 0 || wrong("it was written"));
+	       (buffer[1] == 0 || ktap_wrong("it was written"));
 }
 
 static bool srq_changes(void)
@@ -570,11 +567,11 @@ static bool srq_is_destroyed(void)
 		return false;
 	start_ns = now_ns();
 	if (ibv_destroy_srq(gone))
-		return wrong("the SRQ cannot be destroyed");
+		return ktap_wrong("the SRQ cannot be destroyed");
 	ms = (now_ns() - start_ns) / 1000000;
 	send_message(SEND_LAST, psn + 1, number, 32);
 	return killed(NAK_REMOTE_ACCESS, psn + 1, EVENT(QP_ACCESS_ERR)) &
-	       (ms < AT_ONCE_MS || wrong("destroying the SRQ took %lu ms", ms));
+	       (ms < AT_ONCE_MS || ktap_wrong("destroying the SRQ took %lu ms", ms));
 }
 
 /* Packets for an SRQ are on their way, some of them being handled, when it is destroyed. */
@@ -594,13 +591,13 @@ static bool srqs_under_fire(void)
 			send_message(SEND_ONLY, psn + j, number, 32);
 		start_ns = now_ns();
 		if (ibv_destroy_srq(gone))
-			return wrong("the SRQ cannot be destroyed");
+			return ktap_wrong("the SRQ cannot be destroyed");
 		ns = now_ns() - start_ns;
 		slowest = ns > slowest ? ns : slowest;
 		for (j = 0; j < 8 && link_answer(&link_, PEER_QP, PATIENCE_MS, &answer); j++) {
 			if (answer.opcode != (XRC | ACKNOWLEDGE) ||
 			    (answer.syndrome > 0x1f && answer.syndrome != NAK_REMOTE_ACCESS))
-				return wrong("syndrome %#x", answer.syndrome);
+				return ktap_wrong("syndrome %#x", answer.syndrome);
 			if (answer.syndrome == NAK_REMOTE_ACCESS)
 				break;
 		}
@@ -610,7 +607,7 @@ static bool srqs_under_fire(void)
 	}
 	ktap_note("%u messages arrived, %u SRQs went before their last one, slowest in %lu us",
 		  arrived, refusals, slowest / 1000);
-	return slowest < AT_ONCE_MS * 1000000ull || wrong("destroying an SRQ took too long");
+	return slowest < AT_ONCE_MS * 1000000ull || ktap_wrong("destroying an SRQ took too long");
 }
 
 static bool repeated_after_srq_is_gone(void)
@@ -685,9 +682,9 @@ static bool completes(struct ibv_qp *qp, uint32_t at_psn, unsigned int count)
 		link_send(&link_, packets, count);
 		for (i = 0; i < 1000; i++)
 			if (ibv_poll_cq(qp->send_cq, 1, &wc) > 0)
-				return !wc.status || wrong("%s", ibv_wc_status_str(wc.status));
+				return !wc.status || ktap_wrong("%s", ibv_wc_status_str(wc.status));
 	} while (now_ns() < end);
-	return wrong("psn %#x does not complete", at_psn);
+	return ktap_wrong("psn %#x does not complete", at_psn);
 }
 
 /*
@@ -710,7 +707,7 @@ static bool acknowledged_twice(void)
 	sender = node_create_initiator(&node, sent, 1);
 	connect_to(sender, PEER);
 	right = post_send(sender, from, sizeof(message)) &&
-		(link_answer(&link_, PEER_QP, PATIENCE_MS, &request) || wrong("nothing is sent"));
+		(link_answer(&link_, PEER_QP, PATIENCE_MS, &request) || ktap_wrong("nothing is sent"));
 	right = right && completes(sender, last, 2);
 	right = right && post_send(sender, from, 64) && completes(sender, last + 1, 1);
 	return !ibv_destroy_qp(sender) & !ibv_destroy_cq(sent) & !ibv_dereg_mr(from) & right;
@@ -852,7 +849,7 @@ static bool other_pd_write(void)
 {
 	rdma(WRITE_ONLY, psn, srq_number(srq), (uintptr_t)other_buffer, other_mr->rkey, 64, 64);
 	return killed(NAK_REMOTE_ACCESS, psn, EVENT(QP_ACCESS_ERR)) &
-	       (other_buffer[1] == 0 || wrong("it was written"));
+	       (other_buffer[1] == 0 || ktap_wrong("it was written"));
 }
 
 static bool other_pd_read(void)
@@ -865,7 +862,7 @@ static bool other_pd_atomic(void)
 {
 	atomic(FETCH_ADD, psn, (uintptr_t)other_buffer, other_mr->rkey, 1, 0);
 	return killed(NAK_REMOTE_ACCESS, psn, EVENT(QP_ACCESS_ERR)) &
-	       (other_buffer[0] == 0 || wrong("it was counted"));
+	       (other_buffer[0] == 0 || ktap_wrong("it was counted"));
 }
 
 /* User space's regions cannot be; those of the kernel are seen to by rxe/invalidate. */
@@ -897,7 +894,7 @@ static bool own_pd_write(void)
 
 	rdma(WRITE_ONLY, psn, srq_number(own), (uintptr_t)other_buffer, other_mr->rkey, 64, 64);
 	right = acknowledged(psn);
-	right &= !memcmp(other_buffer, pattern(), 64) || wrong("it was not written");
+	right &= !memcmp(other_buffer, pattern(), 64) || ktap_wrong("it was not written");
 	memset(other_buffer, 0, 64);
 	return right & !ibv_destroy_srq(own);
 }
@@ -926,11 +923,11 @@ static bool memory_windows(void)
 	right = !ibv_bind_mw(initiator, any, &bind) && completions(1) &&
 		!ibv_post_send(initiator, &wr, &bad) && completions(1);
 	if (!right)
-		wrong("the windows cannot be bound");
+		ktap_wrong("the windows cannot be bound");
 
 	rdma(WRITE_ONLY, psn, srq_number(srq), (uintptr_t)buffer, any->rkey, 64, 64);
 	right &= acknowledged(psn);
-	right &= !memcmp(buffer, pattern(), 64) || wrong("it was not written");
+	right &= !memcmp(buffer, pattern(), 64) || ktap_wrong("it was not written");
 	psn++;
 	rdma(WRITE_ONLY, psn, srq_number(srq), (uintptr_t)buffer, wr.bind_mw.rkey, 64, 64);
 	right &= killed(NAK_REMOTE_ACCESS, psn, EVENT(QP_ACCESS_ERR));
@@ -974,11 +971,11 @@ static bool srq_limit(void)
 		if (event.event_type != IBV_EVENT_SRQ_LIMIT_REACHED)
 			continue;
 		if (event.element.srq != limited)
-			return wrong("the event is of another SRQ");
+			return ktap_wrong("the event is of another SRQ");
 		seen++;
 	}
 	reset(target);
-	return (seen == 1 || wrong("%u limit events", seen)) & !ibv_destroy_srq(limited);
+	return (seen == 1 || ktap_wrong("%u limit events", seen)) & !ibv_destroy_srq(limited);
 }
 
 static bool cq_overflow(void)
@@ -1161,7 +1158,7 @@ static bool mutations(unsigned int count)
 	ktap_note("%u packets, %u packets in answer, target QP reset %u times", sent,
 		  answers, resets);
 	if (!answers || !resets)
-		return wrong("they have no effect, so they show nothing");
+		return ktap_wrong("they have no effect, so they show nothing");
 	/* Its requests would be repeated among the answers that follow. */
 	reset(initiator);
 	connect_to(initiator, PEER);
@@ -1186,10 +1183,10 @@ static bool destroyed_at_once(void)
 	for (i = 0; i < sizeof(srqs) / sizeof(*srqs); i++) {
 		start_ns = now_ns();
 		if (ibv_destroy_srq(srqs[i]))
-			right = wrong("SRQ %u cannot be destroyed", i);
+			right = ktap_wrong("SRQ %u cannot be destroyed", i);
 		ms = (now_ns() - start_ns) / 1000000;
 		if (ms >= AT_ONCE_MS)
-			right = wrong("destroying SRQ %u took %lu ms", i, ms);
+			right = ktap_wrong("destroying SRQ %u took %lu ms", i, ms);
 	}
 	start_ns = now_ns();
 	right &= !ibv_destroy_qp(target) & !ibv_destroy_qp(initiator) &
@@ -1202,7 +1199,7 @@ static bool destroyed_at_once(void)
 	ms = (now_ns() - start_ns) / 1000000;
 	unlink("/tmp/hostile.domain");
 	unlink("/tmp/hostile.foreign");
-	return right & (ms < 3 * AT_ONCE_MS || wrong("taking the rest down took %lu ms", ms));
+	return right & (ms < 3 * AT_ONCE_MS || ktap_wrong("taking the rest down took %lu ms", ms));
 }
 
 static const struct {

@@ -48,14 +48,23 @@ static inline bool ktap_result(bool passed, const char *description)
 	return passed;
 }
 
+/*
+ * Whether CONDITION holds; says where it does not. Macros made of this return from a test, return
+ * from an act of another process (actor.h), or exit.
+ */
+#define ktap_holds(condition)						\
+	((condition) ||							\
+	 ktap_wrong("%s:%d: %s (errno %s)", __func__, __LINE__,		\
+		    #condition, strerror(errno)))
+
+/* False, with a diagnostic that says why. */
+#define ktap_wrong(...) ({ ktap_note(__VA_ARGS__); false; })
+
 /* Ends a test that returns bool, unless CONDITION holds. */
 #define HOLDS(condition)						\
 	do {								\
-		if (!(condition)) {					\
-			ktap_note("%s:%d: %s (errno %s)", __func__,	\
-				  __LINE__, #condition, strerror(errno)); \
+		if (!ktap_holds(condition))				\
 			return false;					\
-		}							\
 	} while (0)
 
 /* The exit status of the program. */

@@ -50,11 +50,8 @@ static struct shared {
 
 #define CHECK(condition, ...)						\
 	do {								\
-		if (!(condition)) {					\
-			printf("# %s:%d: %s:", __func__, __LINE__,	\
-			       #condition);				\
-			printf(" " __VA_ARGS__);				\
-			printf("\n");					\
+		if (!ktap_holds(condition)) {				\
+			ktap_note(" " __VA_ARGS__);			\
 			exit(1);					\
 		}							\
 	} while (0)
