@@ -20,7 +20,7 @@
 
 EXPORT int qemu_plugin_version = 7;
 
-/* Where x86-64 has modules. */
+/* The addresses of modules on x86-64. */
 static const uint64_t MODULES = 0xffffffffa0000000ull, MODULES_END = 0xffffffffff000000ull;
 
 enum { CPUS = 64 };

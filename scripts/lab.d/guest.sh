@@ -72,8 +72,9 @@ guest_accel() {
 	fi
 }
 
-# Emulated CPUs that take turns do no more than one does, and one that polls has its turn of a tenth of a
-# second while the one that it waits for has to wait for it.
+# Prints the number of CPUs. QEMU emulates several in turn, on one core of the host: a second makes
+# nothing faster, and a CPU that spins on a lock spins for its whole turn, a tenth of a second, before
+# the lock's owner runs.
 guest_cpus() { # guest_cpus ACCELERATOR
 	if [ -n "$icount" ]; then
 		echo 4
@@ -204,8 +205,9 @@ guest_run() {
 	guest_prepare
 	printf '%q ' "${guest_command[@]}" >"$run/command"
 	guest_boot || {
-		# An emulated machine on a busy host now and then loses a timer interrupt while it boots.
-		# After that, or if the kernel has something to say, it is not the emulation.
+		# On a busy host an emulated machine now and then loses a timer interrupt while it
+		# boots, and hangs: it is booted once more. A guest that has booted, or whose
+		# kernel reports a fault, fails by itself.
 		[ ! -e "$run/booted" ] && guest_log_check || {
 			guest_keep_log
 			tail -n 30 "$run/kernel.log" | sed 's/^/     /' >&2
@@ -262,7 +264,7 @@ guest_log_check() {
 	[ -n "$splats" ] || return 0
 	guest_keep_log
 	say "the kernel's log (all of it is in $keep_log) has:"
-	# The context says more than the line.
+	# The first report with its call trace; of all others the line.
 	awk -v first="$(printf '%s\n' "$splats" | head -n 1)" 'index($0, first) { on = 40 } on-- > 0' "$run/kernel.log" | head -n 80 | sed 's/^/     /' >&2
 	printf '%s\n' "$splats" | tail -n +2 | head -n 20 | sed 's/^/     /' >&2
 	return 1

@@ -4,7 +4,8 @@
 
 use std::fmt;
 
-/// The object whose removal destroys a receive QP.
+/// The lifetime of a receive QP: it ends with the last registration that keeps it, or with its
+/// domain.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Lifetime {
     /// Its registrations.
@@ -22,7 +23,7 @@ pub enum Phase {
     Allocated,
     /// It can be found by its number.
     Found,
-    /// It has to end before anything else is reported of it.
+    /// No registration keeps it any more: but for events, its end is the next step.
     Unneeded,
     /// It has ended: the provider destroys it.
     Ended,
@@ -51,8 +52,9 @@ pub enum Step {
         /// By DESTROY with FORCE.
         forced: bool,
     },
-    /// An event was delivered to its registrations. Not in the order of the lock of the domain: it
-    /// may come between any two of the others but for [`Step::Gone`].
+    /// An event was delivered to its registrations. This report alone is not in the order of the
+    /// lock of the domain: an event from before the last UNREG may be reported after the QP's end,
+    /// but none after [`Step::Gone`].
     Event,
     /// It was destroyed, and QP_GONE delivered.
     Gone,
@@ -63,13 +65,14 @@ pub enum Step {
 pub enum Violation {
     /// ALLOC was reported before.
     AllocatedTwice,
-    /// The first registration is that of the creator, and nothing comes between.
+    /// A step came between ALLOC and the registration of the QP's creator.
     NotCreator,
     /// A REG succeeded on a QP that has ended, or cannot be found yet.
     RegisteredOnEnded,
     /// A registration ended that did not exist.
     NotRegistered,
-    /// The last UNREG that kept the QP and its end are one step.
+    /// The last registration that kept the QP has ended, and another step came before its end: a
+    /// REG there would succeed on a QP that is destroyed at once.
     NotOneStep,
     /// The QP ended before.
     EndedTwice,
@@ -85,7 +88,7 @@ pub enum Violation {
     EventsUnordered,
     /// Another number of registrations was reported.
     WrongCount,
-    /// The QP was not created, or is over.
+    /// The QP was never created, or was destroyed.
     Unknown,
     /// Another QP that can be found has the number.
     SameNumber,

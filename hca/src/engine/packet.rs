@@ -203,7 +203,7 @@ pub enum Nak {
     RemoteOperational,
 }
 
-/// Why a packet is dropped without a word.
+/// The reason why a packet is dropped without an answer: the sender times out and sends it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Drop {

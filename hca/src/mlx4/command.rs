@@ -6,7 +6,8 @@ use std::ops::RangeInclusive;
 
 use crate::engine::memory::DmaError;
 
-/// Size of a command mailbox (MLX4_MAILBOX_SIZE).
+/// Size of a command mailbox, which passes what does not fit into the two parameters of the HCR
+/// (`MLX4_MAILBOX_SIZE` of `include/linux/mlx4/cmd.h`).
 pub const MAILBOX_SIZE: usize = 4096;
 /// log2 of the commands the driver may have outstanding, as QUERY_FW reports it.
 pub const LOG_MAX_COMMANDS: u8 = 4;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What several processes and a device do with one QP at the same time.
+//! Scenarios: calls of several processes, and reports of a device, on one QP at the same time.
 
 use crate::{
     event::EventMask,

@@ -94,7 +94,8 @@ impl Measurement {
             median(rounds.iter().map(|round| round.0)),
             median(rounds.iter().map(|round| round.1)),
         );
-        // What is too small to be measured has no ratio: of a few objects, slabs show no memory.
+        // A figure that is too small to be measured has no ratio: a few objects fit into slabs that
+        // are there already, and take no memory.
         let ratios: Vec<f64> = rounds
             .iter()
             .filter(|_| ours > 0.0 && theirs > 0.0)
@@ -116,7 +117,7 @@ impl Measurement {
 }
 
 impl Measurement {
-    /// Of something that mainline does not have.
+    /// A measurement of an operation that mainline does not have.
     fn alone(
         measurement: &'static str,
         n: usize,
@@ -369,7 +370,7 @@ fn us(duration: Duration, calls: usize) -> f64 {
 struct Runner<'a> {
     attr: QpAttr,
     device: &'a str,
-    /// Whose domain it is.
+    /// The file of the domain.
     file: &'a File,
     divisor: usize,
 }
@@ -393,7 +394,7 @@ impl Runner<'_> {
         // SAFETY: This process has one thread, so the child may call any function.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // What is refused is reported by the measurement.
+            // The measurement reports a call that is refused.
             let _ = joins_and_leaves();
             // SAFETY: The function has no requirements.
             unsafe { libc::_exit(0) }

@@ -123,7 +123,7 @@ fn step(record: &Record) -> Option<(u64, spec::Record)> {
 /// The uverbs file of a registration: the kernel prints a hash of its address.
 fn holder(record: &Record) -> Option<spec::Holder> {
     let file = record.fields.get("file")?.as_str()?;
-    // Of a user in the kernel; or the kernel has no key for the hash yet.
+    // A user in the kernel has none, and before the kernel has a key for the hash all are 0.
     Some(u64::from_str_radix(file, 16).ok().filter(|file| *file != 0))
 }
 

@@ -78,7 +78,7 @@ pub(crate) struct Show {
     pub(crate) json: bool,
 }
 
-/// Which QPs are meant.
+/// The options that select QPs.
 #[derive(Args, Default)]
 pub(crate) struct Filter {
     /// Show only the domain with this number

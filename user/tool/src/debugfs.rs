@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::snapshot::{Domain, Qp, Registration};
 
-/// Where debugfs is mounted.
+/// The mount point of debugfs.
 pub(crate) const ROOT: &str = "/sys/kernel/debug";
 
 /// The domains of a device, or `None` if this user may not see them or the device has no directory,

@@ -186,7 +186,7 @@ pub(crate) fn query_caps(device: &RdmaDevice) -> Result<(Status, Option<Caps>)> 
     }
 }
 
-/// Why an open device has no receive QPs.
+/// Finds the reason why an open device has no receive QPs.
 fn cause(device: &xrc_rcv::Device) -> Status {
     if !Path::new("/sys/module/ib_xrc_rcv").exists() {
         Status::NotLoaded

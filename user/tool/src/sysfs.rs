@@ -19,7 +19,7 @@ pub(crate) struct RdmaDevice {
     pub(crate) uverbs: Option<String>,
 }
 
-/// Where sysfs is mounted.
+/// The mount point of sysfs.
 pub(crate) const ROOT: &str = "/sys";
 
 /// All devices, by name.

@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 
 use crate::snapshot::{JSON_VERSION, LABEL};
 
-/// Where tracefs may be mounted.
+/// The mount points of tracefs, newest first.
 const ROOTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// The prefix of our instances' names; the process ID follows.
@@ -33,7 +33,7 @@ const CHANGES: [&str; 5] = ["alloc", "reg", "unreg", "destroy", "event"];
 const BUFFERS_KB: u64 = 65536;
 const BUFFER_KB: RangeInclusive<u64> = 1024..=16384;
 
-/// Which tracepoints are enabled.
+/// The tracepoints to enable.
 pub(crate) enum Tracepoints {
     /// Those that are printed.
     Changes,
@@ -92,7 +92,7 @@ impl Instance {
         Ok(instance)
     }
 
-    /// Ends the trace. What was traced before can be read.
+    /// Ends the trace. Earlier records can still be read.
     pub(crate) fn stop(&self) -> Result<()> {
         self.write("tracing_on", "0")
     }
@@ -194,7 +194,7 @@ struct Fields {
     #[serde(skip_serializing_if = "absent")]
     #[schemars(extend("enum" = ["registrations", "domain"]))]
     lifetime: String,
-    /// Which of the domain's receive QPs it is: lqpn may be used again.
+    /// The serial number of the receive QP in its domain: lqpn may be used again.
     #[serde(skip_serializing_if = "absent")]
     serial: u64,
     /// reg, unreg: a hash of the uverbs file whose registration it is; zeroes for the kernel.
@@ -233,7 +233,7 @@ const TASK_WIDTH: usize = 16;
 fn line_end(text: &[u8]) -> Option<usize> {
     let name = match text.first()? {
         b' ' => TASK_WIDTH,
-        // Of no record.
+        // The line belongs to no record.
         _ => 0,
     };
     let newline = text.get(name..)?.iter().position(|&byte| byte == b'\n')?;

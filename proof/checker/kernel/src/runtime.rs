@@ -152,7 +152,7 @@ pub fn check(executions: usize, seed: u64, execution: impl Fn() + Send + Sync + 
 
     // Code that is not optimised needs more than the default.
     config.stack_size = 0x2_0000;
-    // Of the value of a static that is dropped.
+    // shuttle warns of a static that is dropped with a value, as those of the module are.
     config.silence_warnings = true;
     Runner::new(random, config.clone()).run(move || execution());
     if executions > 1 {

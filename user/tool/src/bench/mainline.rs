@@ -17,7 +17,7 @@ unsafe extern "C" {
     fn ibv_ack_async_event(event: *mut ibv_async_event);
 }
 
-/// Where the asynchronous events of an open device arrive.
+/// The descriptor from which the asynchronous events of an open device are read.
 pub(crate) fn async_fd(device: &Device) -> BorrowedFd<'_> {
     // SAFETY: The context is open, and its descriptor with it, as long as the device.
     unsafe { BorrowedFd::borrow_raw((*device.as_ibv()).async_fd) }
