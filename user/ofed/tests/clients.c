@@ -31,7 +31,7 @@
 #include <unistd.h>
 
 #include "ktap.h"
-#include "node.h"
+#include "ofed_node.h"
 
 #define RECEIVERS 4
 

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "ktap.h"
-#include "node.h"
+#include "ofed_node.h"
 
 int main(int argc, char **argv)
 {

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "ktap.h"
-#include "node.h"
+#include "ofed_node.h"
 
 /* RoCE version 2 over IPv4, if there is one; else the last entry there is. */
 static void find_gid(struct node *node)

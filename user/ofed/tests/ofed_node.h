@@ -4,8 +4,8 @@
  * itself, as all of them are on one node. Written for OFED 1.5's verbs.h.
  */
 
-#ifndef NODE_H
-#define NODE_H
+#ifndef OFED_NODE_H
+#define OFED_NODE_H
 
 #include <stdbool.h>
 #include <stdint.h>

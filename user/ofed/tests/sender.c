@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "node.h"
+#include "ofed_node.h"
 
 int main(int argc, char **argv)
 {
