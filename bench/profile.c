@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A plugin for QEMU that counts how often a guest executes each block of instructions, in each of several
- * sections that a program in the guest marks with PROFILE() (profile.h):
+ * A plugin for QEMU that counts how often a guest executes each block of instructions, in each of
+ * several sections that a program in the guest marks with PROFILE() (profile.h):
  *
  *	-plugin profile.so,out=FILE
  *
- * At its end QEMU writes FILE: a line for each block, with its address, its number of instructions, how many of
- * these are atomic, and how often it ran in each section from 1 on. For one CPU.
+ * At its end QEMU writes FILE: a line for each block, with its address, its number of instructions,
+ * how many of these are atomic, and how often it ran in each section from 1 on. For one CPU.
  */
 
 #include <inttypes.h>

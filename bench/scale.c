@@ -13,16 +13,16 @@
  *
  * objects: QPS receive QPs, with each of which FILES uverbs files register.
  *
- * channel: a uverbs file that registers with QPS receive QPs of another, all on one event channel; an
- * error of each QP, and reading the events, of which there must be one of each QP; the same errors again,
- * and closing the channel with their unread events. The calls at the beginning and at the end are timed
- * apart, the first and last tenths.
+ * channel: a uverbs file that registers with QPS receive QPs of another, all on one event channel;
+ * an error of each QP, and reading the events, of which there must be one of each QP; the same
+ * errors again, and closing the channel with their unread events. The calls at the beginning and at
+ * the end are timed apart, the first and last tenths.
  *
- * costs: time to create, connect and destroy, and the memory, of an object of each kind that processes
- * are connected with.
+ * costs: time to create, connect and destroy, and the memory, of an object of each kind that
+ * processes are connected with.
  *
- * profile: the same calls beside mainline's, an event of 10,000 registrations and as many eventfds, as sections
- * for profile.c.
+ * profile: the same calls beside mainline's, an event of 10,000 registrations and as many eventfds,
+ * as sections for profile.c.
  *
  * Prints a JSON object for each measurement.
  */

@@ -3,7 +3,8 @@
 #
 # For recipes, in the guest: nodes whose processes connect by IP addresses, and what XRC they use.
 
-# The nodes are 10.0.0.1 and 10.0.0.2, in network namespaces: on a device with two ports those of IP over InfiniBand.
+# The nodes are 10.0.0.1 and 10.0.0.2, in network namespaces: on a device with two ports those of IP
+# over InfiniBand.
 ip_nodes() {
 	local node port
 	[ -z "$LAB_NETNS" ] || return 0
@@ -49,7 +50,8 @@ libfabric_node() { # libfabric_node left|right COMMAND…
 	"$node" env FI_VERBS_DEVICE_NAME="${!device}" FI_VERBS_XRCD_FILENAME="/tmp/xrcd_$node" "$@"
 }
 
-# The QPs that are used from here on are traced, from before the program starts to its end. Exits if they cannot be.
+# The QPs that are used from here on are traced, from before the program starts to its end. Exits if
+# they cannot be.
 tracing=/sys/kernel/tracing
 watch_xrc() { # watch_xrc [mainline]
 	xrc_api=${1-}
@@ -74,8 +76,9 @@ watch_runs() {
 	read -r on <"$instance/tracing_on" && read -r enabled <"$instance/events/ib_xrc_rcv/ib_xrc_rcv_event/enable"
 	[ "$on$enabled" = 11 ]
 } 2>/dev/null
-# Fails unless XRC_INI came to RTS, no RC did, and, to RTR, receive QPs and no XRC_TGT of a process, or the contrary;
-# with "shared", unless processes shared receive QPs, too; after kill_creators, if receive QPs were created meanwhile.
+# Fails unless XRC_INI came to RTS, no RC did, and, to RTR, receive QPs and no XRC_TGT of a process,
+# or the contrary; with "shared", unless processes shared receive QPs, too; after kill_creators, if
+# receive QPs were created meanwhile.
 xrc_was_used() { # xrc_was_used [shared]
 	local rc ini tgt rcv alloc reg
 	rc=$(grep -c ' type=2 state=3 ' $tracing/trace)
@@ -103,7 +106,8 @@ xrc_was_used() { # xrc_was_used [shared]
 	fi
 }
 
-# The status of a program that ended with STATUS, and whether it used XRC. A program that failed has printed why.
+# The status of a program that ended with STATUS, and whether it used XRC. A program that failed has
+# printed why.
 verdict() { # verdict STATUS [shared]
 	local used=0
 	xrc_was_used "${@:2}" >used || used=$?
@@ -185,12 +189,14 @@ another_sends() { # another_sends PROCESS THREAD…
 # It is not registered any more.
 creator_is_gone() { ! creators | grep -qE "^($creator_threads) "; }
 
-# kill_creators RANKS - kills, one after the other, the creator of each receive QP by which other ranks receive, while
-# they do. Fails if one of these receive QPs is destroyed with it, or if others are created for them.
+# kill_creators RANKS - kills, one after the other, the creator of each receive QP by which other
+# ranks receive, while they do. Fails if one of these receive QPs is destroyed with it, or if others
+# are created for them.
 #
-# A job of RANKS prints "rank N: process N", and "rank N: round N" after each round; one half of the ranks is on one
-# node. When there is the next file gone.0, gone.1, …, all ranks end the same round by it: the rank that it names prints
-# "rank N: gone" and the others continue without it. They end when the file names rank -1.
+# A job of RANKS prints "rank N: process N", and "rank N: round N" after each round; one half of the
+# ranks is on one node. When there is the next file gone.0, gone.1, …, all ranks end the same round
+# by it: the rank that it names prints "rank N: gone" and the others continue without it. They end
+# when the file names rank -1.
 kill_creators() {
 	local ranks=$1 dead=() gone creator creator_qps creator_threads qp halves=''
 	# All have connected in the first round.

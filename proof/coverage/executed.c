@@ -4,9 +4,9 @@
  *
  *	-plugin executed.so,out=DIRECTORY
  *
- * At its end QEMU writes a file there: a line for each block of instructions, with its address and its bytes, by
- * which the report finds out what module was there. Where the block ends in a conditional jump, T says that
- * it was taken, and N that it was not.
+ * At its end QEMU writes a file there: a line for each block of instructions, with its address and
+ * its bytes, by which the report finds out what module was there. Where the block ends in a
+ * conditional jump, T says that it was taken, and N that it was not.
  */
 
 #include <inttypes.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A process that is killed, and its successor, which adopts the receive QPs of the domain; the peer's connection
- * stays as it is. Then what a descriptor of the open device, kept elsewhere, preserves of a killed process, and
- * what happens to a sender without it.
+ * A process that is killed, and its successor, which adopts the receive QPs of the domain; the
+ * peer's connection stays as it is. Then what a descriptor of the open device, kept elsewhere,
+ * preserves of a killed process, and what happens to a sender without it.
  *
  * usage: successor DEVICE
  *
@@ -340,8 +340,8 @@ static int receive_descriptor(int from, struct account *account)
 }
 
 /*
- * A process that gives its account, and its open device, and is killed when it has been used. Its memory is
- * in a file, so that it outlives the process.
+ * A process that gives its account, and its open device, and is killed when it has been used. Its
+ * memory is in a file, so that it outlives the process.
  */
 struct process {
 	pid_t pid;
