@@ -107,7 +107,7 @@ static struct party *parties_open(size_t len, bool channels)
 	for (i = 0; i < len; i++) {
 		party_open(&parties[i]);
 		if (channels)
-			parties[i].channel = rcv_channel(parties[i].domain.uverbs_fd);
+			parties[i].channel = rcv_channel(parties[i].domain);
 		if (channels && parties[i].channel < 0)
 			errx(1, "event channel %zu: %s", i, strerror(-parties[i].channel));
 	}
@@ -332,7 +332,8 @@ static void alloc_in_init(size_t i)
 {
 	struct registration registration;
 
-	if (rcv_alloc(shared.creator->domain, 0, &shared.to_init, NO_CHANNEL, 0, &registration))
+	if (rcv_alloc(shared.creator->domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, &shared.to_init,
+		      NO_REGISTRATION, 0, &registration))
 		errx(1, "receive QP %zu", i);
 	shared.numbers[i] = registration.qp_num;
 }
@@ -394,7 +395,7 @@ static void measure_channel(size_t qps)
 	shared.holder = &parties[1];
 	shared.to_init = attr_to_init(&node);
 	shared.numbers = calloc(qps, sizeof(*shared.numbers));
-	shared.holder->channel = rcv_channel(shared.holder->domain.uverbs_fd);
+	shared.holder->channel = rcv_channel(shared.holder->domain);
 	if (!shared.numbers || shared.holder->channel < 0)
 		errx(1, "event channel");
 	each_of(qps, alloc_in_init);
@@ -566,8 +567,8 @@ static void objects_open(void)
 
 	file_open(&objects.creator, "/tmp/scale");
 	file_open(&objects.other, "/tmp/scale");
-	objects.creator_channel = rcv_channel(objects.creator.domain.uverbs_fd);
-	objects.other_channel = rcv_channel(objects.other.domain.uverbs_fd);
+	objects.creator_channel = rcv_channel(objects.creator.domain);
+	objects.other_channel = rcv_channel(objects.other.domain);
 	if (objects.creator_channel < 0 || objects.other_channel < 0)
 		errx(1, "event channels");
 	objects.cq = ibv_create_cq(objects.creator.node.context, 16, NULL, NULL, 0);

@@ -46,7 +46,7 @@ static void open_channel(void)
 
 	if (xrc_rcv_query_caps(node.context, &caps, sizeof(caps)))
 		errx(1, "there are no receive QPs here, ib_xrc_rcv is not loaded");
-	channel = xrc_rcv_create_event_channel(node.context);
+	channel = xrc_rcv_create_event_channel(domain);
 	if (!channel)
 		err(1, "event channel");
 }

@@ -11,18 +11,19 @@ use crate::{
     device::AttachedDevice,
     domain::{
         Domain,
-        QpInitAttr,
-        Registration, //
+        QpInitAttr, //
     },
     event::{
         EventMask,
         EventType, //
     },
-    kernel_ext::process::{
-        is_killed,
-        Process, //
-    },
+    kernel_ext::process::is_killed,
     limits,
+    member::{
+        Choice,
+        Member,
+        Room, //
+    },
     rdma::{
         qp_attr::{
             QpAttr,
@@ -32,13 +33,12 @@ use crate::{
             attribute::{
                 Attribute,
                 Declarations,
-                DestroyedHandle,
                 Fd,
                 Flags,
                 In,
+                InArray,
                 InStruct,
                 NewFd,
-                NewHandle,
                 Out,
                 OutBytes,
                 OutStruct,
@@ -48,15 +48,10 @@ use crate::{
                 Call,
                 Handler, //
             },
-            handle::{
-                Handle,
-                HandleType, //
-            },
             table::{
                 Method,
                 Object, //
-            },
-            RemoveReason, //
+            }, //
         }, //
     },
     receive_qp::{
@@ -64,11 +59,6 @@ use crate::{
         ReceiveQp, //
     },
     right::Right,
-    subscriber::{
-        EventChannel,
-        Holder,
-        Subscriber, //
-    },
     uapi::*, //
 };
 use kernel::{
@@ -79,38 +69,23 @@ use kernel::{
 /// The uverbs objects that the module adds to a device.
 pub(crate) static OBJECTS: [&Object<AttachedDevice>; 2] = [&QP, &EVENT_CHANNEL];
 
-static QP: Object<AttachedDevice> = Object::handle::<RegistrationHandle>(&[
-    &Method::new::<Alloc>(),
+static QP: Object<AttachedDevice> = Object::methods(
+    XRC_RCV_OBJECT_QP,
+    &[
+        &Method::new::<Alloc>(),
+        &Method::new::<Modify>(),
+        &Method::new::<Query>(),
+        &Method::new::<Destroy>(),
+        &Method::new::<QueryCaps>(),
+    ],
+);
+
+static EVENT_CHANNEL: Object<AttachedDevice> = Object::file::<Member>(&[
+    &Method::new::<AllocEventChannel>(),
     &Method::new::<Register>(),
-    &Method::destroy(XRC_RCV_METHOD_QP_UNREG, &[&UNREG_HANDLE.mandatory()]),
-    &Method::new::<Modify>(),
-    &Method::new::<Query>(),
-    &Method::new::<Destroy>(),
+    &Method::new::<Unregister>(),
     &Method::new::<QueryDomain>(),
-    &Method::new::<QueryCaps>(),
 ]);
-
-const UNREG_HANDLE: Attribute<DestroyedHandle<RegistrationHandle>, XRC_RCV_ATTR_QP_UNREG_HANDLE> =
-    Attribute::new();
-
-static EVENT_CHANNEL: Object<AttachedDevice> =
-    Object::file::<EventChannel>(&[&Method::new::<AllocEventChannel>()]);
-
-/// The handle of a registration.
-struct RegistrationHandle;
-
-static REGISTRATION_HANDLE: HandleType<RegistrationHandle> = HandleType::new();
-
-impl Handle for RegistrationHandle {
-    const OBJECT: u32 = XRC_RCV_OBJECT_REGISTRATION;
-    const TYPE: &'static HandleType<Self> = &REGISTRATION_HANDLE;
-
-    type Data = Registration;
-
-    fn destroy(registration: Registration, why: RemoveReason) {
-        registration.unregister(why);
-    }
-}
 
 /// A method of the module.
 trait Command: Handler<Data = AttachedDevice> {}
@@ -144,42 +119,55 @@ fn right<H: Command, const X: u32>(
     Ok(Right::of_caller(call.xrcd(xrcd)?, Some(qp.creator())))
 }
 
-/// Creates the subscriber for a registration of the calling process, which has a right over the QP.
-fn subscriber<H: Command, const CHANNEL: u32, const COOKIE: u32, const EVENTS: u32>(
+/// Returns what the caller chooses for a registration.
+fn choice<H: Command, const COOKIE: u32, const EVENTS: u32>(
     call: &Call<'_, H>,
-    channel: Attribute<Fd<EventChannel>, CHANNEL>,
     cookie: Attribute<In<u64>, COOKIE>,
     events: Attribute<In<u64>, EVENTS>,
-    right: Right,
-) -> Result<Arc<Subscriber>> {
-    let cookie = call.input(cookie)?.unwrap_or(0);
-    let events = match call.input(events)? {
-        Some(bits) => EventMask::from_raw(bits)?,
-        None => EventMask::ALL,
-    };
-    let channel = call.event_file(channel)?.map(Arc::from);
-
-    Subscriber::new(
-        Holder::File(call.file(), Process::current(), events, right),
-        channel,
-        cookie,
-    )
+) -> Result<Choice> {
+    Ok(Choice {
+        cookie: call.input(cookie)?.unwrap_or(0),
+        events: match call.input(events)? {
+            Some(bits) => EventMask::from_raw(bits)?,
+            None => EventMask::ALL,
+        },
+    })
 }
 
 /// `XRC_RCV_METHOD_QP_ALLOC`
 struct Alloc;
 
 impl Alloc {
-    const HANDLE: Attribute<NewHandle<RegistrationHandle>, XRC_RCV_ATTR_QP_ALLOC_HANDLE> =
-        Attribute::new();
     const XRCD: Attribute<XrcdHandle, XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE> = Attribute::new();
     const FLAGS: Attribute<Flags, XRC_RCV_ATTR_QP_ALLOC_FLAGS> = Attribute::new();
     const ATTR: Attribute<InStruct<UserQpAttr>, XRC_RCV_ATTR_QP_ALLOC_ATTR> = Attribute::new();
-    const CHANNEL: Attribute<Fd<EventChannel>, XRC_RCV_ATTR_QP_ALLOC_CHANNEL> = Attribute::new();
+    const CHANNEL: Attribute<Fd<Member>, XRC_RCV_ATTR_QP_ALLOC_CHANNEL> = Attribute::new();
     const COOKIE: Attribute<In<u64>, XRC_RCV_ATTR_QP_ALLOC_COOKIE> = Attribute::new();
     const RESP_QPN: Attribute<Out<u32>, XRC_RCV_ATTR_QP_ALLOC_RESP_QPN> = Attribute::new();
     const EVENTS: Attribute<In<u64>, XRC_RCV_ATTR_QP_ALLOC_EVENTS> = Attribute::new();
     const LABEL: Attribute<In<u64>, XRC_RCV_ATTR_QP_ALLOC_LABEL> = Attribute::new();
+
+    fn lifetime(call: &Call<'_, Self>) -> Result<Lifetime> {
+        let flags = call.flags(Self::FLAGS, XRC_RCV_ALLOC_LIFETIME_DOMAIN)?;
+
+        Ok(if flags & XRC_RCV_ALLOC_LIFETIME_DOMAIN != 0 {
+            Lifetime::Domain
+        } else {
+            Lifetime::Registrations
+        })
+    }
+
+    /// Returns the state that the QP is modified to, and the attributes for that.
+    fn initial_state(call: &Call<'_, Self>) -> Result<(InitialState, QpAttr)> {
+        let Some(user) = call.input(Self::ATTR)? else {
+            return Ok((InitialState::Reset, QpAttr::new()));
+        };
+        let mask = user.mask()?;
+        let initial_state = InitialState::new(mask, user.state(mask)?)?;
+        let attributes = user.resolve(call.device(), initial_state.mask().and(mask))?;
+
+        Ok((initial_state, attributes))
+    }
 }
 
 impl Handler for Alloc {
@@ -187,7 +175,6 @@ impl Handler for Alloc {
 
     const METHOD: u32 = XRC_RCV_METHOD_QP_ALLOC;
     const ATTRIBUTES: Declarations = &[
-        &Self::HANDLE.mandatory(),
         &Self::XRCD.mandatory(),
         &Self::FLAGS.optional(),
         &Self::ATTR.optional(),
@@ -204,31 +191,21 @@ impl Handler for Alloc {
 
         xrcd.check_is_private()?;
 
-        let right = Right::of_caller(xrcd, None);
+        Right::of_caller(xrcd, None).check(Right::Write)?;
 
-        right.check(Right::Write)?;
+        let lifetime = Self::lifetime(call)?;
+        let domain = device.domains().get_or_new(xrcd)?;
+        let member = call.event_file(Self::CHANNEL)?;
 
-        let flags = call.flags(Self::FLAGS, XRC_RCV_ALLOC_LIFETIME_DOMAIN)?;
-        let lifetime = if flags & XRC_RCV_ALLOC_LIFETIME_DOMAIN != 0 {
-            Lifetime::Domain
-        } else {
-            Lifetime::Registrations
-        };
-        let mut attributes;
-        let initial_state = match call.input(Self::ATTR)? {
-            Some(user) => {
-                let mask = user.mask()?;
-                let initial_state = InitialState::new(mask, user.state(mask)?)?;
+        match &member {
+            Some(member) => member.check_domain(&domain)?,
+            // No registration would keep it.
+            None if lifetime == Lifetime::Registrations => return Err(EINVAL),
+            None => (),
+        }
 
-                attributes = user.resolve(call.device(), initial_state.mask().and(mask))?;
-                initial_state
-            }
-            None => {
-                attributes = QpAttr::new();
-                InitialState::Reset
-            }
-        };
-        let subscriber = subscriber(call, Self::CHANNEL, Self::COOKIE, Self::EVENTS, right)?;
+        let choice = choice(call, Self::COOKIE, Self::EVENTS)?;
+        let (initial_state, mut attributes) = Self::initial_state(call)?;
         let init_attr = QpInitAttr {
             lifetime,
             label: call.input(Self::LABEL)?.unwrap_or(0),
@@ -236,51 +213,24 @@ impl Handler for Alloc {
             attributes: &mut attributes,
             udata: Some(call.udata()),
         };
-        let domain = device.domains().get_or_new(xrcd)?;
+        let registers = match member {
+            Some(member) => Some((
+                member,
+                member.subscriber(None, choice)?,
+                Room::new(GFP_KERNEL_ACCOUNT)?,
+            )),
+            None => None,
+        };
+        let subscriber = registers
+            .as_ref()
+            .map(|(_, subscriber, _)| subscriber.clone());
         let qp = domain.create(xrcd, device.pd(), init_attr, subscriber)?;
-        let handle = call.new_handle(Self::HANDLE)?;
 
         call.output(Self::RESP_QPN, &qp.qpn())?;
-        handle.set(qp.publish());
-        Ok(())
-    }
-}
-
-/// `XRC_RCV_METHOD_QP_REG`
-struct Register;
-
-impl Register {
-    const HANDLE: Attribute<NewHandle<RegistrationHandle>, XRC_RCV_ATTR_QP_REG_HANDLE> =
-        Attribute::new();
-    const XRCD: Attribute<XrcdHandle, XRC_RCV_ATTR_QP_REG_XRCD_HANDLE> = Attribute::new();
-    const QPN: Attribute<In<u32>, XRC_RCV_ATTR_QP_REG_QPN> = Attribute::new();
-    const CHANNEL: Attribute<Fd<EventChannel>, XRC_RCV_ATTR_QP_REG_CHANNEL> = Attribute::new();
-    const COOKIE: Attribute<In<u64>, XRC_RCV_ATTR_QP_REG_COOKIE> = Attribute::new();
-    const EVENTS: Attribute<In<u64>, XRC_RCV_ATTR_QP_REG_EVENTS> = Attribute::new();
-}
-
-impl Handler for Register {
-    type Data = AttachedDevice;
-
-    const METHOD: u32 = XRC_RCV_METHOD_QP_REG;
-    const ATTRIBUTES: Declarations = &[
-        &Self::HANDLE.mandatory(),
-        &Self::XRCD.mandatory(),
-        &Self::QPN.mandatory(),
-        &Self::CHANNEL.optional(),
-        &Self::COOKIE.optional(),
-        &Self::EVENTS.optional(),
-    ];
-
-    fn run(call: &Call<'_, Self>) -> Result {
-        let domain = domain(call, Self::XRCD)?;
-        let qp = domain.find(call.mandatory(Self::QPN)?)?;
-        let right = right(call, Self::XRCD, &qp)?;
-        let subscriber = subscriber(call, Self::CHANNEL, Self::COOKIE, Self::EVENTS, right)?;
-        let handle = call.new_handle(Self::HANDLE)?;
-
-        qp.admit_caller()?;
-        handle.set(domain.register(&qp, subscriber)?);
+        match registers {
+            Some((member, _, room)) => member.publish(qp, room),
+            None => drop(qp.publish()),
+        }
         Ok(())
     }
 }
@@ -379,12 +329,11 @@ impl Handler for Destroy {
     fn run(call: &Call<'_, Self>) -> Result {
         let domain = domain(call, Self::XRCD)?;
         let qp = domain.find(call.mandatory(Self::QPN)?)?;
-        let file = call.file();
         let force = call.flags(Self::FLAGS, XRC_RCV_DESTROY_FORCE)? & XRC_RCV_DESTROY_FORCE != 0;
         let needed = if force { Right::Own } else { Right::Write };
 
         right(call, Self::XRCD, &qp)?.check(needed)?;
-        domain.destroy(&qp, force, |subscribers| subscribers.is_kept_by(file))
+        domain.destroy(&qp, force)
     }
 }
 
@@ -500,7 +449,8 @@ impl Handler for QueryCaps {
 struct AllocEventChannel;
 
 impl AllocEventChannel {
-    const FD: Attribute<NewFd<EventChannel>, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD> =
+    const FD: Attribute<NewFd<Member>, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD> = Attribute::new();
+    const XRCD: Attribute<XrcdHandle, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_XRCD_HANDLE> =
         Attribute::new();
     const EVENT_SIZE: Attribute<In<u32>, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE> =
         Attribute::new();
@@ -510,13 +460,92 @@ impl Handler for AllocEventChannel {
     type Data = AttachedDevice;
 
     const METHOD: u32 = XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC;
-    const ATTRIBUTES: Declarations = &[&Self::FD.mandatory(), &Self::EVENT_SIZE.optional()];
+    const ATTRIBUTES: Declarations = &[
+        &Self::FD.mandatory(),
+        &Self::XRCD.mandatory(),
+        &Self::EVENT_SIZE.optional(),
+    ];
 
     fn run(call: &Call<'_, Self>) -> Result {
+        let xrcd = call.xrcd(Self::XRCD)?;
         let size = RecordSize::new(call.input(Self::EVENT_SIZE)?)?;
-        let file = call.new_file(Self::FD)?;
 
-        file.set(EventChannel::new(size)?);
+        xrcd.check_is_private()?;
+
+        let file = call.new_file(Self::FD)?;
+        let domain = call.data().domains().get_or_new(xrcd)?;
+
+        file.set(Member::new(domain, Right::of_caller(xrcd, None), size)?);
         Ok(())
+    }
+}
+
+/// `XRC_RCV_METHOD_QP_REG`
+struct Register;
+
+impl Register {
+    const CHANNEL: Attribute<Fd<Member>, XRC_RCV_ATTR_QP_REG_CHANNEL> = Attribute::new();
+    const QPNS: Attribute<InArray<u32>, XRC_RCV_ATTR_QP_REG_QPNS> = Attribute::new();
+    const COOKIE: Attribute<In<u64>, XRC_RCV_ATTR_QP_REG_COOKIE> = Attribute::new();
+    const EVENTS: Attribute<In<u64>, XRC_RCV_ATTR_QP_REG_EVENTS> = Attribute::new();
+    const RESP_DONE: Attribute<Out<u32>, XRC_RCV_ATTR_QP_REG_RESP_DONE> = Attribute::new();
+}
+
+impl Handler for Register {
+    type Data = AttachedDevice;
+
+    const METHOD: u32 = XRC_RCV_METHOD_QP_REG;
+    const ATTRIBUTES: Declarations = &[
+        &Self::CHANNEL.mandatory(),
+        &Self::QPNS.mandatory(),
+        &Self::COOKIE.optional(),
+        &Self::EVENTS.optional(),
+        &Self::RESP_DONE.optional(),
+    ];
+
+    fn run(call: &Call<'_, Self>) -> Result {
+        let member = call.event_file(Self::CHANNEL)?.ok_or(EINVAL)?;
+        let choice = choice(call, Self::COOKIE, Self::EVENTS)?;
+        let qpns = call.array(Self::QPNS)?;
+
+        // A bad pointer is found before a registration is made.
+        call.output(Self::RESP_DONE, &0)?;
+
+        let (done, result) = member.register_all(&qpns, choice);
+
+        call.output(Self::RESP_DONE, &u32::try_from(done)?)?;
+        result
+    }
+}
+
+/// `XRC_RCV_METHOD_QP_UNREG`
+struct Unregister;
+
+impl Unregister {
+    const CHANNEL: Attribute<Fd<Member>, XRC_RCV_ATTR_QP_UNREG_CHANNEL> = Attribute::new();
+    const QPNS: Attribute<InArray<u32>, XRC_RCV_ATTR_QP_UNREG_QPNS> = Attribute::new();
+    const RESP_DONE: Attribute<Out<u32>, XRC_RCV_ATTR_QP_UNREG_RESP_DONE> = Attribute::new();
+}
+
+impl Handler for Unregister {
+    type Data = AttachedDevice;
+
+    const METHOD: u32 = XRC_RCV_METHOD_QP_UNREG;
+    const ATTRIBUTES: Declarations = &[
+        &Self::CHANNEL.mandatory(),
+        &Self::QPNS.mandatory(),
+        &Self::RESP_DONE.optional(),
+    ];
+
+    fn run(call: &Call<'_, Self>) -> Result {
+        let member = call.event_file(Self::CHANNEL)?.ok_or(EINVAL)?;
+        let qpns = call.array(Self::QPNS)?;
+
+        call.output(Self::RESP_DONE, &0)?;
+
+        let (done, result) = member.unregister_all(&qpns);
+
+        call.output(Self::RESP_DONE, &u32::try_from(done)?)?;
+        result
     }
 }

@@ -2,9 +2,9 @@
 
 //! An XRC domain with receive QPs.
 //!
-//! Created with the first receive QP of an open `ib_xrcd`, which identifies it, and closed when the
-//! `ib_xrcd` is closed for the last time. The device's [`Domains`] owns it; registrations hold
-//! references.
+//! Created with the first member or receive QP of an open `ib_xrcd`, which identifies it, and
+//! closed when the `ib_xrcd` is closed for the last time. The device's [`Domains`] owns it; members
+//! and registrations hold references.
 //!
 //! Under the lock `order`, looking up a QP and registering with it are one step, and so are
 //! removing the last registration and removing the QP from the domain: no registration is ever
@@ -44,10 +44,6 @@ use crate::{
     },
     subscriber::Subscriber,
     subscribers::Subscribers,
-    ufile::{
-        UFileRef,
-        UFiles, //
-    },
     workers::Workers, //
 };
 use core::mem::take;
@@ -68,8 +64,7 @@ use kernel::{
         Arc,
         Mutex,
         SpinLock, //
-    },
-    types::ScopeGuard, //
+    }, //
 };
 
 /// See the [module's documentation](self).
@@ -78,8 +73,6 @@ pub(crate) struct Domain {
     id: u32,
     qp_count: Arc<DrainCounter>,
     workers: Arc<Workers>,
-    /// The uverbs files that have registrations.
-    ufiles: Arc<UFiles>,
     last_serial: Atomic<u64>,
     /// Held while a QP is added, removed, registered with or unregistered from, and for the
     /// reports of that.
@@ -136,16 +129,21 @@ impl Qps {
 /// The number of QPs that are listed before the lock is released, and preemption enabled.
 const LISTED_AT_ONCE: usize = 64;
 
-/// A registration: the object behind a uverbs handle or a kernel user's pointer.
+/// A registration of a member or a kernel user.
 pub(crate) struct Registration {
     domain: Arc<Domain>,
     qp: Arc<ReceiveQp>,
     subscriber: Arc<Subscriber>,
 }
 
+/// The subscriber of a QP's creator, if that registers. Cancelled on drop.
+struct FirstSubscriber(Option<Arc<Subscriber>>);
+
 /// A QP that is not in its domain yet. Destroyed on drop, unless it is published.
 pub(crate) struct NewQp {
-    registration: ScopeGuard<Registration, fn(Registration)>,
+    domain: Arc<Domain>,
+    qp: Arc<ReceiveQp>,
+    subscriber: FirstSubscriber,
     node: RBTreeNodeReservation<u32, Arc<ReceiveQp>>,
 }
 
@@ -170,7 +168,6 @@ impl Domain {
                 id,
                 qp_count,
                 workers,
-                ufiles: domains.ufiles.clone(),
                 last_serial: Atomic::new(0),
                 order <- new_mutex!((), "Domain::order"),
                 qps <- new_spinlock!(Qps::new(), "Domain::qps"),
@@ -184,16 +181,16 @@ impl Domain {
         self.id
     }
 
-    /// Creates a QP in the domain, modifies it to its initial state, and registers its creator.
+    /// Creates a QP in the domain, registers its creator if there is a subscriber, and modifies the
+    /// QP to its initial state.
     pub(crate) fn create(
         self: &Arc<Self>,
         xrcd: &Xrcd,
         pd: &Arc<ProtectionDomain>,
         init_attr: QpInitAttr<'_>,
-        subscriber: Arc<Subscriber>,
+        subscriber: Option<Arc<Subscriber>>,
     ) -> Result<NewQp> {
         let device = xrcd.device();
-        let ufile = self.count_in(&subscriber)?;
         let counted = self.qp_count.add(limits::per_domain())?;
         let creator = Creator::current();
         let charge = Charge::hca_object(device)?;
@@ -226,40 +223,25 @@ impl Domain {
         )?;
 
         // The first event can come as soon as the QP can receive; not before.
-        if !qp.subscribers().add(&subscriber)? {
-            return Err(EAGAIN);
+        if let Some(subscriber) = &subscriber {
+            if !qp.subscribers().add(subscriber)? {
+                return Err(EAGAIN);
+            }
         }
 
-        let registration = Registration {
+        let new = NewQp {
             domain: self.clone(),
             qp,
-            subscriber,
-        };
-        let undo: fn(Registration) = |registration| {
-            registration.subscriber.cancel();
-            drop(registration.take_ufile());
+            subscriber: FirstSubscriber(subscriber),
+            node,
         };
 
-        if let Some(ufile) = ufile {
-            ufile.keep();
-        }
-
-        let registration = ScopeGuard::new_with_data(registration, undo);
-
-        registration.qp.set_up(
+        new.qp.set_up(
             init_attr.initial_state,
             init_attr.attributes,
             init_attr.udata.as_ref(),
         )?;
-        Ok(NewQp { registration, node })
-    }
-
-    /// Counts a registration against its uverbs file, if it has one.
-    fn count_in(&self, subscriber: &Subscriber) -> Result<Option<UFileRef<'_>>> {
-        subscriber
-            .file()
-            .map(|file| self.ufiles.get(file))
-            .transpose()
+        Ok(new)
     }
 
     /// Looks up a QP by its number.
@@ -280,15 +262,13 @@ impl Domain {
         drop(qp);
     }
 
-    /// Registers with a QP that was looked up before. `EINVAL` if it is about to be destroyed;
-    /// `EEXIST` if the uverbs file of the subscriber is registered.
+    /// Registers with a QP that was looked up before. `EINVAL` if it is about to be destroyed. A
+    /// member registers once.
     pub(crate) fn register(
         self: &Arc<Self>,
         qp: &Arc<ReceiveQp>,
         subscriber: Arc<Subscriber>,
     ) -> Result<Registration> {
-        let ufile = self.count_in(&subscriber)?;
-
         loop {
             let order = self.order.lock();
 
@@ -307,9 +287,6 @@ impl Domain {
             }
         }
 
-        if let Some(ufile) = ufile {
-            ufile.keep();
-        }
         Ok(Registration {
             domain: self.clone(),
             qp: qp.clone(),
@@ -318,22 +295,15 @@ impl Domain {
     }
 
     /// Destroys a QP that was looked up before. `EINVAL` if it is about to be destroyed, or not of
-    /// lifetime [`Lifetime::Domain`]; `EBUSY` if registrations other than that of the caller keep
-    /// it: `has_own` returns whether that does. Neither its lifetime nor registrations keep a QP
-    /// from being destroyed by `force`.
-    pub(crate) fn destroy(
-        &self,
-        qp: &Arc<ReceiveQp>,
-        force: bool,
-        has_own: impl Fn(&Subscribers) -> bool,
-    ) -> Result {
+    /// lifetime [`Lifetime::Domain`]; `EBUSY` if a registration keeps it. Neither its lifetime nor
+    /// registrations keep a QP from being destroyed by `force`.
+    pub(crate) fn destroy(&self, qp: &Arc<ReceiveQp>, force: bool) -> Result {
         let order = self.order.lock();
-        let subscribers = qp.subscribers();
 
         if !self.has(qp) || (qp.lifetime() != Lifetime::Domain && !force) {
             return Err(EINVAL);
         }
-        if subscribers.keeping() > usize::from(has_own(subscribers)) && !force {
+        if qp.subscribers().keeping() != 0 && !force {
             return Err(EBUSY);
         }
         self.remove(qp.qpn());
@@ -432,7 +402,7 @@ impl Domain {
 
                 notify::destroyed(qp.report(), false);
             }
-            qp.clone().help_to_destroy(&self.workers.destruction);
+            qp.clone().help_to_destroy();
         }
         // The workqueue starts at the other end.
         while let Some(cursor) = qps.cursor_back_mut() {
@@ -446,18 +416,38 @@ impl Domain {
     }
 }
 
+impl FirstSubscriber {
+    /// Returns the subscriber, which stays.
+    fn keep(mut self) -> Option<Arc<Subscriber>> {
+        self.0.take()
+    }
+}
+
+impl Drop for FirstSubscriber {
+    fn drop(&mut self) {
+        if let Some(subscriber) = self.0.take() {
+            subscriber.cancel();
+        }
+    }
+}
+
 impl NewQp {
     /// Returns the QP number.
     pub(crate) fn qpn(&self) -> u32 {
-        self.registration.qp.qpn()
+        self.qp.qpn()
     }
 
     /// Adds the QP to its domain, or destroys it if that was closed with the device. Cannot fail.
-    pub(crate) fn publish(self) -> Registration {
-        let registration = self.registration.dismiss();
-        let qp = &registration.qp;
-        let node = self.node.into_node(qp.qpn(), qp.clone());
-        let domain = &registration.domain;
+    /// Returns the registration of its creator.
+    pub(crate) fn publish(self) -> Option<Registration> {
+        let Self {
+            domain,
+            qp,
+            subscriber,
+            node,
+        } = self;
+        let subscriber = subscriber.keep();
+        let node = node.into_node(qp.qpn(), qp.clone());
         let order = domain.order.lock();
         let is_closed = {
             let mut qps = domain.qps.lock();
@@ -467,7 +457,9 @@ impl NewQp {
         };
 
         notify::allocated(qp.report());
-        notify::registered(qp.report(), registration.subscriber.report());
+        if let Some(subscriber) = &subscriber {
+            notify::registered(qp.report(), subscriber.report());
+        }
         if is_closed {
             domain.remove(qp.qpn());
             notify::closed(qp.report());
@@ -477,7 +469,11 @@ impl NewQp {
         if is_closed {
             qp.destroy();
         }
-        registration
+        subscriber.map(|subscriber| Registration {
+            domain,
+            qp,
+            subscriber,
+        })
     }
 }
 
@@ -487,43 +483,32 @@ impl Registration {
         self.qp.qpn()
     }
 
-    /// Returns the subscriber.
-    pub(crate) fn subscriber(&self) -> &Arc<Subscriber> {
-        &self.subscriber
+    /// Returns the number and the serial number of the QP.
+    pub(crate) fn key(&self) -> (u32, u64) {
+        (self.qpn(), self.qp.subscribers().serial())
     }
 
-    /// Returns the reference that counts the registration against its uverbs file, until dropped.
-    fn take_ufile(&self) -> Option<UFileRef<'_>> {
-        let file = self.subscriber.file()?;
-
-        Some(self.domain.ufiles.take_back(file))
-    }
-
-    /// Unregisters. If this was the last registration that kept it, a QP of
-    /// [`Lifetime::Registrations`] is destroyed.
-    ///
-    /// * Removing the subscriber and removing the QP from the domain are one step under the
-    ///   domain's lock, so that no other registration is added in between.
-    /// * If the handle was destroyed, the caller destroys the QP.
-    /// * If the uverbs file is closed or its device removed, uverbs removes one handle after the
-    ///   other. The QPs are collected in the file, and the removal of its last registration
-    ///   destroys them, see [`UFileRef::release`].
-    pub(crate) fn unregister(self, why: RemoveReason) {
+    /// Ends the registration. If this was the last registration that kept it, a QP of
+    /// [`Lifetime::Registrations`] is removed from the domain, and returned for the caller to
+    /// destroy. Removing the subscriber and removing the QP are one step under the domain's lock,
+    /// so that no other registration is added in between.
+    #[must_use = "a QP that was removed from its domain has to be destroyed"]
+    pub(crate) fn end(self, why: RemoveReason) -> Option<Arc<ReceiveQp>> {
         let Self {
             domain,
             qp,
             subscriber,
-        } = &self;
+        } = self;
         let qpn = qp.qpn();
-        let last = {
+        let unneeded = {
             let _order = domain.order.lock();
             let subscribers = qp.subscribers();
 
-            subscribers.remove(subscriber, why);
+            subscribers.remove(&subscriber, why);
             notify::unregistered(qp.report(), subscriber.report());
 
             let is_kept = qp.lifetime() == Lifetime::Domain || subscribers.keeping() != 0;
-            let unneeded = !is_kept && domain.has(qp);
+            let unneeded = !is_kept && domain.has(&qp);
 
             if unneeded {
                 domain.remove(qpn);
@@ -533,22 +518,15 @@ impl Registration {
         };
 
         subscriber.end(qpn, why);
-        match self.take_ufile() {
-            Some(ufile) if why != RemoveReason::Destroyed => {
-                ufile.release(last.then_some(qp), &domain.workers.destruction);
-            }
-            _ if last => qp.destroy(),
-            _ => (),
-        }
+        unneeded.then_some(qp)
     }
 }
 
-/// The domains of a device that have or had receive QPs.
+/// The domains of a device that have or had members or receive QPs.
 ///
 /// The lock is held only to look up, add or remove a domain.
 #[pin_data]
 pub(crate) struct Domains {
-    ufiles: Arc<UFiles>,
     last_id: Atomic<u32>,
     /// `None` until the first domain is created.
     #[pin]
@@ -566,11 +544,8 @@ struct Table {
 impl Domains {
     /// Creates an empty table.
     pub(crate) fn new() -> Result<Arc<Self>> {
-        let ufiles = UFiles::new()?;
-
         Arc::pin_init(
             pin_init!(Self {
-                ufiles,
                 last_id: Atomic::new(0),
                 workers <- new_mutex!(None, "Domains::workers"),
                 table <- new_spinlock!(
@@ -585,7 +560,7 @@ impl Domains {
         )
     }
 
-    /// Returns the domain of an open XRCD, if it has or had QPs.
+    /// Returns the domain of an open XRCD, if it has or had members or QPs.
     pub(crate) fn get(&self, xrcd: &Xrcd) -> Option<Arc<Domain>> {
         self.find(xrcd.id())
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! An event channel: the file from which a process reads the events of its registrations.
+//! An event channel: the unread events of the registrations of a member, and the processes that
+//! read them.
 //!
-//! A process creates it through its uverbs file; the file descriptor owns it, and the registrations
-//! on it hold references. Its lock is taken in any context, with the lock of a QP's subscribers
-//! held.
+//! The [`Member`](crate::member::Member) owns it, and its registrations hold references. Its lock
+//! is taken in any context, with the lock of a QP's subscribers held.
 //!
 //! A channel has any number of readers: processes watch it with epoll. Whoever adds a record, or
 //! ends the channel, works for others, so a worker wakes the readers, once for all records that are
@@ -38,14 +38,10 @@ use crate::{
         },
         SpinLockIrq, //
     },
-    rdma::uverbs::event_file::{
-        EventFile,
-        FileType, //
-    },
+    notify::FileId,
     uapi::{
         xrc_rcv_event,
-        RecordSize,
-        XRC_RCV_OBJECT_EVENT_CHANNEL, //
+        RecordSize, //
     }, //
 };
 use kernel::{
@@ -107,6 +103,11 @@ impl<Q: Queued + Send + Sync + 'static> EventChannel<Q> {
             }),
             GFP_KERNEL_ACCOUNT,
         )
+    }
+
+    /// Returns the identity of the channel.
+    pub(crate) fn id(&self) -> FileId {
+        FileId::of(self)
     }
 
     /// Returns the queue of unread events. Its lock is taken in any context.
@@ -206,27 +207,10 @@ impl<Q: Queued + Send + Sync + 'static> EventChannel<Q> {
             }
         }
     }
-}
 
-impl<Q: Queued + Send + Sync + 'static> WorkItem for EventChannel<Q> {
-    type Pointer = Arc<Self>;
-
-    fn run(channel: Arc<Self>) {
-        channel.readable.notify_all();
-    }
-}
-
-/// A registration that can have a channel.
-pub(crate) trait HasChannel: Queued + Send + Sync + 'static {
-    /// The uverbs type of the channel.
-    const CHANNEL_TYPE: &'static FileType<EventChannel<Self>>;
-}
-
-impl<Q: HasChannel> EventFile for EventChannel<Q> {
-    const OBJECT: u32 = XRC_RCV_OBJECT_EVENT_CHANNEL;
-    const TYPE: &'static FileType<Self> = Q::CHANNEL_TYPE;
-
-    fn read(&self, buffer: UserPtr, length: usize, nonblocking: bool) -> Result<usize> {
+    /// Implements `read(2)`: writes whole records to the `length` bytes at `buffer`, and returns
+    /// their size.
+    pub(crate) fn read(&self, buffer: UserPtr, length: usize, nonblocking: bool) -> Result<usize> {
         let size = self.record_size.bytes();
 
         if length < size {
@@ -245,11 +229,13 @@ impl<Q: HasChannel> EventFile for EventChannel<Q> {
         Ok(copied * size)
     }
 
-    fn wait_queue(&self) -> &WaitQueue {
+    /// Returns the queue whose tasks are woken when the result of [`Self::poll`] changes.
+    pub(crate) fn wait_queue(&self) -> &WaitQueue {
         &self.readable
     }
 
-    fn poll(&self) -> u32 {
+    /// Implements `poll(2)`: returns a mask of `EPOLL…` bits.
+    pub(crate) fn poll(&self) -> u32 {
         let queue = self.queue.lock();
         let mut mask = 0;
 
@@ -262,12 +248,14 @@ impl<Q: HasChannel> EventFile for EventChannel<Q> {
         mask
     }
 
-    fn closed(channel: Arc<Self>) {
-        channel.queue.lock().ended = true;
-        channel.wake_later();
+    /// Ends the channel: no event is added after this.
+    pub(crate) fn end(self: &Arc<Self>) {
+        self.queue.lock().ended = true;
+        self.wake_later();
     }
 
-    fn released(&self) {
+    /// Discards the unread events. No process reads the channel any more.
+    pub(crate) fn release(&self) {
         let unread = {
             let mut queue = self.queue.lock();
 
@@ -276,5 +264,13 @@ impl<Q: HasChannel> EventFile for EventChannel<Q> {
         };
 
         drop(unread);
+    }
+}
+
+impl<Q: Queued + Send + Sync + 'static> WorkItem for EventChannel<Q> {
+    type Pointer = Arc<Self>;
+
+    fn run(channel: Arc<Self>) {
+        channel.readable.notify_all();
     }
 }

@@ -15,16 +15,15 @@ mod attach;
 mod commands;
 mod kernel_api;
 
-// A device has domains, a domain has receive QPs, and the events of a QP are delivered to its
-// subscribers and from there to event channels. A device also has the uverbs files with
-// registrations.
+// A device has domains, a domain has members and receive QPs, and the events of a QP are delivered
+// to its subscribers and from there to the event channels of members.
 mod device;
 
 mod debugfs;
 
-mod domain;
+mod member;
 
-mod ufile;
+mod domain;
 
 mod receive_qp;
 

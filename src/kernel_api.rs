@@ -171,9 +171,10 @@ unsafe fn create(xrcd: &Xrcd, init: &bindings::ib_xrc_rcv_init_attr) -> Result<K
     let subscriber = unsafe { subscriber(init.handler, init.context, init.events) }?;
     let room = KBox::new_uninit(GFP_KERNEL)?;
     let domain = device.domains().get_or_new(xrcd)?;
-    let qp = domain.create(xrcd, device.pd(), init_attr, subscriber)?;
+    let qp = domain.create(xrcd, device.pd(), init_attr, Some(subscriber))?;
+    let registration = qp.publish().ok_or(EINVAL)?;
 
-    Ok(KBox::write(room, qp.publish()))
+    Ok(KBox::write(room, registration))
 }
 
 /// Passes ownership of a registration to the caller, until `ib_xrc_rcv_unreg_qp`.
@@ -271,7 +272,11 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_unreg_qp(
     // leaked the box of a `Registration`, and nothing uses it after this.
     let registration = unsafe { KBox::from_raw(registration.cast::<Registration>()) };
 
-    KBox::into_inner(registration).unregister(RemoveReason::Destroyed);
+    let unneeded = KBox::into_inner(registration).end(RemoveReason::Destroyed);
+
+    if let Some(qp) = unneeded {
+        qp.destroy();
+    }
 }
 
 /// Returns the QP number of a registration.
@@ -342,22 +347,16 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_query_qp(
 ///
 /// # Safety
 ///
-/// See the header: `xrcd` is open for the length of the call, and `own` is `NULL`, or comes from
-/// one of the above and does not end before this returns.
+/// See the header: `xrcd` is open for the length of the call.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn ib_xrc_rcv_destroy_qp(
     xrcd: *mut bindings::ib_xrcd,
     qpn: u32,
     flags: u32,
-    own: *const bindings::ib_xrc_rcv_registration,
 ) -> c_int {
     from_result(|| {
         // SAFETY: By the requirements of this function, `xrcd` is open for the length of the call.
         let xrcd = unsafe { Xrcd::from_ptr(xrcd) };
-        // SAFETY: By the requirements of this function, `own` is `NULL`, or the pointer of
-        // `into_pointer`, and the `Registration` stays for the length of the call.
-        let own = unsafe { own.cast::<Registration>().as_ref() };
-
         let domain = domain(xrcd)?;
 
         if flags & !XRC_RCV_DESTROY_FORCE != 0 {
@@ -366,9 +365,7 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_destroy_qp(
 
         let force = flags & XRC_RCV_DESTROY_FORCE != 0;
 
-        domain.destroy(&domain.find(qpn)?, force, |subscribers| {
-            own.is_some_and(|own| subscribers.contains(own.subscriber()))
-        })?;
+        domain.destroy(&domain.find(qpn)?, force)?;
         Ok(0)
     })
 }

@@ -8,12 +8,31 @@
 
 use crate::{
     bindings,
-    rdma::{
-        device::Device,
-        uverbs::FileId, //
+    rdma::device::Device, //
+};
+use core::{
+    ffi::c_void,
+    ptr::{
+        from_ref,
+        null,
+        without_provenance, //
     }, //
 };
-use core::ptr::null;
+
+/// Identifies the event channel of a member. May be reused when the channel is closed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FileId(usize);
+
+impl FileId {
+    /// Returns the identity of a channel.
+    pub(crate) fn of<C>(channel: &C) -> Self {
+        Self(from_ref(channel).addr())
+    }
+
+    fn as_ptr(self) -> *const c_void {
+        without_provenance(self.0)
+    }
+}
 
 /// The description of a receive QP in a report.
 #[derive(Clone, Copy)]
@@ -76,8 +95,8 @@ fn notify(action: bindings::ib_xrc_rcv_action, qp: Qp<'_>, holder: Option<Holder
         .map_or(null(), FileId::as_ptr);
 
     // SAFETY:
-    // * The device is valid as long as it is borrowed, which is longer than the call. The file is
-    //   not dereferenced.
+    // * The device is valid as long as it is borrowed, which is longer than the call. The address
+    //   of the channel is not dereferenced.
     // * The function may sleep, and so may the callers of the functions below: they hold a mutex.
     unsafe { bindings::ib_xrc_rcv_notify(action, &qp.to_c(), pid, file, forced) }
 }

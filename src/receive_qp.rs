@@ -26,8 +26,7 @@ use crate::{
         rwsem::{
             new_rwsem,
             RwSemaphore, //
-        },
-        workqueue::UnboundQueue, //
+        }, //
     },
     known_state::KnownState,
     limits::{
@@ -60,6 +59,8 @@ use kernel::{
         impl_list_arc_safe,
         impl_list_item,
         AtomicTracker,
+        List,
+        ListArc,
         ListLinks,
         TryNewListArc, //
     },
@@ -127,7 +128,7 @@ pub(crate) struct ReceiveQp {
     verbs: RwSemaphore<Option<QpResources>>,
     #[pin]
     destruction: Work<Self>,
-    /// Links the QP into the list of the uverbs file that is being closed.
+    /// Links the QP into a list of [`UnneededQps`].
     #[pin]
     links: ListLinks,
     #[pin]
@@ -348,10 +349,44 @@ impl ReceiveQp {
 
     /// Queues the destruction of the QP, unless the caller destroys it first. The QP must have been
     /// removed from its domain.
-    pub(crate) fn help_to_destroy(self: Arc<Self>, queue: &UnboundQueue) {
+    pub(crate) fn help_to_destroy(self: Arc<Self>) {
+        let workers = self.subscribers.workers().clone();
+
         self.is_dying.store(true, Release);
         // It is removed from its domain once, so it is queued once.
-        let _ = queue.enqueue(self);
+        let _ = workers.destruction.enqueue(self);
+    }
+}
+
+/// QPs that were removed from their domain, for one thread to destroy, together with the workqueue
+/// if they are several: thousands are not destroyed one after the other.
+pub(crate) struct UnneededQps(List<ReceiveQp>);
+
+impl UnneededQps {
+    /// Creates an empty list.
+    pub(crate) fn new() -> Self {
+        Self(List::new())
+    }
+
+    /// Adds a QP, if there is one.
+    pub(crate) fn add(&mut self, qp: Option<Arc<ReceiveQp>>) {
+        // It is removed from its domain once, so it is in no list.
+        if let Some(qp) = qp.and_then(ListArc::try_from_arc_or_drop) {
+            self.0.push_back(qp);
+        }
+    }
+
+    /// Destroys the QPs. All are destroyed on return.
+    pub(crate) fn destroy(mut self) {
+        if self.0.iter().nth(1).is_some() {
+            for qp in self.0.iter() {
+                Arc::from(qp).help_to_destroy();
+            }
+        }
+        // The workqueue begins with the first.
+        while let Some(qp) = self.0.pop_back() {
+            qp.destroy();
+        }
     }
 }
 

@@ -13,10 +13,7 @@ use crate::{
         EventMask,
         EventType, //
     },
-    event_channel::{
-        self,
-        HasChannel, //
-    },
+    event_channel,
     event_queue::{
         self,
         EventQueue,
@@ -26,23 +23,18 @@ use crate::{
     },
     kernel_ext::{
         process::Process,
-        this_module,
         tree::{
             impl_tree_item,
             Linked,
             Links, //
         }, //
     },
-    notify,
-    rdma::uverbs::{
-        event_file::{
-            FileOperations,
-            FileType, //
-        },
-        FileId,
-        RemoveReason, //
-    }, //
-    right::Right,
+    notify::{
+        self,
+        FileId, //
+    },
+    rdma::uverbs::RemoveReason,
+    right::Right, //
 };
 use kernel::{
     prelude::*,
@@ -62,7 +54,7 @@ pub(crate) type EventChannel = event_channel::EventChannel<Subscriber>;
 
 /// The holder of a registration, and its event mask.
 pub(crate) enum Holder {
-    /// A uverbs file, the process that registered, and its right at that time.
+    /// The event channel of a member, the process that registered, and its right.
     File(FileId, Process, EventMask, Right),
     /// A kernel user, and the handler of its events.
     Kernel(Option<KBox<dyn Callback>>, EventMask),
@@ -106,7 +98,7 @@ pub(crate) struct Subscriber {
 /// With its reference count, the subscriber fits into kmalloc-256.
 const _: () = assert!(size_of::<Subscriber>() + size_of::<u64>() <= 256);
 
-/// The order of the subscribers of a QP: by uverbs file, kernel users first.
+/// The order of the subscribers of a QP: by event channel, kernel users first.
 pub(crate) type Key = (Option<FileId>, usize);
 
 /// The [`Tree`](crate::kernel_ext::tree::Tree) of a QP.
@@ -206,7 +198,7 @@ impl Subscriber {
         }
     }
 
-    /// Returns the uverbs file that holds the registration.
+    /// Returns the event channel of the member that holds the registration.
     pub(crate) fn file(&self) -> Option<FileId> {
         match self.holder {
             Holder::File(file, ..) => Some(file),
@@ -336,13 +328,6 @@ impl Queued for Subscriber {
             .as_ref()
             .map_or(0, |subscription| subscription.cookie)
     }
-}
-
-static OPERATIONS: FileOperations<EventChannel> = FileOperations::new(this_module());
-static TYPE: FileType<EventChannel> = FileType::new(c"[xrc_rcv_event]", &OPERATIONS);
-
-impl HasChannel for Subscriber {
-    const CHANNEL_TYPE: &'static FileType<EventChannel> = &TYPE;
 }
 
 #[kunit_tests(ib_xrc_rcv_subscriber)]

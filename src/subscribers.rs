@@ -39,10 +39,7 @@ use crate::{
     rdma::{
         device::Device,
         qp::EventHandler,
-        uverbs::{
-            FileId,
-            RemoveReason, //
-        }, //
+        uverbs::RemoveReason, //
     },
     subscriber::{
         Delivery,
@@ -222,13 +219,6 @@ impl List {
         self.round.is_none() && self.pending.is_empty()
     }
 
-    /// Returns the registration of a uverbs file.
-    fn of_file(&self, file: FileId) -> Option<ArcBorrow<'_, Subscriber>> {
-        let found = self.tree.lower_bound(&(Some(file), 0));
-
-        found.filter(|found| found.file() == Some(file))
-    }
-
     /// Begins a round with the pending events, unless there is one.
     fn begin_round(&mut self) {
         if self.round.is_none() && !self.pending.is_empty() {
@@ -316,6 +306,11 @@ impl Subscribers {
         &self.device
     }
 
+    /// Returns the workqueues of the device.
+    pub(crate) fn workers(&self) -> &Arc<Workers> {
+        &self.workers
+    }
+
     /// Returns the id of the domain.
     pub(crate) fn domain(&self) -> u32 {
         self.domain
@@ -326,22 +321,16 @@ impl Subscribers {
         self.serial
     }
 
-    /// Adds a registration. `EEXIST` if its uverbs file has one, `EDQUOT` over the limit. Returns
-    /// `false` if events are pending behind a round: they would be coalesced with later ones, which
-    /// the registration is to get. The caller calls [`Self::deliver_step`] then, and tries again.
-    /// Calls must be serialised.
+    /// Adds a registration. `EDQUOT` over the limit. Returns `false` if events are pending behind a
+    /// round: they would be coalesced with later ones, which the registration is to get. The caller
+    /// calls [`Self::deliver_step`] then, and tries again. Calls must be serialised.
     pub(crate) fn add(&self, subscriber: &Arc<Subscriber>) -> Result<bool> {
         let keeps = subscriber.keeps();
-        let within_limit = limits::another_registration(self.len(), self.keeping(), keeps);
+
+        limits::another_registration(self.len(), self.keeping(), keeps)?;
+
         let mut list = self.list.lock();
 
-        if subscriber
-            .file()
-            .is_some_and(|file| list.of_file(file).is_some())
-        {
-            return Err(EEXIST);
-        }
-        within_limit?;
         list.begin_round();
         if !list.pending.is_empty() {
             return Ok(false);
@@ -350,7 +339,8 @@ impl Subscribers {
         let comes_in_round = list.comes_in_round(subscriber);
 
         subscriber.skips_round().store(comes_in_round, Relaxed);
-        list.tree.insert(subscriber.clone()).map_err(|_| EEXIST)?;
+        // Cannot fail: a new subscriber is in no list.
+        list.tree.insert(subscriber.clone()).map_err(|_| EINVAL)?;
         self.changed(&list, self.keeping() + usize::from(keeps));
         Ok(true)
     }
@@ -390,21 +380,6 @@ impl Subscribers {
         self.len.store(list.tree.len(), Relaxed);
         self.keeping.store(keeping, Relaxed);
         self.changes.store(self.changes().wrapping_add(1), Relaxed);
-    }
-
-    /// Whether the list has a registration.
-    pub(crate) fn contains(&self, subscriber: &Subscriber) -> bool {
-        let list = self.list.lock();
-        let found = list.tree.lower_bound(&key(subscriber));
-
-        found.is_some_and(|found| core::ptr::eq(&*found, subscriber))
-    }
-
-    /// Whether a uverbs file has a registration that keeps the QP.
-    pub(crate) fn is_kept_by(&self, file: FileId) -> bool {
-        let list = self.list.lock();
-
-        list.of_file(file).is_some_and(|found| found.keeps())
     }
 
     /// Returns the registration that follows `previous`, or the first.

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::{Lifetime, Phase, Qp, Step, Violation};
 
-/// The uverbs file that holds a registration; `None` for a user in the kernel.
+/// The event channel that holds a registration; `None` for a user in the kernel.
 pub type Holder = Option<u64>;
 
 /// A report of a device.
@@ -37,8 +37,13 @@ pub enum Record {
 /// A report about a QP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum What {
-    /// It was added to its domain.
-    Alloc(Lifetime),
+    /// It was added to its domain, with a registration of its creator or without any.
+    Alloc {
+        /// The lifetime.
+        lifetime: Lifetime,
+        /// Whether the creator registers.
+        registers: bool,
+    },
     /// A registration was added: now there are this many.
     Register(Holder, Registrations),
     /// A registration ended: this many are left.
@@ -157,7 +162,7 @@ impl Device {
         serial: u64,
         what: What,
     ) -> Result<(), Violation> {
-        if let What::Alloc(_) = what {
+        if let What::Alloc { .. } = what {
             if self
                 .found()
                 .any(|(other, its)| other == domain && its == number)
@@ -207,7 +212,7 @@ impl Device {
             changes: Changes::default(),
             waiting: Vec::new(),
         };
-        if let What::Alloc(lifetime) = what {
+        if let What::Alloc { lifetime, .. } = what {
             known.qp.lifetime = Some(lifetime);
             known.step(what, self.domains.get(&domain).is_some_and(|of| of.closed))?;
             self.qps.insert((domain, serial), known);
@@ -241,7 +246,7 @@ impl Device {
                 self.gone.insert((domain, serial));
                 return Ok(());
             }
-            What::Alloc(_) | What::Event(_) => return Ok(()),
+            What::Alloc { .. } | What::Event(_) => return Ok(()),
         };
         known.qp.phase = Phase::Found;
         known.qp.registrations = before.number;
@@ -261,7 +266,7 @@ impl Device {
 impl Known {
     fn step(&mut self, what: What, closed: bool) -> Result<(), Violation> {
         let step = match what {
-            What::Alloc(_) => Step::Alloc,
+            What::Alloc { registers, .. } => Step::Alloc { registers },
             What::Register(_, now) => Step::Register {
                 keeps: now.keeping > self.qp.keeping,
             },
@@ -275,7 +280,7 @@ impl Known {
         self.qp = self.qp.step(step, closed)?;
         let is_new = self.qp.lifetime.is_some();
         match what {
-            What::Alloc(_) => (),
+            What::Alloc { .. } => (),
             What::Register(holder, now) => {
                 self.changes.later.push_back(true);
                 if holder.is_some_and(|file| !self.holders.insert(file)) {

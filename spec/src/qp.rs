@@ -19,7 +19,7 @@ pub enum Lifetime {
 pub enum Phase {
     /// It is being created, and cannot be found.
     New,
-    /// ALLOC was reported; the registration of its creator follows.
+    /// ALLOC was reported with a registration of its creator, which follows.
     Allocated,
     /// It can be found by its number.
     Found,
@@ -36,7 +36,11 @@ pub enum Phase {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Step {
     /// It was added to its domain.
-    Alloc,
+    Alloc {
+        /// With a registration of its creator, which a QP of lifetime [`Lifetime::Domain`] may
+        /// be created without.
+        registers: bool,
+    },
     /// A registration was added, which keeps the QP or not.
     Register {
         /// Whether it does.
@@ -65,7 +69,8 @@ pub enum Step {
 pub enum Violation {
     /// ALLOC was reported before.
     AllocatedTwice,
-    /// A step came between ALLOC and the registration of the QP's creator.
+    /// A step came between ALLOC and the registration of the QP's creator, or there is none to
+    /// keep the QP.
     NotCreator,
     /// A REG succeeded on a QP that has ended, or cannot be found yet.
     RegisteredOnEnded,
@@ -92,7 +97,7 @@ pub enum Violation {
     Unknown,
     /// Another QP that can be found has the number.
     SameNumber,
-    /// The uverbs file is registered with the QP.
+    /// The event channel is registered with the QP.
     SameFile,
 }
 
@@ -121,7 +126,7 @@ impl fmt::Display for Violation {
             Violation::WrongCount => "the QP has another number of registrations",
             Violation::Unknown => "there is no such QP",
             Violation::SameNumber => "another QP of the domain has the number",
-            Violation::SameFile => "a uverbs file registers with a QP once",
+            Violation::SameFile => "an event channel registers with a QP once",
         })
     }
 }
@@ -156,8 +161,14 @@ impl Qp {
             (Step::Event, Gone) => return Err(Violation::EventAfterGone),
             (Step::Event, _) => (),
 
-            (Step::Alloc, New) => self.phase = Allocated,
-            (Step::Alloc, _) => return Err(Violation::AllocatedTwice),
+            (Step::Alloc { registers: true }, New) => self.phase = Allocated,
+            (Step::Alloc { registers: false }, New) => {
+                if self.lifetime != Some(Lifetime::Domain) {
+                    return Err(Violation::NotCreator);
+                }
+                self.phase = if closed { Unneeded } else { Found };
+            }
+            (Step::Alloc { .. }, _) => return Err(Violation::AllocatedTwice),
 
             (Step::Register { keeps: true }, Allocated) => {
                 self.registrations = 1;
@@ -192,14 +203,8 @@ impl Qp {
             }
 
             (Step::End { forced }, Found | Unneeded) => {
-                let may_have = match self.lifetime {
-                    _ if closed || forced => u32::MAX,
-                    None => u32::MAX,
-                    Some(Lifetime::Registrations) => 0,
-                    // That of the caller of DESTROY.
-                    Some(Lifetime::Domain) => 1,
-                };
-                if self.keeping > may_have {
+                let may_be_kept = closed || forced || self.lifetime.is_none();
+                if self.keeping != 0 && !may_be_kept {
                     return Err(Violation::EndedWhileRegistered);
                 }
                 self.phase = Ended;

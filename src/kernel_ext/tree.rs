@@ -309,14 +309,6 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
         item
     }
 
-    /// Returns the first object whose key is not less than `key`.
-    pub(crate) fn lower_bound(&self, key: &T::Key) -> Option<ArcBorrow<'_, T>> {
-        let node = self.first_for(|there| there >= key)?;
-
-        // SAFETY: The node is in the tree, which does not change as long as `self` is borrowed.
-        Some(unsafe { Self::item_of(node.as_ptr()) })
-    }
-
     /// Returns the first object whose key is greater than `key`, or the first of all without `key`.
     pub(crate) fn after(&self, key: Option<&T::Key>) -> Option<ArcBorrow<'_, T>> {
         let node = self.first_for(|there| key.is_none_or(|key| there > key))?;
@@ -432,11 +424,10 @@ mod tests {
         let (tree, _items) = tree(100)?;
         let key = |found: Option<ArcBorrow<'_, Item>>| found.map(|item| item.key);
 
-        assert_eq!(key(tree.lower_bound(&0)), Some(2));
-        assert_eq!(key(tree.lower_bound(&50)), Some(50));
-        assert_eq!(key(tree.lower_bound(&51)), Some(52));
-        assert_eq!(key(tree.lower_bound(&201)), None);
+        assert_eq!(key(tree.after(None)), Some(2));
+        assert_eq!(key(tree.after(Some(&0))), Some(2));
         assert_eq!(key(tree.after(Some(&50))), Some(52));
+        assert_eq!(key(tree.after(Some(&51))), Some(52));
         assert_eq!(key(tree.after(Some(&200))), None);
         Ok(())
     }

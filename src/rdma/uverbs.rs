@@ -3,7 +3,7 @@
 //! The ioctl interface of ib_uverbs: objects, and methods on them.
 //!
 //! [`table`] declares objects and methods, [`attribute`] declares the attributes of methods, and
-//! [`call`] is a running method. [`handle`] and [`event_file`] are the two kinds of objects.
+//! [`call`] is a running method. [`event_file`] is an object with file descriptors.
 //!
 //! A uverbs *file* is an open file of `/dev/infiniband/uverbsN`. It owns objects, which are
 //! destroyed when the file is closed or the device removed.
@@ -14,16 +14,11 @@
 pub(crate) mod attribute;
 pub(crate) mod call;
 pub(crate) mod event_file;
-pub(crate) mod handle;
 pub(crate) mod table;
 
 use super::device::Device;
 use crate::bindings;
-use core::{
-    ffi::c_void,
-    pin::Pin,
-    ptr::without_provenance, //
-};
+use core::pin::Pin;
 
 /// The data of a device, for the methods that are called on it.
 pub(crate) trait DeviceData: Sized + 'static {
@@ -42,23 +37,12 @@ pub(super) fn came_first() -> bool {
     unsafe { bindings::ib_xrc_rcv_uverbs_came_first() }
 }
 
-/// Identifies an open uverbs file. May be reused when the file is closed.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct FileId(usize);
-
-impl FileId {
-    /// Returns the address of the `struct ib_uverbs_file`, to be compared only.
-    pub(crate) fn as_ptr(self) -> *const c_void {
-        without_provenance(self.0)
-    }
-}
-
 /// The reason why an object is destroyed: `enum rdma_remove_reason`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RemoveReason {
-    /// Its handle was destroyed.
+    /// It was destroyed.
     Destroyed,
-    /// Its file was closed.
+    /// Its descriptor, or the uverbs file, was closed.
     FileClosed,
     /// The device was removed under a file that is still open.
     DeviceRemoved,

@@ -109,6 +109,11 @@ mod store {
 /// The receiving end of a client's connection.
 enum Connection {
     Receive(Registration),
+    /// A receive QP that this server is not registered with any more.
+    Left {
+        domain: Domain,
+        qp_num: u32,
+    },
     Target(TargetQp),
     /// It is a thread's, which destroys it soon after this is dropped.
     Rc {
@@ -122,7 +127,7 @@ impl Connection {
         match self {
             Connection::Receive(registration) => registration.qp_num(),
             Connection::Target(qp) => qp.qp_num(),
-            Connection::Rc { qp_num, .. } => *qp_num,
+            Connection::Left { qp_num, .. } | Connection::Rc { qp_num, .. } => *qp_num,
         }
     }
 
@@ -130,13 +135,16 @@ impl Connection {
     fn destroy(self) -> xrc_rcv::Result<Option<Connection>> {
         match self {
             Connection::Receive(registration) => {
-                match registration.domain().destroy(registration.qp_num()) {
-                    Err(error) if error.errno() == Errno::BUSY.raw_os_error() => {
-                        Ok(Some(Connection::Receive(registration)))
-                    }
-                    result => result.map(|()| None),
-                }
+                let (domain, qp_num) = (registration.domain().clone(), registration.qp_num());
+                registration.unregister()?;
+                Connection::Left { domain, qp_num }.destroy()
             }
+            Connection::Left { domain, qp_num } => match domain.destroy(qp_num) {
+                Err(error) if error.errno() == Errno::BUSY.raw_os_error() => {
+                    Ok(Some(Connection::Left { domain, qp_num }))
+                }
+                result => result.map(|()| None),
+            },
             Connection::Target(qp) => qp.destroy().map(|()| None),
             Connection::Rc { .. } => Ok(None),
         }
@@ -164,7 +172,7 @@ struct State {
     connections: HashMap<u64, Connection>,
     /// The open devices of servers before this one, by their generation.
     devices: BTreeMap<u64, OwnedFd>,
-    /// Connections that have ended. A QP cannot be destroyed while another device is registered.
+    /// Connections that have ended. A QP cannot be destroyed while a server is registered.
     ended: Vec<Connection>,
 }
 
@@ -248,7 +256,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut channel = None;
     match args.connections {
         Connections::ReceiveQps => {
-            let channel = channel.insert(device.create_event_channel()?);
+            let channel = channel.insert(domain.create_event_channel()?);
             state.adopt(&domain, &Table(&memory), channel)?;
         }
         Connections::TargetQps => state.open(&domain, &Table(&memory)),

@@ -87,7 +87,10 @@ pub(crate) unsafe fn ib_xrc_rcv_notify(
         _ => Lifetime::Registrations,
     };
     let what = match action {
-        ib_xrc_rcv_action_IB_XRC_RCV_ALLOC => What::Alloc(lifetime),
+        ib_xrc_rcv_action_IB_XRC_RCV_ALLOC => What::Alloc {
+            lifetime,
+            registers: qp.registrations().number != 0,
+        },
         ib_xrc_rcv_action_IB_XRC_RCV_REG => What::Register(holder, qp.registrations()),
         ib_xrc_rcv_action_IB_XRC_RCV_UNREG => What::Unregister(holder, qp.registrations()),
         ib_xrc_rcv_action_IB_XRC_RCV_DESTROY => What::End(qp.registrations(), forced),
@@ -138,8 +141,11 @@ pub(crate) unsafe fn ib_xrc_rcv_may_exceed_limits() -> bool {
     false
 }
 
+/// Each thread is another user, so that the right of a member decides.
 pub(crate) unsafe fn ib_xrc_rcv_effective_uid() -> u32 {
-    1000
+    static LAST: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(1000);
+
+    LAST.fetch_add(1, core::sync::atomic::Ordering::Relaxed)
 }
 
 pub(crate) unsafe fn ib_xrc_rcv_accounting_uid() -> u32 {

@@ -63,12 +63,12 @@ impl KernelUser {
     /// `ib_xrc_rcv_alloc_qp`
     pub(crate) fn alloc(&self, attached: &Attached, lifetime: Lifetime) -> Result {
         let (subscriber, watch) = Self::subscriber()?;
-        let qp = attached.create(lifetime, subscriber)?;
+        let qp = attached.create(lifetime, Some(subscriber))?;
 
         if let Some(history) = attached.device.history(qp.qpn()) {
             watch.begins(history, Default::default());
         }
-        self.keep(qp.publish(), watch);
+        self.keep(qp.publish().expect("it has a subscriber"), watch);
         attached.device.check_ended();
         Ok(())
     }
@@ -90,20 +90,16 @@ impl KernelUser {
         };
 
         watch.ends();
-        registration.unregister(RemoveReason::Destroyed);
+        if let Some(qp) = registration.end(RemoveReason::Destroyed) {
+            qp.destroy();
+        }
         watch.is_over();
         attached.device.check_ended();
     }
 
     /// `ib_xrc_rcv_destroy_qp`
     pub(crate) fn destroy(&self, attached: &Attached, qpn: u32) -> Result {
-        let registration = self.registration.lock().unwrap();
-
-        attached.destroy_qp(qpn, false, |subscribers| {
-            registration
-                .as_ref()
-                .is_some_and(|(own, _)| subscribers.contains(own.subscriber()))
-        })
+        attached.destroy_qp(qpn, false)
     }
 
     /// Closes the domain; the registration may end later.

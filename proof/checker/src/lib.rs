@@ -35,6 +35,9 @@ mod known_state;
 #[path = "../../../src/limits.rs"]
 mod limits;
 #[rustfmt::skip]
+#[path = "../../../src/member.rs"]
+mod member;
+#[rustfmt::skip]
 #[path = "../../../src/notify.rs"]
 mod notify;
 #[rustfmt::skip]
@@ -52,9 +55,6 @@ mod subscribers;
 #[rustfmt::skip]
 #[path = "../../../src/uapi.rs"]
 mod uapi;
-#[rustfmt::skip]
-#[path = "../../../src/ufile.rs"]
-mod ufile;
 #[rustfmt::skip]
 #[path = "../../../src/workers.rs"]
 mod workers;

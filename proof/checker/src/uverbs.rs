@@ -9,18 +9,18 @@ use crate::{
     attributes::InitialState,
     domain::{Domain, Domains, NewQp, QpInitAttr, Registration},
     event::EventMask,
-    kernel_ext::{process::Process, workqueue::ModuleQueue},
+    kernel_ext::workqueue::ModuleQueue,
+    member::{Choice, Member, Room},
     rdma::{
         device::{Device, History, REPORTED},
         pd::ProtectionDomain,
         qp_attr::{QpAttr, QpAttrMask},
-        uverbs::{event_file::EventFile, FileId, RemoveReason},
+        uverbs::{event_file::EventFile, RemoveReason},
         xrcd::Xrcd,
     },
     receive_qp::Lifetime,
     right::Right,
-    subscriber::{EventChannel, Holder, Subscriber},
-    subscribers::Subscribers,
+    subscriber::Subscriber,
     uapi::{xrc_rcv_event, RecordSize, XRC_RCV_EVENT_QP_GONE},
     watch::Watch,
 };
@@ -49,25 +49,26 @@ pub(crate) struct Attached {
 
 /// A uverbs file, which has one event channel.
 pub(crate) struct File {
-    id: FileId,
     /// `hw_destroy_rwsem`, with whether the file still has objects.
     is_open: RwLock<bool>,
     /// The handle of the domain, with its lock, and whether it still exists.
     xrcd: RwLock<bool>,
-    /// The handles of registrations, the oldest first.
-    handles: StdMutex<Vec<Handle>>,
+    /// The registrations of the channel, the oldest first.
+    registered: StdMutex<Vec<Registered>>,
     channel: StdArc<Channel>,
     cookies: AtomicU64,
 }
 
-struct Handle {
-    registration: Registration,
+struct Registered {
+    qpn: u32,
+    /// Of the QP, which distinguishes it from others with its number.
+    history: Option<StdArc<History>>,
     watch: StdArc<Watch>,
 }
 
 /// The descriptor of an event channel.
 pub(crate) struct Channel {
-    channel: Arc<EventChannel>,
+    member: Arc<Member>,
     object: AtomicBool,
     descriptor: AtomicBool,
     watches: StdMutex<Vec<StdArc<Watch>>>,
@@ -76,11 +77,11 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    fn new() -> StdArc<Self> {
+    fn new(domain: Arc<Domain>, right: Right) -> StdArc<Self> {
         let size = RecordSize::new(None).expect("the default is valid");
 
         StdArc::new(Self {
-            channel: EventChannel::new(size).expect("there is memory"),
+            member: Member::new(domain, right, size).expect("there is memory"),
             object: AtomicBool::new(true),
             descriptor: AtomicBool::new(true),
             watches: StdMutex::default(),
@@ -88,30 +89,43 @@ impl Channel {
         })
     }
 
-    /// Returns the channel, unless it was closed.
-    fn get(&self) -> Option<Arc<EventChannel>> {
+    /// Returns the member, unless its file was closed.
+    fn get(&self) -> Result<Arc<Member>> {
         let exists = self.object.load(Ordering::SeqCst);
 
-        exists.then(|| self.channel.clone())
+        exists.then(|| self.member.clone()).ok_or(EBADF)
     }
 
     /// uverbs destroys the object.
-    fn destroy(&self) {
+    fn destroy(&self, why: RemoveReason) {
         if self.object.swap(false, Ordering::SeqCst) {
-            EventChannel::closed(self.channel.clone());
+            if why != RemoveReason::DeviceRemoved {
+                self.for_each_watch(Watch::discard);
+            }
+            self.for_each_watch(Watch::ends);
+            Member::closed(self.member.clone(), why);
+            if why != RemoveReason::DeviceRemoved {
+                self.for_each_watch(Watch::is_over);
+            }
         }
+    }
+
+    fn for_each_watch(&self, call: impl Fn(&Watch)) {
+        self.watches
+            .lock()
+            .unwrap()
+            .iter()
+            .for_each(|watch| call(watch));
     }
 
     /// A process closes the descriptor, which no thread reads.
     pub(crate) fn close(&self) {
         let _no_reader = self.readers.write().unwrap();
 
-        for watch in &*self.watches.lock().unwrap() {
-            watch.discard();
-        }
-        self.destroy();
+        self.for_each_watch(Watch::discard);
+        self.destroy(RemoveReason::FileClosed);
         if self.descriptor.swap(false, Ordering::SeqCst) {
-            self.channel.released();
+            self.member.released();
         }
     }
 
@@ -142,7 +156,7 @@ impl Channel {
 
     /// Whether `poll(2)` reports records to read.
     fn is_readable(&self) -> bool {
-        self.channel.poll() & kernel::bindings::POLLIN != 0
+        self.member.poll() & kernel::bindings::POLLIN != 0
     }
 
     /// Reads up to `max` records, of which `valid` can be copied. Returns the number of records.
@@ -165,7 +179,7 @@ impl Channel {
             silent.map(|watch| watch.cookie).collect()
         };
         let bytes = self
-            .channel
+            .member
             .read(UserPtr::new(&mut buffer), max * size, nonblocking)?;
         let watches = self.watches.lock().unwrap();
 
@@ -216,19 +230,30 @@ impl Attached {
         })
     }
 
-    /// A process opens the device, the domain and an event channel.
+    /// A process that may write to the domain's file opens the device, the domain and an event
+    /// channel.
     pub(crate) fn open(&self) -> StdArc<File> {
+        self.open_with(Right::Write)
+    }
+
+    /// A process with a right does so.
+    pub(crate) fn open_with(&self, right: Right) -> StdArc<File> {
         let mut files = self.files.lock().unwrap();
+
+        self.get_xrcd();
+
+        let domain = self
+            .domains
+            .get_or_new(&self.xrcd)
+            .expect("there is memory");
         let file = StdArc::new(File {
-            id: FileId(files.len() + 1),
             is_open: RwLock::new(true),
             xrcd: RwLock::new(true),
-            handles: StdMutex::default(),
-            channel: Channel::new(),
+            registered: StdMutex::default(),
+            channel: Channel::new(domain, right),
             cookies: AtomicU64::new(0),
         });
 
-        self.get_xrcd();
         files.push(file.clone());
         file
     }
@@ -257,31 +282,26 @@ impl Attached {
         command()
     }
 
-    /// Creates a subscriber whose events are reported on the channel of a file, of a process with a
-    /// right.
-    fn subscriber(
-        &self,
-        file: &File,
-        mask: EventMask,
-        right: Right,
-    ) -> Result<(Arc<Subscriber>, StdArc<Watch>)> {
+    /// What a process chooses for a registration, whose events are reported on the channel of a
+    /// file.
+    fn choice(&self, file: &File, mask: EventMask) -> (Choice, StdArc<Watch>) {
         let watch = Watch::new(file.cookies.fetch_add(1, Ordering::SeqCst), mask);
-        let holder = Holder::File(file.id, Process::new(file.id.0 as i32), mask, right);
-        let channel = file.channel.get();
-
-        if channel.is_none() {
-            watch.discard();
-        }
-
-        let subscriber = Subscriber::new(holder, channel, watch.cookie)?;
+        let choice = Choice {
+            cookie: watch.cookie,
+            events: mask,
+        };
 
         // The first event may be read before REG returns.
         file.channel.watches.lock().unwrap().push(watch.clone());
-        Ok((subscriber, watch))
+        (choice, watch)
     }
 
     /// Creates a QP in the domain.
-    pub(crate) fn create(&self, lifetime: Lifetime, subscriber: Arc<Subscriber>) -> Result<NewQp> {
+    pub(crate) fn create(
+        &self,
+        lifetime: Lifetime,
+        subscriber: Option<Arc<Subscriber>>,
+    ) -> Result<NewQp> {
         let mut attributes = QpAttr::new();
         let init = QpInitAttr {
             lifetime,
@@ -318,16 +338,11 @@ impl Attached {
         Ok(registration)
     }
 
-    /// Destroys a QP. `has_own` returns whether a registration of the caller keeps it.
-    pub(crate) fn destroy_qp(
-        &self,
-        qpn: u32,
-        force: bool,
-        has_own: impl Fn(&Subscribers) -> bool,
-    ) -> Result {
+    /// Destroys a QP.
+    pub(crate) fn destroy_qp(&self, qpn: u32, force: bool) -> Result {
         let domain = self.domain()?;
         let qp = domain.find(qpn)?;
-        let result = domain.destroy(&qp, force, has_own);
+        let result = domain.destroy(&qp, force);
 
         self.device.check_ended();
         result
@@ -336,10 +351,15 @@ impl Attached {
     /// `XRC_RCV_METHOD_QP_ALLOC`. `fault` is at the copying of the QP number to the process.
     pub(crate) fn alloc(&self, file: &File, lifetime: Lifetime, fault: bool) -> Result<u32> {
         self.command(file, || {
-            let (subscriber, watch) = self.subscriber(file, EventMask::ALL, Right::Write)?;
-            let qp = self
-                .create(lifetime, subscriber)
-                .inspect_err(|_| watch.discard())?;
+            let member = file.channel.get()?;
+            let (choice, watch) = self.choice(file, EventMask::ALL);
+            let result = (|| {
+                let subscriber = member.subscriber(None, choice)?;
+                let room = Room::new(GFP_KERNEL)?;
+
+                Ok((self.create(lifetime, Some(subscriber))?, room))
+            })();
+            let (qp, room) = result.inspect_err(|_: &Error| watch.discard())?;
             let qpn = qp.qpn();
 
             runtime::interleave();
@@ -348,52 +368,89 @@ impl Attached {
                 return Err(EFAULT);
             }
 
-            if let Some(history) = self.device.history(qpn) {
-                watch.begins(history, Default::default());
+            let history = self.device.history(qpn);
+
+            if let Some(history) = &history {
+                watch.begins(history.clone(), Default::default());
             }
-            file.handles.lock().unwrap().push(Handle {
-                registration: qp.publish(),
+            file.registered.lock().unwrap().push(Registered {
+                qpn,
+                history,
                 watch,
             });
+            member.publish(qp, room);
             Ok(qpn)
         })
     }
 
-    /// `XRC_RCV_METHOD_QP_REG`, of a process that may write to the domain's file.
-    pub(crate) fn register(&self, file: &File, qpn: u32, mask: EventMask) -> Result {
-        self.register_with(file, qpn, mask, Right::Write)
-    }
-
-    /// `XRC_RCV_METHOD_QP_REG`
-    pub(crate) fn register_with(
+    /// Returns the choice for a registration with the QP that has this history, what is watched for
+    /// it, and whether the registration is new.
+    fn choice_of(
         &self,
         file: &File,
         qpn: u32,
         mask: EventMask,
-        right: Right,
-    ) -> Result {
-        self.command(file, || {
-            let (subscriber, watch) = self.subscriber(file, mask, right)?;
-            let registration = self
-                .register_subscriber(qpn, subscriber, &watch)
-                .inspect_err(|_| watch.discard())?;
+        history: Option<&StdArc<History>>,
+    ) -> (Choice, StdArc<Watch>, bool) {
+        let mut registered = file.registered.lock().unwrap();
+        let known = registered.iter().find(|registered| {
+            registered.qpn == qpn && is_same(registered.history.as_ref(), history)
+        });
 
-            file.handles.lock().unwrap().push(Handle {
-                registration,
-                watch,
-            });
+        if let Some(known) = known {
+            let choice = Choice {
+                cookie: known.watch.cookie,
+                events: mask,
+            };
+
+            return (choice, known.watch.clone(), false);
+        }
+
+        let (choice, watch) = self.choice(file, mask);
+
+        registered.push(Registered {
+            qpn,
+            history: history.cloned(),
+            watch: watch.clone(),
+        });
+        (choice, watch, true)
+    }
+
+    /// `XRC_RCV_METHOD_QP_REG`. A channel that is registered already stays as it is.
+    pub(crate) fn register(&self, file: &File, qpn: u32, mask: EventMask) -> Result {
+        self.command(file, || {
+            let member = file.channel.get()?;
+            let before = self.device.history(qpn);
+            let over_before = before.as_ref().map(|history| history.done());
+            let (choice, watch, is_new) = self.choice_of(file, qpn, mask, before.as_ref());
+            let (done, result) = member.register_all(&[qpn], choice);
+
+            assert_eq!(done, usize::from(result.is_ok()));
+            if let Err(e) = result {
+                // Another thread may have registered with this choice meanwhile.
+                watch.discard();
+                return Err(e);
+            }
+
+            let after = self.device.history(qpn);
+
+            // Otherwise another QP got the number meanwhile.
+            if let Some(history) = before.filter(|before| is_same(Some(before), after.as_ref())) {
+                if is_new {
+                    watch.begins(history, over_before.unwrap_or_default());
+                }
+            }
             Ok(())
         })
     }
 
     /// `XRC_RCV_METHOD_QP_DESTROY`
     pub(crate) fn destroy(&self, file: &File, qpn: u32, force: bool) -> Result {
-        self.command(file, || {
-            self.destroy_qp(qpn, force, |subscribers| subscribers.is_kept_by(file.id))
-        })
+        self.command(file, || self.destroy_qp(qpn, force))
     }
 
-    /// `XRC_RCV_METHOD_QP_UNREG`, of the latest registration.
+    /// `XRC_RCV_METHOD_QP_UNREG`, of the latest registration, and of others with QPs of this
+    /// number.
     pub(crate) fn unregister(&self, file: &File) -> Result {
         let is_open = file.is_open.read().unwrap();
 
@@ -401,12 +458,34 @@ impl Attached {
             return Ok(());
         }
 
-        let handle = file.handles.lock().unwrap().pop();
-        let handle = handle.ok_or(ENODEV)?;
+        let Ok(member) = file.channel.get() else {
+            return Ok(());
+        };
+        let (qpn, ended, is_last) = {
+            let mut registered = file.registered.lock().unwrap();
+            let qpn = registered.last().ok_or(ENODEV)?.qpn;
+            let (ended, others): (Vec<_>, Vec<_>) = registered
+                .drain(..)
+                .partition(|registered| registered.qpn == qpn);
 
-        handle.end(RemoveReason::Destroyed);
+            *registered = others;
+            (qpn, ended, registered.is_empty())
+        };
+
+        for registered in &ended {
+            registered.watch.discard();
+            registered.watch.ends();
+        }
+
+        let (done, result) = member.unregister_all(&[qpn]);
+
+        for registered in &ended {
+            registered.watch.is_over();
+        }
+        result?;
+        assert_eq!(done, 1);
         self.device.check_ended();
-        if file.handles.lock().unwrap().is_empty() {
+        if is_last {
             assert!(
                 !file.channel.is_readable(),
                 "records of registrations that have ended"
@@ -460,15 +539,7 @@ impl Attached {
         if !core::mem::replace(&mut *is_open, false) {
             return;
         }
-        loop {
-            let handle = file.handles.lock().unwrap().pop();
-            let Some(handle) = handle else {
-                break;
-            };
-
-            handle.end(why);
-        }
-        file.channel.destroy();
+        file.channel.destroy(why);
         self.device.check_ended();
         self.close_handle(file);
     }
@@ -514,19 +585,6 @@ impl Attached {
     pub(crate) fn report(&self, qpn: u32) {
         for event in REPORTED {
             self.device.report(qpn, event);
-        }
-    }
-}
-
-impl Handle {
-    fn end(self, why: RemoveReason) {
-        if why != RemoveReason::DeviceRemoved {
-            self.watch.discard();
-        }
-        self.watch.ends();
-        self.registration.unregister(why);
-        if why != RemoveReason::DeviceRemoved {
-            self.watch.is_over();
         }
     }
 }

@@ -38,12 +38,12 @@ fn value(dice: &mut impl Dice, kind: Kind) -> u64 {
     }
     match kind {
         // Few, so that steps meet.
-        Kind::Registration | Kind::Qp => {
+        Kind::Qp => {
             let most = [SLOTS, 3, 3][dice.roll(3)];
             dice.roll(most) as u64
         }
         Kind::Domain => [0, 0, 0, 0, 1, 2][dice.roll(6)],
-        Kind::Channel => dice.roll(2) as u64,
+        Kind::Channel => [0, 0, 0, 3, 3, 1, 2, 4][dice.roll(8)],
         Kind::Flags => [0, 0, 1, 1, 1, 2][dice.roll(6)],
         // See `qp_attr()`.
         Kind::Attr => dice.roll(8) as u64,
@@ -65,8 +65,7 @@ fn value(dice: &mut impl Dice, kind: Kind) -> u64 {
 /// Whether an argument may be left out.
 fn is_optional(call: Call, arg: usize) -> bool {
     match call {
-        Call::Alloc => arg >= 3,
-        Call::Reg => arg >= 3,
+        Call::Alloc | Call::Reg | Call::Unreg => arg >= 2,
         Call::Query | Call::Destroy => arg >= 2,
         Call::List => arg >= 1,
         Call::Channel => arg == 1,
@@ -79,7 +78,7 @@ fn arg(dice: &mut impl Dice, call: Call, index: usize) -> Option<u64> {
     let kind = call.args()[index].1;
     let absent = match (call, kind) {
         (Call::Read, _) => 15,
-        (_, Kind::Channel) => 2,
+        (_, Kind::Channel) => 1,
         (Call::Destroy, _) => 3,
         (_, Kind::Number | Kind::Attr) => 3,
         _ => 1,

@@ -263,19 +263,19 @@ fn is_documented(program: &Program, step: &Step, result: i32) -> bool {
     match -result {
         libc::EINVAL => is_method || matches!(call, Call::Read | Call::CloseDomain),
         libc::EFAULT => is_method || call == Call::Read,
-        // Of a handle; or the device file is not there yet.
+        // Of a handle, which a channel is created with, too; or the device file is not there yet.
         libc::ENOENT => {
-            is_method && !matches!(call, Call::Caps | Call::Channel)
+            is_method && call != Call::Caps
                 || call == Call::CloseDomain
+                || takes
                 || has(Call::Remove)
         }
         // No event channel.
-        libc::EBADF => matches!(call, Call::Alloc | Call::Reg | Call::Read) || takes,
+        libc::EBADF => matches!(call, Call::Alloc | Call::Reg | Call::Unreg | Call::Read) || takes,
         // An attribute that is longer than known.
         libc::EOPNOTSUPP => matches!(call, Call::Alloc | Call::Modify) || is_spoiled,
         libc::EPROTONOSUPPORT => is_spoiled,
-        libc::EEXIST => call == Call::Reg,
-        // A registration of another file; or a handle that another process is destroying.
+        // A registration; or a handle that another process is destroying.
         libc::EBUSY => call == Call::Destroy || program.race,
         libc::EAGAIN => call == Call::Read,
         // The file that the channel was made with is closed.

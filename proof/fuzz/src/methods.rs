@@ -41,6 +41,8 @@ pub struct Attr {
 }
 
 const PAGE: usize = 4096;
+/// The most QP numbers of an array.
+const NUMBERS: usize = 64;
 /// More than an attribute can have, behind the page of any.
 const ROOM: usize = 32 * PAGE;
 
@@ -92,6 +94,12 @@ impl Room {
         unsafe { self.0.add(MOST * PAGE).cast() }
     }
 
+    /// Where an array of QP numbers is.
+    fn numbers(&self) -> *mut u32 {
+        // SAFETY: The page is in the room.
+        unsafe { self.0.add((MOST + 1) * PAGE).cast() }
+    }
+
     /// Not mapped, in part, in the kernel, misaligned.
     pub fn hostile(&self, which: u64) -> u64 {
         let hostile: [u64; POINTERS as usize] = [
@@ -109,7 +117,6 @@ impl Room {
 
 /// The objects that the arguments of a step name.
 pub struct Objects {
-    pub registration: u64,
     pub domain: u64,
     pub channel: Option<u64>,
     pub qp: u64,
@@ -175,10 +182,11 @@ impl Ioctl {
         }
     }
 
-    /// A correct call that creates an event channel.
-    pub fn new_channel(driver: u32) -> Ioctl {
+    /// A correct call that creates an event channel of a domain.
+    pub fn new_channel(domain: u64, driver: u32) -> Ioctl {
         let mut ioctl = Ioctl::of(XRC_RCV_OBJECT_EVENT_CHANNEL, driver);
         ioctl.object(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD, u64::MAX);
+        ioctl.object(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_XRCD_HANDLE, domain);
         ioctl.header.method = XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC as u16;
         ioctl.set_length();
         ioctl
@@ -187,35 +195,35 @@ impl Ioctl {
     /// The call of a step, if it is an ioctl.
     pub fn new(step: &Step, objects: &Objects, room: &Room, driver: u32) -> Option<Ioctl> {
         let object = match step.call {
-            Call::Channel => XRC_RCV_OBJECT_EVENT_CHANNEL,
-            _ => XRC_RCV_OBJECT_REGISTRATION,
+            Call::Channel | Call::Reg | Call::Unreg | Call::List => XRC_RCV_OBJECT_EVENT_CHANNEL,
+            _ => XRC_RCV_OBJECT_QP,
         };
         let mut ioctl = Ioctl::of(object, driver);
         let arg = |index: usize| step.args[index];
         let method = match step.call {
             Call::Alloc => {
-                ioctl.object(XRC_RCV_ATTR_QP_ALLOC_HANDLE, u64::MAX);
                 ioctl.object(XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE, objects.domain);
                 ioctl.output(XRC_RCV_ATTR_QP_ALLOC_RESP_QPN, Some(4), room);
-                ioctl.value(XRC_RCV_ATTR_QP_ALLOC_FLAGS, 4, arg(3));
-                ioctl.qp_attr(XRC_RCV_ATTR_QP_ALLOC_ATTR, arg(4), room);
+                ioctl.value(XRC_RCV_ATTR_QP_ALLOC_FLAGS, 4, arg(2));
+                ioctl.qp_attr(XRC_RCV_ATTR_QP_ALLOC_ATTR, arg(3), room);
                 ioctl.channel(XRC_RCV_ATTR_QP_ALLOC_CHANNEL, objects.channel);
-                ioctl.value(XRC_RCV_ATTR_QP_ALLOC_COOKIE, 8, arg(6));
-                ioctl.value(XRC_RCV_ATTR_QP_ALLOC_EVENTS, 8, arg(7));
-                ioctl.value(XRC_RCV_ATTR_QP_ALLOC_LABEL, 8, arg(8));
+                ioctl.value(XRC_RCV_ATTR_QP_ALLOC_COOKIE, 8, arg(5));
+                ioctl.value(XRC_RCV_ATTR_QP_ALLOC_EVENTS, 8, arg(6));
+                ioctl.value(XRC_RCV_ATTR_QP_ALLOC_LABEL, 8, arg(7));
                 XRC_RCV_METHOD_QP_ALLOC
             }
             Call::Reg => {
-                ioctl.object(XRC_RCV_ATTR_QP_REG_HANDLE, u64::MAX);
-                ioctl.object(XRC_RCV_ATTR_QP_REG_XRCD_HANDLE, objects.domain);
-                ioctl.value(XRC_RCV_ATTR_QP_REG_QPN, 4, Some(objects.qp));
                 ioctl.channel(XRC_RCV_ATTR_QP_REG_CHANNEL, objects.channel);
-                ioctl.value(XRC_RCV_ATTR_QP_REG_COOKIE, 8, arg(4));
-                ioctl.value(XRC_RCV_ATTR_QP_REG_EVENTS, 8, arg(5));
+                ioctl.numbers(XRC_RCV_ATTR_QP_REG_QPNS, objects.qp, arg(4), room);
+                ioctl.value(XRC_RCV_ATTR_QP_REG_COOKIE, 8, arg(2));
+                ioctl.value(XRC_RCV_ATTR_QP_REG_EVENTS, 8, arg(3));
+                ioctl.output(XRC_RCV_ATTR_QP_REG_RESP_DONE, Some(4), room);
                 XRC_RCV_METHOD_QP_REG
             }
             Call::Unreg => {
-                ioctl.object(XRC_RCV_ATTR_QP_UNREG_HANDLE, objects.registration);
+                ioctl.channel(XRC_RCV_ATTR_QP_UNREG_CHANNEL, objects.channel);
+                ioctl.numbers(XRC_RCV_ATTR_QP_UNREG_QPNS, objects.qp, arg(2), room);
+                ioctl.output(XRC_RCV_ATTR_QP_UNREG_RESP_DONE, Some(4), room);
                 XRC_RCV_METHOD_QP_UNREG
             }
             Call::Modify => {
@@ -256,6 +264,7 @@ impl Ioctl {
             }
             Call::Channel => {
                 ioctl.object(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD, u64::MAX);
+                ioctl.object(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_XRCD_HANDLE, objects.domain);
                 ioctl.value(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE, 4, arg(1));
                 XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC
             }
@@ -265,8 +274,8 @@ impl Ioctl {
         ioctl.set_length();
         if let Some(spoil) = step.spoil {
             ioctl.spoil(spoil, room);
+            ioctl.spare_program(room);
         }
-        ioctl.spare_program(room);
         Some(ioctl)
     }
 
@@ -301,6 +310,21 @@ impl Ioctl {
         if let Some(value) = value {
             self.push(id, len, if len == 4 { value & 0xffff_ffff } else { value });
         }
+    }
+
+    /// An array of a QP number, once, or `again` more times, modulo a few.
+    fn numbers(&mut self, id: u32, number: u64, again: Option<u64>, room: &Room) {
+        let count = 1 + again.unwrap_or(0) % NUMBERS as u64;
+        if count <= 2 {
+            let number = number & 0xffff_ffff;
+            let both = number | if count == 2 { number << 32 } else { 0 };
+            return self.push(id, 4 * count, both);
+        }
+        for index in 0..count as usize {
+            // SAFETY: The room has a place for them, which nothing else refers to.
+            unsafe { room.numbers().add(index).write(number as u32) };
+        }
+        self.push(id, 4 * count, room.numbers().expose_provenance() as u64);
     }
 
     fn output(&mut self, id: u32, len: Option<u64>, room: &Room) {

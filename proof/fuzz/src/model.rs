@@ -21,14 +21,20 @@ struct Qp {
     domain: Domain,
     /// Lifetime DOMAIN.
     lives_on: bool,
-    files: BTreeSet<u64>,
+    /// The channels that are registered.
+    channels: BTreeSet<u64>,
 }
 
 #[derive(Default)]
 struct File {
     domains: BTreeMap<u64, Domain>,
-    /// The serial numbers of their QPs, by handle.
-    registrations: BTreeMap<u64, u64>,
+}
+
+/// An event channel, until it or its file is closed.
+struct Channel {
+    file: u64,
+    /// `None` after that was closed for the last time.
+    domain: Option<Domain>,
 }
 
 #[derive(Default)]
@@ -36,6 +42,10 @@ struct Model {
     files: BTreeMap<u64, File>,
     /// The files that processes have.
     held: [u64; WORKERS],
+    /// By number.
+    channels: BTreeMap<u64, Channel>,
+    /// The channels that processes have.
+    held_channels: [[u64; SLOTS]; WORKERS],
     /// By serial number.
     qps: BTreeMap<u64, Qp>,
     last_serial: u64,
@@ -57,7 +67,7 @@ pub fn check(
         if *result == NONE || step.call == Call::Remove {
             break;
         }
-        let is_other = is_other(&step);
+        let is_other = is_other(&step) || names_another(&step);
         if is_other && *result >= 0 && changes_objects(&step) {
             break;
         }
@@ -71,6 +81,7 @@ pub fn check(
         } else {
             model.begin(&step, &fact);
         }
+        model.end(&step, &fact);
         if let Some(counted) = fact.device_qps.checked_sub(1) {
             let expected = own_qps + model.qps.len() as u64;
             let what = &format!("the device has {counted} QPs, not {expected}");
@@ -83,11 +94,22 @@ pub fn check(
 
 /// Whether the call may have been about other objects than those of its arguments.
 fn is_other(step: &Step) -> bool {
+    // Two QP numbers in an attribute may be taken for an address, see `spare_program()`.
+    let has_array = matches!(step.call, Call::Reg | Call::Unreg);
     step.spoil.is_some_and(|spoil| {
-        !matches!(
+        let may_only_fail = matches!(
             spoil.how,
             How::Attr | How::Length | How::Flags | How::Reserved
-        )
+        );
+        has_array || !may_only_fail
+    })
+}
+
+/// Whether the channel is not one that the step's process has by a number.
+fn names_another(step: &Step) -> bool {
+    let args = step.call.args().iter().zip(step.args);
+    args.into_iter().any(|((_, kind), value)| {
+        *kind == Kind::Channel && value.is_some_and(|value| value >= SLOTS as u64)
     })
 }
 
@@ -117,27 +139,53 @@ impl Model {
         let Some(closed) = self.files.remove(&before) else {
             return;
         };
-        for serial in closed.registrations.into_values() {
-            self.unregister(before, serial);
-        }
+        self.end_channels(|_, channel| channel.file == before);
         for domain in closed.domains.into_values() {
             self.domain_closed(domain);
         }
     }
 
-    fn unregister(&mut self, file: u64, serial: u64) {
-        if let Some(qp) = self.qps.get_mut(&serial) {
-            qp.files.remove(&file);
-            if qp.files.is_empty() && !qp.lives_on {
-                self.qps.remove(&serial);
-            }
+    /// Ends the registrations of channels, and these.
+    fn end_channels(&mut self, ends: impl Fn(u64, &Channel) -> bool) {
+        let ended: Vec<u64> = self
+            .channels
+            .iter()
+            .filter(|(number, channel)| ends(**number, channel))
+            .map(|(number, _)| *number)
+            .collect();
+        for number in ended {
+            self.channels.remove(&number);
+            self.unregister(number, |_| true);
         }
+    }
+
+    /// Ends the registrations of a channel with QPs.
+    fn unregister(&mut self, channel: u64, of: impl Fn(&Qp) -> bool) {
+        self.qps.retain(|_, qp| {
+            let ends = of(qp) && qp.channels.remove(&channel);
+            !ends || qp.lives_on || !qp.channels.is_empty()
+        });
+    }
+
+    /// After a step: its process has these channels.
+    fn end(&mut self, step: &Step, fact: &Fact) {
+        self.held_channels[usize::from(step.worker)] = fact.channels;
+        if step.call == Call::Kill {
+            self.held_channels[step.args[0].unwrap_or(0) as usize % WORKERS] = [0; SLOTS];
+        }
+        let held: BTreeSet<u64> = self.held_channels.iter().flatten().copied().collect();
+        self.end_channels(|number, _| !held.contains(&number));
     }
 
     fn domain_closed(&mut self, domain: Domain) {
         let mut open = self.files.values().flat_map(|file| file.domains.values());
-        if !open.any(|other| *other == domain) {
-            self.qps.retain(|_, qp| qp.domain != domain);
+        if open.any(|other| *other == domain) {
+            return;
+        }
+        self.qps.retain(|_, qp| qp.domain != domain);
+        // What is opened by the same name is another domain.
+        for channel in self.channels.values_mut() {
+            channel.domain.take_if(|of| *of == domain);
         }
     }
 
@@ -153,12 +201,24 @@ impl Model {
         let Some(file) = self.files.get_mut(&fact.file) else {
             return;
         };
-        if let Some(which) = fact.opened.checked_sub(1) {
-            let domain = match which {
-                2 => Domain::OfFile(fact.file, fact.domain),
-                inode => Domain::OfInode(inode),
+        for (which, opened) in fact.opened.iter().enumerate() {
+            let Some(handle) = opened.checked_sub(1) else {
+                continue;
             };
-            file.domains.insert(fact.domain, domain);
+            let domain = match which {
+                2 => Domain::OfFile(fact.file, handle),
+                inode => Domain::OfInode(inode as u64),
+            };
+            file.domains.insert(handle, domain);
+        }
+        if fact.new_channel != 0 {
+            if let Some(domain) = file.domains.get(&fact.channel_domain) {
+                let channel = Channel {
+                    file: fact.file,
+                    domain: Some(*domain),
+                };
+                self.channels.insert(fact.new_channel, channel);
+            }
         }
     }
 
@@ -173,65 +233,64 @@ impl Model {
             return Ok(());
         };
         let domain = file.domains.get(&fact.domain).copied();
-        let registration = file.registrations.get(&fact.registration).copied();
-        let qp = self.find(domain, fact.qp);
-        let is_registered = qp.is_some_and(|qp| self.qps[&qp].files.contains(&fact.file));
+        let channel = self
+            .channels
+            .get(&fact.channel)
+            .filter(|channel| channel.file == fact.file);
+        let is_member = channel.is_some();
+        let of_channel = channel.and_then(|channel| channel.domain);
         let is_whole = step.spoil.is_none();
+        let qp = match step.call {
+            Call::Reg | Call::Unreg => self.find(of_channel, fact.qp),
+            _ => self.find(domain, fact.qp),
+        };
         match step.call {
             Call::Alloc => {
+                let lives_on = arg(2) == Some(1);
+                let has_channel = arg(4).is_some();
                 if !succeeded {
-                    let is_simple =
-                        arg(3).unwrap_or(0) <= 1 && [4, 5, 7].iter().all(|i| arg(*i).is_none());
-                    return must(
-                        domain.is_none() || !is_simple || !is_whole,
-                        "nothing is wrong with it",
-                    );
+                    let is_wrong = domain.is_none() || !is_simple_alloc(step, of_channel == domain);
+                    return must(is_wrong || !is_whole, "nothing is wrong with it");
                 }
                 let domain = domain.ok_or("the file has no such domain")?;
                 must(
                     self.find(Some(domain), fact.new_qp).is_none(),
                     "there is a QP with this number",
                 )?;
+                must(
+                    !has_channel || of_channel == Some(domain),
+                    "the channel is not of the domain",
+                )?;
+                must(has_channel || lives_on, "nothing keeps it")?;
                 self.last_serial += 1;
                 self.qps.insert(
                     self.last_serial,
                     Qp {
                         number: fact.new_qp,
                         domain,
-                        lives_on: arg(3) == Some(1),
-                        files: [fact.file].into(),
+                        lives_on,
+                        channels: has_channel.then_some(fact.channel).into_iter().collect(),
                     },
                 );
-                self.register(fact, self.last_serial);
             }
             Call::Reg => {
-                if result == -libc::EEXIST {
-                    return must(is_registered, "the file is not registered");
-                }
                 if !succeeded {
-                    let is_simple = arg(3).is_none() && arg(5).is_none();
-                    let is_wrong = qp.is_none() || is_registered || !is_simple || !is_whole;
+                    let is_simple = arg(3).is_none() && arg(1).is_some();
+                    let is_wrong = qp.is_none() || !is_simple || !is_whole;
                     return must(is_wrong, "nothing is wrong with it");
                 }
-                must(!is_registered, "the file is registered")?;
-                let serial = qp.ok_or("the domain has no such QP")?;
+                let serial = qp.ok_or("the channel's domain has no such QP")?;
                 self.qps.entry(serial).and_modify(|qp| {
-                    qp.files.insert(fact.file);
+                    qp.channels.insert(fact.channel);
                 });
-                self.register(fact, serial);
             }
             Call::Unreg => {
                 if !succeeded {
-                    return must(
-                        registration.is_none() || !is_whole,
-                        "there is such a handle",
-                    );
+                    let is_wrong = !is_member || arg(1).is_none() || !is_whole;
+                    return must(is_wrong, "nothing is wrong with it");
                 }
-                let serial = registration.ok_or("there is no such handle")?;
-                file_of(&mut self.files, fact.file)
-                    .registrations
-                    .remove(&fact.registration);
-                self.unregister(fact.file, serial);
+                must(is_member, "the file has no such channel")?;
+                self.unregister(fact.channel, |qp| qp.number == fact.qp);
             }
             Call::Modify if succeeded => must(qp.is_some(), "the domain has no such QP")?,
             // To RESET.
@@ -240,19 +299,18 @@ impl Model {
             }
             Call::Query if succeeded => must(qp.is_some(), "the domain has no such QP")?,
             Call::Destroy => {
-                let others =
-                    qp.is_some_and(|qp| self.qps[&qp].files.iter().any(|file| *file != fact.file));
+                let is_kept = qp.is_some_and(|qp| !self.qps[&qp].channels.is_empty());
                 let lives_on = qp.is_some_and(|qp| self.qps[&qp].lives_on);
                 let flags = arg(2).unwrap_or(0) as u32;
                 let forced = flags == XRC_RCV_DESTROY_FORCE;
                 if result == -libc::EBUSY {
-                    return must(lives_on && others && !forced, "no other file is registered");
+                    return must(lives_on && is_kept && !forced, "no channel is registered");
                 }
                 if !succeeded {
                     let is_refused = if forced {
                         qp.is_none()
                     } else {
-                        !lives_on || others
+                        !lives_on || is_kept
                     };
                     let is_wrong = is_refused || flags > XRC_RCV_DESTROY_FORCE || !is_whole;
                     return must(is_wrong, "nothing is wrong with it");
@@ -261,7 +319,7 @@ impl Model {
                     forced || lives_on,
                     "the domain has no such QP with lifetime DOMAIN",
                 )?;
-                must(forced || !others, "another file is registered")?;
+                must(forced || !is_kept, "a channel is registered")?;
                 let serial = qp.ok_or("the domain has no such QP")?;
                 self.qps.remove(&serial);
             }
@@ -290,12 +348,17 @@ impl Model {
         }
         Ok(())
     }
+}
 
-    fn register(&mut self, fact: &Fact, serial: u64) {
-        file_of(&mut self.files, fact.file)
-            .registrations
-            .insert(fact.new_handle, serial);
-    }
+/// Whether ALLOC has no attributes that may be refused; `is_member`: its channel is of its domain.
+fn is_simple_alloc(step: &Step, is_member: bool) -> bool {
+    let arg = |index: usize| step.args[index];
+    let is_kept = if arg(4).is_some() {
+        is_member
+    } else {
+        arg(2) == Some(1)
+    };
+    is_kept && arg(2).unwrap_or(0) <= 1 && arg(3).is_none() && arg(6).is_none()
 }
 
 fn file_of(files: &mut BTreeMap<u64, File>, file: u64) -> &mut File {

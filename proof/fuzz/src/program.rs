@@ -5,8 +5,8 @@
 //! A step is a line: the process, the call, its arguments, what is spoiled, and the result:
 //!
 //! ```text
-//! 0 alloc reg=0 qp=0 domain=0 flags=1 attr=1 channel=1 -> 0
-//! 1 reg reg=3 qp=0 domain=0 events=0x80 ! len 2 5 -> EINVAL
+//! 0 alloc qp=0 domain=0 flags=1 attr=1 channel=3 -> 0
+//! 1 reg qp=0 channel=3 events=0x80 ! len 2 5 -> EINVAL
 //! ```
 //!
 //! An argument that is left out is an attribute that is left out.
@@ -21,19 +21,25 @@ pub const WORKERS: usize = 3;
 /// The most steps of a program.
 pub const STEPS: usize = 960;
 /// Arguments of a call.
-pub const ARGS: usize = 9;
-/// Registrations and channels of a process, and QPs of all, that steps name by a small number. Other
-/// values are passed as they are.
+pub const ARGS: usize = 8;
+/// Channels of a process, and QPs of all, that steps name by a small number. Other values are
+/// passed as they are.
 pub const SLOTS: usize = 8;
-/// Domains: of two files, and one without.
+/// Domains: of two files, and one without. A channel is of the one that follows from its number,
+/// see [`domain_of`].
 pub const DOMAINS: usize = 3;
+
+/// The domain of a process's channel.
+pub fn domain_of(channel: usize) -> usize {
+    channel % DOMAINS
+}
+
 /// Addresses that nothing can be written to, or read from, see `worker.rs`.
 pub const POINTERS: u64 = 7;
 
 /// What an argument is, which decides what values it gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    Registration,
     Qp,
     Domain,
     Channel,
@@ -83,17 +89,16 @@ macro_rules! calls {
 
 // A new channel is seldom: its end, as that of a file, takes as long as many calls.
 calls! {
-    Alloc "alloc" 9 60 ("reg" Registration, "qp" Qp, "domain" Domain, "flags" Flags, "attr" Attr,
+    Alloc "alloc" 8 60 ("qp" Qp, "domain" Domain, "flags" Flags, "attr" Attr,
         "channel" Channel, "cookie" Number, "events" Events, "label" Number);
-    Reg "reg" 6 80 ("reg" Registration, "qp" Qp, "domain" Domain, "channel" Channel,
-        "cookie" Number, "events" Events);
-    Unreg "unreg" 1 80 ("reg" Registration);
+    Reg "reg" 5 80 ("qp" Qp, "channel" Channel, "cookie" Number, "events" Events, "again" Number);
+    Unreg "unreg" 3 80 ("qp" Qp, "channel" Channel, "again" Number);
     Modify "modify" 3 100 ("qp" Qp, "domain" Domain, "attr" Attr);
     Query "query" 4 40 ("qp" Qp, "domain" Domain, "attr" Size, "info" Size);
     Destroy "destroy" 3 30 ("qp" Qp, "domain" Domain, "flags" Flags);
     List "list" 6 40 ("domain" Domain, "after" Qp, "room" Size, "size" Size);
     Caps "caps" 1 10 ("room" Size);
-    Channel "channel" 2 16 ("channel" Channel, "size" Size);
+    Channel "channel" 3 16 ("channel" Channel, "size" Size);
     Read "read" 0 60 ("channel" Channel, "room" Size, "pointer" Number);
     Poll "poll" 0 20 ("channel" Channel);
     CloseChannel "close-channel" 0 4 ("channel" Channel);
@@ -351,16 +356,23 @@ impl Program {
 }
 
 impl Call {
-    /// Whether its result is the same each time: those of read(2) and poll(2) depend on when events are delivered.
+    /// Whether its result is the same each time: those of read(2) and poll(2) depend on when events
+    /// are delivered.
     pub fn has_fixed_result(self) -> bool {
         !matches!(self, Call::Read | Call::Poll)
     }
 
-    /// Whether QPs may end with it, of the calls at an index of which one of `often` counts: with files and domains
-    /// all do.
+    /// Whether QPs may end with it, of the calls at an index of which one of `often` counts: with
+    /// files and domains all do.
     pub fn may_end_qps(self, index: usize, often: usize) -> bool {
         match self {
-            Call::CloseDomain | Call::CloseFile | Call::TakeFile | Call::Kill | Call::End => true,
+            Call::CloseChannel
+            | Call::TakeChannel
+            | Call::CloseDomain
+            | Call::CloseFile
+            | Call::TakeFile
+            | Call::Kill
+            | Call::End => true,
             Call::Unreg | Call::Destroy => index % often == 0,
             _ => false,
         }

@@ -10,7 +10,7 @@ use crate::device::{self, QpCount};
 use crate::methods::{Ioctl, Objects, Room, errno};
 #[cfg(feature = "guided")]
 use crate::program::Program;
-use crate::program::{Call, DOMAINS, Kind, SLOTS, STEPS, Step, WORKERS};
+use crate::program::{Call, DOMAINS, Kind, SLOTS, STEPS, Step, WORKERS, domain_of};
 use crate::uapi::*;
 
 /// The result of a step that was not run, or whose process was killed in it.
@@ -37,8 +37,9 @@ pub struct Shared {
     pub results: [AtomicI32; MOST],
     /// What the steps named and made; each is that of one process.
     facts: [UnsafeCell<Fact>; MOST],
-    /// Files that were opened.
+    /// Files that were opened, and channels.
     files: AtomicU32,
+    channels: AtomicU32,
     pub device: Device,
     qps: [AtomicU32; SLOTS],
     workers: [State; WORKERS],
@@ -68,13 +69,18 @@ pub struct Counts {
 pub struct Fact {
     /// The file of its process afterwards: a number of its own, or 0.
     pub file: u64,
-    /// Which domain it opened, plus 1.
-    pub opened: u64,
+    /// The handles of the domains that it opened, plus 1.
+    pub opened: [u64; DOMAINS],
     /// The handle of the domain.
     pub domain: u64,
-    pub registration: u64,
+    /// The number of the channel that it named, or 0.
+    pub channel: u64,
+    /// The number of the channel that it created, or 0, with the handle of its domain.
+    pub new_channel: u64,
+    pub channel_domain: u64,
+    /// The numbers of the channels that its process has afterwards, or 0.
+    pub channels: [u64; SLOTS],
     pub qp: u64,
-    pub new_handle: u64,
     pub new_qp: u64,
     /// The number of QPs that a list says, plus 1.
     pub total: u64,
@@ -104,8 +110,9 @@ struct State {
     /// The number of that file.
     file_number: AtomicU32,
     domains: [AtomicU32; DOMAINS],
-    registrations: [AtomicU32; SLOTS],
     channels: [AtomicI32; SLOTS],
+    /// The numbers of these.
+    channel_numbers: [AtomicU32; SLOTS],
 }
 
 // SAFETY: All is atomic but the steps and the facts. The director writes steps, and reads and writes facts, while all
@@ -233,12 +240,12 @@ impl State {
         self.domains
             .iter()
             .for_each(|domain| domain.store(0, SeqCst));
-        self.registrations
-            .iter()
-            .for_each(|registration| registration.store(0, SeqCst));
         self.channels
             .iter()
             .for_each(|channel| channel.store(0, SeqCst));
+        self.channel_numbers
+            .iter()
+            .for_each(|number| number.store(0, SeqCst));
     }
 }
 
@@ -364,6 +371,9 @@ impl Worker {
             };
             let result = self.step(&step, &mut fact);
             fact.file = self.state().file_number.load(SeqCst).into();
+            for (fact, number) in fact.channels.iter_mut().zip(&self.state().channel_numbers) {
+                *fact = number.load(SeqCst).into();
+            }
             if !race && step.call.may_end_qps(index, COUNTED) {
                 let device = self.shared.device.index.load(SeqCst);
                 fact.device_qps = self.qp_count.read(device).map_or(0, |count| count + 1);
@@ -417,13 +427,17 @@ impl Worker {
         }
     }
 
-    /// The handle of a domain, which it opens if it has not.
+    /// The handle of the step's domain.
     fn domain(&self, step: &Step, file: i32, fact: &mut Fact) -> Result<u64, i32> {
-        let which = match Worker::arg(step, Kind::Domain) {
-            Some(which) if which < DOMAINS as u64 => which as usize,
-            Some(other) => return Ok(other),
-            None => return Ok(0),
-        };
+        match Worker::arg(step, Kind::Domain) {
+            Some(which) if which < DOMAINS as u64 => self.open_domain(which as usize, file, fact),
+            Some(other) => Ok(other),
+            None => Ok(0),
+        }
+    }
+
+    /// The handle of a domain, which it opens if it has not.
+    fn open_domain(&self, which: usize, file: i32, fact: &mut Fact) -> Result<u64, i32> {
         let domain = &self.state().domains[which];
         // Handles begin at 0.
         match domain.load(SeqCst) {
@@ -431,7 +445,7 @@ impl Worker {
                 let path = FILES[which].map(|name| format!("/tmp/fuzz{}-{name}", device::number()));
                 let handle = device::open_domain(file, path.as_deref())?;
                 domain.store(handle + 1, SeqCst);
-                fact.opened = which as u64 + 1;
+                fact.opened[which] = u64::from(handle) + 1;
                 Ok(handle.into())
             }
             handle => Ok(u64::from(handle) - 1),
@@ -439,25 +453,26 @@ impl Worker {
     }
 
     fn objects(&self, step: &Step, file: i32, fact: &mut Fact) -> Result<Objects, i32> {
-        let state = self.state();
         let slot_or = |kind, table: &dyn Fn(usize) -> u64| {
             Worker::slot(step, kind)
                 .map(table)
                 .or_else(|| Worker::arg(step, kind))
         };
-        fact.domain = self.domain(step, file, fact)?;
-        fact.registration = slot_or(Kind::Registration, &|slot| {
-            u64::from(state.registrations[slot].load(SeqCst)).wrapping_sub(1) & 0xffff_ffff
-        })
-        .unwrap_or(0);
+        fact.domain = match step.call {
+            Call::Channel => {
+                let slot = Worker::slot(step, Kind::Channel).unwrap_or(0);
+                self.open_domain(domain_of(slot), file, fact)?
+            }
+            _ => self.domain(step, file, fact)?,
+        };
         fact.qp = slot_or(Kind::Qp, &|slot| self.shared.qps[slot].load(SeqCst).into()).unwrap_or(0)
             & 0xffff_ffff;
         Ok(Objects {
             domain: fact.domain,
-            registration: fact.registration,
             channel: match Worker::arg(step, Kind::Channel) {
+                _ if step.call == Call::Channel => None,
                 Some(slot) if slot < SLOTS as u64 => {
-                    Some(self.channel(slot as usize, file)? as u64)
+                    Some(self.channel(slot as usize, file, fact)? as u64)
                 }
                 other => other,
             },
@@ -466,36 +481,47 @@ impl Worker {
     }
 
     /// Its channel, which it creates if it has none.
-    fn channel(&self, slot: usize, file: i32) -> Result<i32, i32> {
-        let channel = &self.state().channels[slot];
-        if channel.load(SeqCst) == 0 {
-            let mut ioctl = Ioctl::new_channel(DRIVER);
+    fn channel(&self, slot: usize, file: i32, fact: &mut Fact) -> Result<i32, i32> {
+        let state = self.state();
+        if state.channels[slot].load(SeqCst) == 0 {
+            let domain = self.open_domain(domain_of(slot), file, fact)?;
+            let mut ioctl = Ioctl::new_channel(domain, DRIVER);
             let result = self.tally(Call::Channel, ioctl.call(file));
             if result < 0 {
                 return Err(result);
             }
-            self.keep_channel(slot, &ioctl);
+            self.keep_channel(slot, &ioctl, domain, fact);
         }
-        Ok(channel.load(SeqCst))
+        fact.channel = state.channel_numbers[slot].load(SeqCst).into();
+        Ok(state.channels[slot].load(SeqCst))
     }
 
-    fn keep_channel(&self, slot: usize, ioctl: &Ioctl) {
+    fn keep_channel(&self, slot: usize, ioctl: &Ioctl, domain: u64, fact: &mut Fact) {
         if let Some(fd) = ioctl.answer(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD) {
             // SAFETY: No pointers are passed.
             unsafe { libc::fcntl(fd as i32, libc::F_SETFL, libc::O_NONBLOCK) };
-            close(self.state().channels[slot].swap(fd as i32, SeqCst));
+            let number = self.shared.channels.fetch_add(1, SeqCst) + 1;
+            fact.new_channel = number.into();
+            fact.channel_domain = domain;
+            self.set_channel(slot, fd as i32, number);
         }
+    }
+
+    /// Its channel is another one from here on, or none.
+    fn set_channel(&self, slot: usize, fd: i32, number: u32) {
+        close(self.state().channels[slot].swap(fd, SeqCst));
+        self.state().channel_numbers[slot].store(number, SeqCst);
     }
 
     fn step(&self, step: &Step, fact: &mut Fact) -> i32 {
         match step.call {
-            Call::Read => self.read(step),
-            Call::Poll => self.poll(step),
+            Call::Read => self.read(step, fact),
+            Call::Poll => self.poll(step, fact),
             Call::CloseChannel => {
                 let Some(slot) = Worker::slot(step, Kind::Channel) else {
                     return 0;
                 };
-                close(self.state().channels[slot].swap(0, SeqCst));
+                self.set_channel(slot, 0, 0);
                 0
             }
             Call::TakeChannel => {
@@ -507,7 +533,7 @@ impl Worker {
                 if fd >= 0 {
                     // SAFETY: No pointers are passed.
                     unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) };
-                    close(self.state().channels[slot].swap(fd, SeqCst));
+                    self.set_channel(slot, fd, other.channel_numbers[slot].load(SeqCst));
                 }
                 fd.min(0)
             }
@@ -588,21 +614,14 @@ impl Worker {
 
     fn remember(&self, step: &Step, ioctl: &Ioctl, fact: &mut Fact) {
         match step.call {
-            Call::Alloc | Call::Reg => {
-                let handle = match step.call {
-                    Call::Alloc => XRC_RCV_ATTR_QP_ALLOC_HANDLE,
-                    _ => XRC_RCV_ATTR_QP_REG_HANDLE,
-                };
-                fact.new_handle = ioctl.answer(handle).unwrap_or(0);
-                if let Some(slot) = Worker::slot(step, Kind::Registration) {
-                    self.state().registrations[slot].store(fact.new_handle as u32 + 1, SeqCst);
-                }
-                if step.call == Call::Alloc {
-                    let number = self.room.word(2);
-                    fact.new_qp = number.into();
-                    if let Some(slot) = Worker::slot(step, Kind::Qp) {
-                        self.shared.qps[slot].store(number, SeqCst);
-                    }
+            Call::Alloc => {
+                let number = ioctl.answer(XRC_RCV_ATTR_QP_ALLOC_RESP_QPN);
+                let number = number
+                    .and_then(|address| self.room.word_at(address))
+                    .unwrap_or(0);
+                fact.new_qp = number.into();
+                if let Some(slot) = Worker::slot(step, Kind::Qp) {
+                    self.shared.qps[slot].store(number, SeqCst);
                 }
             }
             Call::List => {
@@ -613,7 +632,7 @@ impl Worker {
             }
             Call::Channel => {
                 if let Some(slot) = Worker::slot(step, Kind::Channel) {
-                    self.keep_channel(slot, ioctl);
+                    self.keep_channel(slot, ioctl, fact.domain, fact);
                 }
             }
             _ => (),
@@ -621,15 +640,15 @@ impl Worker {
     }
 
     /// The channel that the step reads or polls, or a negative errno.
-    fn channel_of(&self, step: &Step) -> Result<i32, i32> {
+    fn channel_of(&self, step: &Step, fact: &mut Fact) -> Result<i32, i32> {
         match Worker::slot(step, Kind::Channel) {
-            Some(slot) => self.channel(slot, self.file()?),
+            Some(slot) => self.channel(slot, self.file()?, fact),
             None => Ok(-1),
         }
     }
 
-    fn read(&self, step: &Step) -> i32 {
-        let channel = match self.channel_of(step) {
+    fn read(&self, step: &Step, fact: &mut Fact) -> i32 {
+        let channel = match self.channel_of(step, fact) {
             Ok(channel) => channel,
             Err(error) => return error,
         };
@@ -640,9 +659,9 @@ impl Worker {
         self.tally(step.call, if size < 0 { -errno() } else { size as i32 })
     }
 
-    fn poll(&self, step: &Step) -> i32 {
+    fn poll(&self, step: &Step, fact: &mut Fact) -> i32 {
         let mut poll = libc::pollfd {
-            fd: match self.channel_of(step) {
+            fd: match self.channel_of(step, fact) {
                 Ok(channel) => channel,
                 Err(error) => return error,
             },
@@ -673,9 +692,6 @@ impl Worker {
         mine.file_number
             .store(other.file_number.load(SeqCst), SeqCst);
         for (mine, other) in mine.domains.iter().zip(&other.domains) {
-            mine.store(other.load(SeqCst), SeqCst);
-        }
-        for (mine, other) in mine.registrations.iter().zip(&other.registrations) {
             mine.store(other.load(SeqCst), SeqCst);
         }
         0

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What exists at each step of a program, as far as its calls succeed: most steps should name objects that do.
+//! What exists at each step of a program, as far as its calls succeed: most steps should name
+//! objects that do.
 
 use crate::choose::Dice;
 use crate::program::*;
@@ -12,24 +13,18 @@ struct Qp {
     domain: u64,
     /// The process that allocated it: no other one can open its domain, if that has no file.
     maker: usize,
-    /// Until DESTROY or the end of its domain, else until its last registration ends or DESTROY with FORCE.
+    /// Until DESTROY or the end of its domain, else until its last registration ends or DESTROY
+    /// with FORCE.
     lives_on: bool,
-    registered: [bool; WORKERS],
+    /// The channels of each process that are registered.
+    registered: [[bool; SLOTS]; WORKERS],
     state: u64,
-}
-
-#[derive(Clone, Copy)]
-struct Registration {
-    /// The serial of its QP.
-    of: usize,
-    channel: Option<usize>,
 }
 
 #[derive(Default)]
 pub struct World {
     serial: usize,
     qps: [Option<Qp>; SLOTS],
-    registrations: [[Option<Registration>; SLOTS]; WORKERS],
     opened: [[bool; DOMAINS]; WORKERS],
     /// Channels with a QP_GONE.
     unread: [[bool; SLOTS]; WORKERS],
@@ -55,6 +50,13 @@ fn attrs(state: u64) -> &'static [u64] {
     }
 }
 
+/// A channel of the domain of a QP.
+fn channel_of(dice: &mut impl Dice, qp: &Qp) -> Option<u64> {
+    let of_domain = (0..SLOTS).filter(|slot| domain_of(*slot) as u64 == qp.domain);
+
+    choose(dice, of_domain).map(|slot| slot as u64)
+}
+
 impl World {
     /// Makes a step name what exists, mostly, and does it.
     pub fn pass(&mut self, dice: &mut impl Dice, step: &mut Step) {
@@ -70,75 +72,78 @@ impl World {
         qp.domain != 2 || qp.maker == worker
     }
 
-    /// Makes the step's QP one that suits, if any does, and its domain that of the QP.
-    fn connect_qp(
+    /// Makes the step's QP one that suits, if any does.
+    fn connect_to(
         &self,
         dice: &mut impl Dice,
         step: &mut Step,
-        [qp_arg, domain_arg]: [usize; 2],
         suits: impl Fn(&Qp) -> bool,
     ) -> Option<Qp> {
         let worker = usize::from(step.worker);
         let good = |qp: &Qp| self.can_use(worker, qp) && suits(qp);
-        let named =
-            slot(step.args[qp_arg]).filter(|slot| self.qps[*slot].is_some_and(|qp| good(&qp)));
-        let found = named.or_else(|| {
-            choose(
-                dice,
-                (0..SLOTS).filter(|slot| self.qps[*slot].is_some_and(|qp| good(&qp))),
-            )
-        })?;
-        let qp = self.qps[found]?;
-        step.args[qp_arg] = Some(found as u64);
-        step.args[domain_arg] = Some(qp.domain);
+        let is_good = |slot: &usize| self.qps[*slot].is_some_and(|qp| good(&qp));
+        let named = slot(step.args[0]).filter(is_good);
+        let found = named.or_else(|| choose(dice, (0..SLOTS).filter(is_good)))?;
+        step.args[0] = Some(found as u64);
+        self.qps[found]
+    }
+
+    /// The same, and its domain that of the QP.
+    fn connect_qp(
+        &self,
+        dice: &mut impl Dice,
+        step: &mut Step,
+        suits: impl Fn(&Qp) -> bool,
+    ) -> Option<Qp> {
+        let qp = self.connect_to(dice, step, suits)?;
+        step.args[1] = Some(qp.domain);
         Some(qp)
     }
 
     fn connect(&self, dice: &mut impl Dice, step: &mut Step) {
         let worker = usize::from(step.worker);
-        if matches!(step.call, Call::Alloc | Call::Reg) {
-            // A handle that is forgotten is of no use.
-            let empty = |slot: &usize| self.registrations[worker][*slot].is_none();
-            if slot(step.args[0]).is_some_and(|slot| !empty(&slot)) {
-                let found = choose(dice, (0..SLOTS).filter(empty));
-                step.args[0] = found.map(|slot| slot as u64).or(step.args[0]);
-            }
-        }
         match step.call {
             Call::Alloc => {
                 let empty = |slot: &usize| self.qps[*slot].is_none();
                 if let Some(slot) = choose(dice, (0..SLOTS).filter(empty)) {
-                    step.args[1] = Some(slot as u64);
+                    step.args[0] = Some(slot as u64);
                 }
-                if step.args[4].is_some() {
-                    step.args[4] = Some(attrs(0)[dice.roll(3)]);
+                if step.args[3].is_some() {
+                    step.args[3] = Some(attrs(0)[dice.roll(3)]);
+                }
+                if let (Some(channel), Some(domain)) = (slot(step.args[4]), step.args[1]) {
+                    if domain_of(channel) as u64 != domain && domain < DOMAINS as u64 {
+                        step.args[4] = Some(domain);
+                    }
                 }
             }
             Call::Reg => {
-                self.connect_qp(dice, step, [1, 2], |qp| !qp.registered[worker]);
+                let is_new = |qp: &Qp| qp.registered[worker] == [false; SLOTS];
+                if let Some(qp) = self.connect_to(dice, step, is_new) {
+                    step.args[1] = channel_of(dice, &qp);
+                }
             }
             Call::Unreg => {
-                let filled = |slot: &usize| self.registrations[worker][*slot].is_some();
-                if !slot(step.args[0]).is_some_and(|slot| filled(&slot)) {
-                    let found = choose(dice, (0..SLOTS).filter(filled));
-                    step.args[0] = found.map(|slot| slot as u64).or(step.args[0]);
+                let has = |qp: &Qp| qp.registered[worker] != [false; SLOTS];
+                if let Some(qp) = self.connect_to(dice, step, has) {
+                    let registered = (0..SLOTS).filter(|slot| qp.registered[worker][*slot]);
+                    step.args[1] = choose(dice, registered).map(|slot| slot as u64);
                 }
             }
             Call::Modify => {
-                if let Some(qp) = self.connect_qp(dice, step, [0, 1], |_| true) {
+                if let Some(qp) = self.connect_qp(dice, step, |_| true) {
                     let attrs = attrs(qp.state);
                     step.args[2] = Some(attrs[dice.roll(attrs.len())]);
                 }
             }
             Call::Query => {
-                self.connect_qp(dice, step, [0, 1], |_| true);
+                self.connect_qp(dice, step, |_| true);
                 step.args[2] = step.args[2].map(|_| size_of::<ib_uverbs_qp_attr>() as u64);
                 step.args[3] = step.args[3].map(|_| size_of::<xrc_rcv_qp_info>() as u64);
             }
             Call::Destroy => {
-                self.connect_qp(dice, step, [0, 1], |qp| {
-                    let mut others = (0..WORKERS).filter(|other| *other != worker);
-                    qp.lives_on && !others.any(|other| qp.registered[other])
+                self.connect_qp(dice, step, |qp| {
+                    qp.lives_on && qp.registered == [[false; SLOTS]; WORKERS]
                 });
             }
             Call::Read | Call::Poll => {
@@ -160,24 +165,28 @@ impl World {
             let Some(ended) = qp.take_if(|qp| of(qp)) else {
                 continue;
             };
-            for (registrations, unread) in self.registrations.iter().zip(&mut self.unread) {
-                for registration in registrations.iter().flatten() {
-                    if let (true, Some(channel)) =
-                        (registration.of == ended.serial, registration.channel)
-                    {
-                        unread[channel] = true;
-                    }
+            let all = ended.registered.iter().zip(&mut self.unread);
+            for (registered, unread) in all {
+                for (registered, unread) in registered.iter().zip(unread) {
+                    *unread |= registered;
                 }
             }
         }
     }
 
-    fn unregister(&mut self, worker: usize, serial: usize) {
-        for qp in &mut self.qps {
-            if let Some(found) = qp.as_mut().filter(|qp| qp.serial == serial) {
-                found.registered[worker] = false;
-                qp.take_if(|qp| !qp.lives_on && qp.registered == [false; WORKERS]);
+    /// Ends registrations of a process, of which `ends` says whether that of a channel with a QP is
+    /// one.
+    fn unregister(&mut self, worker: usize, ends: impl Fn(usize, &Qp) -> bool) {
+        for place in &mut self.qps {
+            let Some(qp) = place else {
+                continue;
+            };
+            for slot in 0..SLOTS {
+                if ends(slot, qp) {
+                    qp.registered[worker][slot] = false;
+                }
             }
+            place.take_if(|qp| !qp.lives_on && qp.registered == [[false; SLOTS]; WORKERS]);
         }
     }
 
@@ -196,12 +205,7 @@ impl World {
     }
 
     fn close_file(&mut self, worker: usize) {
-        for registration in std::mem::take(&mut self.registrations[worker])
-            .into_iter()
-            .flatten()
-        {
-            self.unregister(worker, registration.of);
-        }
+        self.unregister(worker, |_, _| true);
         for domain in 0..DOMAINS {
             self.close_domain(worker, domain);
         }
@@ -209,12 +213,9 @@ impl World {
 
     fn run(&mut self, step: &Step) {
         let worker = usize::from(step.worker);
-        let (first, second) = (slot(step.args[0]), slot(step.args[1]));
-        let named = |args: [usize; 2]| {
-            slot(step.args[args[0]]).filter(|slot| {
-                self.qps[*slot].is_some_and(|qp| Some(qp.domain) == step.args[args[1]])
-            })
-        };
+        let first = slot(step.args[0]);
+        let named =
+            first.filter(|slot| self.qps[*slot].is_some_and(|qp| Some(qp.domain) == step.args[1]));
         let mut args = step.call.args().iter().zip(step.args);
         let domain = args.find(|((_, kind), _)| *kind == Kind::Domain);
         if let Some(domain) = domain
@@ -225,22 +226,25 @@ impl World {
         }
         match step.call {
             Call::Alloc => {
-                let (Some(domain), Some(qp)) = (step.args[2], second) else {
+                let (Some(domain), Some(qp)) = (step.args[1], first) else {
                     return;
                 };
-                let state = match step.args[4] {
+                let state = match step.args[3] {
                     None => 0,
                     Some(1) => 1,
                     Some(4) => 2,
                     Some(_) => return,
                 };
-                let flags = step.args[3].unwrap_or(0);
-                if domain >= DOMAINS as u64 || flags > 1 {
+                let flags = step.args[2].unwrap_or(0);
+                let channel = slot(step.args[4]);
+                if domain >= DOMAINS as u64 || flags > 1 || (channel.is_none() && flags == 0) {
                     return;
                 }
                 self.serial += 1;
-                let mut registered = [false; WORKERS];
-                registered[worker] = true;
+                let mut registered = [[false; SLOTS]; WORKERS];
+                if let Some(channel) = channel {
+                    registered[worker][channel] = true;
+                }
                 self.qps[qp] = Some(Qp {
                     serial: self.serial,
                     domain,
@@ -249,32 +253,25 @@ impl World {
                     registered,
                     state,
                 });
-                if let Some(first) = first {
-                    self.registrations[worker][first] = Some(Registration {
-                        of: self.serial,
-                        channel: slot(step.args[5]),
-                    });
-                }
             }
             Call::Reg => {
-                let qp = named([1, 2]).and_then(|at| self.qps[at].as_mut());
-                if let (Some(first), Some(qp)) = (first, qp.filter(|qp| !qp.registered[worker])) {
-                    qp.registered[worker] = true;
-                    self.registrations[worker][first] = Some(Registration {
-                        of: qp.serial,
-                        channel: slot(step.args[3]),
-                    });
+                let qp = first.and_then(|at| self.qps[at].as_mut());
+                if let (Some(channel), Some(qp)) = (slot(step.args[1]), qp) {
+                    if domain_of(channel) as u64 == qp.domain {
+                        qp.registered[worker][channel] = true;
+                    }
                 }
             }
             Call::Unreg => {
-                if let Some(registration) =
-                    first.and_then(|slot| self.registrations[worker][slot].take())
-                {
-                    self.unregister(worker, registration.of);
+                let serial = first.and_then(|at| self.qps[at]).map(|qp| qp.serial);
+                if let Some(channel) = slot(step.args[1]) {
+                    self.unregister(worker, |slot, qp| {
+                        slot == channel && Some(qp.serial) == serial
+                    });
                 }
             }
             Call::Modify => {
-                let qp = named([0, 1]).and_then(|at| self.qps[at].as_mut());
+                let qp = named.and_then(|at| self.qps[at].as_mut());
                 if let (Some(qp), Some(which)) = (qp, step.args[2]) {
                     if attrs(qp.state).contains(&which) {
                         qp.state = [0, 1, 2, 3, 2, 4, 5, 5][which as usize % 8];
@@ -282,13 +279,11 @@ impl World {
                 }
             }
             Call::Destroy => {
-                if let Some(at) = named([0, 1]) {
-                    let mut alone = [false; WORKERS];
-                    alone[worker] = self.qps[at].is_some_and(|qp| qp.registered[worker]);
+                if let Some(at) = named {
                     let serial = self.qps[at].map(|qp| qp.serial);
                     let forced = step.args[2] == Some(1);
                     self.gone(|qp| {
-                        let unneeded = qp.lives_on && qp.registered == alone;
+                        let unneeded = qp.lives_on && qp.registered == [[false; SLOTS]; WORKERS];
                         Some(qp.serial) == serial && (unneeded || forced)
                     });
                 }
@@ -298,9 +293,10 @@ impl World {
                     self.unread[worker][first] = false;
                 }
             }
-            Call::CloseChannel => {
+            Call::CloseChannel | Call::Channel => {
                 if let Some(first) = first {
                     self.unread[worker][first] = false;
+                    self.unregister(worker, |slot, _| slot == first);
                 }
             }
             Call::CloseDomain => {
@@ -317,10 +313,6 @@ impl World {
                 if other != worker {
                     self.close_file(worker);
                     self.opened[worker] = self.opened[other];
-                    self.registrations[worker] = self.registrations[other];
-                    for qp in self.qps.iter_mut().flatten() {
-                        qp.registered[worker] = qp.registered[other];
-                    }
                 }
             }
             Call::Remove => *self = World::default(),

@@ -21,7 +21,7 @@ pub enum Fault {
     RegisterOnEnded,
     /// The last UNREG releases the lock before it removes the QP from its domain.
     UnregisterInTwoSteps,
-    /// DESTROY does not count the registrations of others.
+    /// DESTROY does not count registrations.
     DestroyWhileRegistered,
     /// The last close of the domain removes QPs that another call has removed.
     CloseEndsAll,
@@ -62,7 +62,7 @@ impl Fault {
 }
 
 const ONCE: &str = "a QP is destroyed once";
-const REGISTERED: &str = "no QP is destroyed while registered, unless by DESTROY of its holder, or its domain or device goes";
+const REGISTERED: &str = "no QP is destroyed while registered, unless its domain or device goes";
 const REGISTER: &str = "no REG succeeds on a QP that has ended";
 const ONE_STEP: &str = "the last UNREG and the end of the QP are one step";
 const EVENTS: &str = "every event reaches each registration once";
@@ -191,19 +191,16 @@ impl<const F: usize> Slot<F> {
         }
     }
 
-    fn others(&self, file: usize) -> usize {
-        let others = (0..F).filter(|other| *other != file);
-
-        others
-            .filter(|other| self.registrations[*other].is_some())
-            .count()
+    fn is_registered(&self) -> bool {
+        self.registrations.iter().any(Option::is_some)
     }
 }
 
 /// A file, or a QP, or both, by their numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    AllocBegins(usize, usize, Lifetime),
+    /// With a registration of the creator, or without.
+    AllocBegins(usize, usize, Lifetime, bool),
     AllocFails(usize),
     AllocEnds(usize),
     Register(usize, usize),
@@ -242,6 +239,28 @@ impl<const F: usize, const Q: usize> State<F, Q> {
 
     fn breaks(&mut self, broken: Broken) {
         self.broken.get_or_insert(broken);
+    }
+
+    /// The provider has created a QP, which cannot be found yet.
+    fn alloc_begins(&mut self, file: usize, qp: usize, lifetime: Lifetime, registers: bool) {
+        let slot = &mut self.qps[qp];
+
+        slot.provider = Provider::Exists;
+        slot.qp.lifetime = Some(lifetime);
+        if registers {
+            slot.register(file);
+        }
+        self.files[file].call = Some(Call::Alloc(qp));
+    }
+
+    /// A QP is added to its domain, with the registration of its creator if that registers.
+    fn alloc_ends(&mut self, qp: usize) {
+        let registers = self.qps[qp].is_registered();
+
+        self.step(qp, Step::Alloc { registers });
+        if registers {
+            self.step(qp, Step::Register { keeps: true });
+        }
     }
 
     /// A registration ends. Returns whether the QP ends with it.
@@ -410,14 +429,18 @@ impl<const F: usize, const Q: usize> System<F, Q> {
                         actions.push(Action::Register(file, number));
                     }
                     if has_handle && slot.is_free() {
-                        for lifetime in [Lifetime::Registrations, Lifetime::Domain] {
-                            actions.push(Action::AllocBegins(file, number, lifetime));
+                        for (lifetime, registers) in [
+                            (Lifetime::Registrations, true),
+                            (Lifetime::Domain, true),
+                            (Lifetime::Domain, false),
+                        ] {
+                            actions.push(Action::AllocBegins(file, number, lifetime, registers));
                         }
                     }
                     if has_handle
                         && slot.is_found()
                         && slot.qp.lifetime == Some(Lifetime::Domain)
-                        && (slot.others(file) == 0 || self.has(Fault::DestroyWhileRegistered))
+                        && (!slot.is_registered() || self.has(Fault::DestroyWhileRegistered))
                     {
                         actions.push(Action::Destroy(file, number));
                     }
@@ -512,13 +535,8 @@ impl<const F: usize, const Q: usize> Model for System<F, Q> {
         let mut next = *state;
 
         match action {
-            Action::AllocBegins(file, qp, lifetime) => {
-                let slot = &mut next.qps[qp];
-
-                slot.provider = Provider::Exists;
-                slot.qp.lifetime = Some(lifetime);
-                slot.register(file);
-                next.files[file].call = Some(Call::Alloc(qp));
+            Action::AllocBegins(file, qp, lifetime, registers) => {
+                next.alloc_begins(file, qp, lifetime, registers);
             }
             Action::AllocFails(file) => {
                 let Some(Call::Alloc(qp)) = next.files[file].call.take() else {
@@ -532,8 +550,7 @@ impl<const F: usize, const Q: usize> Model for System<F, Q> {
                     return None;
                 };
 
-                next.step(qp, Step::Alloc);
-                next.step(qp, Step::Register { keeps: true });
+                next.alloc_ends(qp);
             }
             Action::Register(file, qp) => {
                 next.qps[qp].register(file);

@@ -136,7 +136,7 @@ int member_join(void *argument)
 	member_info->path.gid = member.node.gid;
 	member_info->path.lid = member.node.lid;
 	if (member_info->wants_events) {
-		member.channel = rcv_channel(member.node.context->cmd_fd);
+		member.channel = rcv_channel(member.domain);
 		if (member.channel < 0)
 			return member.channel;
 	}

@@ -2,9 +2,12 @@
 
 #include <err.h>
 #include <errno.h>
+#include <poll.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <rdma/ib_user_ioctl_verbs.h>
 
@@ -90,34 +93,93 @@ int rcv_alloc(struct domain domain, uint32_t flags, const struct ib_uverbs_qp_at
 			      registration);
 }
 
-int rcv_alloc_with(struct domain domain, uint32_t flags, const struct ib_uverbs_qp_attr *attr,
-		   int channel, uint64_t cookie, struct choice choice,
-		   struct registration *registration)
-{
-	struct ib_uverbs_attr *handle;
-	struct call call;
-	int result;
+/* The channels for those that have none. */
+static struct quiet {
+	struct domain domain;
+	int channel;
+} quiet[8192];
+static unsigned int quiet_count;
 
-	call_start(&call, XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_ALLOC);
-	handle = call_object(&call, XRC_RCV_ATTR_QP_ALLOC_HANDLE, -1);
+static struct quiet *quiet_find(struct domain domain)
+{
+	struct quiet *found;
+
+	for (found = quiet; found < quiet + quiet_count; found++)
+		if (found->domain.uverbs_fd == domain.uverbs_fd &&
+		    found->domain.handle == domain.handle)
+			return found;
+	return NULL;
+}
+
+static int quiet_channel(struct domain domain, bool again)
+{
+	struct quiet *found = quiet_find(domain);
+
+	if (found && found->channel >= 0 && !again)
+		return found->channel;
+	if (!found) {
+		if (quiet_count == ARRAY_SIZE(quiet))
+			errx(1, "more than %zu domains", ARRAY_SIZE(quiet));
+		found = &quiet[quiet_count++];
+	} else if (found->channel >= 0) {
+		close(found->channel);
+	}
+	found->domain = domain;
+	found->channel = rcv_channel(domain);
+	return found->channel;
+}
+
+/* Whether the quiet channel may be that of a file or a domain that was closed. */
+static bool may_be_stale(int channel, int result)
+{
+	struct pollfd poll_fd = { .fd = channel };
+
+	if (result == -EIO)
+		return poll(&poll_fd, 1, 0) == 1;
+	return result == -EBADF || result == -EINVAL;
+}
+
+static int alloc(struct domain domain, uint32_t flags, const struct ib_uverbs_qp_attr *attr,
+		 int channel, uint64_t cookie, struct choice choice, uint32_t *qp_num)
+{
+	struct call call;
+
+	if (channel < 0 && channel != NO_REGISTRATION)
+		return channel;
+	call_start(&call, XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_ALLOC);
 	call_object(&call, XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE, domain.handle);
 	if (flags)
 		call_in(&call, XRC_RCV_ATTR_QP_ALLOC_FLAGS, &flags, sizeof(flags));
 	if (attr)
 		call_in(&call, XRC_RCV_ATTR_QP_ALLOC_ATTR, attr, sizeof(*attr));
-	if (channel != NO_CHANNEL)
+	if (channel != NO_REGISTRATION)
 		call_object(&call, XRC_RCV_ATTR_QP_ALLOC_CHANNEL, channel);
 	if (cookie)
 		call_in(&call, XRC_RCV_ATTR_QP_ALLOC_COOKIE, &cookie, sizeof(cookie));
-	call_out(&call, XRC_RCV_ATTR_QP_ALLOC_RESP_QPN, &registration->qp_num,
-		 sizeof(registration->qp_num));
+	call_out(&call, XRC_RCV_ATTR_QP_ALLOC_RESP_QPN, qp_num, sizeof(*qp_num));
 	if (choice.events)
 		call_in(&call, XRC_RCV_ATTR_QP_ALLOC_EVENTS, choice.events, sizeof(uint64_t));
 	if (choice.label)
 		call_in(&call, XRC_RCV_ATTR_QP_ALLOC_LABEL, choice.label, sizeof(uint64_t));
-	result = call_run(&call, domain.uverbs_fd);
-	registration->uverbs_fd = domain.uverbs_fd;
-	registration->handle = handle->data;
+	return call_run(&call, domain.uverbs_fd);
+}
+
+int rcv_alloc_with(struct domain domain, uint32_t flags, const struct ib_uverbs_qp_attr *attr,
+		   int channel, uint64_t cookie, struct choice choice,
+		   struct registration *registration)
+{
+	bool is_quiet = channel == NO_CHANNEL;
+	uint32_t qp_num = 0;
+	int result;
+
+	if (is_quiet)
+		channel = quiet_channel(domain, false);
+	result = alloc(domain, flags, attr, channel, cookie, choice, &qp_num);
+	if (is_quiet && may_be_stale(channel, result)) {
+		channel = quiet_channel(domain, true);
+		result = alloc(domain, flags, attr, channel, cookie, choice, &qp_num);
+	}
+	*registration = (struct registration) { domain.uverbs_fd, channel, qp_num };
 	return result;
 }
 
@@ -127,37 +189,70 @@ int rcv_reg(struct domain domain, uint32_t qp_num, int channel, uint64_t cookie,
 	return rcv_reg_with(domain, qp_num, channel, cookie, (struct choice){}, registration);
 }
 
-int rcv_reg_with(struct domain domain, uint32_t qp_num, int channel, uint64_t cookie,
-		 struct choice choice, struct registration *registration)
+static int reg(int uverbs_fd, uint32_t qp_num, int channel, uint64_t cookie,
+	       struct choice choice)
 {
-	struct ib_uverbs_attr *handle;
 	struct call call;
-	int result;
 
-	call_start(&call, XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_REG);
-	handle = call_object(&call, XRC_RCV_ATTR_QP_REG_HANDLE, -1);
-	call_object(&call, XRC_RCV_ATTR_QP_REG_XRCD_HANDLE, domain.handle);
-	call_in(&call, XRC_RCV_ATTR_QP_REG_QPN, &qp_num, sizeof(qp_num));
-	if (channel != NO_CHANNEL)
-		call_object(&call, XRC_RCV_ATTR_QP_REG_CHANNEL, channel);
+	if (channel < 0)
+		return channel;
+	call_start(&call, XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QP_REG);
+	call_object(&call, XRC_RCV_ATTR_QP_REG_CHANNEL, channel);
+	call_in(&call, XRC_RCV_ATTR_QP_REG_QPNS, &qp_num, sizeof(qp_num));
 	if (cookie)
 		call_in(&call, XRC_RCV_ATTR_QP_REG_COOKIE, &cookie, sizeof(cookie));
 	if (choice.events)
 		call_in(&call, XRC_RCV_ATTR_QP_REG_EVENTS, choice.events, sizeof(uint64_t));
-	result = call_run(&call, domain.uverbs_fd);
-	registration->uverbs_fd = domain.uverbs_fd;
-	registration->handle = handle->data;
-	registration->qp_num = qp_num;
+	return call_run(&call, uverbs_fd);
+}
+
+int rcv_reg_with(struct domain domain, uint32_t qp_num, int channel, uint64_t cookie,
+		 struct choice choice, struct registration *registration)
+{
+	bool is_quiet = channel == NO_CHANNEL;
+	int result;
+
+	if (is_quiet)
+		channel = quiet_channel(domain, false);
+	result = reg(domain.uverbs_fd, qp_num, channel, cookie, choice);
+	if (is_quiet && may_be_stale(channel, result)) {
+		channel = quiet_channel(domain, true);
+		result = reg(domain.uverbs_fd, qp_num, channel, cookie, choice);
+	}
+	*registration = (struct registration) { domain.uverbs_fd, channel, qp_num };
 	return result;
 }
 
 int rcv_unreg(const struct registration *registration)
 {
+	return rcv_unreg_many(registration->uverbs_fd, registration->channel,
+			      &registration->qp_num, 1, NULL);
+}
+
+int rcv_reg_many(int uverbs_fd, int channel, const uint32_t *qp_nums, uint16_t count,
+		 uint32_t *done)
+{
 	struct call call;
 
-	call_start(&call, XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_UNREG);
-	call_object(&call, XRC_RCV_ATTR_QP_UNREG_HANDLE, registration->handle);
-	return call_run(&call, registration->uverbs_fd);
+	call_start(&call, XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QP_REG);
+	call_object(&call, XRC_RCV_ATTR_QP_REG_CHANNEL, channel);
+	call_in(&call, XRC_RCV_ATTR_QP_REG_QPNS, qp_nums, count * sizeof(*qp_nums));
+	if (done)
+		call_out(&call, XRC_RCV_ATTR_QP_REG_RESP_DONE, done, sizeof(*done));
+	return call_run(&call, uverbs_fd);
+}
+
+int rcv_unreg_many(int uverbs_fd, int channel, const uint32_t *qp_nums, uint16_t count,
+		   uint32_t *done)
+{
+	struct call call;
+
+	call_start(&call, XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QP_UNREG);
+	call_object(&call, XRC_RCV_ATTR_QP_UNREG_CHANNEL, channel);
+	call_in(&call, XRC_RCV_ATTR_QP_UNREG_QPNS, qp_nums, count * sizeof(*qp_nums));
+	if (done)
+		call_out(&call, XRC_RCV_ATTR_QP_UNREG_RESP_DONE, done, sizeof(*done));
+	return call_run(&call, uverbs_fd);
 }
 
 int rcv_modify(struct domain domain, uint32_t qp_num,
@@ -165,7 +260,7 @@ int rcv_modify(struct domain domain, uint32_t qp_num,
 {
 	struct call call;
 
-	call_start(&call, XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_MODIFY);
+	call_start(&call, XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_MODIFY);
 	call_object(&call, XRC_RCV_ATTR_QP_MODIFY_XRCD_HANDLE, domain.handle);
 	call_in(&call, XRC_RCV_ATTR_QP_MODIFY_QPN, &qp_num, sizeof(qp_num));
 	call_in(&call, XRC_RCV_ATTR_QP_MODIFY_ATTR, attr, sizeof(*attr));
@@ -187,7 +282,7 @@ int rcv_query(struct domain domain, uint32_t qp_num, struct ib_uverbs_qp_attr *a
 {
 	struct call call;
 
-	call_start(&call, XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_QUERY);
+	call_start(&call, XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_QUERY);
 	call_object(&call, XRC_RCV_ATTR_QP_QUERY_XRCD_HANDLE, domain.handle);
 	call_in(&call, XRC_RCV_ATTR_QP_QUERY_QPN, &qp_num, sizeof(qp_num));
 	if (attr)
@@ -202,11 +297,16 @@ int rcv_destroy(struct domain domain, uint32_t qp_num)
 	return rcv_destroy_with(domain, qp_num, 0);
 }
 
+int rcv_destroy_forced(struct domain domain, uint32_t qp_num)
+{
+	return rcv_destroy_with(domain, qp_num, XRC_RCV_DESTROY_FORCE);
+}
+
 int rcv_destroy_with(struct domain domain, uint32_t qp_num, uint32_t flags)
 {
 	struct call call;
 
-	call_start(&call, XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_DESTROY);
+	call_start(&call, XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_DESTROY);
 	call_object(&call, XRC_RCV_ATTR_QP_DESTROY_XRCD_HANDLE, domain.handle);
 	call_in(&call, XRC_RCV_ATTR_QP_DESTROY_QPN, &qp_num, sizeof(qp_num));
 	if (flags)
@@ -220,7 +320,7 @@ int rcv_list(struct domain domain, uint32_t after, struct xrc_rcv_qp_info *infos
 	const uint32_t size = sizeof(*infos);
 	struct call call;
 
-	call_start(&call, XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QUERY_DOMAIN);
+	call_start(&call, XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QUERY_DOMAIN);
 	call_object(&call, XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE, domain.handle);
 	if (after)
 		call_in(&call, XRC_RCV_ATTR_QUERY_DOMAIN_AFTER_QPN, &after, sizeof(after));
@@ -238,7 +338,7 @@ int rcv_list_sized(struct domain domain, void *infos, uint32_t size, uint32_t *c
 {
 	struct call call;
 
-	call_start(&call, XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QUERY_DOMAIN);
+	call_start(&call, XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QUERY_DOMAIN);
 	call_object(&call, XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE, domain.handle);
 	call_out(&call, XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO, infos, *count * size);
 	call_out(&call, XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT, count, sizeof(*count));
@@ -250,12 +350,12 @@ int rcv_caps(int uverbs_fd, struct xrc_rcv_caps *caps)
 {
 	struct call call;
 
-	call_start(&call, XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QUERY_CAPS);
+	call_start(&call, XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QUERY_CAPS);
 	call_out(&call, XRC_RCV_ATTR_QUERY_CAPS_RESP, caps, sizeof(*caps));
 	return call_run(&call, uverbs_fd);
 }
 
-static int new_channel(int uverbs_fd, const uint32_t *size)
+static int new_channel(struct domain domain, const uint32_t *size)
 {
 	struct ib_uverbs_attr *fd;
 	struct call call;
@@ -263,18 +363,19 @@ static int new_channel(int uverbs_fd, const uint32_t *size)
 
 	call_start(&call, XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC);
 	fd = call_object(&call, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD, -1);
+	call_object(&call, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_XRCD_HANDLE, domain.handle);
 	if (size)
 		call_in(&call, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE, size, sizeof(*size));
-	result = call_run(&call, uverbs_fd);
+	result = call_run(&call, domain.uverbs_fd);
 	return result ? result : (int)fd->data_s64;
 }
 
-int rcv_channel(int uverbs_fd)
+int rcv_channel(struct domain domain)
 {
-	return new_channel(uverbs_fd, NULL);
+	return new_channel(domain, NULL);
 }
 
-int rcv_channel_sized(int uverbs_fd, uint32_t size)
+int rcv_channel_sized(struct domain domain, uint32_t size)
 {
-	return new_channel(uverbs_fd, &size);
+	return new_channel(domain, &size);
 }

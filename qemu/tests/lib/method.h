@@ -54,11 +54,18 @@ struct domain {
 /* The handle is where rdma-core's private struct verbs_xrcd has it. */
 struct domain domain_of(const struct ibv_xrcd *xrcd);
 
-enum { NO_CHANNEL = -1 };
+/*
+ * A channel that nothing reads: one of the domain that is created when it is needed
+ * first, and stays open as long as the process.
+ */
+enum {
+	NO_CHANNEL = -1,
+	NO_REGISTRATION = -2,	/* ALLOC without a channel */
+};
 
 struct registration {
 	int uverbs_fd;
-	uint32_t handle;
+	int channel;
 	uint32_t qp_num;
 };
 
@@ -78,6 +85,11 @@ int rcv_alloc_with(struct domain domain, uint32_t flags, const struct ib_uverbs_
 int rcv_reg_with(struct domain domain, uint32_t qp_num, int channel, uint64_t cookie,
 		 struct choice choice, struct registration *registration);
 int rcv_unreg(const struct registration *registration);
+/* COUNT QPs at once. DONE: out, how many; may be NULL. */
+int rcv_reg_many(int uverbs_fd, int channel, const uint32_t *qp_nums, uint16_t count,
+		 uint32_t *done);
+int rcv_unreg_many(int uverbs_fd, int channel, const uint32_t *qp_nums, uint16_t count,
+		   uint32_t *done);
 int rcv_modify(struct domain domain, uint32_t qp_num,
 	       const struct ib_uverbs_qp_attr *attr);
 /* ATTR and INFO may be NULL. */
@@ -85,6 +97,8 @@ int rcv_query(struct domain domain, uint32_t qp_num, struct ib_uverbs_qp_attr *a
 	      struct xrc_rcv_qp_info *info);
 int rcv_destroy(struct domain domain, uint32_t qp_num);
 int rcv_destroy_with(struct domain domain, uint32_t qp_num, uint32_t flags);
+/* By the owner of the domain, whatever keeps it. */
+int rcv_destroy_forced(struct domain domain, uint32_t qp_num);
 /* COUNT: in, how many fit into INFOS; out, how many are there. TOTAL may be NULL. */
 int rcv_list(struct domain domain, uint32_t after, struct xrc_rcv_qp_info *infos,
 	     uint32_t *count, uint32_t *total);
@@ -92,9 +106,9 @@ int rcv_list(struct domain domain, uint32_t after, struct xrc_rcv_qp_info *infos
 int rcv_list_sized(struct domain domain, void *infos, uint32_t size, uint32_t *count);
 int rcv_caps(int uverbs_fd, struct xrc_rcv_caps *caps);
 /* Returns the channel's file descriptor. */
-int rcv_channel(int uverbs_fd);
+int rcv_channel(struct domain domain);
 /* The same for records of SIZE bytes. */
-int rcv_channel_sized(int uverbs_fd, uint32_t size);
+int rcv_channel_sized(struct domain domain, uint32_t size);
 
 /* Only the state: to RESET or ERR, or a step that wants nothing else. */
 int rcv_to_state(struct domain domain, uint32_t qp_num, enum ibv_qp_state state);

@@ -48,7 +48,7 @@ static struct member_info *ma;
 
 static int new_channel(void)
 {
-	return rcv_channel(member.node.context->cmd_fd);
+	return rcv_channel(member.domain);
 }
 
 static int new_qp(int channel, uint64_t cookie, struct registration *registration)
@@ -121,7 +121,7 @@ static int signalled(void *argument)
 	CHECK(!new_qp(channel, COOKIE, &registration));
 	CHECK(!ready(channel));
 	before = now_ns();
-	CHECK(!rcv_destroy(member.domain, registration.qp_num));
+	CHECK(!rcv_destroy_forced(member.domain, registration.qp_num));
 	after = now_ns();
 	CHECK(ready(channel) == POLLIN);
 	FD_ZERO(&set);
@@ -153,7 +153,7 @@ static int buffers(void *argument)
 		CHECK(!new_qp(channel, COOKIE + i, &registration[i]));
 	/* In the order of the events, not of registration. */
 	for (i = MANY - 1; i >= 0; i--)
-		CHECK(!rcv_destroy(member.domain, registration[i].qp_num));
+		CHECK(!rcv_destroy_forced(member.domain, registration[i].qp_num));
 
 	CHECK(read(channel, records, SIZE - 1) == -1 && errno == EINVAL);
 	CHECK(read(channel, records, 0) == -1 && errno == EINVAL);
@@ -193,7 +193,7 @@ static int many_records(void *argument)
 	for (i = 0; i < CROWD; i++)
 		CHECK(!new_qp(channel, COOKIE + i, &registration[i]));
 	for (i = 0; i < CROWD; i++)
-		CHECK(!rcv_destroy(member.domain, registration[i].qp_num));
+		CHECK(!rcv_destroy_forced(member.domain, registration[i].qp_num));
 	while (got < CROWD) {
 		count = read(channel, records, sizeof(records)) / SIZE;
 		CHECK(count == (CROWD - got < BATCH ? CROWD - got : BATCH));
@@ -220,7 +220,7 @@ static int one_by_one(void *argument)
 	struct file other;
 
 	file_open(&other, member_info->domain_file);
-	watched = rcv_channel(other.domain.uverbs_fd);
+	watched = rcv_channel(other.domain);
 	for (i = 0; i < 2; i++) {
 		CHECK(!new_qp(channel, COOKIE + i, &registration[i]));
 		CHECK(!rcv_reg(other.domain, registration[i].qp_num, watched, 0, &watching));
@@ -231,7 +231,7 @@ static int one_by_one(void *argument)
 	close(watched);
 	CHECK(!file_close(&other));
 	for (i = 0; i < 2; i++)
-		CHECK(!rcv_destroy(member.domain, registration[i].qp_num));
+		CHECK(!rcv_destroy_forced(member.domain, registration[i].qp_num));
 	for (i = 0; i < 4; i++) {
 		CHECK(read(channel, &record, SIZE) == SIZE);
 		CHECK(record.type == (i < 2 ? IBV_EVENT_QP_LAST_WQE_REACHED :
@@ -258,12 +258,12 @@ static int sizes(void *argument)
 
 	(void)argument;
 	for (i = 0; i < ARRAY_SIZE(none); i++)
-		CHECK(rcv_channel_sized(member.node.context->cmd_fd, none[i]) == -EINVAL);
-	channel = rcv_channel_sized(member.node.context->cmd_fd, sizeof(records[0]));
+		CHECK(rcv_channel_sized(member.domain, none[i]) == -EINVAL);
+	channel = rcv_channel_sized(member.domain, sizeof(records[0]));
 	CHECK(channel >= 0);
 	for (i = 0; i < 2; i++) {
 		CHECK(!new_qp(channel, COOKIE + i, &registration[i]));
-		CHECK(!rcv_destroy(member.domain, registration[i].qp_num));
+		CHECK(!rcv_destroy_forced(member.domain, registration[i].qp_num));
 	}
 	memset(records, 0xee, sizeof(records));
 	CHECK(read(channel, records, SIZE) == -1 && errno == EINVAL);
@@ -286,7 +286,7 @@ static int two_channels(void *argument)
 	int channel = new_channel(), other_channel;
 
 	file_open(&other, member_info->domain_file);
-	other_channel = rcv_channel(other.domain.uverbs_fd);
+	other_channel = rcv_channel(other.domain);
 	CHECK(other_channel >= 0);
 	CHECK(!rcv_alloc(member.domain, 0, NULL, channel, 1, &first));
 	/* A channel is of the file it was made through. */
@@ -320,10 +320,10 @@ static int orphaned(void *argument)
 	int channel;
 
 	file_open(&other, member_info->domain_file);
-	channel = rcv_channel(other.domain.uverbs_fd);
+	channel = rcv_channel(other.domain);
 	CHECK(!rcv_alloc(other.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, channel, 1,
 			 &registration));
-	CHECK(!rcv_destroy(other.domain, registration.qp_num));
+	CHECK(!rcv_destroy_forced(other.domain, registration.qp_num));
 	CHECK(ready(channel) == POLLIN);
 	CHECK(!file_close(&other));
 	CHECK(ready(channel) == POLLHUP);
@@ -355,7 +355,7 @@ static int closed_with_file(void *argument)
 
 		file_open(&other, member_info->domain_file);
 		for (i = 0; i < RACERS; i++) {
-			channels[i] = rcv_channel(other.domain.uverbs_fd);
+			channels[i] = rcv_channel(other.domain);
 			CHECK(channels[i] >= 0);
 			CHECK(!rcv_alloc(other.domain, 0, NULL, channels[i], i, &registration));
 			CHECK(!pthread_create(&threads[i], NULL, close_at_start, &channels[i]));
@@ -378,8 +378,8 @@ static int unregistered(void *argument)
 	(void)argument;
 	CHECK(!fcntl(channel, F_SETFL, O_NONBLOCK));
 	CHECK(!new_qp(channel, 1, &first) && !new_qp(channel, 2, &second));
-	CHECK(!rcv_destroy(member.domain, first.qp_num));
-	CHECK(!rcv_destroy(member.domain, second.qp_num));
+	CHECK(!rcv_destroy_forced(member.domain, first.qp_num));
+	CHECK(!rcv_destroy_forced(member.domain, second.qp_num));
 	CHECK(ready(channel) == POLLIN);
 	CHECK(!rcv_unreg(&first));
 	CHECK(read(channel, &record, SIZE) == SIZE);
@@ -390,26 +390,27 @@ static int unregistered(void *argument)
 	return -close(channel);
 }
 
-/* The registration stays; its events have no channel. */
+/* Registrations end with the last descriptor of their channel. */
 static int closed(void *argument)
 {
 	const struct ib_uverbs_qp_attr init = attr_to_init(&member.node);
 	struct registration first, second;
+	struct xrc_rcv_qp_info info;
 	int channel = new_channel(), still_open;
 
 	(void)argument;
 	CHECK(!new_qp(channel, 1, &first) && !new_qp(channel, 2, &second));
-	CHECK(!rcv_destroy(member.domain, first.qp_num));
+	CHECK(!rcv_destroy_forced(member.domain, first.qp_num));
 	/* The file is closed with its last descriptor. */
 	still_open = dup(channel);
 	CHECK(still_open >= 0 && !close(channel));
 	CHECK(ready(still_open) == POLLIN);
+	CHECK(!rcv_query(member.domain, second.qp_num, NULL, &info) && info.registrations == 1);
 	CHECK(!close(still_open));
+	CHECK(!rcv_query(member.domain, second.qp_num, NULL, &info) && !info.registrations);
 	CHECK(!rcv_modify(member.domain, second.qp_num, &init));
 	CHECK(!rcv_to_state(member.domain, second.qp_num, IBV_QPS_ERR));
-	CHECK(!rcv_destroy(member.domain, second.qp_num));
-	CHECK(!rcv_unreg(&first) && !rcv_unreg(&second));
-	return 0;
+	return rcv_destroy_with(member.domain, second.qp_num, 0);
 }
 
 struct waiter {
@@ -441,7 +442,7 @@ static int wakes(bool in_poll)
 	CHECK(!pthread_create(&thread, NULL, wait_for_event, &waiter));
 	usleep(200000);
 	CHECK(pthread_tryjoin_np(thread, NULL) == EBUSY);
-	CHECK(!rcv_destroy(member.domain, registration.qp_num));
+	CHECK(!rcv_destroy_forced(member.domain, registration.qp_num));
 	clock_gettime(CLOCK_REALTIME, &deadline);
 	deadline.tv_sec += PATIENCE_MS / 1000;
 	CHECK(!pthread_timedjoin_np(thread, NULL, &deadline));
@@ -508,11 +509,11 @@ static int reader_stalls(void *argument)
 	(void)argument;
 	for (i = 0; i < 3; i++)
 		CHECK(!new_qp(reader.channel, COOKIE + i, &registration[i]));
-	CHECK(!rcv_destroy(member.domain, registration[0].qp_num));
+	CHECK(!rcv_destroy_forced(member.domain, registration[0].qp_num));
 	CHECK(!stall(&reader));
 	/* Other readers, events and UNREG do not wait. */
 	CHECK(!ready(reader.channel));
-	CHECK(!rcv_destroy(member.domain, registration[1].qp_num));
+	CHECK(!rcv_destroy_forced(member.domain, registration[1].qp_num));
 	CHECK(ready(reader.channel) == POLLIN);
 	CHECK(read(reader.channel, &record, SIZE) == SIZE);
 	CHECK(gone(&record, registration[1].qp_num, COOKIE + 1));
@@ -521,7 +522,7 @@ static int reader_stalls(void *argument)
 	CHECK(!resume(&reader));
 	usleep(200000);
 	CHECK(pthread_tryjoin_np(reader.thread, NULL) == EBUSY);
-	CHECK(!rcv_destroy(member.domain, registration[2].qp_num));
+	CHECK(!rcv_destroy_forced(member.domain, registration[2].qp_num));
 	CHECK(!pthread_join(reader.thread, NULL));
 	CHECK(reader.result == SIZE);
 	CHECK(gone(reader.page, registration[2].qp_num, COOKIE + 2));
@@ -542,9 +543,9 @@ static int stalled_reader_faults(void *argument)
 	(void)argument;
 	for (i = 0; i < 2; i++)
 		CHECK(!new_qp(reader.channel, COOKIE + i, &registration[i]));
-	CHECK(!rcv_destroy(member.domain, registration[0].qp_num));
+	CHECK(!rcv_destroy_forced(member.domain, registration[0].qp_num));
 	CHECK(!stall(&reader));
-	CHECK(!rcv_destroy(member.domain, registration[1].qp_num));
+	CHECK(!rcv_destroy_forced(member.domain, registration[1].qp_num));
 	CHECK(!munmap(reader.page, getpagesize()));
 	/* Who waits for a page looks again. */
 	close(reader.faults);
@@ -572,7 +573,7 @@ static int gone_waits_for_a_copy(void *argument)
 
 	/* Another file shows when the events have happened. */
 	file_open(&other, member_info->domain_file);
-	watched = rcv_channel(other.domain.uverbs_fd);
+	watched = rcv_channel(other.domain);
 	for (i = 0; i < 2; i++) {
 		CHECK(!new_qp(reader.channel, COOKIE + i, &registration[i]));
 		CHECK(!rcv_reg(other.domain, registration[i].qp_num, watched, 0, &watching));
@@ -584,7 +585,7 @@ static int gone_waits_for_a_copy(void *argument)
 	CHECK(!file_close(&other));
 	CHECK(!stall(&reader));
 	for (i = 0; i < 2; i++)
-		CHECK(!rcv_destroy(member.domain, registration[i].qp_num));
+		CHECK(!rcv_destroy_forced(member.domain, registration[i].qp_num));
 	CHECK(!fcntl(reader.channel, F_SETFL, O_NONBLOCK));
 	CHECK(read(reader.channel, &record, SIZE) == -1 && errno == EAGAIN);
 	CHECK(!ready(reader.channel));
@@ -615,10 +616,10 @@ static int ends_during_a_read(void *argument)
 	struct file other;
 
 	file_open(&other, member_info->domain_file);
-	reader.channel = rcv_channel(other.domain.uverbs_fd);
+	reader.channel = rcv_channel(other.domain);
 	CHECK(!rcv_alloc(other.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, reader.channel, 1,
 			 &registration));
-	CHECK(!rcv_destroy(other.domain, registration.qp_num));
+	CHECK(!rcv_destroy_forced(other.domain, registration.qp_num));
 	CHECK(!stall(&reader));
 	CHECK(!fcntl(reader.channel, F_SETFL, O_NONBLOCK));
 	CHECK(!file_close(&other));
@@ -726,7 +727,7 @@ int main(void)
 	ktap_result(DO(a, sizes, NULL), "records have the size that the caller gave");
 	ktap_result(DO(a, two_channels, ma), "the domain's last close reaches both channels of a QP");
 	ktap_result(DO(a, unregistered, NULL), "unread events are dropped with their registration");
-	ktap_result(DO(a, closed, NULL), "a registration outlives its channel");
+	ktap_result(DO(a, closed, NULL), "registrations end with their channel");
 	ktap_result(DO(a, orphaned, ma), "a channel ends with its file");
 	ktap_result(DO(a, closed_with_file, ma), "a channel and its file can be closed at once");
 	ktap_result(DO(a, blocking, NULL), "an event ends a read and a poll that wait for it");

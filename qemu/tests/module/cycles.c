@@ -54,7 +54,7 @@ static int many_cycles(void *argument)
 		CHECK(!rcv_reg(other.domain, first.qp_num, NO_CHANNEL, 0, &second));
 		CHECK(!rcv_unreg(&second));
 		if (flags) {
-			CHECK(!rcv_destroy(member.domain, first.qp_num));
+			CHECK(!rcv_destroy_forced(member.domain, first.qp_num));
 			CHECK(read(member.channel, &event, sizeof(event)) == sizeof(event));
 			CHECK(event.cookie == i);
 		}

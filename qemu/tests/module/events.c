@@ -96,7 +96,7 @@ static int call_witness(void *argument)
 	struct registration registration;
 
 	file_open(&witness, member_info->domain_file);
-	witness_channel = rcv_channel(witness.domain.uverbs_fd);
+	witness_channel = rcv_channel(witness.domain);
 	return rcv_reg(witness.domain, member_info->qp_num, witness_channel, 0, &registration);
 }
 

@@ -88,8 +88,8 @@ static int qp_of_other(void)
 static int drop_qp_of_other(bool done)
 {
 	(void)done;
-	return rcv_destroy(fixture.file.domain, fixture.others.qp_num) ?:
-	       rcv_unreg(&fixture.others);
+	return rcv_unreg(&fixture.others) ?:
+	       rcv_destroy(fixture.file.domain, fixture.others.qp_num);
 }
 
 static int caps(void)
@@ -101,7 +101,7 @@ static int caps(void)
 
 static int channel(void)
 {
-	int result = rcv_channel(member.domain.uverbs_fd);
+	int result = rcv_channel(member.domain);
 
 	fixture.channel = result;
 	return result < 0 ? result : 0;
@@ -142,7 +142,7 @@ static int destroy_and_unregister(bool done)
 {
 	if (!done)
 		return 0;
-	return rcv_destroy(member.domain, fixture.mine.qp_num) ?: read_event() ?:
+	return rcv_destroy_forced(member.domain, fixture.mine.qp_num) ?: read_event() ?:
 	       rcv_unreg(&fixture.mine);
 }
 
@@ -270,8 +270,7 @@ static int force_if_not_and_unregister(bool done)
 
 static int events_of_mine(void)
 {
-	return mine_registered() ?: rcv_unreg(&fixture.others) ?:
-	       rcv_destroy(member.domain, fixture.others.qp_num);
+	return mine_registered() ?: rcv_destroy_forced(member.domain, fixture.others.qp_num);
 }
 
 static int unregister_always(bool done)
@@ -283,13 +282,20 @@ static int unregister_always(bool done)
 /* A channel of its own, with something to read. */
 static int unread(void)
 {
-	return qp_of_other() ?: channel() ?: reg_in_crowd() ?: rcv_unreg(&fixture.others) ?:
-	       rcv_destroy(member.domain, fixture.others.qp_num);
+	return qp_of_other() ?: channel() ?: reg_in_crowd() ?:
+	       rcv_destroy_forced(member.domain, fixture.others.qp_num);
 }
 
 static int close_unread(void)
 {
 	return -close(fixture.channel);
+}
+
+/* The registration of mine ends with its channel, which close(2) closes whatever it returns. */
+static int unregister_others(bool done)
+{
+	(void)done;
+	return rcv_unreg(&fixture.others);
 }
 
 /* A file with a QP of its own, and a registration with another's, on a channel. */
@@ -301,7 +307,7 @@ static int busy_file(void)
 	if (result)
 		return result;
 	file_open(&fixture.passing, member.member_info->domain_file);
-	fixture.channel = rcv_channel(fixture.passing.domain.uverbs_fd);
+	fixture.channel = rcv_channel(fixture.passing.domain);
 	if (fixture.channel < 0)
 		return fixture.channel;
 	return rcv_alloc(fixture.passing.domain, 0, NULL, fixture.channel, 1, &registration) ?:
@@ -389,7 +395,7 @@ static const struct operation operations[] = {
 	{ "DESTROY", qp_without_registration, destroy, destroy_if_not },
 	{ "DESTROY with FORCE", qp_of_other, force, force_if_not_and_unregister },
 	{ "read", events_of_mine, read_event, unregister_always },
-	{ "a channel's close", unread, close_unread, unregister_always },
+	{ "a channel's close", unread, close_unread, unregister_others },
 	{ "a file's close", busy_file, close_file, close_channel_and_drop },
 	{ "the domain's last close", private_domain, close_domain, close_domain_if_not },
 };

@@ -141,7 +141,7 @@ static int prepare(void *argument)
 	}
 	for (i = 0; i < load->registrations; i++) {
 		file_open(&files[i], DOMAIN_FILE);
-		channels[i] = rcv_channel(files[i].domain.uverbs_fd);
+		channels[i] = rcv_channel(files[i].domain);
 		CHECK(channels[i] >= 0);
 		for (j = 0; j < load->qps; j++)
 			CHECK(!rcv_reg(files[i].domain, numbers[j], channels[i], j, &registration));
@@ -303,7 +303,7 @@ static int one_round(struct ib_uverbs_qp_attr *init)
 	CHECK(!rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, NO_CHANNEL, 0,
 			 &registration));
 	start = now_ns();
-	CHECK(!rcv_destroy(member.domain, registration.qp_num));
+	CHECK(!rcv_destroy_forced(member.domain, registration.qp_num));
 	note_cost(DESTROY, start);
 	CHECK(!rcv_unreg(&registration));
 

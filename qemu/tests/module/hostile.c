@@ -37,7 +37,7 @@ static struct {
 	struct registration registration;	/* with the QP calls are about */
 	struct registration mine;
 	int channel, other_channel;
-	uint32_t freed;			/* a handle that was a registration once */
+	uint32_t freed;			/* a handle that was an object once */
 	uint32_t foreign;		/* that of a domain, but in the second file */
 } other;
 
@@ -47,7 +47,7 @@ static unsigned int attempts;
 
 /* ---- good calls ---- */
 
-enum kind { INPUT, OUTPUT, OPEN_OUTPUT, NEW, OBJECT, CHANNEL };
+enum kind { INPUT, NUMBERS, OUTPUT, OPEN_OUTPUT, NEW, OBJECT, CHANNEL };
 
 struct attribute {
 	uint16_t id;
@@ -63,8 +63,7 @@ struct method {
 };
 
 static const struct method methods[] = {
-	{ "ALLOC", XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_ALLOC, {
-		{ XRC_RCV_ATTR_QP_ALLOC_HANDLE, NEW, 0, false },
+	{ "ALLOC", XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_ALLOC, {
 		{ XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE, OBJECT, 0, false },
 		{ XRC_RCV_ATTR_QP_ALLOC_FLAGS, INPUT, 4, true },
 		{ XRC_RCV_ATTR_QP_ALLOC_ATTR, INPUT, sizeof(struct ib_uverbs_qp_attr), true },
@@ -74,34 +73,35 @@ static const struct method methods[] = {
 		{ XRC_RCV_ATTR_QP_ALLOC_EVENTS, INPUT, 8, true },
 		{ XRC_RCV_ATTR_QP_ALLOC_LABEL, INPUT, 8, true },
 	} },
-	{ "REG", XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_REG, {
-		{ XRC_RCV_ATTR_QP_REG_HANDLE, NEW, 0, false },
-		{ XRC_RCV_ATTR_QP_REG_XRCD_HANDLE, OBJECT, 0, false },
-		{ XRC_RCV_ATTR_QP_REG_QPN, INPUT, 4, false },
-		{ XRC_RCV_ATTR_QP_REG_CHANNEL, CHANNEL, 0, true },
+	{ "REG", XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QP_REG, {
+		{ XRC_RCV_ATTR_QP_REG_CHANNEL, CHANNEL, 0, false },
+		{ XRC_RCV_ATTR_QP_REG_QPNS, NUMBERS, 4, false },
 		{ XRC_RCV_ATTR_QP_REG_COOKIE, INPUT, 8, true },
 		{ XRC_RCV_ATTR_QP_REG_EVENTS, INPUT, 8, true },
+		{ XRC_RCV_ATTR_QP_REG_RESP_DONE, OUTPUT, 4, true },
 	} },
-	{ "UNREG", XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_UNREG, {
-		{ XRC_RCV_ATTR_QP_UNREG_HANDLE, OBJECT, 0, false },
+	{ "UNREG", XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QP_UNREG, {
+		{ XRC_RCV_ATTR_QP_UNREG_CHANNEL, CHANNEL, 0, false },
+		{ XRC_RCV_ATTR_QP_UNREG_QPNS, NUMBERS, 4, false },
+		{ XRC_RCV_ATTR_QP_UNREG_RESP_DONE, OUTPUT, 4, true },
 	} },
-	{ "MODIFY", XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_MODIFY, {
+	{ "MODIFY", XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_MODIFY, {
 		{ XRC_RCV_ATTR_QP_MODIFY_XRCD_HANDLE, OBJECT, 0, false },
 		{ XRC_RCV_ATTR_QP_MODIFY_QPN, INPUT, 4, false },
 		{ XRC_RCV_ATTR_QP_MODIFY_ATTR, INPUT, sizeof(struct ib_uverbs_qp_attr), false },
 	} },
-	{ "QUERY", XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_QUERY, {
+	{ "QUERY", XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_QUERY, {
 		{ XRC_RCV_ATTR_QP_QUERY_XRCD_HANDLE, OBJECT, 0, false },
 		{ XRC_RCV_ATTR_QP_QUERY_QPN, INPUT, 4, false },
 		{ XRC_RCV_ATTR_QP_QUERY_RESP_ATTR, OPEN_OUTPUT, sizeof(struct ib_uverbs_qp_attr), true },
 		{ XRC_RCV_ATTR_QP_QUERY_RESP_INFO, OPEN_OUTPUT, sizeof(struct xrc_rcv_qp_info), true },
 	} },
-	{ "DESTROY", XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_DESTROY, {
+	{ "DESTROY", XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_DESTROY, {
 		{ XRC_RCV_ATTR_QP_DESTROY_XRCD_HANDLE, OBJECT, 0, false },
 		{ XRC_RCV_ATTR_QP_DESTROY_QPN, INPUT, 4, false },
 		{ XRC_RCV_ATTR_QP_DESTROY_FLAGS, INPUT, 4, true },
 	} },
-	{ "QUERY_DOMAIN", XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QUERY_DOMAIN, {
+	{ "QUERY_DOMAIN", XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QUERY_DOMAIN, {
 		{ XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE, OBJECT, 0, false },
 		{ XRC_RCV_ATTR_QUERY_DOMAIN_AFTER_QPN, INPUT, 4, true },
 		{ XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO, OPEN_OUTPUT, sizeof(struct xrc_rcv_qp_info), true },
@@ -109,11 +109,12 @@ static const struct method methods[] = {
 		{ XRC_RCV_ATTR_QUERY_DOMAIN_RESP_TOTAL, OUTPUT, 4, true },
 		{ XRC_RCV_ATTR_QUERY_DOMAIN_INFO_SIZE, INPUT, 4, true },
 	} },
-	{ "QUERY_CAPS", XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QUERY_CAPS, {
+	{ "QUERY_CAPS", XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QUERY_CAPS, {
 		{ XRC_RCV_ATTR_QUERY_CAPS_RESP, OPEN_OUTPUT, sizeof(struct xrc_rcv_caps), false },
 	} },
 	{ "EVENT_CHANNEL_ALLOC", XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC, {
 		{ XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD, NEW, 0, false },
+		{ XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_XRCD_HANDLE, OBJECT, 0, false },
 		{ XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE, INPUT, 4, true },
 	} },
 };
@@ -179,6 +180,9 @@ static void build(struct call *call, const struct method *method)
 			else
 				call_in(call, attribute->id, &size_or_zero, attribute->size);
 			break;
+		case NUMBERS:
+			call_in(call, attribute->id, &other.registration.qp_num, 4);
+			break;
 		case OUTPUT:
 		case OPEN_OUTPUT:
 			call_out(call, attribute->id, room + i * PAGE, attribute->size);
@@ -187,8 +191,7 @@ static void build(struct call *call, const struct method *method)
 			call_object(call, attribute->id, -1);
 			break;
 		case OBJECT:
-			call_object(call, attribute->id, method == method_named("UNREG") ?
-				    other.mine.handle : member.domain.handle);
+			call_object(call, attribute->id, member.domain.handle);
 			break;
 		case CHANNEL:
 			call_object(call, attribute->id, other.channel);
@@ -206,7 +209,7 @@ static int prepare(const struct method *method)
 			       &other.registration);
 
 	if (!result && method == method_named("UNREG"))
-		result = rcv_reg(member.domain, other.registration.qp_num, NO_CHANNEL, 0,
+		result = rcv_reg(member.domain, other.registration.qp_num, other.channel, 0,
 				 &other.mine);
 	if (!result && method == method_named("DESTROY"))
 		result = rcv_unreg(&other.registration);
@@ -233,11 +236,18 @@ static bool take_back(const struct method *method, struct call *call)
 {
 	struct registration made = {
 		.uverbs_fd = member.domain.uverbs_fd,
-		.handle = call->attributes[0].data,
+		.channel = other.channel,
+		.qp_num = other.registration.qp_num,
 	};
+	unsigned int i;
 
 	if (method == method_named("EVENT_CHANNEL_ALLOC"))
 		return !close(call->attributes[0].data);
+	for (i = 0; i < call->header.num_attrs; i++)
+		if (method == method_named("ALLOC") &&
+		    call->attributes[i].attr_id == XRC_RCV_ATTR_QP_ALLOC_RESP_QPN)
+			memcpy(&made.qp_num, (void *)(uintptr_t)call->attributes[i].data,
+			       sizeof(made.qp_num));
 	if (method == method_named("ALLOC") || method == method_named("REG"))
 		return !rcv_unreg(&made);
 	return true;
@@ -247,12 +257,15 @@ static bool clean_up(const struct method *method, bool done)
 {
 	bool right = true;
 
-	if (method == method_named("UNREG") && !done)
+	if (method == method_named("UNREG"))
 		right &= !rcv_unreg(&other.mine);
-	if (method != method_named("DESTROY") || !done)
-		right &= !rcv_destroy(other.file.domain, other.registration.qp_num);
 	if (method != method_named("DESTROY"))
 		right &= !rcv_unreg(&other.registration);
+	if (method != method_named("DESTROY") || !done)
+		right &= !rcv_destroy(other.file.domain, other.registration.qp_num);
+	/* Of a channel that could be read, QP_GONE is left. */
+	while (read(other.channel, room, PAGE) > 0)
+		;
 	return right && !qps();
 }
 
@@ -315,8 +328,9 @@ static bool spoiled_presence(const struct method *method, unsigned int i)
 	memmove(attr, attr + 1, (char *)(call.attributes + call.header.num_attrs) -
 				(char *)(attr + 1));
 	call.header.num_attrs--;
-	right = answers(method, &call, attribute->optional ? 0 : -EINVAL,
-			"without attribute %u", i);
+	/* Of lifetime REGISTRATIONS, ALLOC wants a channel. */
+	right = answers(method, &call, attribute->optional && attribute->kind != CHANNEL ?
+			0 : -EINVAL, "without attribute %u", i);
 
 	attr = spoil(method, &call, i);
 	call.attributes[call.header.num_attrs++] = *attr;
@@ -454,6 +468,55 @@ static bool spoiled_input(const struct method *method, unsigned int i)
 	return right;
 }
 
+/* An array of QP numbers: in the attribute, or behind a pointer. */
+static bool spoiled_numbers(const struct method *method, unsigned int i)
+{
+	uint32_t *copy = (uint32_t *)(room + ROOM - PAGE), length;
+	struct ib_uverbs_attr *attr;
+	bool right = true;
+	struct call call;
+
+	for (length = 0; length < 8; length++) {
+		if (length == 4)
+			continue;
+		attr = spoil(method, &call, i);
+		attr->len = length;
+		right &= answers(method, &call, -EINVAL, "attribute %u, %u bytes", i, length);
+	}
+	attr = spoil(method, &call, i);
+	attr->data = 0xffffffff;
+	right &= answers(method, &call, method == method_named("REG") ? -EINVAL : 0,
+			 "the greatest number");
+	attr = spoil(method, &call, i);
+	attr->len = 8;
+	attr->data |= attr->data << 32;
+	right &= answers(method, &call, 0, "a number twice");
+
+	for (length = 12; length < 16; length++) {
+		attr = spoil(method, &call, i);
+		copy[0] = copy[1] = copy[2] = copy[3] = attr->data;
+		attr->len = length;
+		attr->data = (uintptr_t)copy;
+		right &= answers(method, &call, length % 4 ? -EINVAL : 0,
+				 "attribute %u, %u bytes", i, length);
+	}
+	attr = spoil(method, &call, i);
+	attr->len = 12;
+	attr->data = (uintptr_t)unmapped;
+	right &= answers(method, &call, -EFAULT, "attribute %u, unmapped", i);
+	attr = spoil(method, &call, i);
+	attr->len = 12;
+	attr->data = (uintptr_t)unmapped - 11;
+	right &= answers(method, &call, -EFAULT, "attribute %u, its end unmapped", i);
+	memset(room, 0, ROOM);
+	attr = spoil(method, &call, i);
+	attr->len = 0xfffc;
+	attr->data = (uintptr_t)room;
+	right &= answers(method, &call, method == method_named("REG") ? -EINVAL : 0,
+			 "as many numbers as there can be, none of a QP");
+	return right;
+}
+
 static bool spoiled_output(const struct method *method, unsigned int i)
 {
 	const struct attribute *attribute = &method->attributes[i];
@@ -513,7 +576,6 @@ static bool spoiled_output(const struct method *method, unsigned int i)
 
 static bool spoiled_object(const struct method *method, unsigned int i)
 {
-	bool unreg = method == method_named("UNREG");
 	struct ib_uverbs_attr *attr;
 	bool right = true;
 	struct call call;
@@ -539,11 +601,6 @@ static bool spoiled_object(const struct method *method, unsigned int i)
 		attr->data = wrong[w].value;
 		right &= answers(method, &call, wrong[w].error, "object %u is %s", i,
 				 wrong[w].what);
-	}
-	if (unreg) {
-		attr = spoil(method, &call, i);
-		attr->data = member.domain.handle;
-		right &= answers(method, &call, -EINVAL, "object %u is a domain", i);
 	}
 	attr = spoil(method, &call, i);
 	attr->len = 8;
@@ -581,7 +638,7 @@ static bool spoiled_channel(const struct method *method, unsigned int i)
 	return right;
 }
 
-/* The attribute for the new handle cannot be written. */
+/* The attribute for the new descriptor cannot be written. */
 static bool spoiled_new(const struct method *method)
 {
 	struct call *read_only = (struct call *)(room + ROOM - PAGE), call;
@@ -591,7 +648,7 @@ static bool spoiled_new(const struct method *method)
 
 	spoil(method, &call, 0);
 	call.attributes[0].len = 4;
-	right &= answers(method, &call, -EINVAL, "a length for the new handle");
+	right &= answers(method, &call, -EINVAL, "a length for the new descriptor");
 
 	spoil(method, &call, 0);
 	call.header.length = sizeof(call.header) +
@@ -668,6 +725,9 @@ static int one_thing_wrong(void *argument)
 		case INPUT:
 			right &= spoiled_input(method, i);
 			break;
+		case NUMBERS:
+			right &= spoiled_numbers(method, i);
+			break;
 		case OUTPUT:
 		case OPEN_OUTPUT:
 			right &= spoiled_output(method, i);
@@ -690,7 +750,7 @@ static int one_thing_wrong(void *argument)
 static int get_ready(void *argument)
 {
 	struct member_info *member_info = argument;
-	struct registration registration[3];
+	struct ibv_pd *pds[3];
 	unsigned int i;
 
 	room = mmap(NULL, ROOM + PAGE, PROT_READ | PROT_WRITE,
@@ -701,17 +761,20 @@ static int get_ready(void *argument)
 	CHECK(!munmap(unmapped, PAGE));
 
 	file_open(&other.file, member_info->domain_file);
-	other.channel = rcv_channel(member.domain.uverbs_fd);
-	other.other_channel = rcv_channel(other.file.domain.uverbs_fd);
+	other.channel = rcv_channel(member.domain);
+	other.other_channel = rcv_channel(other.file.domain);
 	CHECK(other.channel >= 0 && other.other_channel >= 0);
+	CHECK(!fcntl(other.channel, F_SETFL, O_NONBLOCK));
 	good_attr = attr_to_init(&member.node);
 
 	/* The lowest that is free is given out first, and no call needs two: the third stays free. */
-	for (i = 0; i < ARRAY_SIZE(registration); i++)
-		CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &registration[i]));
-	for (i = 0; i < ARRAY_SIZE(registration); i++)
-		CHECK(!rcv_unreg(&registration[i]));
-	other.freed = registration[2].handle;
+	for (i = 0; i < ARRAY_SIZE(pds); i++) {
+		pds[i] = ibv_alloc_pd(member.node.context);
+		CHECK(pds[i]);
+	}
+	other.freed = pds[ARRAY_SIZE(pds) - 1]->handle;
+	for (i = 0; i < ARRAY_SIZE(pds); i++)
+		CHECK(!ibv_dealloc_pd(pds[i]));
 	/* So many that ours has none of that number. */
 	do
 		other.foreign = domain_of(node_open_domain(&other.file.node, OTHER_FILE)).handle;
@@ -747,7 +810,6 @@ static bool documented(int error)
 	case EFAULT:
 	case EBADF:
 	case EBUSY:
-	case EEXIST:
 	case EDQUOT:
 	case EOPNOTSUPP:
 	case EPROTONOSUPPORT:
@@ -763,7 +825,7 @@ static const struct method *any_method(void)
 
 	do
 		method = &methods[dice() % METHODS];
-	while (method->object == XRC_RCV_OBJECT_EVENT_CHANNEL && dice() % 8);
+	while (method == method_named("EVENT_CHANNEL_ALLOC") && dice() % 8);
 	return method;
 }
 
@@ -853,7 +915,6 @@ static int anything_wrong(void *argument)
 		int result;
 
 		other.registration.qp_num = some_qp[dice() % 8];
-		other.mine.handle = dice() % 32;
 		build(&call, method);
 		for (i = 0; i < call.header.num_attrs; i++)
 			if (dice() % 4 == 0)
@@ -872,7 +933,7 @@ static int anything_wrong(void *argument)
 		campaign->calls++;
 		campaign->succeeded += !result;
 		if (!result && method == method_named("ALLOC"))
-			memcpy(&some_qp[dice() % 8], room + 6 * PAGE, 4);
+			memcpy(&some_qp[dice() % 8], room + 5 * PAGE, 4);
 		if (!result && method == method_named("EVENT_CHANNEL_ALLOC") &&
 		    (int)call.attributes[0].data > 2)
 			close(call.attributes[0].data);

@@ -144,7 +144,7 @@ static int cancel(struct ring *ring, uint64_t user_data)
 
 static int new_channel(void)
 {
-	return rcv_channel(member.node.context->cmd_fd);
+	return rcv_channel(member.domain);
 }
 
 /* With O_NONBLOCK, io_uring reads by itself when it has polled, and no thread waits in read(2). */
@@ -205,7 +205,7 @@ static int one_read_gets(struct ring *ring, struct reads *reads,
 {
 	struct io_uring_cqe cqe;
 
-	CHECK(!rcv_destroy(member.domain, registration->qp_num));
+	CHECK(!rcv_destroy_forced(member.domain, registration->qp_num));
 	CHECK(!completion(ring, &cqe));
 	CHECK(!read_completed(reads, &cqe));
 	CHECK(cqe.res == SIZE && gone(&reads->records[cqe.user_data], registration, cookie));
@@ -260,7 +260,7 @@ static int reads_wait(void *argument)
 	}
 	CHECK(!is_completed(&ring));
 	for (i = 0; i < PENDING; i++)
-		CHECK(!rcv_destroy(member.domain, registration[i].qp_num));
+		CHECK(!rcv_destroy_forced(member.domain, registration[i].qp_num));
 	/* The reads complete in any order; each has one record, and each record one read. */
 	for (i = 0; i < PENDING; i++) {
 		const struct xrc_rcv_event *record;
@@ -303,7 +303,7 @@ static int cancelled(void *argument)
 	}
 	CHECK(read_ended && cancel_ended);
 	/* It took no record with it. */
-	CHECK(!rcv_destroy(member.domain, registration.qp_num));
+	CHECK(!rcv_destroy_forced(member.domain, registration.qp_num));
 	CHECK(read(channel, &record, SIZE) == SIZE && gone(&record, &registration, COOKIE));
 	CHECK(!rcv_unreg(&registration));
 	CHECK(!ring_close(&ring));
@@ -325,7 +325,7 @@ static int outrun(void *argument)
 	CHECK(!one_read_gets(&ring, &reads, &registration[0], COOKIE));
 	CHECK(!cancel_all(&ring, &reads));
 	/* They took no record with them. */
-	CHECK(!rcv_destroy(member.domain, registration[1].qp_num));
+	CHECK(!rcv_destroy_forced(member.domain, registration[1].qp_num));
 	CHECK(!fcntl(channel, F_SETFL, 0));
 	CHECK(read(channel, &record, SIZE) == SIZE && gone(&record, &registration[1], COOKIE + 1));
 	CHECK(!rcv_unreg(&registration[0]) && !rcv_unreg(&registration[1]));
@@ -347,7 +347,7 @@ static int polled(void *argument)
 	for (i = 0; i < 3; i++) {
 		CHECK(!new_qp(channel, COOKIE + i, &registration[i]));
 		CHECK(!is_completed(&ring));
-		CHECK(!rcv_destroy(member.domain, registration[i].qp_num));
+		CHECK(!rcv_destroy_forced(member.domain, registration[i].qp_num));
 		CHECK(!completion(&ring, &cqe));
 		CHECK(cqe.res & POLLIN && cqe.flags & IORING_CQE_F_MORE);
 		CHECK(read(channel, &record, SIZE) == SIZE);
@@ -379,7 +379,7 @@ static int bad_buffers(void *argument)
 	(void)argument;
 	CHECK(!ring_open(&ring));
 	CHECK(!new_qp(channel, COOKIE, &registration));
-	CHECK(!rcv_destroy(member.domain, registration.qp_num));
+	CHECK(!rcv_destroy_forced(member.domain, registration.qp_num));
 	for (i = 0; i < ARRAY_SIZE(bad); i++) {
 		struct io_uring_sqe sqe = bad[i];
 
@@ -439,7 +439,7 @@ static int channel_ends(void *argument)
 
 	CHECK(!ring_open(&ring));
 	file_open(&other, member_info->domain_file);
-	channel = rcv_channel(other.domain.uverbs_fd);
+	channel = rcv_channel(other.domain);
 	CHECK(!reads_start(&ring, &reads, channel));
 	CHECK(!submit(&ring, sqe_poll(channel)));
 	CHECK(!close(channel));
@@ -468,10 +468,9 @@ static int registered_file(void *argument)
 	read_fixed.flags = IOSQE_FIXED_FILE;
 	CHECK(!submit(&ring, read_fixed));
 	CHECK(!is_completed(&ring));
-	CHECK(!rcv_destroy(member.domain, registration.qp_num));
+	CHECK(!rcv_destroy_forced(member.domain, registration.qp_num));
 	CHECK(!completion(&ring, &cqe));
 	CHECK(cqe.res == SIZE && gone(&record, &registration, COOKIE));
-	CHECK(!rcv_unreg(&registration));
 	/* With a read pending: the ring's end releases the channel. */
 	CHECK(!submit(&ring, read_fixed));
 	return ring_close(&ring);
@@ -492,7 +491,7 @@ static int ring_ends(void *argument)
 	CHECK(!reads_start(&ring, &reads, channel));
 	CHECK(!submit(&ring, sqe_poll(channel)));
 	CHECK(!ring_close(&ring));
-	CHECK(!rcv_destroy(member.domain, registration.qp_num));
+	CHECK(!rcv_destroy_forced(member.domain, registration.qp_num));
 	CHECK(read(channel, &record, SIZE) == SIZE && gone(&record, &registration, COOKIE));
 	CHECK(!rcv_unreg(&registration));
 	return -close(channel);

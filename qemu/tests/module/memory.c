@@ -113,7 +113,7 @@ static int fill_the_list(void *argument)
 static int call_slowly(void *argument)
 {
 	struct registration registration;
-	int channel = rcv_channel(other.domain.uverbs_fd);
+	int channel = rcv_channel(other.domain);
 	int result;
 
 	(void)argument;

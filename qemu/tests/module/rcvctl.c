@@ -4,7 +4,7 @@
  * rcvctl driver DEVICE
  * rcvctl channel DEVICE
  * rcvctl queue DEVICE
- * rcvctl hold [-d] [-e] [-i] [-p PKEY] [-a PKEY] [-u UID] [-m EVENTS] [-l LABEL]
+ * rcvctl hold [-d] [-n] [-e] [-i] [-p PKEY] [-a PKEY] [-u UID] [-m EVENTS] [-l LABEL]
  *	DOMAIN-FILE COUNT
  * rcvctl alloc DOMAIN-FILE
  * rcvctl join DOMAIN-FILE
@@ -18,11 +18,11 @@
  * driver: the result of the method of driver_def.ko.
  * channel: keeps an event channel of a file that it has closed.
  * queue: the same, but the channel is in the queue of a socket only.
- * hold: creates COUNT QPs (-d: for the domain's lifetime, -e: with an event
- *	channel; -i: in INIT; -a: in RTR, with an alternate path in that
- *	partition; -p: in that partition; -u: as that user; -m: with that event
- *	mask; -l: with that label) and says "qp NUMBER" for each, or the error
- *	that ends it; then "ready", and stays until its input ends.
+ * hold: creates COUNT QPs (-d: for the domain's lifetime, -n: so, and without a
+ *	registration, -e: with an event channel that is its own; -i: in INIT; -a: in
+ *	RTR, with an alternate path in that partition; -p: in that partition; -u: as
+ *	that user; -m: with that event mask; -l: with that label) and says "qp
+ *	NUMBER" for each, or the error that ends it; then "ready", and stays until its input ends.
  * alloc: says "ready", and creates a QP for each byte of its input likewise.
  * join: registers with all QPs of the domain, says "ready" and stays likewise.
  * connect: takes every QP of the domain from INIT to RTR.
@@ -35,12 +35,15 @@
 #include <arpa/inet.h>
 #include <err.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include <rdma/ib_user_verbs.h>
 
 #include "../test-modules/driver_def/driver_def.h"
 #include "member.h"
@@ -109,11 +112,45 @@ static int stay(void)
 	return 0;
 }
 
-static int channel(const char *device_name)
+/* A channel of a domain without a file; with any libibverbs, also one without XRC for rxe. */
+static int new_channel(struct ibv_context *context)
+{
+	struct ib_uverbs_open_xrcd_resp response;
+	struct {
+		struct ib_uverbs_cmd_hdr header;
+		struct ib_uverbs_open_xrcd open;
+	} call = {
+		.header = {
+			.command = IB_USER_VERBS_CMD_OPEN_XRCD,
+			.in_words = sizeof(call) / 4,
+			.out_words = sizeof(response) / 4,
+		},
+		.open = {
+			.response = (uintptr_t)&response,
+			.fd = -1,
+			.oflags = O_CREAT,
+		},
+	};
+	struct domain domain = { .uverbs_fd = context->cmd_fd };
+	int result;
+
+	if (write(context->cmd_fd, &call, sizeof(call)) != sizeof(call))
+		err(1, "domain");
+	domain.handle = response.xrcd_handle;
+	result = rcv_channel(domain);
+	if (result < 0) {
+		errno = -result;
+		err(1, "channel");
+	}
+	return result;
+}
+
+static int keep_channel(const char *device_name)
 {
 	struct ibv_context *context = open_device(device_name);
 
-	if (rcv_channel(context->cmd_fd) < 0 || ibv_close_device(context))
+	new_channel(context);
+	if (ibv_close_device(context))
 		err(1, "channel");
 	return stay();
 }
@@ -121,7 +158,7 @@ static int channel(const char *device_name)
 static int queue(const char *device_name)
 {
 	struct ibv_context *context = open_device(device_name);
-	int channel = rcv_channel(context->cmd_fd), sockets[2];
+	int channel = new_channel(context), sockets[2];
 	union {
 		struct cmsghdr header;
 		char space[CMSG_SPACE(sizeof(channel))];
@@ -141,7 +178,7 @@ static int queue(const char *device_name)
 	};
 
 	memcpy(CMSG_DATA(&control.header), &channel, sizeof(channel));
-	if (channel < 0 || socketpair(AF_UNIX, SOCK_DGRAM, 0, sockets) ||
+	if (socketpair(AF_UNIX, SOCK_DGRAM, 0, sockets) ||
 	    sendmsg(sockets[0], &message, 0) != 1 || close(channel) || ibv_close_device(context))
 		err(1, "queue");
 	return stay();
@@ -184,10 +221,8 @@ static bool create(uint32_t flags, int channel)
 	return !result;
 }
 
-static int hold(unsigned int count, uint32_t flags, bool with_channel)
+static int hold(unsigned int count, uint32_t flags, int channel)
 {
-	int channel = with_channel ? rcv_channel(domain.uverbs_fd) : NO_CHANNEL;
-
 	while (count-- && create(flags, channel))
 		;
 	return stay();
@@ -335,7 +370,8 @@ int main(int argc, char **argv)
 {
 	const char *primary_pkey = NULL, *alternate_pkey = NULL;
 	const char *what = argc > 1 ? argv[1] : "";
-	bool with_channel = false, of_core = false;
+	bool wants_channel = false, of_core = false;
+	int channel = NO_CHANNEL;
 	uint64_t events, label;
 	struct ibv_xrcd *xrcd;
 	uint32_t flags = 0;
@@ -347,18 +383,21 @@ int main(int argc, char **argv)
 	if (!strcmp(what, "driver") && argc == 3)
 		return driver(argv[2]);
 	if (!strcmp(what, "channel") && argc == 3)
-		return channel(argv[2]);
+		return keep_channel(argv[2]);
 	if (!strcmp(what, "queue") && argc == 3)
 		return queue(argv[2]);
 	argc--;
 	argv++;
-	while ((option = getopt(argc, argv, "a:deip:tu:m:l:")) != -1)
+	while ((option = getopt(argc, argv, "a:deinp:tu:m:l:")) != -1)
 		if (option == 'a') {
 			alternate_pkey = optarg;
 		} else if (option == 'd') {
 			flags = XRC_RCV_ALLOC_LIFETIME_DOMAIN;
+		} else if (option == 'n') {
+			flags = XRC_RCV_ALLOC_LIFETIME_DOMAIN;
+			channel = NO_REGISTRATION;
 		} else if (option == 'e') {
-			with_channel = true;
+			wants_channel = true;
 		} else if (option == 'i') {
 			in_init = true;
 		} else if (option == 'p') {
@@ -386,7 +425,8 @@ int main(int argc, char **argv)
 	xrcd = node_open_domain(&node, argv[optind]);
 	domain = domain_of(xrcd);
 	if (!strcmp(what, "hold") && optind + 2 == argc)
-		return hold(strtoul(argv[optind + 1], NULL, 10), flags, with_channel);
+		return hold(strtoul(argv[optind + 1], NULL, 10), flags,
+			    wants_channel ? rcv_channel(domain) : channel);
 	if (!strcmp(what, "alloc"))
 		return alloc();
 	if (!strcmp(what, "path") && optind + 3 == argc)

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Registrations: one per open uverbs file and receive QP. Twice, never, too
- * late, from the wrong place; two files of one process; one file of two
- * processes. Which process may query, list, modify and destroy which QP.
+ * Registrations: one per event channel and receive QP. Twice, never, too
+ * late, from the wrong place, many at once; two channels of one file, two files
+ * of one process, one file of two processes. Which process may query, list,
+ * modify and destroy which QP.
  */
 
 #define _GNU_SOURCE
@@ -41,11 +42,112 @@ static int twice(void *argument)
 
 	(void)argument;
 	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &first));
-	CHECK(rcv_reg(member.domain, first.qp_num, NO_CHANNEL, 0, &again) == -EEXIST);
+	CHECK(!rcv_reg(member.domain, first.qp_num, NO_CHANNEL, 0, &again));
 	CHECK(registrations(member.domain, first.qp_num) == 1);
 	CHECK(!rcv_unreg(&first));
-	CHECK(rcv_unreg(&first) == -ENOENT);
+	CHECK(!rcv_unreg(&first));
 	CHECK(rcv_reg(member.domain, first.qp_num, NO_CHANNEL, 0, &again) == -EINVAL);
+	return 0;
+}
+
+/* ALLOC without a channel registers nothing: its domain has to keep the QP. */
+static int none(void *argument)
+{
+	struct registration registration;
+
+	(void)argument;
+	CHECK(rcv_alloc(member.domain, 0, NULL, NO_REGISTRATION, 0, &registration) == -EINVAL);
+	CHECK(!rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, NO_REGISTRATION, 0,
+			 &registration));
+	CHECK(registrations(member.domain, registration.qp_num) == 0);
+	return rcv_destroy(member.domain, registration.qp_num);
+}
+
+/* Two channels of a file; each ends with its descriptor. */
+static int two_channels(void *argument)
+{
+	int channels[] = { rcv_channel(member.domain), rcv_channel(member.domain) };
+	struct registration first, second;
+
+	(void)argument;
+	CHECK(channels[0] >= 0 && channels[1] >= 0);
+	CHECK(!rcv_alloc(member.domain, 0, NULL, channels[0], 0, &first));
+	CHECK(!rcv_reg(member.domain, first.qp_num, channels[1], 0, &second));
+	CHECK(registrations(member.domain, first.qp_num) == 2);
+	CHECK(!close(channels[0]));
+	CHECK(registrations(member.domain, first.qp_num) == 1);
+	CHECK(rcv_unreg(&first) == -EBADF);
+	CHECK(!close(channels[1]));
+	CHECK(registrations(member.domain, first.qp_num) == -EINVAL);
+	return 0;
+}
+
+/* An array is processed in order, up to the first that fails. */
+static int arrays(void *argument)
+{
+	enum { QPS = 64 };
+
+	struct member_info *member_info = argument;
+	struct registration created[QPS];
+	uint32_t numbers[QPS + 1], done, i;
+	int channel = rcv_channel(member.domain);
+	struct file other;
+
+	file_open(&other, member_info->domain_file);
+	for (i = 0; i < QPS; i++) {
+		CHECK(!rcv_alloc(other.domain, 0, NULL, NO_CHANNEL, 0, &created[i]));
+		numbers[i] = created[i].qp_num;
+	}
+
+	CHECK(!rcv_reg_many(member.domain.uverbs_fd, channel, numbers, QPS, &done) && done == QPS);
+	/* Again, and with one that does not exist between them. */
+	CHECK(!rcv_reg_many(member.domain.uverbs_fd, channel, numbers, QPS, &done) && done == QPS);
+	for (i = 0; i < QPS; i++)
+		CHECK(registrations(member.domain, numbers[i]) == 2);
+	CHECK(!rcv_unreg_many(member.domain.uverbs_fd, channel, numbers, QPS, &done) && done == QPS);
+	numbers[QPS] = numbers[QPS / 2];
+	numbers[QPS / 2] = DEAD;
+	CHECK(rcv_reg_many(member.domain.uverbs_fd, channel, numbers, QPS + 1, &done) == -EINVAL);
+	CHECK(done == QPS / 2);
+	for (i = 0; i <= QPS; i++)
+		if (i != QPS / 2)
+			CHECK(registrations(member.domain, numbers[i]) == 1 + (i < QPS / 2));
+	/* A number that is not registered is skipped. */
+	CHECK(!rcv_unreg_many(member.domain.uverbs_fd, channel, numbers, QPS + 1, &done) &&
+	      done == QPS + 1);
+	CHECK(registrations(member.domain, numbers[0]) == 1);
+
+	/* The last registrations of many QPs, at once. */
+	numbers[QPS / 2] = numbers[QPS];
+	CHECK(!rcv_reg_many(member.domain.uverbs_fd, channel, numbers, QPS, NULL));
+	CHECK(!file_close(&other));
+	for (i = 0; i < QPS; i++)
+		CHECK(registrations(member.domain, numbers[i]) == 1);
+	CHECK(!rcv_unreg_many(member.domain.uverbs_fd, channel, numbers, QPS, &done) && done == QPS);
+	for (i = 0; i < QPS; i++)
+		CHECK(registrations(member.domain, numbers[i]) == -EINVAL);
+	CHECK(!close(channel));
+	return 0;
+}
+
+/* A channel is of one domain, and of one file. */
+static int of_the_domain(void *argument)
+{
+	struct member_info *member_info = argument;
+	struct registration registration;
+	struct domain elsewhere;
+	struct file other;
+	int channel;
+
+	file_open(&other, member_info->domain_file);
+	elsewhere = domain_of(node_open_domain(&member.node, OTHER_FILE));
+	channel = rcv_channel(elsewhere);
+	CHECK(channel >= 0);
+	CHECK(rcv_alloc(member.domain, 0, NULL, channel, 0, &registration) == -EINVAL);
+	CHECK(rcv_alloc(other.domain, 0, NULL, channel, 0, &registration) == -EBADF);
+	CHECK(rcv_reg(member.domain, member_info->qp_num, channel, 0, &registration) == -EINVAL);
+	CHECK(!close(channel));
+	CHECK(!file_close(&other));
 	return 0;
 }
 
@@ -158,7 +260,6 @@ static int two_files(void *argument)
 	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &first));
 	CHECK(!rcv_reg(other.domain, first.qp_num, NO_CHANNEL, 0, &second));
 	CHECK(registrations(member.domain, first.qp_num) == 2);
-	/* A handle is of the file it came from: in the other it is none, or another. */
 	CHECK(!rcv_unreg(&first));
 	CHECK(registrations(member.domain, first.qp_num) == 1);
 	CHECK(!rcv_reg(member.domain, first.qp_num, NO_CHANNEL, 0, &first));
@@ -188,8 +289,9 @@ static int forked_child(void *argument)
 		return child < 0 ? -errno : 0;
 	}
 
-	/* The child: shows that it is the same file, then stays until it is killed. */
-	if (rcv_reg(member.domain, member_info->qp_num, NO_CHANNEL, 0, &registration) != -EEXIST)
+	/* The child: shows that it is the same channel, then stays until it is killed. */
+	if (rcv_reg(member.domain, member_info->qp_num, member.registration.channel, 0,
+		    &registration) || registrations(member.domain, member_info->qp_num) != 1)
 		_exit(1);
 	member_info->flags = 1;
 	for (;;)
@@ -280,16 +382,16 @@ static int destroy_busy(void *argument)
 	return 0;
 }
 
-/* The caller's own registration does not count, and stays a handle. */
-static int destroy_own(void *argument)
+/* The caller's own registration keeps it, too. */
+static int destroy_free(void *argument)
 {
 	struct member_info *member_info = argument;
 
+	CHECK(rcv_destroy(member.domain, member_info->qp_num) == -EBUSY);
+	CHECK(!rcv_unreg(&member.registration));
 	CHECK(!rcv_destroy(member.domain, member_info->qp_num));
 	CHECK(registrations(member.domain, member_info->qp_num) == -EINVAL);
 	CHECK(rcv_destroy(member.domain, member_info->qp_num) == -EINVAL);
-	CHECK(!rcv_unreg(&member.registration));
-	CHECK(rcv_unreg(&member.registration) == -ENOENT);
 	return 0;
 }
 
@@ -316,7 +418,7 @@ static bool destroys(void)
 	mb->qp_num = ma->qp_num;
 	/* Whether the caller is registered too makes no difference. */
 	return DO(b, destroy_busy, mb) && DO(b, member_reg, mb) && DO(b, destroy_busy, mb) &&
-	       DO(a, destroy_busy, ma) && DO(a, member_unreg, NULL) && DO(b, destroy_own, mb) &&
+	       DO(a, destroy_busy, ma) && DO(a, member_unreg, NULL) && DO(b, destroy_free, mb) &&
 	       !qp_is_shown(ma->qp_num) && DO(a, destroy_of_registrations, NULL);
 }
 
@@ -358,7 +460,7 @@ int main(void)
 {
 	struct counts before;
 
-	ktap_start("registrations and permissions", nodes_share_device() ? 11 : 12);
+	ktap_start("registrations and permissions", nodes_share_device() ? 15 : 16);
 	before = count_objects();
 	ma = member_info_new(DOMAIN_FILE, 0, 0);
 	mb = member_info_new(DOMAIN_FILE, 0, 0);
@@ -369,12 +471,16 @@ int main(void)
 	if (!(DO(a, member_join, ma) && DO(b, member_join, mb) && DO(stranger, member_join, ms)))
 		errx(1, "the actors are not ready");
 
-	ktap_result(DO(a, twice, NULL), "a file registers once, and unregisters once");
+	ktap_result(DO(a, twice, NULL), "a channel registers once, whatever the number of calls");
+	ktap_result(DO(a, none, NULL), "ALLOC without a channel registers nothing");
+	ktap_result(DO(a, two_channels, NULL), "two channels of a file are two registrations");
+	ktap_result(DO(a, arrays, ma), "REG and UNREG process arrays in order");
 	ktap_result(DO(a, dead, NULL), "a number that is no receive QP is refused");
 	ktap_result(DO(a, event_masks, ma), "REG and ALLOC refuse unknown events");
 
 	ktap_result(DO(a, member_alloc, ma), "A creates a QP");
 	mb->qp_num = ms->qp_num = ma->qp_num;
+	ktap_result(DO(b, of_the_domain, mb), "a channel of another domain, or file, is refused");
 	ktap_result(DO(b, holder, mb), "a holder of the domain modifies without registering");
 	ktap_result(DO(stranger, outsider, ms), "a holder of another domain is refused every call");
 	if (!nodes_share_device())
@@ -383,7 +489,7 @@ int main(void)
 
 	ktap_result(DO(a, two_files, ma), "two files of a process are two registrations");
 	ktap_result(DO(a, pages, NULL), "a domain lists its receive QPs, page by page");
-	ktap_result(destroys(), "DESTROY destroys a QP that no other file is registered with");
+	ktap_result(destroys(), "DESTROY destroys a QP that no channel is registered with");
 	ktap_result(shared_with_child(), "a forked child shares the file and keeps the QP");
 	actor_exit(&b);
 	actor_exit(&stranger);

@@ -86,6 +86,17 @@ static int alloc(void *flags)
 	return result;
 }
 
+/* With the channel that the process has. */
+static int alloc_registered(void *flags)
+{
+	int result = rcv_alloc(member.domain, (uintptr_t)flags, NULL, member.channel, 0,
+			       &member.registration);
+
+	if (!result)
+		shared->qp_num = member.registration.qp_num;
+	return result;
+}
+
 static int alloc_labelled(void *label)
 {
 	const uint64_t value = (uintptr_t)label;
@@ -115,7 +126,7 @@ static int reg(void *nothing)
 {
 	(void)nothing;
 	if (member.channel == NO_CHANNEL)
-		member.channel = rcv_channel(member.domain.uverbs_fd);
+		member.channel = rcv_channel(member.domain);
 	CHECK(member.channel >= 0);
 	return rcv_reg(member.domain, shared->qp_num, member.channel, COOKIE, &member.registration);
 }
@@ -326,7 +337,7 @@ static bool reader_may_use(void)
 		IS(reader, reg, 0, 0) && IS(reader, unreg, 0, 0);
 	/* Nor does it own what it is registered with. */
 	right = right && IS(reader, reg, 0, 0) && IS(reader, destroy, 0, -EACCES);
-	right = right && IS(owner, destroy, 0, 0);
+	right = right && IS(owner, unreg, 0, 0) && IS(owner, destroy, 0, 0);
 	return all_exit() && right;
 }
 
@@ -338,6 +349,7 @@ static bool writer_may_change(void)
 		IS(writer, destroy, XRC_RCV_DESTROY_FORCE, -EACCES) && IS(owner, unreg, 0, 0) &&
 		IS(writer, destroy, 0, 0) && IS(writer, query, 0, -EINVAL);
 	right = right && IS(writer, alloc, XRC_RCV_ALLOC_LIFETIME_DOMAIN, 0) &&
+		IS(writer, destroy, 0, -EBUSY) && IS(writer, unreg, 0, 0) &&
 		IS(writer, destroy, 0, 0) && IS(writer, alloc, 0, 0);
 	return all_exit() && right;
 }
@@ -408,10 +420,7 @@ static bool reader_does_not_keep(uint32_t flags)
 {
 	bool right = all_join() && IS(owner, alloc, flags, 0) && IS(reader, reg, 0, 0);
 
-	if (flags)
-		right = right && IS(owner, destroy, 0, 0);
-	else
-		right = right && IS(owner, unreg, 0, 0);
+	right = right && IS(owner, unreg, 0, 0) && (!flags || IS(owner, destroy, 0, 0));
 	right = right && IS(owner, query, 0, -EINVAL) && IS(reader, reads_gone, 0, 0);
 	return all_exit() && right;
 }
@@ -424,6 +433,20 @@ static bool own_that_does_not_keep(void)
 
 	right = right && IS(reader, destroy, 0, -EBUSY) && IS(owner, unreg, 0, 0) &&
 		IS(reader, destroy, 0, 0) && IS(reader, reads_gone, 0, 0);
+	right = !chmod(DOMAIN_FILE, 0664) && right;
+	return all_exit() && right;
+}
+
+/* The right to a domain is that of the channel, that to an own QP is not. */
+static bool creator_keeps_by_channel_of_reader(void)
+{
+	bool right = all_join() && IS(owner, alloc, 0, 0) && IS(reader, reg, 0, 0) &&
+		     !chmod(DOMAIN_FILE, 0666) &&
+		     IS(reader, alloc_registered, XRC_RCV_ALLOC_LIFETIME_DOMAIN, 0) &&
+		     !chmod(DOMAIN_FILE, 0664);
+
+	right = right && IS(owner, destroy, 0, -EBUSY) && IS(reader, unreg, 0, 0) &&
+		IS(owner, destroy, 0, 0);
 	right = !chmod(DOMAIN_FILE, 0664) && right;
 	return all_exit() && right;
 }
@@ -505,7 +528,8 @@ static bool is_logged(int log, unsigned int wanted)
 static bool events_are_logged(act *registers, struct actor *registered, unsigned int wanted)
 {
 	int log = log_open();
-	bool right = all_join() && IS(owner, alloc, 0, 0) && IS(owner, to_init, 0, 0) &&
+	bool right = all_join() && IS(owner, alloc, XRC_RCV_ALLOC_LIFETIME_DOMAIN, 0) &&
+		     IS(owner, unreg, 0, 0) && IS(owner, to_init, 0, 0) &&
 		     succeeded("REG", actor_do(registered, registers, NULL)) &&
 		     IS(owner, to_state, IBV_QPS_ERR, 0);
 	unsigned int i;
@@ -524,7 +548,7 @@ int main(void)
 {
 	struct counts before;
 
-	ktap_start("rights of the users of a domain", 19);
+	ktap_start("rights of the users of a domain", 20);
 	before = count_objects();
 	info = member_info_new(DOMAIN_FILE, 0, 0);
 	shared = share(sizeof(*shared));
@@ -539,6 +563,7 @@ int main(void)
 	ktap_result(creator_may_force(), "the creator destroys a QP that others keep");
 	ktap_result(subordinate_is_not_creator(), "an id of the creator's user namespace is not the creator");
 	ktap_result(creator_keeps(), "a registration of the creator's user keeps the QP");
+	ktap_result(creator_keeps_by_channel_of_reader(), "the creator keeps its QP by a channel of before it could write");
 	ktap_result(writer_keeps(), "a registration of a writer keeps the QP, one of a reader does not");
 	ktap_result(reader_gets_events(), "a reader gets events, and QP_GONE");
 	ktap_result(reader_does_not_keep(0), "the last UNREG that keeps a QP destroys it");

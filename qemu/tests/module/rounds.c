@@ -57,7 +57,7 @@ static atomic_uint early, late, rounds;
 static void one_open(struct one *one)
 {
 	file_open(&one->file, DOMAIN_FILE);
-	one->channel = rcv_channel(one->file.domain.uverbs_fd);
+	one->channel = rcv_channel(one->file.domain);
 	if (one->channel < 0 || fcntl(one->channel, F_SETFL, O_NONBLOCK))
 		errx(1, "no event channel");
 }

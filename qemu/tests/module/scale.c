@@ -62,7 +62,8 @@ static int create_domains(unsigned int count)
 		struct ibv_xrcd *xrcd = xrcds[other];
 
 		xrcds[other] = xrcds[i - 1];
-		CHECK(!rcv_alloc(domain_of(xrcd), 0, NULL, NO_CHANNEL, 0, &registration));
+		CHECK(!rcv_alloc(domain_of(xrcd), XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL,
+				 NO_REGISTRATION, 0, &registration));
 	}
 	return 0;
 }

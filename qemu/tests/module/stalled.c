@@ -38,8 +38,20 @@ enum {
 	LIMIT_S = 300,		/* of each kind of page: to wait for a stopped process is to wait for ever */
 };
 
-/* Its number is that of QP_ALLOC, of the other object. */
-enum { CHANNEL = 0 };
+/* Methods of the two objects have the same numbers. */
+#define KEY(object, method) ((uint32_t)(object) << 16 | (method))
+
+enum {
+	QP_ALLOC = KEY(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_ALLOC),
+	QP_MODIFY = KEY(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_MODIFY),
+	QP_QUERY = KEY(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_QUERY),
+	QP_DESTROY = KEY(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_DESTROY),
+	QUERY_CAPS = KEY(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QUERY_CAPS),
+	EVENT_CHANNEL_ALLOC = KEY(XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC),
+	QP_REG = KEY(XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QP_REG),
+	QP_UNREG = KEY(XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QP_UNREG),
+	QUERY_DOMAIN = KEY(XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QUERY_DOMAIN),
+};
 
 /* What is in the page: the argument or result with this id; or else the call itself. */
 enum {
@@ -55,17 +67,17 @@ enum which { KEPT, DESTROYED };	/* receive QPs that all use */
 
 struct spot {
 	const char *name;
-	uint16_t method;
+	uint32_t method;
 	int place;
 	int result;
 	unsigned int before;	/* bytes that are in a page that is there */
 };
 
-#define SPOT(method, place, result) { #method " " #place, XRC_RCV_METHOD_##method, place, result, 0 }
+#define SPOT(method, place, result) { #method " " #place, method, place, result, 0 }
 #define AT(method, attribute, result) \
-	{ #method " " #attribute, XRC_RCV_METHOD_##method, XRC_RCV_ATTR_##method##_##attribute, result, 0 }
+	{ #method " " #attribute, method, XRC_RCV_ATTR_##method##_##attribute, result, 0 }
 #define AFTER(method, attribute, type, result) \
-	{ #method " after " #attribute, XRC_RCV_METHOD_##method, XRC_RCV_ATTR_##method##_##attribute, result, sizeof(type) }
+	{ #method " after " #attribute, method, XRC_RCV_ATTR_##method##_##attribute, result, sizeof(type) }
 
 /* MODIFY and QUERY are of the QP that is destroyed meanwhile. */
 static const struct spot spots[] = {
@@ -76,7 +88,12 @@ static const struct spot spots[] = {
 	AT(QP_ALLOC, RESP_QPN, 0),
 	SPOT(QP_REG, THE_CALL, 0),
 	SPOT(QP_REG, ITS_RESULTS, 0),
+	AT(QP_REG, QPNS, 0),
+	AT(QP_REG, RESP_DONE, 0),
 	SPOT(QP_UNREG, THE_CALL, 0),
+	SPOT(QP_UNREG, ITS_RESULTS, 0),
+	AT(QP_UNREG, QPNS, 0),
+	AT(QP_UNREG, RESP_DONE, 0),
 	SPOT(QP_MODIFY, THE_CALL, -EINVAL),
 	AT(QP_MODIFY, ATTR, -EINVAL),
 	AFTER(QP_MODIFY, ATTR, struct ib_uverbs_qp_attr, -EINVAL),
@@ -96,8 +113,8 @@ static const struct spot spots[] = {
 	SPOT(QUERY_CAPS, ITS_RESULTS, 0),
 	AT(QUERY_CAPS, RESP, 0),
 	AFTER(QUERY_CAPS, RESP, struct xrc_rcv_caps, 0),
-	{ "EVENT_CHANNEL_ALLOC THE_CALL", CHANNEL, THE_CALL, 0, 0 },
-	{ "EVENT_CHANNEL_ALLOC ITS_RESULTS", CHANNEL, ITS_RESULTS, 0, 0 },
+	SPOT(EVENT_CHANNEL_ALLOC, THE_CALL, 0),
+	SPOT(EVENT_CHANNEL_ALLOC, ITS_RESULTS, 0),
 	{ "read()", 0, A_RECORD, SIZE, 0 },
 	{ "read() of a longer record", 0, AFTER_RECORD, SIZE + MORE, SIZE },
 	{ "read() of two records", 0, SECOND_RECORD, 2 * SIZE, SIZE },
@@ -148,28 +165,37 @@ static void make_call(struct call *call)
 		.qp_state = IBV_QPS_RESET,
 	};
 	const struct ib_uverbs_qp_attr to_init = attr_to_init(&member.node);
-	const uint32_t size = sizeof(infos[0]);
+	const uint32_t size = sizeof(infos[0]), force = XRC_RCV_DESTROY_FORCE;
+	/* More than the attribute itself has room for. */
+	const uint32_t kept[] = { numbers[KEPT], numbers[KEPT], numbers[KEPT] };
+	const uint32_t own[] = { member.registration.qp_num, 0, ~0u };
 
-	call_start(call, XRC_RCV_OBJECT_REGISTRATION, spot->method);
+	call_start(call, spot->method >> 16, spot->method & 0xffff);
 	switch (spot->method) {
-	case XRC_RCV_METHOD_QP_ALLOC:
-		call_object(call, XRC_RCV_ATTR_QP_ALLOC_HANDLE, -1);
+	case QP_ALLOC:
 		call_object(call, XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE, member.domain.handle);
+		call_object(call, XRC_RCV_ATTR_QP_ALLOC_CHANNEL, member.channel);
 		call_in(call, XRC_RCV_ATTR_QP_ALLOC_ATTR,
 			input_at(XRC_RCV_ATTR_QP_ALLOC_ATTR, &to_init, sizeof(to_init), attr),
 			size_at(XRC_RCV_ATTR_QP_ALLOC_ATTR, sizeof(to_init)));
 		call_out(call, XRC_RCV_ATTR_QP_ALLOC_RESP_QPN,
 			 at(XRC_RCV_ATTR_QP_ALLOC_RESP_QPN, count), sizeof(uint32_t));
 		break;
-	case XRC_RCV_METHOD_QP_REG:
-		call_object(call, XRC_RCV_ATTR_QP_REG_HANDLE, -1);
-		call_object(call, XRC_RCV_ATTR_QP_REG_XRCD_HANDLE, member.domain.handle);
-		call_in(call, XRC_RCV_ATTR_QP_REG_QPN, &numbers[KEPT], sizeof(numbers[KEPT]));
+	case QP_REG:
+		call_object(call, XRC_RCV_ATTR_QP_REG_CHANNEL, member.channel);
+		call_in(call, XRC_RCV_ATTR_QP_REG_QPNS,
+			input_at(XRC_RCV_ATTR_QP_REG_QPNS, kept, sizeof(kept), info), sizeof(kept));
+		call_out(call, XRC_RCV_ATTR_QP_REG_RESP_DONE,
+			 at(XRC_RCV_ATTR_QP_REG_RESP_DONE, count), sizeof(uint32_t));
 		break;
-	case XRC_RCV_METHOD_QP_UNREG:
-		call_object(call, XRC_RCV_ATTR_QP_UNREG_HANDLE, member.registration.handle);
+	case QP_UNREG:
+		call_object(call, XRC_RCV_ATTR_QP_UNREG_CHANNEL, member.registration.channel);
+		call_in(call, XRC_RCV_ATTR_QP_UNREG_QPNS,
+			input_at(XRC_RCV_ATTR_QP_UNREG_QPNS, own, sizeof(own), info), sizeof(own));
+		call_out(call, XRC_RCV_ATTR_QP_UNREG_RESP_DONE,
+			 at(XRC_RCV_ATTR_QP_UNREG_RESP_DONE, count), sizeof(uint32_t));
 		break;
-	case XRC_RCV_METHOD_QP_MODIFY:
+	case QP_MODIFY:
 		call_object(call, XRC_RCV_ATTR_QP_MODIFY_XRCD_HANDLE, member.domain.handle);
 		call_in(call, XRC_RCV_ATTR_QP_MODIFY_QPN, &numbers[DESTROYED],
 			sizeof(numbers[DESTROYED]));
@@ -177,7 +203,7 @@ static void make_call(struct call *call)
 			input_at(XRC_RCV_ATTR_QP_MODIFY_ATTR, &reset, sizeof(reset), attr),
 			size_at(XRC_RCV_ATTR_QP_MODIFY_ATTR, sizeof(reset)));
 		break;
-	case XRC_RCV_METHOD_QP_QUERY:
+	case QP_QUERY:
 		call_object(call, XRC_RCV_ATTR_QP_QUERY_XRCD_HANDLE, member.domain.handle);
 		call_in(call, XRC_RCV_ATTR_QP_QUERY_QPN, &numbers[DESTROYED],
 			sizeof(numbers[DESTROYED]));
@@ -188,12 +214,13 @@ static void make_call(struct call *call)
 			 at(XRC_RCV_ATTR_QP_QUERY_RESP_INFO, info),
 			 size_at(XRC_RCV_ATTR_QP_QUERY_RESP_INFO, size));
 		break;
-	case XRC_RCV_METHOD_QP_DESTROY:
+	case QP_DESTROY:
 		call_object(call, XRC_RCV_ATTR_QP_DESTROY_XRCD_HANDLE, member.domain.handle);
 		call_in(call, XRC_RCV_ATTR_QP_DESTROY_QPN, &member.registration.qp_num,
 			sizeof(member.registration.qp_num));
+		call_in(call, XRC_RCV_ATTR_QP_DESTROY_FLAGS, &force, sizeof(force));
 		break;
-	case XRC_RCV_METHOD_QUERY_DOMAIN:
+	case QUERY_DOMAIN:
 		call_object(call, XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE, member.domain.handle);
 		call_out(call, XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO,
 			 at(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO, infos), sizeof(infos));
@@ -203,13 +230,14 @@ static void make_call(struct call *call)
 			 at(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_TOTAL, total), sizeof(uint32_t));
 		call_in(call, XRC_RCV_ATTR_QUERY_DOMAIN_INFO_SIZE, &size, sizeof(size));
 		break;
-	case XRC_RCV_METHOD_QUERY_CAPS:
+	case QUERY_CAPS:
 		call_out(call, XRC_RCV_ATTR_QUERY_CAPS_RESP, at(XRC_RCV_ATTR_QUERY_CAPS_RESP, info),
 			 size_at(XRC_RCV_ATTR_QUERY_CAPS_RESP, sizeof(struct xrc_rcv_caps)));
 		break;
-	case CHANNEL:
-		call_start(call, XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC);
+	case EVENT_CHANNEL_ALLOC:
 		call_object(call, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD, -1);
+		call_object(call, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_XRCD_HANDLE,
+			    member.domain.handle);
 		break;
 	}
 	call->header.length = sizeof(call->header) +
@@ -226,12 +254,12 @@ static int make_records(void)
 {
 	channel = member.channel;
 	if (spot->place == AFTER_RECORD)
-		channel = rcv_channel_sized(member.node.context->cmd_fd, SIZE + MORE);
+		channel = rcv_channel_sized(member.domain, SIZE + MORE);
 	CHECK(channel >= 0);
 	CHECK(!rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, channel, 0, &last));
 	if (spot->place == SECOND_RECORD)
-		CHECK(!rcv_destroy(member.domain, member.registration.qp_num));
-	CHECK(!rcv_destroy(member.domain, last.qp_num));
+		CHECK(!rcv_destroy_forced(member.domain, member.registration.qp_num));
+	CHECK(!rcv_destroy_forced(member.domain, last.qp_num));
 	/* The rest of a record is zero. */
 	memset(content, 0xff, sizeof(content));
 	return 0;
@@ -445,7 +473,7 @@ static int every_call(void *argument)
 
 	(void)argument;
 	CHECK(!rcv_caps(member.node.context->cmd_fd, &caps));
-	channel = rcv_channel(member.node.context->cmd_fd);
+	channel = rcv_channel(member.domain);
 	CHECK(channel >= 0);
 	CHECK(!rcv_alloc(member.domain, 0, NULL, channel, 0, &registration));
 	CHECK(!rcv_unreg(&registration));
@@ -453,7 +481,7 @@ static int every_call(void *argument)
 	CHECK(!rcv_query(member.domain, numbers[DESTROYED], &attr, &infos[0]));
 	CHECK(!rcv_to_state(member.domain, numbers[DESTROYED], IBV_QPS_RESET));
 	CHECK(!rcv_list(member.domain, 0, infos, &count, &total) && count == 2 && total > used());
-	CHECK(!rcv_destroy(member.domain, numbers[DESTROYED]));
+	CHECK(!rcv_destroy_forced(member.domain, numbers[DESTROYED]));
 	CHECK(read(member.channel, &event, SIZE) == SIZE);
 	CHECK(event.type == XRC_RCV_EVENT_QP_GONE && event.qp_num == numbers[DESTROYED]);
 	CHECK(!rcv_unreg(&member.registration));

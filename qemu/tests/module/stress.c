@@ -61,10 +61,10 @@ static uint64_t dice(uint64_t sides)
 
 static struct worker {
 	struct ibv_context *context;
-	int channel;
 	struct {
 		struct ibv_xrcd *xrcd;
 		struct domain domain;
+		int channel;	/* 0: none */
 		struct registration held[HELD];
 	} domains[DOMAINS];
 } worker;
@@ -77,7 +77,6 @@ static int answer(int result, unsigned int line)
 		return result;
 	switch (-result) {
 	case EINVAL:
-	case EEXIST:
 	case EBUSY:
 	case ENOENT:
 	case EDQUOT:
@@ -111,9 +110,17 @@ static void open_device(void)
 		usleep(200000);
 		exit(0);
 	}
-	worker.channel = rcv_channel(worker.context->cmd_fd);
-	if (worker.channel < 0 || fcntl(worker.channel, F_SETFL, O_NONBLOCK))
-		exit(0);
+}
+
+/* The registrations of the one before end. */
+static void open_channel(unsigned int index)
+{
+	if (worker.domains[index].channel)
+		close(worker.domains[index].channel);
+	memset(worker.domains[index].held, 0, sizeof(worker.domains[index].held));
+	worker.domains[index].channel = 0;
+	worker.domains[index].channel = ANSWER(rcv_channel(worker.domains[index].domain));
+	fcntl(worker.domains[index].channel, F_SETFL, O_NONBLOCK);
 }
 
 static void open_domain(unsigned int index)
@@ -133,11 +140,12 @@ static void open_domain(unsigned int index)
 		return;
 	}
 	worker.domains[index].domain = domain_of(worker.domains[index].xrcd);
+	open_channel(index);
 }
 
 static void close_domain(unsigned int index)
 {
-	/* Registrations are no reason to stay; their handles are given up later or never. */
+	/* Registrations are no reason to stay; they are given up later or never. */
 	if (!ANSWER(-ibv_close_xrcd(worker.domains[index].xrcd)))
 		worker.domains[index].xrcd = NULL;
 }
@@ -152,10 +160,10 @@ static uint32_t some_qp(struct domain domain)
 	return infos[dice(count)].qp_num;
 }
 
-static void read_events(void)
+static void read_events(int channel)
 {
 	struct xrc_rcv_event events[16];
-	ssize_t size = read(worker.channel, events, sizeof(events));
+	ssize_t size = read(channel, events, sizeof(events));
 
 	if (size > 0)
 		atomic_fetch_add(&tally->events, size / sizeof(events[0]));
@@ -171,7 +179,7 @@ static void do_something(void)
 	struct xrc_rcv_qp_info info;
 	struct ib_uverbs_qp_attr attr;
 	struct node node = { .port = node_port("right") };
-	int channel = dice(4) ? worker.channel : NO_CHANNEL;
+	int channel = worker.domains[index].channel;
 
 	if (!worker.domains[index].xrcd) {
 		open_domain(index);
@@ -181,19 +189,19 @@ static void do_something(void)
 	case 0:
 	case 1:
 	case 2:
-		if (slot->handle)
+		if (slot->qp_num)
 			break;
 		if (ANSWER(rcv_alloc(domain, dice(3) ? 0 : XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL,
 				     channel, dice(100), slot)))
-			slot->handle = 0;
+			slot->qp_num = 0;
 		return;
 	case 3:
 	case 4:
 	case 5:
-		if (slot->handle)
+		if (slot->qp_num)
 			break;
 		if (ANSWER(rcv_reg(domain, some_qp(domain), channel, dice(100), slot)))
-			slot->handle = 0;
+			slot->qp_num = 0;
 		return;
 	case 6:
 	case 7:
@@ -210,11 +218,12 @@ static void do_something(void)
 		ANSWER(rcv_query(domain, some_qp(domain), &attr, &info));
 		return;
 	case 11:
-		ANSWER(rcv_destroy(domain, some_qp(domain)));
+		ANSWER(rcv_destroy_with(domain, some_qp(domain),
+					dice(2) ? XRC_RCV_DESTROY_FORCE : 0));
 		return;
 	case 12:
 	case 13:
-		read_events();
+		read_events(channel);
 		return;
 	case 14:
 		if (!dice(4))
@@ -222,18 +231,16 @@ static void do_something(void)
 		return;
 	case 15:
 		if (!dice(64)) {
-			close(worker.channel);
-			worker.channel = ANSWER(rcv_channel(worker.context->cmd_fd));
-			fcntl(worker.channel, F_SETFL, O_NONBLOCK);
+			open_channel(index);
 		} else if (!dice(8)) {
 			atomic_fetch_add(&tally->exits, 1);
 			exit(0);
 		}
 		return;
 	}
-	if (slot->handle) {
+	if (slot->qp_num) {
 		ANSWER(rcv_unreg(slot));
-		slot->handle = 0;
+		slot->qp_num = 0;
 	}
 }
 

@@ -15,7 +15,7 @@
 /**
  * struct ib_xrc_rcv_registration - a registration with a receive QP
  *
- * Unlike a uverbs file, a kernel user may have several registrations with the same
+ * Unlike an event channel, a kernel user may have several registrations with the same
  * QP. The pointer is valid until ib_xrc_rcv_unreg_qp(), even if the QP is
  * destroyed, the domain closed or the device removed before.
  */
@@ -146,15 +146,11 @@ int ib_xrc_rcv_query_qp(struct ib_xrcd *xrcd, u32 qpn, struct ib_qp_attr *attr);
  * @xrcd: the domain of the QP
  * @qpn: the QP number
  * @flags: &enum xrc_rcv_destroy_flags. Without %XRC_RCV_DESTROY_FORCE, a QP is
- *	destroyed that has %XRC_RCV_LIFETIME_DOMAIN, and that no other registration
- *	keeps.
- * @own: a registration of the caller, which does not keep the QP from being destroyed
- *	and remains valid; may be NULL
+ *	destroyed that has %XRC_RCV_LIFETIME_DOMAIN, and that no registration keeps.
  *
  * Return: 0, or as %XRC_RCV_METHOD_QP_DESTROY.
  */
-int ib_xrc_rcv_destroy_qp(struct ib_xrcd *xrcd, u32 qpn, u32 flags,
-			  const struct ib_xrc_rcv_registration *own);
+int ib_xrc_rcv_destroy_qp(struct ib_xrcd *xrcd, u32 qpn, u32 flags);
 
 /**
  * enum ib_xrc_rcv_action - changes of a receive QP

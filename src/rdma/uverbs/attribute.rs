@@ -10,10 +10,7 @@
 //!
 //! C header: [`include/rdma/uverbs_ioctl.h`](srctree/include/rdma/uverbs_ioctl.h)
 
-use super::{
-    event_file::EventFile,
-    handle::Handle, //
-};
+use super::event_file::EventFile;
 use crate::bindings;
 use core::{
     marker::PhantomData,
@@ -125,6 +122,17 @@ impl<T: FromBytes> InputKind for InStruct<T> {
     type Value = T;
 }
 
+/// One or more elements `T`.
+pub(crate) struct InArray<T>(PhantomData<T>);
+
+impl<T> Kind for InArray<T> {
+    const SHAPE: Shape = Shape::Input {
+        min: size::<T>(),
+        max: u16::MAX,
+        zero_trailing: false,
+    };
+}
+
 /// Flags, as `u32` or `u64`.
 pub(crate) struct Flags;
 
@@ -177,28 +185,6 @@ impl Kind for XrcdHandle {
     };
 }
 
-/// A handle that the method creates. A method may have one attribute that creates or destroys.
-pub(crate) struct NewHandle<H>(PhantomData<H>);
-
-impl<H: Handle> Kind for NewHandle<H> {
-    const SHAPE: Shape = Shape::Object {
-        kind: IDR,
-        id: H::OBJECT,
-        access: bindings::uverbs_obj_access_UVERBS_ACCESS_NEW,
-    };
-}
-
-/// A handle that is destroyed before the method runs.
-pub(crate) struct DestroyedHandle<H>(PhantomData<H>);
-
-impl<H: Handle> Kind for DestroyedHandle<H> {
-    const SHAPE: Shape = Shape::Object {
-        kind: IDR,
-        id: H::OBJECT,
-        access: bindings::uverbs_obj_access_UVERBS_ACCESS_DESTROY,
-    };
-}
-
 /// The file descriptor of an existing event file.
 pub(crate) struct Fd<F>(PhantomData<F>);
 
@@ -210,7 +196,7 @@ impl<F: EventFile> Kind for Fd<F> {
     };
 }
 
-/// A file descriptor that the method creates.
+/// A file descriptor that the method creates. A method may have one attribute that creates.
 pub(crate) struct NewFd<F>(PhantomData<F>);
 
 impl<F: EventFile> Kind for NewFd<F> {

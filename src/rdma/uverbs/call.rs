@@ -10,6 +10,7 @@ use super::{
         Attribute,
         Declarations,
         Flags,
+        InArray,
         InputKind,
         Kind,
         Out,
@@ -22,12 +23,7 @@ use super::{
         EventFile,
         NewFile, //
     },
-    handle::{
-        Handle,
-        NewHandle, //
-    },
-    DeviceData,
-    FileId, //
+    DeviceData, //
 };
 use crate::{
     kernel_ext::not_supported,
@@ -150,13 +146,6 @@ impl<'a, H: Handler> Call<'a, H> {
         self.data
     }
 
-    /// Returns the uverbs file of the call.
-    pub(crate) fn file(&self) -> FileId {
-        // SAFETY: By the type invariant, the bundle is valid. `ufile` is read through the pointer,
-        // and stays a number.
-        FileId(unsafe { (*header(self.bundle)).ufile } as usize)
-    }
-
     /// Returns the `ib_udata` of the call, for verbs.
     pub(crate) fn udata(&self) -> UData<'_> {
         // SAFETY: By the type invariant, the bundle, which the `ib_udata` is a member of, is valid
@@ -241,6 +230,49 @@ impl<'a, H: Handler> Call<'a, H> {
             );
         }
         self.input(attribute)?.ok_or(EINVAL)
+    }
+
+    /// Returns the elements of a mandatory array. `EINVAL` if its length is not a multiple of the
+    /// size of an element.
+    pub(crate) fn array<const ID: u32>(
+        &self,
+        _: Attribute<InArray<u32>, ID>,
+    ) -> Result<KVVec<u32>> {
+        const {
+            assert!(
+                attribute::requires::<ID>(H::ATTRIBUTES),
+                "the method declares the attribute as optional"
+            );
+        }
+        if !self.has::<InArray<u32>, ID>() {
+            return Err(EINVAL);
+        }
+
+        // SAFETY: By the type invariant, the bundle is valid; the method declares the attribute as
+        // input, which `has` has checked.
+        let bytes =
+            usize::try_from(unsafe { bindings::ib_xrc_rcv_attr_len(self.bundle, ID as u16) })?;
+
+        if bytes % size_of::<u32>() != 0 {
+            return Err(EINVAL);
+        }
+
+        let mut array = KVVec::from_elem(0, bytes / size_of::<u32>(), GFP_KERNEL_ACCOUNT)?;
+
+        // SAFETY:
+        // * By the type invariant, the bundle is valid; the method declares the attribute as input,
+        //   which `has` has checked.
+        // * `array` is valid for writes of `bytes` bytes, the size of its elements, of which any
+        //   bytes are a valid value.
+        to_result(unsafe {
+            bindings::ib_xrc_rcv_copy_from_or_zero(
+                array.as_mut_ptr().cast(),
+                self.bundle,
+                ID as u16,
+                bytes,
+            )
+        })?;
+        Ok(array)
     }
 
     /// Returns flags, or 0 if the attribute is not present. `EINVAL` if flags other than `known`
@@ -338,20 +370,6 @@ impl<'a, H: Handler> Call<'a, H> {
                 size_of::<T>(),
             )
         })
-    }
-
-    /// Returns the handle that the method creates.
-    pub(crate) fn new_handle<T: Handle, const ID: u32>(
-        &self,
-        _: Attribute<attribute::NewHandle<T>, ID>,
-    ) -> Result<NewHandle<'_, T>> {
-        let uobject = self
-            .object::<attribute::NewHandle<T>, ID>()?
-            .ok_or(EINVAL)?;
-
-        // SAFETY: The object is that of an attribute. uverbs holds it for the length of the call,
-        // which is longer than `self` is borrowed.
-        unsafe { NewHandle::new(uobject) }
     }
 
     /// Returns the file that the method creates.

@@ -13,7 +13,10 @@
 //!
 //! C header: [`include/rdma/uverbs_types.h`](srctree/include/rdma/uverbs_types.h)
 
-use super::rdma_remove_reason;
+use super::{
+    rdma_remove_reason,
+    RemoveReason, //
+};
 use crate::{
     kernel_ext::wait_queue::WaitQueue,
     rdma::{
@@ -65,7 +68,7 @@ pub(crate) trait EventFile: Send + Sync + Sized + 'static {
 
     /// Called when the descriptor or the uverbs file is closed, or the device removed. No method
     /// looks up the file after this.
-    fn closed(data: Arc<Self>);
+    fn closed(data: Arc<Self>, why: RemoveReason);
 
     /// Called when the file is released. No process reads it after this.
     fn released(&self);
@@ -224,7 +227,7 @@ impl<F: EventFile> FileType<F> {
     /// Called by uverbs only, for an object of this type.
     unsafe extern "C" fn destroy_callback(
         uobject: *mut bindings::ib_uobject,
-        _why: rdma_remove_reason,
+        why: rdma_remove_reason,
     ) {
         // SAFETY: By the requirements of this function, the object is valid and of this type, for
         // which uverbs allocated `obj_size` bytes, a `FileObject<F>`. `data` is constant: the
@@ -234,7 +237,7 @@ impl<F: EventFile> FileType<F> {
         if !data.is_null() {
             // SAFETY: By the invariant of `FileObject`, one of the two references is that of the
             // object. uverbs destroys an object once, so nothing else takes this reference back.
-            F::closed(unsafe { Arc::from_raw(data) });
+            F::closed(unsafe { Arc::from_raw(data) }, why.into());
         }
     }
 

@@ -5,7 +5,7 @@
 //! As in C, they are constants:
 //!
 //! ```ignore
-//! static THING: Object<Device> = Object::handle::<Thing>(&[&Method::new::<Query>()]);
+//! static THING: Object<Device> = Object::methods(THING_OBJECT, &[&Method::new::<Query>()]);
 //!
 //! impl Query {
 //!     const XRCD: Attribute<XrcdHandle, QUERY_XRCD> = Attribute::new();
@@ -28,7 +28,6 @@
 use super::{
     attribute::{
         self,
-        Declaration,
         Declarations, //
     },
     call::{
@@ -36,7 +35,6 @@ use super::{
         Handler, //
     },
     event_file::EventFile,
-    handle::Handle,
     DeviceData, //
 };
 use crate::bindings;
@@ -79,20 +77,15 @@ impl<D: DeviceData> Method<D> {
     pub(crate) const fn new<H: Handler<Data = D>>() -> Self {
         Self::define(H::METHOD, H::ATTRIBUTES, call::run::<H>)
     }
-
-    /// Declares a method that only destroys a handle.
-    pub(crate) const fn destroy(id: u32, handle: &'static [&'static Declaration; 1]) -> Self {
-        Self::define(id, handle, bindings::uverbs_destroy_def_handler)
-    }
 }
 
 /// An object with its methods, for devices with the data `D`.
 #[repr(transparent)]
 pub(crate) struct Object<D>(bindings::uverbs_object_def, PhantomData<fn() -> D>);
 
-// SAFETY: Nothing writes to the structure, nor to the objects of its pointers: `type_attrs` is a
-// static that is `Sync`, and `methods` a constant slice of references to constant methods, which
-// refer to constant attributes.
+// SAFETY: Nothing writes to the structure, nor to the objects of its pointers: `type_attrs` is null
+// or a static that is `Sync`, and `methods` a constant slice of references to constant methods,
+// which refer to constant attributes.
 unsafe impl<D> Sync for Object<D> {}
 
 impl<D: DeviceData> Object<D> {
@@ -114,9 +107,9 @@ impl<D: DeviceData> Object<D> {
         Self(definition, PhantomData)
     }
 
-    /// Declares an object with handles.
-    pub(crate) const fn handle<H: Handle>(methods: &'static [&'static Method<D>]) -> Self {
-        Self::define(H::OBJECT, H::TYPE.as_ptr(), methods)
+    /// Declares an object that has methods, and neither handles nor file descriptors.
+    pub(crate) const fn methods(id: u32, methods: &'static [&'static Method<D>]) -> Self {
+        Self::define(id, core::ptr::null(), methods)
     }
 
     /// Declares an object with file descriptors.

@@ -196,7 +196,7 @@ int main(int argc, char **argv)
 	}
 
 	/* The sample in the README. */
-	init.channel = xrc_rcv_create_event_channel(context);
+	init.channel = xrc_rcv_create_event_channel(xrcd);
 	if (!init.channel)
 		err(1, "event channel");
 	if (qp_num)

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """usage: receiver.py DEVICE FILE QPN
 
-As "receiver DEVICE FILE QPN" of receiver.c, without a C compiler: registers with a receive QP of the domain of FILE,
-prints the number of the QP and that of an SRQ, then messages and events, and unregisters when the connection breaks.
+As "receiver DEVICE FILE QPN" of receiver.c, without a C compiler: registers with a receive QP of
+the domain of FILE, prints the number of the QP and that of an SRQ, then messages and events, and
+unregisters when the connection breaks.
 """
 
 import ctypes
@@ -22,7 +23,7 @@ class Channel(Structure):
 
 
 class Qp(Structure):
-    _fields_ = [("context", c_void_p), ("xrcd", c_void_p), ("qp_num", c_uint32), ("handle", c_uint32)]
+    _fields_ = [("context", c_void_p), ("xrcd", c_void_p), ("qp_num", c_uint32)]
 
 
 class Srq(Structure):
@@ -102,7 +103,7 @@ def main():
     with open(path, "rb") as file:
         domain = made("domain", xrc_rcv.xrc_rcv_open_domain(context, file.fileno(), os.O_CREAT))
     srq = made("SRQ", xrc_rcv.xrc_rcv_create_srq(domain, DEPTH, SIZE))
-    channel = made("event channel", xrc_rcv.xrc_rcv_create_event_channel(context))
+    channel = made("event channel", xrc_rcv.xrc_rcv_create_event_channel(domain))
     qp = made("receive QP", xrc_rcv.xrc_rcv_reg_qp(domain, qp_num, channel, 0))
     print(qp.contents.qp_num, srq.contents.srq_num, sep="\n", flush=True)
 

@@ -14,16 +14,20 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-use xrc_rcv::borrowed::{Context, Domain, Registration, Result};
+use xrc_rcv::borrowed::{Context, Domain, Result};
 use xrc_rcv::ffi::{ibv_context, ibv_qp_attr, ibv_xrcd};
 use xrc_rcv::uapi::{xrc_rcv_caps, xrc_rcv_event, xrc_rcv_qp_info};
 use xrc_rcv::verbs::Srq;
 use xrc_rcv::verbs_sys;
-use xrc_rcv::{AllocOptions, Cause, EventChannel, EventType, EventTypes, QpAttr, RegisterOptions};
+use xrc_rcv::{
+    AllocOptions, Cause, EventChannel, EventType, EventTypes, QpAttr, QpInfo, RegisterOptions,
+};
 
 /// `struct xrc_rcv_event_channel`
 #[repr(C)]
@@ -32,17 +36,73 @@ pub struct xrc_rcv_event_channel {
     pub context: *mut ibv_context,
     /// The descriptor, owned by this struct.
     pub fd: c_int,
-    /// The size of the channel's records. Not in the header.
+    /// Not in the header.
+    shared: Channel,
+}
+
+/// An event channel, which a registration knows to be closed.
+#[derive(Clone)]
+struct Channel(Arc<Descriptor>);
+
+struct Descriptor {
+    /// -1 after it was closed.
+    fd: AtomicI32,
+    /// The size of the records.
     event_size: usize,
 }
 
-impl xrc_rcv_event_channel {
-    /// The channel, without its ownership of the descriptor.
+impl Channel {
+    /// Takes the descriptor of a new channel over.
+    fn of(channel: EventChannel) -> Result<Channel> {
+        let event_size = channel.event_size();
+        // Nothing is registered yet.
+        let fd = channel.try_into_fd().map_err(|_| Cause::Os(libc::EBUSY))?;
+        Ok(Channel(Arc::new(Descriptor {
+            fd: AtomicI32::new(fd.into_raw_fd()),
+            event_size,
+        })))
+    }
+
+    /// The channel `given`, or a new one of the domain.
+    ///
+    /// # Safety
+    ///
+    /// `given` is null or open.
+    unsafe fn new(given: *mut xrc_rcv_event_channel, domain: &Domain<'_>) -> Result<Channel> {
+        // SAFETY: By the caller's word.
+        match unsafe { given.as_ref() } {
+            Some(channel) => Ok(channel.shared.clone()),
+            None => Channel::of(domain.create_event_channel()?),
+        }
+    }
+
+    fn fd(&self) -> c_int {
+        self.0.fd.load(Ordering::Relaxed)
+    }
+
+    /// The channel, without its ownership of the descriptor. It is open.
     fn borrow(&self) -> ManuallyDrop<EventChannel> {
-        // SAFETY: The descriptor is open as long as the struct is, and the result does not close
+        // SAFETY: The descriptor is open as long as the channel is, and the result does not close
         // it.
-        let fd = unsafe { OwnedFd::from_raw_fd(self.fd) };
-        ManuallyDrop::new(EventChannel::from_fd(fd, self.event_size))
+        let fd = unsafe { OwnedFd::from_raw_fd(self.fd()) };
+        ManuallyDrop::new(EventChannel::from_fd(fd, self.0.event_size))
+    }
+}
+
+impl Descriptor {
+    /// Closes it, which ends the registrations.
+    fn close(&self) {
+        let fd = self.fd.swap(-1, Ordering::Relaxed);
+        if fd >= 0 {
+            // SAFETY: The descriptor is the channel's, and is taken once.
+            drop(unsafe { OwnedFd::from_raw_fd(fd) });
+        }
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
@@ -55,10 +115,57 @@ pub struct xrc_rcv_qp {
     pub xrcd: *mut ibv_xrcd,
     /// The number senders connect to.
     pub qp_num: u32,
-    /// The registration's uverbs handle, owned by this struct.
-    pub handle: u32,
     /// The device's file, for use after `context` was closed. Not in the header.
     cmd_fd: c_int,
+    /// The channel that is registered, until the registration ends. Not in the header.
+    channel: Option<Channel>,
+}
+
+impl xrc_rcv_qp {
+    fn new(xrcd: *mut ibv_xrcd, channel: &Channel, qp_num: u32) -> Self {
+        // SAFETY: The caller's domain is open, and its context.
+        let (context, cmd_fd) = unsafe { ((*xrcd).context, (*(*xrcd).context).cmd_fd) };
+        xrc_rcv_qp {
+            context,
+            xrcd,
+            qp_num,
+            cmd_fd,
+            channel: Some(channel.clone()),
+        }
+    }
+
+    /// Ends the registration.
+    fn unregister(&mut self) -> Result<()> {
+        let fd = self.channel.as_ref().map_or(-1, Channel::fd);
+        if fd >= 0 {
+            // SAFETY: Nothing but the ioctl is done with the descriptors, which fails if they are
+            // closed.
+            let (file, channel) = unsafe {
+                (
+                    BorrowedFd::borrow_raw(self.cmd_fd),
+                    BorrowedFd::borrow_raw(fd),
+                )
+            };
+            let ended = Context::from_fd(file).unregister(channel, &[self.qp_num]).1;
+            // Of a device that was closed, the descriptor may since be that of another file.
+            if let Err(cause) = ended {
+                if !matches!(
+                    cause,
+                    Cause::Unavailable | Cause::Os(libc::ENOENT | libc::EBADF | libc::EINVAL)
+                ) {
+                    return Err(cause);
+                }
+            }
+        }
+        self.channel = None;
+        Ok(())
+    }
+}
+
+impl Drop for xrc_rcv_qp {
+    fn drop(&mut self) {
+        let _ = self.unregister();
+    }
 }
 
 /// `struct xrc_rcv_srq`
@@ -152,21 +259,6 @@ fn invalid<T>() -> *mut T {
     object(Err(Cause::Os(libc::EINVAL)))
 }
 
-fn registered(xrcd: *mut ibv_xrcd, registration: Registration<'_>) -> xrc_rcv_qp {
-    // SAFETY: The caller's domain is open, and its context.
-    let (context, cmd_fd) = unsafe { ((*xrcd).context, (*(*xrcd).context).cmd_fd) };
-    xrc_rcv_qp {
-        context,
-        xrcd,
-        qp_num: registration.qp_num(),
-        handle: registration.into_handle(),
-        cmd_fd,
-    }
-}
-
-/// The channel of an attribute, without the ownership of its descriptor.
-type Channel = Option<ManuallyDrop<EventChannel>>;
-
 /// What `reg_attr` says, and its channel.
 ///
 /// # Safety
@@ -175,10 +267,10 @@ type Channel = Option<ManuallyDrop<EventChannel>>;
 /// open.
 unsafe fn register_options(
     reg_attr: *const xrc_rcv_reg_attr,
-) -> Result<(RegisterOptions<'static>, Channel)> {
+) -> Result<(RegisterOptions<'static>, *mut xrc_rcv_event_channel)> {
     let mut options = RegisterOptions::new();
     if reg_attr.is_null() {
-        return Ok((options, None));
+        return Ok((options.events(EventTypes::empty()), std::ptr::null_mut()));
     }
     // SAFETY: By the caller's word.
     let (mask, reserved) = unsafe { ((*reg_attr).comp_mask, (*reg_attr).reserved) };
@@ -188,19 +280,14 @@ unsafe fn register_options(
     // SAFETY: By the caller's word.
     options = options.cookie(unsafe { (*reg_attr).cookie });
     // SAFETY: By the caller's word.
-    let channel = unsafe { (*reg_attr).channel.as_ref() }.map(xrc_rcv_event_channel::borrow);
+    let channel = unsafe { (*reg_attr).channel };
     if mask & XRC_RCV_REG_ATTR_EVENTS != 0 {
         // SAFETY: Its mask says that it has this member.
         options = options.events(EventTypes::from_bits_retain(unsafe { (*reg_attr).events }));
+    } else if channel.is_null() {
+        options = options.events(EventTypes::empty());
     }
     Ok((options, channel))
-}
-
-fn with_channel<'a>(options: RegisterOptions<'a>, channel: &'a Channel) -> RegisterOptions<'a> {
-    match channel {
-        Some(channel) => options.channel(channel),
-        None => options,
-    }
 }
 
 /// Queries the capabilities of the kernel and a device.
@@ -222,16 +309,20 @@ pub unsafe extern "C" fn xrc_rcv_query_caps(
 /// Creates a channel to read events from.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn xrc_rcv_create_event_channel(
-    context: *mut ibv_context,
+    xrcd: *mut ibv_xrcd,
 ) -> *mut xrc_rcv_event_channel {
-    // SAFETY: The caller's context is open.
-    let file = unsafe { Context::from_ibv(context) };
-    let channel = file.and_then(|file| file.create_event_channel());
-    object(channel.map(|channel| xrc_rcv_event_channel {
-        context,
-        event_size: channel.event_size(),
-        fd: channel.into_raw_fd(),
-    }))
+    // SAFETY: The caller's domain is open.
+    let (domain, context) = unsafe { (Domain::from_ibv(xrcd), (*xrcd).context) };
+    let channel = domain.and_then(|domain| domain.create_event_channel());
+    object(
+        channel
+            .and_then(Channel::of)
+            .map(|shared| xrc_rcv_event_channel {
+                context,
+                fd: shared.fd(),
+                shared,
+            }),
+    )
 }
 
 /// Closes a channel.
@@ -240,8 +331,7 @@ pub unsafe extern "C" fn xrc_rcv_destroy_event_channel(
     channel: *mut xrc_rcv_event_channel,
 ) -> c_int {
     // SAFETY: The caller's object, which `object()` allocated and which is no longer used.
-    let channel = unsafe { Box::from_raw(channel) };
-    drop(ManuallyDrop::into_inner(channel.borrow()));
+    unsafe { Box::from_raw(channel) }.shared.0.close();
     0
 }
 
@@ -255,8 +345,11 @@ pub unsafe extern "C" fn xrc_rcv_read_events(
 ) -> isize {
     // SAFETY: The caller's array has that many of that size.
     let read = unsafe { places(events, size, count) }.and_then(|events| {
-        // SAFETY: The caller's channel is open during the call.
-        unsafe { &*channel }.borrow().read_records(events, size)
+        // SAFETY: The caller's channel, which stays open during the call.
+        unsafe { &*channel }
+            .shared
+            .borrow()
+            .read_records(events, size)
     });
     match read {
         Ok(count) => count as isize,
@@ -274,8 +367,8 @@ pub unsafe extern "C" fn xrc_rcv_get_event(
     event: *mut xrc_rcv_event,
     size: usize,
 ) -> c_int {
-    // SAFETY: The caller's channel is open during the call.
-    let channel = unsafe { &*channel }.borrow();
+    // SAFETY: The caller's channel, which stays open during the call.
+    let channel = unsafe { &*channel }.shared.borrow();
     // SAFETY: The caller's struct has that size.
     let event = match unsafe { places(event, size, 1) } {
         Ok(event) => event,
@@ -378,6 +471,48 @@ pub unsafe extern "C" fn xrc_rcv_receive(
     }
 }
 
+/// What the caller chooses for a receive QP and the registration with it, and the channel of that.
+///
+/// # Safety
+///
+/// `init_attr` is null, or has the members that its mask names.
+unsafe fn alloc_options(
+    init_attr: *const xrc_rcv_init_attr,
+) -> Result<(AllocOptions<'static>, *mut xrc_rcv_event_channel)> {
+    let mut options = AllocOptions::new();
+    let mut register = RegisterOptions::new();
+    if init_attr.is_null() {
+        let register = register.events(EventTypes::empty());
+        return Ok((options.register(register), std::ptr::null_mut()));
+    }
+    // SAFETY: The caller's attribute has these members in any case.
+    let (mask, flags, cookie, channel) = unsafe {
+        let attr = init_attr;
+        (
+            (*attr).comp_mask,
+            (*attr).flags,
+            (*attr).cookie,
+            (*attr).channel,
+        )
+    };
+    if mask & !(XRC_RCV_INIT_ATTR_EVENTS | XRC_RCV_INIT_ATTR_LABEL) != 0 {
+        return Err(Cause::Os(libc::EINVAL));
+    }
+    options = options.flags(flags);
+    register = register.cookie(cookie);
+    if mask & XRC_RCV_INIT_ATTR_EVENTS != 0 {
+        // SAFETY: Its mask says that it has this member.
+        register = register.events(EventTypes::from_bits_retain(unsafe { (*init_attr).events }));
+    } else if channel.is_null() {
+        register = register.events(EventTypes::empty());
+    }
+    if mask & XRC_RCV_INIT_ATTR_LABEL != 0 {
+        // SAFETY: Its mask says that it has this member.
+        options = options.label(unsafe { (*init_attr).label });
+    }
+    Ok((options.register(register), channel))
+}
+
 /// Creates a receive QP and registers with it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn xrc_rcv_alloc_qp(
@@ -386,34 +521,10 @@ pub unsafe extern "C" fn xrc_rcv_alloc_qp(
     attr: *const ibv_qp_attr,
     attr_mask: c_int,
 ) -> *mut xrc_rcv_qp {
-    let mut options = AllocOptions::new();
-    let mut channel = None;
-    if !init_attr.is_null() {
-        // SAFETY: The caller's attribute has this member.
-        let mask = unsafe { (*init_attr).comp_mask };
-        if mask & !(XRC_RCV_INIT_ATTR_EVENTS | XRC_RCV_INIT_ATTR_LABEL) != 0 {
-            return invalid();
-        }
-        // SAFETY: The caller's attribute has these members.
-        options = unsafe {
-            options
-                .flags((*init_attr).flags)
-                .cookie((*init_attr).cookie)
-        };
-        // SAFETY: The caller's attribute has this member: the caller's channel, or null.
-        channel = unsafe { (*init_attr).channel.as_ref() }.map(xrc_rcv_event_channel::borrow);
-        if mask & XRC_RCV_INIT_ATTR_EVENTS != 0 {
-            // SAFETY: Its mask says that it has this member.
-            options = options.events(EventTypes::from_bits_retain(unsafe { (*init_attr).events }));
-        }
-        if mask & XRC_RCV_INIT_ATTR_LABEL != 0 {
-            // SAFETY: Its mask says that it has this member.
-            options = options.label(unsafe { (*init_attr).label });
-        }
-    }
-    if let Some(channel) = &channel {
-        options = options.channel(channel);
-    }
+    // SAFETY: The caller's attribute, or null.
+    let Ok((mut options, channel)) = (unsafe { alloc_options(init_attr) }) else {
+        return invalid();
+    };
     // SAFETY: The caller's attributes, or null; libibverbs' struct begins with this one.
     match unsafe { attr.as_ref() } {
         Some(attr) => options = options.attr(QpAttr::from_ibv(attr, attr_mask as u32)),
@@ -421,8 +532,13 @@ pub unsafe extern "C" fn xrc_rcv_alloc_qp(
         None => {}
     }
     // SAFETY: The caller's domain is open.
-    let registration = unsafe { Domain::from_ibv(xrcd) }.and_then(|domain| domain.alloc(&options));
-    object(registration.map(|registration| registered(xrcd, registration)))
+    let domain = unsafe { Domain::from_ibv(xrcd) };
+    object(domain.and_then(|domain| {
+        // SAFETY: The caller's channel, or null.
+        let channel = unsafe { Channel::new(channel, &domain) }?;
+        let qp_num = domain.alloc(Some(channel.borrow().as_fd()), &options)?;
+        Ok(xrc_rcv_qp::new(xrcd, &channel, qp_num))
+    }))
 }
 
 /// Registers with an existing receive QP.
@@ -455,29 +571,30 @@ pub unsafe extern "C" fn xrc_rcv_reg_qp_ex(
     let Ok((options, channel)) = (unsafe { register_options(reg_attr) }) else {
         return invalid();
     };
-    let options = with_channel(options, &channel);
     // SAFETY: The caller's domain is open.
     let domain = unsafe { Domain::from_ibv(xrcd) };
-    let registration = domain.and_then(|domain| domain.register(qp_num, &options));
-    object(registration.map(|registration| registered(xrcd, registration)))
+    object(domain.and_then(|domain| {
+        // SAFETY: The caller's channel, or null.
+        let channel = unsafe { Channel::new(channel, &domain) }?;
+        let file = domain.context();
+        file.register(channel.borrow().as_fd(), &[qp_num], &options)
+            .1?;
+        Ok(xrc_rcv_qp::new(xrcd, &channel, qp_num))
+    }))
 }
 
 /// Gives a registration up.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn xrc_rcv_unreg_qp(qp: *mut xrc_rcv_qp) -> c_int {
-    // SAFETY: The caller's registration was filled by the call that made it.
-    let (cmd_fd, handle, qp_num) = unsafe { ((*qp).cmd_fd, (*qp).handle, (*qp).qp_num) };
-    // SAFETY: Nothing but the ioctl is done with the descriptor, which fails if it is closed.
-    let context = Context::from_fd(unsafe { BorrowedFd::borrow_raw(cmd_fd) });
-    match Registration::from_handle(context, handle, qp_num).unregister() {
-        // The registration has ended: a process that shares the open device unregistered it, or the
-        // device was closed, and its descriptor may since be that of another file.
-        Ok(()) | Err(Cause::Unavailable | Cause::Os(libc::ENOENT | libc::EBADF | libc::EINVAL)) => {
-            // SAFETY: The caller's object, which `object()` allocated and which is no longer used.
-            drop(unsafe { Box::from_raw(qp) });
-            0
+    // SAFETY: The caller's object, which `object()` allocated and which is no longer used if this
+    // succeeds.
+    let mut qp = unsafe { Box::from_raw(qp) };
+    match qp.unregister() {
+        Ok(()) => 0,
+        Err(cause) => {
+            Box::leak(qp);
+            cause.errno()
         }
-        Err(cause) => cause.errno(),
     }
 }
 
@@ -570,6 +687,47 @@ pub struct xrc_rcv_adopted_qp {
     pub reserved: u32,
 }
 
+/// Returns an array for the caller, and its length; null if it is empty. The elements have `size`
+/// bytes: more than the head, and a multiple of its alignment.
+fn adopted_array(
+    adopted: Vec<(QpInfo, Result<xrc_rcv_qp>)>,
+    size: usize,
+) -> Result<(*mut xrc_rcv_adopted_qp, usize)> {
+    const INFO: usize = size_of::<xrc_rcv_adopted_qp>();
+    if adopted.is_empty() {
+        return Ok((std::ptr::null_mut(), 0));
+    }
+    // SAFETY: Any size will do.
+    let array = unsafe { libc::calloc(adopted.len(), size) }.cast::<u8>();
+    if array.is_null() {
+        return Err(Cause::Os(libc::ENOMEM));
+    }
+    let count = adopted.len();
+    for (index, (info, registration)) in adopted.into_iter().enumerate() {
+        let (qp, error) = match registration {
+            Ok(registration) => (Box::into_raw(Box::new(registration)), 0),
+            Err(cause) => (std::ptr::null_mut(), cause.errno()),
+        };
+        let head = xrc_rcv_adopted_qp {
+            qp,
+            error,
+            reserved: 0,
+        };
+        let info = info.as_raw();
+        let known = (size - INFO).min(size_of_val(info));
+        // SAFETY: The element is one of the array's, as aligned as its head by the caller of
+        // this function, and has room for both.
+        unsafe {
+            let element = array.add(index * size);
+            element.cast::<xrc_rcv_adopted_qp>().write(head);
+            std::ptr::from_ref(info)
+                .cast::<u8>()
+                .copy_to_nonoverlapping(element.add(INFO), known);
+        }
+    }
+    Ok((array.cast(), count))
+}
+
 /// Registers with all receive QPs of a domain.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn xrc_rcv_adopt_domain(
@@ -586,46 +744,17 @@ pub unsafe extern "C" fn xrc_rcv_adopt_domain(
     let adopt = || {
         // SAFETY: The caller's attribute, or null.
         let (options, channel) = unsafe { register_options(reg_attr) }?;
-        let options = with_channel(options, &channel);
         // SAFETY: The caller's domain is open.
         let domain = unsafe { Domain::from_ibv(xrcd) }?;
+        // SAFETY: The caller's channel, or null.
+        let channel = unsafe { Channel::new(channel, &domain) }?;
         let mut adopted = Vec::new();
         // Those that are dropped on failure end.
-        domain.adopt(&options, |info, registration| {
-            adopted.push((info, registration))
+        domain.adopt(channel.borrow().as_fd(), &options, |info, result| {
+            let qp = result.map(|()| xrc_rcv_qp::new(xrcd, &channel, info.qp_num()));
+            adopted.push((info, qp));
         })?;
-        if adopted.is_empty() {
-            return Ok((std::ptr::null_mut(), 0));
-        }
-        // SAFETY: Any size will do.
-        let array = unsafe { libc::calloc(adopted.len(), size) }.cast::<u8>();
-        if array.is_null() {
-            return Err(Cause::Os(libc::ENOMEM));
-        }
-        let count = adopted.len();
-        for (index, (info, registration)) in adopted.into_iter().enumerate() {
-            let (qp, error) = match registration {
-                Ok(registration) => (Box::into_raw(Box::new(registered(xrcd, registration))), 0),
-                Err(cause) => (std::ptr::null_mut(), cause.errno()),
-            };
-            let head = xrc_rcv_adopted_qp {
-                qp,
-                error,
-                reserved: 0,
-            };
-            let info = info.as_raw();
-            let known = (size - INFO).min(size_of_val(info));
-            // SAFETY: The element is one of the array's, as aligned as its head by the check of
-            // `size`, and has room for both.
-            unsafe {
-                let element = array.add(index * size);
-                element.cast::<xrc_rcv_adopted_qp>().write(head);
-                std::ptr::from_ref(info)
-                    .cast::<u8>()
-                    .copy_to_nonoverlapping(element.add(INFO), known);
-            }
-        }
-        Ok((array.cast(), count))
+        adopted_array(adopted, size)
     };
     // SAFETY: The caller's, to be written.
     code(adopt().map(|(array, length)| unsafe {

@@ -67,7 +67,7 @@ static void join(struct party *party)
 	close(fd);
 	if (!party->xrcd)
 		err(1, "domain");
-	party->channel = xrc_rcv_create_event_channel(party->context);
+	party->channel = xrc_rcv_create_event_channel(party->xrcd);
 	if (!party->channel)
 		err(1, "event channel");
 }
@@ -264,11 +264,16 @@ static bool refused(void)
 static bool registering(void)
 {
 	struct ibv_xrcd *other = open_domain(b.context, -1);
-	struct xrc_rcv_qp *first = create(&a, 0), *second;
+	struct xrc_rcv_qp *first = create(&a, 0), *second, *again, *twice;
 
 	HOLDS(first && other);
-	HOLDS(!xrc_rcv_reg_qp(a.xrcd, first->qp_num, NULL, 0) &&
-	      errno == EEXIST);
+	/* Of a channel once, of another as well. */
+	again = xrc_rcv_reg_qp(b.xrcd, first->qp_num, b.channel, 0);
+	twice = xrc_rcv_reg_qp(b.xrcd, first->qp_num, b.channel, 0);
+	HOLDS(again && twice && info(&a, first->qp_num).registrations == 2);
+	HOLDS(!xrc_rcv_unreg_qp(again) && info(&a, first->qp_num).registrations == 1);
+	HOLDS(!xrc_rcv_unreg_qp(twice) && info(&a, first->qp_num).registrations == 1);
+	HOLDS(!xrc_rcv_reg_qp(b.xrcd, first->qp_num, a.channel, 0) && errno == EBADF);
 	HOLDS(!xrc_rcv_reg_qp(b.xrcd, 0xfffffe, NULL, 0) && errno == EINVAL);
 	HOLDS(!xrc_rcv_reg_qp(other, first->qp_num, NULL, 0) &&
 	      errno == EINVAL);
@@ -303,7 +308,8 @@ static bool domain_lifetime(void)
 	HOLDS(qp && other);
 	HOLDS(xrc_rcv_destroy_qp(a.xrcd, qpn, 0) == EBUSY);
 	HOLDS(!xrc_rcv_unreg_qp(other));
-	HOLDS(!xrc_rcv_destroy_qp(a.xrcd, qpn, 0));
+	HOLDS(xrc_rcv_destroy_qp(a.xrcd, qpn, 0) == EBUSY);
+	HOLDS(!xrc_rcv_destroy_qp(a.xrcd, qpn, XRC_RCV_DESTROY_FORCE));
 	HOLDS(xrc_rcv_destroy_qp(a.xrcd, qpn, 0) == EINVAL);
 	HOLDS(!xrc_rcv_get_event(a.channel, &event, sizeof(event)));
 	HOLDS(event.type == XRC_RCV_EVENT_QP_GONE && event.cookie == 78);
@@ -438,7 +444,7 @@ static bool event_masks(void)
 	HOLDS(first && (second = xrc_rcv_reg_qp_ex(b.xrcd, first->qp_num, &attr)));
 	HOLDS(!go(&a, first->qp_num, IBV_QPS_INIT) && !go(&a, first->qp_num, IBV_QPS_ERR));
 	HOLDS(!readable(&b, 0) && !xrc_rcv_unreg_qp(second));
-	HOLDS(!xrc_rcv_destroy_qp(a.xrcd, first->qp_num, 0));
+	HOLDS(!xrc_rcv_destroy_qp(a.xrcd, first->qp_num, XRC_RCV_DESTROY_FORCE));
 	HOLDS(!readable(&a, 0) && !xrc_rcv_unreg_qp(first));
 
 	/* Errors. */
@@ -626,7 +632,7 @@ int main(int argc, char **argv)
 	ktap_result(one_call(), "alloc_qp takes a QP to INIT or RTR in one call");
 	ktap_result(alternate_path(), "alloc_qp and modify_qp take an alternate path, except on Ethernet");
 	ktap_result(refused(), "a refused alloc_qp leaves nothing");
-	ktap_result(registering(), "reg_qp refuses a second call, an unknown number and another domain");
+	ktap_result(registering(), "reg_qp refuses an unknown number, another domain and another file's channel");
 	ktap_result(domain_lifetime(), "destroy_qp destroys a QP of the domain's lifetime");
 	ktap_result(pages(), "query_domain returns the QPs page by page");
 	ktap_result(events(), "events have a cookie and a time, and are dropped by unreg_qp");

@@ -61,7 +61,7 @@ int main(int argc, char **argv)
 	xrcd = context ? ibv_open_xrcd(context, &private) : NULL;
 	if (!xrcd)
 		err(1, "a domain of %s", argv[1]);
-	init.channel = xrc_rcv_create_event_channel(context);
+	init.channel = xrc_rcv_create_event_channel(xrcd);
 	qp = xrc_rcv_alloc_qp(xrcd, &init, NULL, 0);
 	other = xrc_rcv_alloc_qp(xrcd, NULL, NULL, 0);
 	if (!init.channel || !qp || !other ||
@@ -87,7 +87,7 @@ int main(int argc, char **argv)
 		    xrc_rcv_modify_qp(xrcd, qpn, &attr, IBV_QP_STATE) == EIO &&
 		    xrc_rcv_destroy_qp(xrcd, qpn, 0) == EIO,
 		    "calls that return an errno return EIO");
-	ktap_result(!xrc_rcv_create_event_channel(context) && errno == EIO &&
+	ktap_result(!xrc_rcv_create_event_channel(xrcd) && errno == EIO &&
 		    !xrc_rcv_alloc_qp(xrcd, NULL, NULL, 0) && errno == EIO &&
 		    !xrc_rcv_reg_qp(xrcd, qpn, NULL, 0) && errno == EIO,
 		    "calls that return a pointer set EIO");

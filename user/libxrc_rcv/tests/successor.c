@@ -406,7 +406,7 @@ static bool adopt(void)
 	size_t count = 0;
 	int i;
 
-	channel = xrc_rcv_create_event_channel(successor.context);
+	channel = xrc_rcv_create_event_channel(successor.xrcd);
 	attr.channel = channel;
 	HOLDS(channel && !xrc_rcv_adopt_domain(successor.xrcd, &attr, &adopted, sizeof(*adopted), &count));
 	HOLDS(count == QPS);
@@ -456,7 +456,8 @@ static bool control(void)
 	HOLDS(!xrc_rcv_get_event(channel, &event, sizeof(event)));
 	HOLDS(event.type == IBV_EVENT_QP_LAST_WQE_REACHED && event.cookie == 9);
 	HOLDS(event.qp_num == adopted[1].qp->qp_num);
-	HOLDS(!xrc_rcv_destroy_qp(successor.xrcd, adopted[1].qp->qp_num, 0) && total() == QPS - 1);
+	HOLDS(!xrc_rcv_destroy_qp(successor.xrcd, adopted[1].qp->qp_num, XRC_RCV_DESTROY_FORCE) &&
+	      total() == QPS - 1);
 	HOLDS(!xrc_rcv_get_event(channel, &event, sizeof(event)));
 	HOLDS(event.type == XRC_RCV_EVENT_QP_GONE && event.qp_num == adopted[1].qp->qp_num);
 	HOLDS(!xrc_rcv_unreg_qp(adopted[1].qp));
@@ -476,7 +477,7 @@ static bool refused(void)
 	longer = (void *)qps;
 	HOLDS(count == QPS - 1);
 	for (i = 0; i < count; i++) {
-		HOLDS(!longer[i].now.qp && longer[i].now.error == EEXIST);
+		HOLDS(longer[i].now.qp && !longer[i].now.error && !xrc_rcv_unreg_qp(longer[i].now.qp));
 		HOLDS(longer[i].now.info.qp_num == adopted[2 * i].qp->qp_num);
 		HOLDS(!longer[i].later[0] && !longer[i].later[1]);
 	}
@@ -738,7 +739,7 @@ static bool breaks(uint32_t qp_num, struct ibv_qp_attr *attr)
 /* Without it, each request that names the SRQ of the dead process breaks the connection, as the domain learns. */
 static bool gone(char *memory, enum ibv_wr_opcode opcode)
 {
-	struct xrc_rcv_event_channel *domain_channel = xrc_rcv_create_event_channel(peer.context);
+	struct xrc_rcv_event_channel *domain_channel = xrc_rcv_create_event_channel(peer.xrcd);
 	struct xrc_rcv_event event = { .type = IBV_EVENT_COMM_EST };
 	struct pollfd fd = { .events = POLLIN };
 	struct process process;

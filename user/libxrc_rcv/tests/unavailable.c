@@ -20,6 +20,7 @@ int main(int argc, char **argv)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL), **device = list;
 	struct ibv_qp_init_attr init_attr = { 0 };
+	struct ibv_xrcd *xrcd;
 	struct ibv_xrc_domain *domain;
 	struct ibv_context *context;
 	struct xrc_rcv_caps caps;
@@ -38,8 +39,12 @@ int main(int argc, char **argv)
 	ktap_start("without ib_xrc_rcv", 4);
 	ktap_result(xrc_rcv_query_caps(context, &caps, sizeof(caps)) == EOPNOTSUPP,
 		    "xrc_rcv_query_caps fails with EOPNOTSUPP");
-	ktap_result(!xrc_rcv_create_event_channel(context) && errno == EOPNOTSUPP,
+	xrcd = xrc_rcv_open_domain(context, -1, O_CREAT);
+	ktap_result(xrcd ? !xrc_rcv_create_event_channel(xrcd) && errno == EOPNOTSUPP :
+			   errno == EOPNOTSUPP,
 		    "xrc_rcv_create_event_channel fails with EOPNOTSUPP");
+	if (xrcd)
+		xrc_rcv_close_domain(xrcd);
 	domain = ibv_open_xrc_domain(context, -1, O_CREAT);
 	init_attr.xrc_domain = domain;
 	if (domain) {

@@ -4,20 +4,22 @@
 //!
 //! The layer's state of a device is created when the device is opened, so that a program that waits
 //! for its events from then on gets ours, too, or at the first XRC call if the device was opened
-//! without this library; dropped when the device is closed. OFED counts registrations by "open
-//! device": forked children share it, and their copies of this state name the same kernel objects.
+//! without this library; dropped when the device is closed. Each domain has an event channel, from
+//! its first registration until it is closed. OFED counts registrations by "open device": forked
+//! children share it, and their copies of this state name the same kernel objects.
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ffi::c_int;
-use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use xrc_rcv::Cause;
-use xrc_rcv::borrowed::{Context, Registration, Result};
+use xrc_rcv::borrowed::{Context, Domain, Result};
 use xrc_rcv::ffi::{ibv_context, ibv_device};
+use xrc_rcv::{Cause, EventChannel, RegisterOptions};
 
-use crate::device::{Device, Registered, readable_with};
+use crate::device::{Device, Registered, cause_of, readable_with, unwatch, watch};
 use crate::{ffi, real, state};
 
 impl Device {
@@ -30,13 +32,11 @@ impl Device {
         if let Some(device) = Device::find(context) {
             return Ok(device);
         }
-        // SAFETY: `context` is open, by the caller's word.
-        let channel = unsafe { Context::from_ibv(context) }?.create_event_channel()?;
-        let os = |error: io::Error| Cause::Os(error.raw_os_error().unwrap_or(libc::EIO));
-        channel.set_nonblocking(true).map_err(os)?;
-        // SAFETY: `context` is open, by the caller's word.
+        // SAFETY: The caller's context is open.
+        unsafe { Context::from_ibv(context) }?.query_caps()?;
+        // SAFETY: The caller's context is open, so its struct can be read.
         let async_fd = unsafe { (*context).async_fd };
-        let events = readable_with([async_fd, channel.as_raw_fd()]).map_err(os)?;
+        let events = readable_with(async_fd).map_err(cause_of)?;
         // Another thread's may have been first, and then ours is dropped.
         match state::lock().devices.entry(context.addr()) {
             Entry::Occupied(device) => Ok(device.get().clone()),
@@ -45,10 +45,10 @@ impl Device {
                 unsafe { set_async_fd(context, events.as_raw_fd()) };
                 let device = Device {
                     context,
-                    channel: Arc::new(channel),
                     events: Arc::new(events),
                     reading: Arc::default(),
                     registering: Arc::default(),
+                    turn: Arc::default(),
                 };
                 Ok(place.insert(device).clone())
             }
@@ -60,22 +60,89 @@ impl Device {
         state::lock().devices.get(&context.addr()).cloned()
     }
 
-    /// Takes note of a registration that was made through the domain at `domain`.
-    pub(crate) fn remember(&self, registration: Registration<'_>, domain: usize) {
-        let qp_num = registration.qp_num();
-        let registered = Registered {
-            handle: registration.into_handle(),
-            domain,
-        };
-        let key = (self.context.addr(), qp_num);
-        let stale = state::lock().registrations.insert(key, registered);
-        // The kernel makes a second registration only if the first one's QP was destroyed and its
-        // number was given to a new one.
-        if let Some(stale) = stale {
-            if let Ok(file) = self.file() {
-                drop(Registration::from_handle(file, stale.handle, qp_num));
+    /// The channel of the domain at `domain`, which is `rcv`.
+    pub(crate) fn channel(&self, domain: usize, rcv: &Domain<'_>) -> Result<Arc<EventChannel>> {
+        let key = (self.context.addr(), domain);
+        if let Some(channel) = state::lock().channels.get(&key) {
+            return Ok(channel.clone());
+        }
+        let channel = rcv.create_event_channel()?;
+        channel.set_nonblocking(true).map_err(cause_of)?;
+        // Another thread's may have been first, and then ours is dropped.
+        match state::lock().channels.entry(key) {
+            Entry::Occupied(channel) => Ok(channel.get().clone()),
+            Entry::Vacant(place) => {
+                watch(&self.events, channel.as_raw_fd()).map_err(cause_of)?;
+                Ok(place.insert(Arc::new(channel)).clone())
             }
         }
+    }
+
+    /// Closes the channel of the domain at `domain`, which has no registration any more.
+    pub(crate) fn close_channel(&self, domain: usize) {
+        let channel = state::lock()
+            .channels
+            .remove(&(self.context.addr(), domain));
+        if let Some(channel) = channel {
+            // A forked child may still have it open.
+            unwatch(&self.events, channel.as_raw_fd());
+        }
+    }
+
+    /// The channels of the device, each of them first in turn.
+    pub(crate) fn channels(&self) -> Vec<Arc<EventChannel>> {
+        let context = self.context.addr();
+        let mut channels: Vec<_> = state::lock()
+            .channels
+            .range((context, 0)..=(context, usize::MAX))
+            .map(|(_, channel)| channel.clone())
+            .collect();
+        if !channels.is_empty() {
+            let first = self.turn.fetch_add(1, Ordering::Relaxed) % channels.len();
+            channels.rotate_left(first);
+        }
+        channels
+    }
+
+    /// The registration with `qp_num`.
+    pub(crate) fn registered(&self, qp_num: u32) -> Option<Registered> {
+        let key = (self.context.addr(), qp_num);
+        state::lock().registrations.get(&key).cloned()
+    }
+
+    /// Takes note of a registration of `channel` that was made through the domain at `domain`.
+    pub(crate) fn remember(&self, channel: Arc<EventChannel>, qp_num: u32, domain: usize) {
+        let key = (self.context.addr(), qp_num);
+        let registered = Registered {
+            channel: channel.clone(),
+            domain,
+        };
+        let stale = state::lock().registrations.insert(key, registered);
+        // The QP of another domain that had the number was destroyed.
+        if let Some(stale) = stale.filter(|stale| !Arc::ptr_eq(&stale.channel, &channel)) {
+            let _ = self.end(&stale, qp_num);
+        }
+    }
+
+    /// Registers `channel` with a QP of its domain.
+    pub(crate) fn register(&self, channel: &EventChannel, qp_num: u32) -> Result<()> {
+        let options = RegisterOptions::new();
+        self.file()?
+            .register(channel.as_fd(), &[qp_num], &options)
+            .1
+    }
+
+    fn end(&self, registered: &Registered, qp_num: u32) -> Result<()> {
+        self.file()?
+            .unregister(registered.channel.as_fd(), &[qp_num])
+            .1
+    }
+
+    /// Forgets a registration with a QP that has ended, with its unread events.
+    pub(crate) fn forget_ended(&self, qp_num: u32, registered: &Registered) {
+        let key = (self.context.addr(), qp_num);
+        state::lock().registrations.remove(&key);
+        let _ = self.end(registered, qp_num);
     }
 
     /// Gives up the registration with `qp_num` that was made through the domain at `domain`, or
@@ -87,18 +154,14 @@ impl Device {
         domain: usize,
         is_member: impl FnOnce() -> bool,
     ) -> Result<()> {
-        let key = (self.context.addr(), qp_num);
         let _turn = self.registering.lock().unwrap();
-        let of = state::lock()
-            .registrations
-            .get(&key)
-            .map(|registered| registered.domain);
-        if of != Some(domain) && !(of.is_some() && is_member()) {
+        let registered = self.registered(qp_num).ok_or(Cause::Os(libc::EINVAL))?;
+        if registered.domain != domain && !is_member() {
             return Err(Cause::Os(libc::EINVAL));
         }
-        let registered = state::lock().registrations.remove(&key);
-        let registered = registered.ok_or(Cause::Os(libc::EINVAL))?;
-        Registration::from_handle(self.file()?, registered.handle, qp_num).unregister()
+        let key = (self.context.addr(), qp_num);
+        state::lock().registrations.remove(&key);
+        self.end(&registered, qp_num)
     }
 
     /// Whether a registration was made through the domain at `domain` and is still held.
@@ -171,15 +234,19 @@ pub unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
 /// Closes a device, as libibverbs does.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> i32 {
-    let device = {
+    let dropped = {
         let mut state = state::lock();
         state
             .registrations
             .retain(|(of, _), _| *of != context.addr());
-        state.devices.remove(&context.addr())
+        let (of_device, others) = std::mem::take(&mut state.channels)
+            .into_iter()
+            .partition::<BTreeMap<_, _>, _>(|((of, _), _)| *of == context.addr());
+        state.channels = others;
+        (state.devices.remove(&context.addr()), of_device)
     };
-    // An open channel would keep the file, and with it all registrations.
-    drop(device);
-    // SAFETY: The caller's context is open, and is closed once.
+    // An open channel would keep the file.
+    drop(dropped);
+    // SAFETY: The caller's context, which is open and no longer used.
     unsafe { real::close_device(context) }
 }

@@ -107,6 +107,9 @@ pub unsafe extern "C" fn ibv_close_xrc_domain(domain: *mut ibv_xrc_domain) -> c_
     // SAFETY: The provider's function is given its own domain.
     let result = unsafe { close_xrcd(xrcd) };
     if result == 0 {
+        if let Some(device) = Device::find(context) {
+            device.close_channel(domain.addr());
+        }
         // SAFETY: `domain` was allocated by `ibv_open_xrc_domain()`, and is closed now.
         drop(unsafe { Box::from_raw(domain) });
     }

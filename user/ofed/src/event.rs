@@ -66,28 +66,29 @@ unsafe fn look(context: *mut ibv_context, event: *mut ibv_async_event) -> Look {
         unsafe { adopt(&mut *event) };
         return Look::Event;
     }
-    let mut records = [Event::default()];
-    match device.channel.read(&mut records) {
-        Ok(_) => {
-            // SAFETY: The caller's `event` is to be written.
-            unsafe { event.write(translate(&records[0])) };
-            Look::Event
-        }
-        Err(error) if matches!(error.errno(), libc::EAGAIN | libc::EINTR) => {
-            let events = device.events.as_raw_fd();
-            // Programs set the flag of the descriptor they see: this one, or libibverbs' own if
-            // they were compiled without <infiniband/ofa_xrc.h>.
-            if is_nonblocking(events) || is_nonblocking(async_fd) {
-                set_errno(libc::EAGAIN);
+    for channel in device.channels() {
+        let mut records = [Event::default()];
+        match channel.read(&mut records) {
+            Ok(_) => {
+                // SAFETY: The caller's `event` is to be written.
+                unsafe { event.write(translate(&records[0])) };
+                return Look::Event;
+            }
+            Err(error) if matches!(error.errno(), libc::EAGAIN | libc::EINTR) => {}
+            Err(error) => {
+                set_errno(error.errno());
                 return Look::Failed;
             }
-            Look::Wait(events)
-        }
-        Err(error) => {
-            set_errno(error.errno());
-            Look::Failed
         }
     }
+    let events = device.events.as_raw_fd();
+    // Programs set the flag of the descriptor they see: this one, or libibverbs' own if they
+    // were compiled without <infiniband/ofa_xrc.h>.
+    if is_nonblocking(events) || is_nonblocking(async_fd) {
+        set_errno(libc::EAGAIN);
+        return Look::Failed;
+    }
+    Look::Wait(events)
 }
 
 fn is_nonblocking(fd: RawFd) -> bool {

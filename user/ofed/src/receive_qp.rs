@@ -5,11 +5,12 @@
 //! A program knows a receive QP by its number alone, and may register as often as it likes.
 
 use std::ffi::c_int;
+use std::os::fd::AsFd;
 
 use xrc_rcv::borrowed::{Domain, Result};
 use xrc_rcv::ffi::ibv_qp_attr;
 use xrc_rcv::verbs_sys::ibv_pd;
-use xrc_rcv::{AllocOptions, Cause, Lifetime, QpAttr, RegisterOptions};
+use xrc_rcv::{AllocOptions, Cause, Lifetime, QpAttr};
 
 use crate::code;
 use crate::device::Device;
@@ -44,10 +45,10 @@ pub unsafe extern "C" fn ibv_create_xrc_rcv_qp(
     let create = || -> Result<u32> {
         // SAFETY: The caller's domain is open.
         let (device, rcv) = unsafe { (Device::of((*domain).context)?, (*domain).as_domain()?) };
-        let registration = rcv.alloc(&AllocOptions::new().channel(&device.channel))?;
-        let number = registration.qp_num();
-        device.remember(registration, domain.addr());
-        // SAFETY: The caller's domain is open during the call.
+        let channel = device.channel(domain.addr(), &rcv)?;
+        let number = rcv.alloc(Some(channel.as_fd()), &AllocOptions::new())?;
+        device.remember(channel, number, domain.addr());
+        // SAFETY: The caller's domain is open.
         unsafe { (*domain).receives() };
         Ok(number)
     };
@@ -72,16 +73,13 @@ pub unsafe extern "C" fn ibv_alloc_xrc_rcv_qp(
     // SAFETY: The caller's domain is open.
     let rcv = unsafe { (*domain).as_domain() };
     let options = AllocOptions::new().lifetime(Lifetime::Domain).attr(attr);
-    code(
-        rcv.and_then(|rcv| rcv.alloc(&options))
-            .and_then(|registration| {
-                // SAFETY: The caller's `qp_num` is to be written.
-                unsafe { qp_num.write(registration.qp_num()) };
-                // SAFETY: The caller's domain is open during the call.
-                unsafe { (*domain).receives() };
-                registration.unregister()
-            }),
-    )
+    let allocated = rcv.and_then(|rcv| rcv.alloc(None, &options));
+    code(allocated.map(|number| {
+        // SAFETY: The caller's `qp_num` is to be written.
+        unsafe { qp_num.write(number) };
+        // SAFETY: The caller's domain is open.
+        unsafe { (*domain).receives() };
+    }))
 }
 
 /// Modifies a receive QP of the domain, registered or not.
@@ -125,13 +123,20 @@ pub unsafe extern "C" fn ibv_query_xrc_rcv_qp(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_reg_xrc_rcv_qp(domain: *mut ibv_xrc_domain, qp_num: u32) -> c_int {
     let register = |device: &Device, rcv: Domain<'_>| {
-        let options = RegisterOptions::new().channel(&device.channel);
         let _turn = device.registering.lock().unwrap();
-        match rcv.register(qp_num, &options) {
-            Ok(registration) => device.remember(registration, domain.addr()),
-            Err(Cause::Os(libc::EEXIST)) => {}
-            Err(error) => return Err(error),
+        // It may have been registered with through another `ibv_xrc_domain` of the same domain.
+        if let Some(known) = device.registered(qp_num) {
+            if known.domain == domain.addr() || rcv.query(qp_num).is_ok() {
+                match device.register(&known.channel, qp_num) {
+                    // That was with a QP that has ended.
+                    Err(Cause::Os(libc::EINVAL)) => device.forget_ended(qp_num, &known),
+                    result => return result,
+                }
+            }
         }
+        let channel = device.channel(domain.addr(), &rcv)?;
+        device.register(&channel, qp_num)?;
+        device.remember(channel, qp_num, domain.addr());
         Ok(())
     };
     // SAFETY: The caller's domain is open.

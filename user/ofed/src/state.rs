@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! The layer's state: open devices, their registrations, and pairs of QPs.
+//! The layer's state: open devices, their event channels and registrations, and pairs of QPs.
 //!
 //! One lock is over all of it. It is held for a look-up or a change and over no system call.
 //! `fork()` takes it, so that the child finds it free and the state consistent.
 
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use xrc_rcv::EventChannel;
 
 use crate::device::{Device, Registered};
 use crate::pair::Pair;
@@ -17,6 +19,8 @@ use crate::real;
 pub(crate) struct State {
     /// By the address of their `ibv_context`.
     pub(crate) devices: BTreeMap<usize, Device>,
+    /// By the same address and that of the `ibv_xrc_domain`; non-blocking.
+    pub(crate) channels: BTreeMap<(usize, usize), Arc<EventChannel>>,
     /// By the same address and the number of the QP.
     pub(crate) registrations: BTreeMap<(usize, u32), Registered>,
     /// By the address of their initiator.
@@ -25,6 +29,7 @@ pub(crate) struct State {
 
 static STATE: Mutex<State> = Mutex::new(State {
     devices: BTreeMap::new(),
+    channels: BTreeMap::new(),
     registrations: BTreeMap::new(),
     pairs: BTreeMap::new(),
 });

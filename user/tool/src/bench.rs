@@ -236,11 +236,12 @@ struct Party {
 
 impl Party {
     fn new(device: &Device, file: &File) -> Result<Party> {
+        let domain = device.open_domain(Some(file.as_fd()))?;
         Ok(Party {
-            domain: device.open_domain(Some(file.as_fd()))?,
-            channel: device
+            channel: domain
                 .create_event_channel()
                 .context("the device has no receive QPs to measure")?,
+            domain,
         })
     }
 }

@@ -99,11 +99,14 @@ fn step(record: &Record) -> Option<(u64, spec::Record)> {
         })
     };
     let what = match record.action.as_str() {
-        "alloc" => spec::What::Alloc(match record.fields.get("lifetime")?.as_str()? {
-            "registrations" => spec::Lifetime::Registrations,
-            "domain" => spec::Lifetime::Domain,
-            _ => return None,
-        }),
+        "alloc" => spec::What::Alloc {
+            lifetime: match record.fields.get("lifetime")?.as_str()? {
+                "registrations" => spec::Lifetime::Registrations,
+                "domain" => spec::Lifetime::Domain,
+                _ => return None,
+            },
+            registers: registrations.number != 0,
+        },
         "reg" => spec::What::Register(holder(record)?, registrations),
         "unreg" => spec::What::Unregister(holder(record)?, registrations),
         "destroy" => spec::What::End(registrations, number("forced")? != 0),
@@ -120,7 +123,7 @@ fn step(record: &Record) -> Option<(u64, spec::Record)> {
     Some((device, step))
 }
 
-/// The uverbs file of a registration: the kernel prints a hash of its address.
+/// The event channel of a registration: the kernel prints a hash of its address.
 fn holder(record: &Record) -> Option<spec::Holder> {
     let file = record.fields.get("file")?.as_str()?;
     // A user in the kernel has none, and before the kernel has a key for the hash all are 0.

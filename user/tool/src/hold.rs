@@ -30,9 +30,10 @@ struct Held {
 
 impl Held {
     fn open(device: Device, file: &File) -> Result<Held> {
+        let domain = device.open_domain(Some(file.as_fd()))?;
         Ok(Held {
-            domain: device.open_domain(Some(file.as_fd()))?,
-            removal: device.create_event_channel()?,
+            removal: domain.create_event_channel()?,
+            domain,
         })
     }
 

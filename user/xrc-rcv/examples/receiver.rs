@@ -55,7 +55,7 @@ fn receive(device: &str, file: &str, qp: Qp) -> xrc_rcv::Result<()> {
     let device = Device::open(device)?;
     let domain = device.open_domain_at(file)?; // shared by a file
     let mut srq = Srq::new(&domain, 16, 4096)?;
-    let channel = device.create_event_channel()?;
+    let channel = domain.create_event_channel()?;
     let qp = match qp {
         Qp::Existing(qp_num) => domain.register(qp_num, &RegisterOptions::new().channel(&channel)),
         Qp::New(attr) => domain.alloc(&AllocOptions::new().channel(&channel).attr(attr)),

@@ -21,7 +21,7 @@ use xrc_rcv::{Device, EventStream, EventType, RegisterOptions};
 async fn take_over(device: &str, file: &str) -> Result<(), Box<dyn Error>> {
     let device = Device::open(device)?;
     let domain = device.open_domain_at(file)?;
-    let events = EventStream::new(device.create_event_channel()?)?;
+    let events = EventStream::new(domain.create_event_channel()?)?;
     let mut registrations = HashMap::new();
     for qp in domain.adopt(&RegisterOptions::new().channel(events.channel()))? {
         let state = qp.info.state().map_or("?", |state| state.name());

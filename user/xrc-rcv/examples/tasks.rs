@@ -63,7 +63,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
     let device = Device::open(&args.device)?;
     let domain = device.open_domain(None)?;
-    let events = EventStream::new(device.create_event_channel()?)?;
+    let events = EventStream::new(domain.create_event_channel()?)?;
     let messages = MessageStream::new(Srq::new(&domain, 16, 64)?)?;
     let (channel, srq_num) = (events.channel().clone(), messages.srq().srq_num());
     let (broken, sum) = (

@@ -2,14 +2,14 @@
 
 //! Event channels: file descriptors from which the events of receive QPs are read.
 //!
-//! The kernel keeps at most one unread record per registration and event type and counts repetitions
-//! in it, so a channel that is not read neither grows nor loses anything. Its records have the size
-//! that its creator asked for; readers may know longer or shorter ones.
+//! The kernel keeps at most one unread record per registration and event type and counts
+//! repetitions in it, so a channel that is not read neither grows nor loses anything. Its records
+//! have the size that its creator asked for; readers may know longer or shorter ones.
 
 use std::ffi::CStr;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -50,8 +50,8 @@ macro_rules! event_types {
 
         bitflags! {
             /// A set of [`EventType`]s: the event mask of a registration
-            /// ([`RegisterOptions::events`](crate::RegisterOptions::events)), or the types that a kernel
-            /// reports.
+            /// ([`RegisterOptions::events`](crate::RegisterOptions::events)), or the types that a
+            /// kernel reports.
             ///
             /// `all()` has the types that this version of the crate knows.
             #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,7 +113,8 @@ impl fmt::Display for EventType {
 pub struct Event(xrc_rcv_event);
 
 impl Event {
-    /// The cookie of the registration ([`RegisterOptions::cookie`](crate::RegisterOptions::cookie)).
+    /// The cookie of the registration
+    /// ([`RegisterOptions::cookie`](crate::RegisterOptions::cookie)).
     pub fn cookie(&self) -> u64 {
         self.0.cookie
     }
@@ -173,10 +174,13 @@ impl Iterator for Events {
 
 impl ExactSizeIterator for Events {}
 
-/// A file descriptor from which the events of registrations are read; poll it for input.
+/// A file descriptor that has registrations with the receive QPs of a domain, and from which their
+/// events are read; poll it for input.
+///
+/// It is closed when it and its [`Registration`](crate::Registration)s are dropped.
 #[derive(Debug)]
 pub struct EventChannel {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     /// The size of the channel's records.
     event_size: usize,
     /// The name of the device, for errors.
@@ -191,10 +195,15 @@ impl EventChannel {
     /// A channel that was created elsewhere, with records of `event_size` bytes.
     pub fn from_fd(fd: OwnedFd, event_size: usize) -> EventChannel {
         EventChannel {
-            fd,
+            fd: Arc::new(fd),
             event_size,
             device: None,
         }
+    }
+
+    /// The descriptor, which a registration keeps open.
+    pub(crate) fn shared_fd(&self) -> &Arc<OwnedFd> {
+        &self.fd
     }
 
     pub(crate) fn of_device(mut self, device: Arc<str>) -> EventChannel {
@@ -213,8 +222,8 @@ impl EventChannel {
     ///
     /// # Errors
     ///
-    /// `EAGAIN` if the channel is non-blocking and has none, `EIO` if the device was removed and all
-    /// events are read, `EINTR`.
+    /// `EAGAIN` if the channel is non-blocking and has none, `EIO` if the device was removed and
+    /// all events are read, `EINTR`.
     pub fn read(&self, events: &mut [Event]) -> Result<usize> {
         let length = size_of_val(events);
         // SAFETY: `events` is writable for its size, and any bytes are valid `Event`s.
@@ -224,8 +233,9 @@ impl EventChannel {
             .map_err(|cause| self.error(cause))
     }
 
-    /// As [`read`](Self::read), into `places` of `size` bytes each, each a `struct xrc_rcv_event` of
-    /// any length. It gets as much of a record as both it and the channel's creator know; the rest is cleared.
+    /// As [`read`](Self::read), into `places` of `size` bytes each, each a `struct xrc_rcv_event`
+    /// of any length. It gets as much of a record as both it and the channel's creator know; the
+    /// rest is cleared.
     ///
     /// # Errors
     ///
@@ -268,8 +278,9 @@ impl EventChannel {
     /// Waits until there are events, for no longer than `timeout` if given, and returns them; there
     /// are none if the time is up, or the channel is non-blocking.
     ///
-    /// Each event is returned to one reader. With several readers of one channel, those that wait with
-    /// a timeout need it to be non-blocking, or may wait longer for an event that another read.
+    /// Each event is returned to one reader. With several readers of one channel, those that wait
+    /// with a timeout need it to be non-blocking, or may wait longer for an event that another
+    /// read.
     ///
     /// # Errors
     ///
@@ -365,15 +376,23 @@ impl AsRawFd for EventChannel {
     }
 }
 
-impl IntoRawFd for EventChannel {
-    fn into_raw_fd(self) -> RawFd {
-        self.fd.into_raw_fd()
-    }
-}
-
-impl From<EventChannel> for OwnedFd {
-    fn from(channel: EventChannel) -> OwnedFd {
-        channel.fd
+impl EventChannel {
+    /// The descriptor, for the caller to close.
+    ///
+    /// # Errors
+    ///
+    /// The channel, if a [`Registration`](crate::Registration) keeps it open.
+    pub fn try_into_fd(self) -> std::result::Result<OwnedFd, EventChannel> {
+        let EventChannel {
+            fd,
+            event_size,
+            device,
+        } = self;
+        Arc::try_unwrap(fd).map_err(|fd| EventChannel {
+            fd,
+            event_size,
+            device,
+        })
     }
 }
 
@@ -479,7 +498,7 @@ pub(crate) mod tests {
         assert!(begin.elapsed() >= time);
         kernel.write_all(&record(0x11, 3, 1)).unwrap();
         assert_eq!(channel.wait(Some(Duration::MAX)).unwrap().len(), 1);
-        let fd = OwnedFd::from(channel);
+        let fd = channel.try_into_fd().unwrap();
         assert!(fd.as_raw_fd() >= 0);
     }
 

@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use crate::borrowed::{self, Context};
 use crate::caps::Caps;
-use crate::channel::EventChannel;
 use crate::error::{Cause, Error, Result};
 use crate::ffi::ibv_context;
 use crate::verbs_sys::verbs_context_xrc_ops;
@@ -81,7 +80,7 @@ impl Device {
         unsafe { verbs_context_xrc_ops::of(self.as_ibv()) }
     }
 
-    fn borrowed(&self) -> borrowed::Result<Context<'_>> {
+    pub(crate) fn borrowed(&self) -> borrowed::Result<Context<'_>> {
         // SAFETY: The context is open as long as `self` is, which the result borrows.
         unsafe { Context::from_ibv(self.as_ibv()) }
     }
@@ -95,16 +94,6 @@ impl Device {
         self.borrowed()
             .and_then(|context| context.query_caps())
             .map_err(self.error("query the capabilities"))
-    }
-
-    /// Creates a channel from which the events of registrations are read.
-    ///
-    /// The kernel keeps the device's file open as long as the channel is.
-    pub fn create_event_channel(&self) -> Result<EventChannel> {
-        self.borrowed()
-            .and_then(|context| context.create_event_channel())
-            .map(|channel| channel.of_device(self.0.name.clone()))
-            .map_err(self.error("create an event channel"))
     }
 }
 

@@ -10,10 +10,11 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::attr::QpAttr;
 use crate::borrowed;
+use crate::channel::EventChannel;
 use crate::device::Device;
 use crate::error::{Cause, Result};
 use crate::ffi::ibv_xrcd;
@@ -41,7 +42,7 @@ use crate::verbs_sys;
 /// impl Server {
 ///     fn new(device: Device, path: &str) -> xrc_rcv::Result<Server> {
 ///         let domain = device.open_domain_at(path)?;
-///         let channel = device.create_event_channel()?;
+///         let channel = domain.create_event_channel()?;
 ///         let first = domain.alloc(&AllocOptions::new().channel(&channel))?;
 ///         Ok(Server { device, domain, channel, registrations: vec![first] })
 ///     }
@@ -63,6 +64,8 @@ struct Inner {
     xrcd: NonNull<ibv_xrcd>,
     /// Whether the domain was opened here, and is still to be closed.
     to_be_closed: bool,
+    /// The channel of registrations whose events nobody reads.
+    unread: Mutex<Option<Arc<EventChannel>>>,
     /// Keeps others from closing the domain.
     _owner: Option<Box<dyn Any + Send + Sync>>,
     /// The last to be dropped.
@@ -91,6 +94,7 @@ impl Domain {
         Domain(Arc::new(Inner {
             xrcd,
             to_be_closed: false,
+            unread: Mutex::default(),
             _owner: Some(Box::new(owner)),
             device: device.clone(),
         }))
@@ -107,6 +111,7 @@ impl Domain {
         Ok(Domain(Arc::new(Inner {
             xrcd,
             to_be_closed: true,
+            unread: Mutex::default(),
             _owner: None,
             device: device.clone(),
         })))
@@ -144,6 +149,32 @@ impl Domain {
         }
     }
 
+    /// Creates an event channel of the domain, with which processes register with receive QPs, and from which
+    /// they read events.
+    ///
+    /// The channel does not keep the domain open; its registrations do.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` if the domain has an inode that is not a regular file's, `ENOMEM`.
+    pub fn create_event_channel(&self) -> Result<EventChannel> {
+        self.borrowed()
+            .and_then(|domain| domain.create_event_channel())
+            .map(|channel| channel.of_device(self.device().name().into()))
+            .map_err(self.device().error("create an event channel"))
+    }
+
+    /// The channel of registrations whose events nobody reads.
+    pub(crate) fn unread_channel(&self) -> Result<Arc<EventChannel>> {
+        let mut unread = self.0.unread.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(match &*unread {
+            Some(channel) => channel.clone(),
+            None => unread
+                .insert(Arc::new(self.create_event_channel()?))
+                .clone(),
+        })
+    }
+
     /// Modifies a receive QP; the caller need not be registered with it.
     ///
     /// # Errors
@@ -171,8 +202,8 @@ impl Domain {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the domain has no such QP or it is not of that lifetime, `EBUSY` if the registration
-    /// of another open device keeps it, `EACCES` if the process neither owns the domain's file nor may
+    /// `EINVAL` if the domain has no such QP or it is not of that lifetime, `EBUSY` if a registration
+    /// keeps it, `EACCES` if the process neither owns the domain's file nor may
     /// write to it.
     pub fn destroy(&self, qp_num: u32) -> Result<()> {
         self.borrowed()

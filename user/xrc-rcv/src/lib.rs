@@ -18,7 +18,7 @@
 //! let device = Device::open("mlx4_0")?;
 //! let domain = device.open_domain_at("/run/service/domain")?;
 //! let mut srq = Srq::new(&domain, 16, 4096)?;
-//! let channel = device.create_event_channel()?;
+//! let channel = domain.create_event_channel()?;
 //! let qp = domain.alloc(&AllocOptions::new().channel(&channel).cookie(7))?;
 //! println!("senders connect to {:#x} and name SRQ {:#x}", qp.qp_num(), srq.srq_num());
 //! while let Some(message) = srq.receive(None)? {

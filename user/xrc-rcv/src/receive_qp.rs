@@ -56,13 +56,13 @@ impl QpInfo {
         Lifetime::from_raw(self.0.lifetime)
     }
 
-    /// How many files and kernel users are registered with the QP.
+    /// How many event channels and kernel users are registered with the QP.
     pub fn registrations(&self) -> u32 {
         self.0.registrations
     }
 
-    /// The label that the QP's creator gave it ([`AllocOptions::label`]); 0 if it gave none, or if the
-    /// kernel has no labels ([`Caps::has_labels`](crate::Caps::has_labels)).
+    /// The label that the QP's creator gave it ([`AllocOptions::label`]); 0 if it gave none, or if
+    /// the kernel has no labels ([`Caps::has_labels`](crate::Caps::has_labels)).
     pub fn label(&self) -> u64 {
         self.0.label
     }
@@ -87,13 +87,13 @@ pub struct RegisterOptions<'channel> {
 }
 
 impl<'channel> RegisterOptions<'channel> {
-    /// No channel, cookie 0, every event.
+    /// No channel, cookie 0; every event if there is a channel.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Delivers the QP's events to `channel`. The events of a QP none of whose registrations has a
-    /// channel are written to the kernel log.
+    /// Registers `channel`, which is of the domain, and delivers the QP's events to it. Without
+    /// one, a channel of the [`Domain`](crate::Domain) is registered, for no event.
     pub fn channel(mut self, channel: &'channel EventChannel) -> Self {
         self.channel = Some(channel);
         self
@@ -105,9 +105,9 @@ impl<'channel> RegisterOptions<'channel> {
         self
     }
 
-    /// Sets the event mask: only these events are delivered. The kernel refuses types that it does not know
-    /// ([`Caps::event_types`](crate::Caps::event_types)) with `EINVAL`, and all of this with
-    /// [`Cause::Unavailable`](crate::Cause::Unavailable) if it has no event masks
+    /// Sets the event mask: only these events are delivered. The kernel refuses types that it does
+    /// not know ([`Caps::event_types`](crate::Caps::event_types)) with `EINVAL`, and all of this
+    /// with [`Cause::Unavailable`](crate::Cause::Unavailable) if it has no event masks
     /// ([`Caps::has_event_masks`](crate::Caps::has_event_masks)).
     pub fn events(mut self, events: EventTypes) -> Self {
         self.events = Some(events);
@@ -130,9 +130,15 @@ pub struct AllocOptions<'channel> {
 }
 
 impl<'channel> AllocOptions<'channel> {
-    /// A QP in RESET that is destroyed with its last registration, without a channel.
+    /// A QP in RESET that is destroyed with its last registration, see [`RegisterOptions::new`].
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The channel, the cookie and the event mask of the registration.
+    pub fn register(mut self, options: RegisterOptions<'channel>) -> Self {
+        self.register = options;
+        self
     }
 
     /// See [`RegisterOptions::channel`].
@@ -153,9 +159,9 @@ impl<'channel> AllocOptions<'channel> {
         self
     }
 
-    /// Sets the label, which queries of the QP return ([`QpInfo::label`]); the kernel does not interpret it. A
-    /// kernel without labels ([`Caps::has_labels`](crate::Caps::has_labels)) refuses it with
-    /// [`Cause::Unavailable`](crate::Cause::Unavailable).
+    /// Sets the label, which queries of the QP return ([`QpInfo::label`]); the kernel does not
+    /// interpret it. A kernel without labels ([`Caps::has_labels`](crate::Caps::has_labels))
+    /// refuses it with [`Cause::Unavailable`](crate::Cause::Unavailable).
     pub fn label(mut self, label: u64) -> Self {
         self.label = Some(label);
         self

@@ -1,30 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! The relation between one open device and one receive QP.
+//! The relation between one event channel and one receive QP.
 //!
-//! Given up when dropped, and by the kernel when the device is closed, however the process ends.
-//! The last one takes the QP with it, unless its lifetime is the domain's.
+//! Given up when dropped, and by the kernel when the channel or the device is closed, however the
+//! process ends. The last one takes the QP with it, unless its lifetime is the domain's.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use crate::borrowed;
+use crate::channel::{EventChannel, EventTypes};
 use crate::domain::Domain;
 use crate::error::Result;
 use crate::receive_qp::{AllocOptions, QpInfo, RegisterOptions};
 
-/// A registration with a receive QP. It keeps its domain open.
+/// A registration of an event channel with a receive QP. It keeps the channel and the domain open.
+///
+/// A channel is registered once, however often it registers: the first of several that is dropped
+/// ends it.
 #[derive(Debug)]
 #[must_use = "dropping a registration ends it"]
 pub struct Registration {
-    /// Valid until the registration ends.
-    handle: Option<u32>,
+    /// `None` after the registration has ended.
+    channel: Option<Arc<OwnedFd>>,
     qp_num: u32,
     domain: Domain,
 }
 
 impl Registration {
-    fn of(domain: &Domain, registration: borrowed::Registration<'_>) -> Registration {
+    fn new(domain: &Domain, channel: &EventChannel, qp_num: u32) -> Registration {
         Registration {
-            qp_num: registration.qp_num(),
-            handle: Some(registration.into_handle()),
+            channel: Some(channel.shared_fd().clone()),
+            qp_num,
             domain: domain.clone(),
         }
     }
@@ -45,15 +52,13 @@ impl Registration {
     }
 
     fn give_up(&mut self) -> Result<()> {
-        let Some(handle) = self.handle.take() else {
+        let Some(channel) = self.channel.take() else {
             return Ok(());
         };
         self.domain
+            .device()
             .borrowed()
-            .and_then(|domain| {
-                let context = domain.context();
-                borrowed::Registration::from_handle(context, handle, self.qp_num).unregister()
-            })
+            .and_then(|context| context.unregister(channel.as_fd(), &[self.qp_num]).1)
             .map_err(|cause| {
                 self.domain
                     .error("unregister from receive QP", self.qp_num, cause)
@@ -63,54 +68,81 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // A failure means that the handle does not exist any more: a forked child that shares the
-        // file destroyed it. Either way the registration has ended.
+        // There is nobody to report a failure to: a signal that kills the process ends the
+        // registration, too.
         let _ = self.give_up();
     }
 }
 
 impl Domain {
+    /// Calls `call` with the channel that the options name, or else the domain's for events that
+    /// nobody reads.
+    fn with_channel<'a, R>(
+        &self,
+        options: RegisterOptions<'a>,
+        call: impl FnOnce(&EventChannel, RegisterOptions<'a>) -> Result<R>,
+    ) -> Result<R> {
+        if let Some(channel) = options.channel {
+            return call(channel, options);
+        }
+        let channel = self.unread_channel()?;
+        // The kernel keeps records of those that could be read.
+        let none = options.events.unwrap_or(EventTypes::empty());
+        call(&channel, options.events(none))
+    }
+
     /// Creates a receive QP and registers with it.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for attributes that are missing or wrong; `EPERM` if the domain has an inode that is
-    /// not a regular file's; `EACCES` for [`Lifetime::Domain`](crate::Lifetime::Domain) without
-    /// owning the domain's file or being allowed to write to it, and for a partition that a security
-    /// module denies; `EDQUOT` over a limit (see [`Caps`](crate::Caps)); `ENOMEM`; and the provider's
-    /// own.
+    /// `EINVAL` for attributes that are missing or wrong; `EPERM` if the domain has an inode that
+    /// is not a regular file's; `EACCES` for [`Lifetime::Domain`](crate::Lifetime::Domain) without
+    /// owning the domain's file or being allowed to write to it, and for a partition that a
+    /// security module denies; `EDQUOT` over a limit (see [`Caps`](crate::Caps)); `ENOMEM`; and the
+    /// provider's own.
     pub fn alloc(&self, options: &AllocOptions<'_>) -> Result<Registration> {
-        self.borrowed()
-            .and_then(|domain| domain.alloc(options))
-            .map(|registration| Registration::of(self, registration))
-            .map_err(self.device().error("alloc a receive QP"))
+        self.with_channel(options.register, |channel, register| {
+            let options = AllocOptions {
+                register,
+                ..*options
+            };
+            self.borrowed()
+                .and_then(|domain| domain.alloc(Some(channel.as_fd()), &options))
+                .map(|qp_num| Registration::new(self, channel, qp_num))
+                .map_err(self.device().error("alloc a receive QP"))
+        })
     }
 
     /// Registers with an existing receive QP of this domain.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the domain has no such QP, `EEXIST` if this open device is registered already,
-    /// `EDQUOT` if the QP has as many registrations as it may (see [`Caps`](crate::Caps)), `EACCES`
-    /// if a security module denies the process a partition of the QP.
+    /// `EINVAL` if the domain has no such QP, or the channel is of another; `EDQUOT` if the QP has
+    /// as many registrations as it may (see [`Caps`](crate::Caps)); `EACCES` if a security module
+    /// denies the process a partition of the QP.
     pub fn register(&self, qp_num: u32, options: &RegisterOptions<'_>) -> Result<Registration> {
-        self.borrowed()
-            .and_then(|domain| domain.register(qp_num, options))
-            .map(|registration| Registration::of(self, registration))
-            .map_err(|cause| self.error("register with receive QP", qp_num, cause))
+        self.with_channel(*options, |channel, options| {
+            self.device()
+                .borrowed()
+                .and_then(|context| context.register(channel.as_fd(), &[qp_num], &options).1)
+                .map(|()| Registration::new(self, channel, qp_num))
+                .map_err(|cause| self.error("register with receive QP", qp_num, cause))
+        })
     }
 
-    /// Registers with every receive QP of this domain, as the successor of a process that has ended does.
+    /// Registers with every receive QP of this domain, as the successor of a process that has ended
+    /// does.
     ///
-    /// A QP is returned in the state that it has after it was registered with, so that an event is either in that
-    /// state or delivered. QPs that are destroyed meanwhile are left out, and those that are created meanwhile may
-    /// be. `options` are those of every registration: [`Event::qp_num`](crate::Event::qp_num) tells their events
-    /// apart.
+    /// A QP is returned in the state that it has after it was registered with, so that an event is
+    /// either in that state or delivered. QPs that are destroyed meanwhile are left out, and those
+    /// that are created meanwhile may be. `options` are those of every registration:
+    /// [`Event::qp_num`](crate::Event::qp_num) tells their events apart.
     ///
     /// # Errors
     ///
-    /// Those of listing the QPs, after which none is registered with. The registration of a QP fails by itself:
-    /// [`AdoptedQp::registration`] has its error, one of those of [`register`](Self::register).
+    /// Those of listing the QPs, after which none is registered with. The registration of a QP
+    /// fails by itself: [`AdoptedQp::registration`] has its error, one of those of
+    /// [`register`](Self::register).
     ///
     /// # Examples
     ///
@@ -119,7 +151,7 @@ impl Domain {
     /// use xrc_rcv::RegisterOptions;
     ///
     /// let domain = device.open_domain_at("/run/xrc-rcv/service")?;
-    /// let channel = device.create_event_channel()?;
+    /// let channel = domain.create_event_channel()?;
     /// for qp in domain.adopt(&RegisterOptions::new().channel(&channel))? {
     ///     let (label, peer) = (qp.info.label(), qp.info.dest_qp_num());
     ///     println!("QP {:#x} of {label:#x} is connected to {peer:#x}", qp.info.qp_num());
@@ -129,22 +161,22 @@ impl Domain {
     /// # }
     /// ```
     pub fn adopt(&self, options: &RegisterOptions<'_>) -> Result<Vec<AdoptedQp>> {
-        let mut qps = Vec::new();
-        self.borrowed()
-            .and_then(|domain| {
-                domain.adopt(options, |info, registration| {
-                    qps.push(AdoptedQp {
-                        registration: registration
-                            .map(|registration| Registration::of(self, registration))
-                            .map_err(|cause| {
-                                self.error("register with receive QP", info.qp_num(), cause)
-                            }),
-                        info,
-                    });
-                })
-            })
-            .map(|()| qps)
-            .map_err(self.device().error("adopt the receive QPs"))
+        self.with_channel(*options, |channel, options| {
+            let mut qps = Vec::new();
+            let adopted = |info: QpInfo, registered: borrowed::Result<()>| {
+                let qp_num = info.qp_num();
+                qps.push(AdoptedQp {
+                    registration: registered
+                        .map(|()| Registration::new(self, channel, qp_num))
+                        .map_err(|cause| self.error("register with receive QP", qp_num, cause)),
+                    info,
+                });
+            };
+            self.borrowed()
+                .and_then(|domain| domain.adopt(channel.as_fd(), &options, adopted))
+                .map(|()| qps)
+                .map_err(self.device().error("adopt the receive QPs"))
+        })
     }
 }
 

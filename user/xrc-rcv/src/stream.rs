@@ -26,8 +26,8 @@ use crate::error::{Cause, Result};
 /// ```no_run
 /// use xrc_rcv::{EventStream, RegisterOptions};
 ///
-/// # async fn example(device: xrc_rcv::Device, domain: xrc_rcv::Domain) -> std::io::Result<()> {
-/// let events = EventStream::new(device.create_event_channel()?)?;
+/// # async fn example(domain: xrc_rcv::Domain) -> std::io::Result<()> {
+/// let events = EventStream::new(domain.create_event_channel()?)?;
 /// let channel = events.channel().clone();
 /// tokio::spawn(async move {
 ///     while let Some(Ok(event)) = events.next().await {

@@ -92,22 +92,19 @@ impl<'buf> Command<'buf> {
 
     /// A value to be read by the kernel; up to eight bytes travel in the attribute itself.
     pub(crate) fn input<T: Plain>(self, id: u32, value: &'buf T) -> Self {
-        let len = size_of::<T>();
+        self.input_slice(id, std::slice::from_ref(value))
+    }
+
+    /// An array to be read by the kernel, likewise.
+    pub(crate) fn input_slice<T: Plain>(self, id: u32, values: &'buf [T]) -> Self {
+        let len = size_of_val(values);
         if len > size_of::<u64>() {
-            return self.push(
-                id,
-                len,
-                std::ptr::from_ref(value).expose_provenance() as u64,
-            );
+            return self.push(id, len, values.as_ptr().expose_provenance() as u64);
         }
         let mut inline = [0u8; size_of::<u64>()];
         // SAFETY: `T` is plain bytes, not more than `inline` has, and the two do not overlap.
         unsafe {
-            std::ptr::copy_nonoverlapping(
-                std::ptr::from_ref(value).cast::<u8>(),
-                inline.as_mut_ptr(),
-                len,
-            );
+            std::ptr::copy_nonoverlapping(values.as_ptr().cast::<u8>(), inline.as_mut_ptr(), len);
         }
         self.push(id, len, u64::from_ne_bytes(inline))
     }
@@ -153,12 +150,9 @@ impl<'buf> Command<'buf> {
     }
 
     /// An object that is represented by a file descriptor.
-    pub(crate) fn fd_opt(self, id: u32, fd: Option<BorrowedFd<'buf>>) -> Self {
-        match fd {
-            // Sign-extended, as the kernel reads it as an s64.
-            Some(fd) => self.push(id, 0, i64::from(fd.as_raw_fd()) as u64),
-            None => self,
-        }
+    pub(crate) fn fd(self, id: u32, fd: BorrowedFd<'buf>) -> Self {
+        // Sign-extended, as the kernel reads it as an s64.
+        self.push(id, 0, i64::from(fd.as_raw_fd()) as u64)
     }
 
     /// A new object. It must be the first attribute: [`Command::execute_new`] returns its handle or
@@ -217,7 +211,7 @@ impl<'buf> Command<'buf> {
 fn find_driver_id(target: &mut impl Target, guess: u32) -> Result<u32> {
     for id in std::iter::once(guess).chain(0..MAX_DRIVER_ID) {
         let mut caps = xrc_rcv_caps::default();
-        let mut command = Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QUERY_CAPS)
+        let mut command = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QUERY_CAPS)
             .output(XRC_RCV_ATTR_QUERY_CAPS_RESP, &mut caps);
         match command.call(target, id) {
             Err(Cause::Os(libc::EINVAL)) => continue,
@@ -297,7 +291,7 @@ mod tests {
         let cookie = 0x8877_6655_4433_2211u64;
         let attr = ib_uverbs_qp_attr::default();
         let mut out = 0u32;
-        let command = Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_REG)
+        let command = Command::new(XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QP_REG)
             .new_object(0x1000)
             .handle(0x1001, 5)
             .input(0x1002, &qpn)
@@ -325,7 +319,7 @@ mod tests {
     fn a_negative_descriptor_is_sign_extended() {
         // SAFETY: AT_FDCWD is not -1, and nothing is done with the descriptor.
         let fd = unsafe { BorrowedFd::borrow_raw(libc::AT_FDCWD) };
-        let command = Command::new(0, 0).fd_opt(1, Some(fd));
+        let command = Command::new(0, 0).fd(1, fd);
         assert_eq!(data(&command.attrs[0]) as i64, i64::from(libc::AT_FDCWD));
     }
 
@@ -333,8 +327,8 @@ mod tests {
     fn the_driver_id_is_found_and_followed() {
         for driver_id in [2, 14, 2] {
             let mut device = Mock::new(driver_id, Ok(()));
-            let mut command = Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_UNREG)
-                .handle(XRC_RCV_ATTR_QP_UNREG_HANDLE, 9);
+            let mut command = Command::new(XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QP_UNREG)
+                .handle(XRC_RCV_ATTR_QP_UNREG_CHANNEL, 9);
             assert_eq!(command.run_with(&mut device), Ok(()));
             assert_eq!(command.header.driver_id, driver_id);
             assert_eq!(device.method_id, id(XRC_RCV_METHOD_QP_UNREG));
@@ -345,14 +339,14 @@ mod tests {
     #[test]
     fn an_einval_of_the_method_itself_stays_einval() {
         let mut device = Mock::new(14, Err(libc::EINVAL));
-        let mut command = Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_MODIFY);
+        let mut command = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_MODIFY);
         assert_eq!(command.run_with(&mut device), Err(Cause::Os(libc::EINVAL)));
     }
 
     #[test]
     fn a_kernel_without_the_module_is_unavailable() {
         let mut device = Mock::new(14, Err(libc::EPROTONOSUPPORT));
-        let mut command = Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_MODIFY);
+        let mut command = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_MODIFY);
         assert_eq!(command.run_with(&mut device), Err(Cause::Unavailable));
         assert_eq!(Cause::Unavailable.errno(), libc::EOPNOTSUPP);
     }
@@ -360,7 +354,7 @@ mod tests {
     #[test]
     fn a_device_of_no_known_driver_is_unavailable() {
         let mut device = Mock::new(1000, Ok(()));
-        let mut command = Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_UNREG);
+        let mut command = Command::new(XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QP_UNREG);
         assert_eq!(command.run_with(&mut device), Err(Cause::Unavailable));
         assert!(device.calls <= 2 * MAX_DRIVER_ID as usize);
     }

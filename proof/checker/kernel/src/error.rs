@@ -32,6 +32,7 @@ codes! {
     EPERM = 1,
     EINTR = 4,
     EIO = 5,
+    EBADF = 9,
     EAGAIN = 11,
     ENOMEM = 12,
     EACCES = 13,

@@ -2,7 +2,10 @@
 
 //! `kernel::list`
 
-use crate::{runtime, sync::Arc};
+use crate::{
+    runtime,
+    sync::{Arc, ArcBorrow},
+};
 use core::{
     ops::Deref,
     sync::atomic::{AtomicBool, Ordering},
@@ -75,6 +78,10 @@ impl<T: ListArcSafe> List<T> {
 
     pub fn pop_back(&mut self) -> Option<ListArc<T>> {
         self.0.pop_back()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = ArcBorrow<'_, T>> {
+        self.0.iter().map(|item| item.0.as_arc_borrow())
     }
 }
 

@@ -1,17 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `src/rdma/uverbs.rs`: files and objects by number, without a process behind them.
-
-use core::{ffi::c_void, ptr::without_provenance};
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct FileId(pub(crate) usize);
-
-impl FileId {
-    pub(crate) fn as_ptr(self) -> *const c_void {
-        without_provenance(self.0)
-    }
-}
+//! `src/rdma/uverbs.rs`: objects without a process behind them.
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RemoveReason {
@@ -32,7 +21,7 @@ pub(crate) mod event_file {
         fn read(&self, buffer: UserPtr, length: usize, nonblocking: bool) -> Result<usize>;
         fn wait_queue(&self) -> &WaitQueue;
         fn poll(&self) -> u32;
-        fn closed(data: Arc<Self>);
+        fn closed(data: Arc<Self>, why: super::RemoveReason);
         fn released(&self);
     }
 

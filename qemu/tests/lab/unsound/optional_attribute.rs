@@ -4,6 +4,7 @@
 
 use crate::{
     device::AttachedDevice,
+    member::Member,
     rdma::uverbs::{
         attribute::{
             Attribute,
@@ -18,8 +19,7 @@ use crate::{
             Method,
             Object, //
         }, //
-    },
-    subscriber::EventChannel, //
+    }, //
 };
 use kernel::prelude::*;
 
@@ -41,4 +41,4 @@ impl Handler for Wrong {
 }
 
 #[used]
-static TABLE: Object<AttachedDevice> = Object::file::<EventChannel>(&[&Method::new::<Wrong>()]);
+static TABLE: Object<AttachedDevice> = Object::file::<Member>(&[&Method::new::<Wrong>()]);

@@ -140,7 +140,7 @@ static void use_registrations(struct ib_device *device, struct ib_xrcd *xrcd,
 
 	check(device, !ib_xrc_rcv_modify_qp(xrcd, qpn, &init, INIT_MASK | IB_QP_STATE) &&
 		      state(xrcd, qpn) == IB_QPS_INIT, "the QP is modified to INIT");
-	check(device, ib_xrc_rcv_destroy_qp(xrcd, qpn, 0, first) == -EINVAL,
+	check(device, ib_xrc_rcv_destroy_qp(xrcd, qpn, 0) == -EINVAL,
 	      "destroy is refused for the lifetime of registrations");
 
 	ib_xrc_rcv_unreg_qp(first);
@@ -277,11 +277,12 @@ static struct ib_xrc_rcv_registration *use_domain(struct ib_device *device,
 	registration = ib_xrc_rcv_reg_qp(xrcd, qpn, BIT_ULL(XRC_RCV_EVENT_QP_GONE), handler, &witness);
 	other = ib_xrc_rcv_reg_qp(xrcd, qpn, 0, NULL, NULL);
 	check(device, !IS_ERR(registration) && !IS_ERR(other), "a QP without registrations takes new ones");
-	check(device, ib_xrc_rcv_destroy_qp(xrcd, qpn, 0, registration) == -EBUSY,
-	      "destroy is refused while others are registered");
+	check(device, ib_xrc_rcv_destroy_qp(xrcd, qpn, 0) == -EBUSY,
+	      "destroy is refused while there are registrations");
 	if (!IS_ERR(other))
 		ib_xrc_rcv_unreg_qp(other);
-	check(device, !ib_xrc_rcv_destroy_qp(xrcd, qpn, 0, registration), "destroy succeeds for the only registration");
+	check(device, ib_xrc_rcv_destroy_qp(xrcd, qpn, 0) == -EBUSY, "destroy is refused for the last registration");
+	check(device, !ib_xrc_rcv_destroy_qp(xrcd, qpn, XRC_RCV_DESTROY_FORCE), "destroy is forced");
 	check(device, is_gone(xrcd, qpn), "QP is destroyed");
 	check(device, saw_gone(&witness, qpn), "handler gets QP_GONE");
 	if (!IS_ERR(registration))
@@ -297,7 +298,7 @@ static struct ib_xrc_rcv_registration *use_domain(struct ib_device *device,
 					 BIT_ULL(IB_EVENT_QP_FATAL) | BIT_ULL(IB_EVENT_COMM_EST),
 					 handler, &unasked);
 	check(device, !IS_ERR(registration) &&
-		      !ib_xrc_rcv_destroy_qp(xrcd, qpn, 0, registration) &&
+		      !ib_xrc_rcv_destroy_qp(xrcd, qpn, XRC_RCV_DESTROY_FORCE) &&
 		      !atomic_read(&unasked.events),
 	      "handler is not called for events that its mask excludes");
 	if (!IS_ERR(registration))

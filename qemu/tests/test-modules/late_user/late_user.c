@@ -133,7 +133,7 @@ static void use_after_removal(void)
 	check(PTR_ERR(ib_xrc_rcv_alloc_qp(xrcd, &of_domain)) == -EOPNOTSUPP &&
 	      PTR_ERR(ib_xrc_rcv_reg_qp(xrcd, qpn, 0, NULL, NULL)) == -EOPNOTSUPP &&
 	      ib_xrc_rcv_query_qp(xrcd, qpn, &attr) == -EOPNOTSUPP &&
-	      ib_xrc_rcv_destroy_qp(xrcd, qpn, 0, held) == -EOPNOTSUPP,
+	      ib_xrc_rcv_destroy_qp(xrcd, qpn, 0) == -EOPNOTSUPP,
 	      "the module is not attached any more");
 	ib_xrc_rcv_unreg_qp(held);
 	check(dealloc_xrcd != ibdev->ops.dealloc_xrcd, "the device is as it was");

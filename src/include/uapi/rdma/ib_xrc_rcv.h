@@ -23,9 +23,9 @@
  *
  * Raised when a method, attribute, flag or field is added. Nothing is ever removed.
  *
- * 2: EVENTS of XRC_RCV_METHOD_QP_ALLOC and XRC_RCV_METHOD_QP_REG, LABEL of
- * XRC_RCV_METHOD_QP_ALLOC, FLAGS of XRC_RCV_METHOD_QP_DESTROY; label and
- * dest_qp_num of &struct xrc_rcv_qp_info.
+ * 2: event channels of a domain, which have registrations; arrays of QP numbers in
+ * XRC_RCV_METHOD_QP_REG and XRC_RCV_METHOD_QP_UNREG; label and dest_qp_num of
+ * &struct xrc_rcv_qp_info. Version 1 was not released.
  */
 #define XRC_RCV_VERSION 2
 
@@ -49,48 +49,47 @@ enum xrc_rcv_record_sizes {
 /**
  * enum xrc_rcv_objects - uverbs objects, in the driver namespace of the device
  *
- * @XRC_RCV_OBJECT_REGISTRATION: IDR object. A handle is a *registration*: the relation
- *	between one open uverbs file and one receive QP. Destroying the handle,
- *	or closing the file, unregisters.
- * @XRC_RCV_OBJECT_EVENT_CHANNEL: FD object from which &struct xrc_rcv_event
- *	records are read.
+ * @XRC_RCV_OBJECT_QP: methods on receive QPs, which have numbers and no handles
+ * @XRC_RCV_OBJECT_EVENT_CHANNEL: FD object of one domain, which has *registrations*
+ *	with receive QPs of the domain, and from which &struct xrc_rcv_event records are
+ *	read. Closing the descriptor, or the uverbs file, ends the registrations.
  */
 enum xrc_rcv_objects {
-	XRC_RCV_OBJECT_REGISTRATION = (1U << UVERBS_ID_NS_SHIFT) + 10,
+	XRC_RCV_OBJECT_QP = (1U << UVERBS_ID_NS_SHIFT) + 10,
 	XRC_RCV_OBJECT_EVENT_CHANNEL,
 };
 
 /**
- * enum xrc_rcv_qp_methods - methods of XRC_RCV_OBJECT_REGISTRATION
+ * enum xrc_rcv_qp_methods - methods of XRC_RCV_OBJECT_QP
  *
- * @XRC_RCV_METHOD_QP_ALLOC: create a receive QP and register the caller
- * @XRC_RCV_METHOD_QP_REG: register with an existing receive QP
- * @XRC_RCV_METHOD_QP_UNREG: end a registration
+ * @XRC_RCV_METHOD_QP_ALLOC: create a receive QP, and register an event channel
  * @XRC_RCV_METHOD_QP_MODIFY: modify a receive QP
  * @XRC_RCV_METHOD_QP_QUERY: query a receive QP
  * @XRC_RCV_METHOD_QP_DESTROY: destroy a receive QP of %XRC_RCV_LIFETIME_DOMAIN, or
  *	any, with %XRC_RCV_DESTROY_FORCE
- * @XRC_RCV_METHOD_QUERY_DOMAIN: list the receive QPs of a domain
  * @XRC_RCV_METHOD_QUERY_CAPS: query the capabilities of kernel and device
  */
 enum xrc_rcv_qp_methods {
 	XRC_RCV_METHOD_QP_ALLOC = (1U << UVERBS_ID_NS_SHIFT),
-	XRC_RCV_METHOD_QP_REG,
-	XRC_RCV_METHOD_QP_UNREG,
 	XRC_RCV_METHOD_QP_MODIFY,
 	XRC_RCV_METHOD_QP_QUERY,
 	XRC_RCV_METHOD_QP_DESTROY,
-	XRC_RCV_METHOD_QUERY_DOMAIN,
 	XRC_RCV_METHOD_QUERY_CAPS,
 };
 
 /**
  * enum xrc_rcv_event_channel_methods - methods of XRC_RCV_OBJECT_EVENT_CHANNEL
  *
- * @XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC: create an event channel
+ * @XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC: create an event channel of a domain
+ * @XRC_RCV_METHOD_QP_REG: register with receive QPs
+ * @XRC_RCV_METHOD_QP_UNREG: end registrations
+ * @XRC_RCV_METHOD_QUERY_DOMAIN: list the receive QPs of a domain
  */
 enum xrc_rcv_event_channel_methods {
 	XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC = (1U << UVERBS_ID_NS_SHIFT),
+	XRC_RCV_METHOD_QP_REG,
+	XRC_RCV_METHOD_QP_UNREG,
+	XRC_RCV_METHOD_QUERY_DOMAIN,
 };
 
 /**
@@ -120,7 +119,6 @@ enum xrc_rcv_alloc_flags {
 /**
  * enum xrc_rcv_qp_alloc_attrs - attributes of XRC_RCV_METHOD_QP_ALLOC
  *
- * @XRC_RCV_ATTR_QP_ALLOC_HANDLE: out, new XRC_RCV_OBJECT_REGISTRATION handle. Mandatory.
  * @XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE: in, UVERBS_OBJECT_XRCD handle. Mandatory.
  *	EPERM if the domain has an inode that is not a regular file's, or one of a
  *	file system such as procfs, sysfs or nsfs, which processes do not make.
@@ -137,7 +135,9 @@ enum xrc_rcv_alloc_flags {
  *	and RNR_RETRY are accepted and ignored. EACCES if a security module denies
  *	the caller a partition.
  * @XRC_RCV_ATTR_QP_ALLOC_CHANNEL: in, fd of an event channel that was created
- *	through the same uverbs file, otherwise EBADF. Optional.
+ *	through the same uverbs file, otherwise EBADF, and for the same domain,
+ *	otherwise EINVAL. It is registered with the QP. Optional with
+ *	%XRC_RCV_ALLOC_LIFETIME_DOMAIN, otherwise EINVAL if absent.
  * @XRC_RCV_ATTR_QP_ALLOC_COOKIE: in, u64 returned in each event of this
  *	registration. Optional, 0 if absent.
  * @XRC_RCV_ATTR_QP_ALLOC_RESP_QPN: out, u32 QP number. Mandatory.
@@ -149,8 +149,7 @@ enum xrc_rcv_alloc_flags {
  *	queries. The kernel does not interpret it. Optional, 0 if absent.
  */
 enum xrc_rcv_qp_alloc_attrs {
-	XRC_RCV_ATTR_QP_ALLOC_HANDLE = (1U << UVERBS_ID_NS_SHIFT),
-	XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE,
+	XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE = (1U << UVERBS_ID_NS_SHIFT),
 	XRC_RCV_ATTR_QP_ALLOC_FLAGS,
 	XRC_RCV_ATTR_QP_ALLOC_ATTR,
 	XRC_RCV_ATTR_QP_ALLOC_CHANNEL,
@@ -158,45 +157,6 @@ enum xrc_rcv_qp_alloc_attrs {
 	XRC_RCV_ATTR_QP_ALLOC_RESP_QPN,
 	XRC_RCV_ATTR_QP_ALLOC_EVENTS,
 	XRC_RCV_ATTR_QP_ALLOC_LABEL,
-};
-
-/**
- * enum xrc_rcv_qp_reg_attrs - attributes of XRC_RCV_METHOD_QP_REG
- *
- * @XRC_RCV_ATTR_QP_REG_HANDLE: out, new XRC_RCV_OBJECT_REGISTRATION handle. Mandatory.
- * @XRC_RCV_ATTR_QP_REG_XRCD_HANDLE: in, UVERBS_OBJECT_XRCD handle of the QP's
- *	domain. Mandatory.
- * @XRC_RCV_ATTR_QP_REG_QPN: in, u32 QP number. Mandatory. EINVAL if no receive
- *	QP of the domain has it; EEXIST if this file is registered already;
- *	EACCES if a security module denies the caller a partition of the QP;
- *	EDQUOT if the QP has the maximum number of registrations, or half of it, of
- *	registrations that do not keep it, and the caller's would not either.
- * @XRC_RCV_ATTR_QP_REG_CHANNEL: in, fd of an event channel, as for ALLOC. Optional.
- * @XRC_RCV_ATTR_QP_REG_COOKIE: in, u64, as for ALLOC. Optional.
- * @XRC_RCV_ATTR_QP_REG_EVENTS: in, u64, as for ALLOC. Optional.
- *
- * The registration *keeps* the QP if the caller owns the domain's file or may write to
- * it, if the domain has no file, or if the caller is the user who created the QP. One
- * of another caller gets the same events, until the QP is destroyed, which it does not
- * delay.
- */
-enum xrc_rcv_qp_reg_attrs {
-	XRC_RCV_ATTR_QP_REG_HANDLE = (1U << UVERBS_ID_NS_SHIFT),
-	XRC_RCV_ATTR_QP_REG_XRCD_HANDLE,
-	XRC_RCV_ATTR_QP_REG_QPN,
-	XRC_RCV_ATTR_QP_REG_CHANNEL,
-	XRC_RCV_ATTR_QP_REG_COOKIE,
-	XRC_RCV_ATTR_QP_REG_EVENTS,
-};
-
-/**
- * enum xrc_rcv_qp_unreg_attrs - attributes of XRC_RCV_METHOD_QP_UNREG
- *
- * @XRC_RCV_ATTR_QP_UNREG_HANDLE: in, XRC_RCV_OBJECT_REGISTRATION handle, which is
- *	destroyed together with the unread events of the registration. Mandatory.
- */
-enum xrc_rcv_qp_unreg_attrs {
-	XRC_RCV_ATTR_QP_UNREG_HANDLE = (1U << UVERBS_ID_NS_SHIFT),
 };
 
 /**
@@ -274,8 +234,7 @@ enum xrc_rcv_destroy_flags {
  *	unknown in the domain; EACCES unless the caller owns the domain's file or may
  *	write to it, or is the user who created the QP. Without
  *	%XRC_RCV_DESTROY_FORCE, EINVAL if it is not of XRC_RCV_LIFETIME_DOMAIN, and
- *	EBUSY if registrations other than that of the calling file keep it. The
- *	handles of registrations remain, and must be destroyed as usual.
+ *	EBUSY if a registration keeps it, be it one of the caller.
  * @XRC_RCV_ATTR_QP_DESTROY_FLAGS: in, &enum xrc_rcv_destroy_flags, u32 or u64.
  *	Optional, 0 if absent. EINVAL for an unknown flag.
  */
@@ -349,21 +308,75 @@ enum xrc_rcv_query_caps_attrs {
  *
  * @XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD: out, new file descriptor, close-on-exec,
  *	blocking (fcntl(2) sets O_NONBLOCK). Mandatory.
+ * @XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_XRCD_HANDLE: in, UVERBS_OBJECT_XRCD handle of the
+ *	domain. The channel does not keep the domain open. Mandatory. EPERM as for
+ *	XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE.
  * @XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE: in, u32, the size of the records
  *	that read() returns (&enum xrc_rcv_record_sizes). Optional,
  *	%XRC_RCV_EVENT_SIZE_VER1 if absent.
  */
 enum xrc_rcv_event_channel_alloc_attrs {
 	XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD = (1U << UVERBS_ID_NS_SHIFT),
+	XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_XRCD_HANDLE,
 	XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE,
+};
+
+/**
+ * enum xrc_rcv_qp_reg_attrs - attributes of XRC_RCV_METHOD_QP_REG
+ *
+ * @XRC_RCV_ATTR_QP_REG_CHANNEL: in, fd of an event channel that was created through the
+ *	same uverbs file, otherwise EBADF. Mandatory.
+ * @XRC_RCV_ATTR_QP_REG_QPNS: in, array of u32, QP numbers of the channel's domain, from 1
+ *	to 16383. Mandatory. The channel is registered with the QPs in this order, until
+ *	one fails; a registration that it has already stays as it is. EINVAL if the
+ *	length is not a multiple of 4, or no receive QP of the domain has the number;
+ *	EACCES if a security module denies the caller a partition of the QP; EDQUOT if
+ *	the QP has the maximum number of registrations, or half of it, of registrations
+ *	that do not keep it, and the channel's would not either; EINTR if the caller is
+ *	killed.
+ * @XRC_RCV_ATTR_QP_REG_COOKIE: in, u64, as for ALLOC, of each new registration. Optional.
+ * @XRC_RCV_ATTR_QP_REG_EVENTS: in, u64, as for ALLOC, of each new registration. Optional.
+ * @XRC_RCV_ATTR_QP_REG_RESP_DONE: out, u32, the number of QPs, from the first of the
+ *	array, with which the channel is registered; also where the call fails. Optional.
+ *
+ * The registration *keeps* the QP if the process that created the channel owned the
+ * domain's file then or could write to it, if the domain has no file, or if the caller is
+ * the user who created the QP. Another gets the same events, until the QP is destroyed,
+ * which it does not delay.
+ */
+enum xrc_rcv_qp_reg_attrs {
+	XRC_RCV_ATTR_QP_REG_CHANNEL = (1U << UVERBS_ID_NS_SHIFT),
+	XRC_RCV_ATTR_QP_REG_QPNS,
+	XRC_RCV_ATTR_QP_REG_COOKIE,
+	XRC_RCV_ATTR_QP_REG_EVENTS,
+	XRC_RCV_ATTR_QP_REG_RESP_DONE,
+};
+
+/**
+ * enum xrc_rcv_qp_unreg_attrs - attributes of XRC_RCV_METHOD_QP_UNREG
+ *
+ * @XRC_RCV_ATTR_QP_UNREG_CHANNEL: in, fd of an event channel, as for REG. Mandatory.
+ * @XRC_RCV_ATTR_QP_UNREG_QPNS: in, array of u32, QP numbers, from 1 to 16383. Mandatory.
+ *	The registrations of the channel with the QPs that have, or had, these numbers
+ *	end, together with their unread events; a number with which the channel is not
+ *	registered is skipped. EINVAL if the length is not a multiple of 4; EINTR if the
+ *	caller is killed.
+ * @XRC_RCV_ATTR_QP_UNREG_RESP_DONE: out, u32, the number of QP numbers, from the first of
+ *	the array, that the channel is not registered with any more; also where the call
+ *	fails. Optional.
+ */
+enum xrc_rcv_qp_unreg_attrs {
+	XRC_RCV_ATTR_QP_UNREG_CHANNEL = (1U << UVERBS_ID_NS_SHIFT),
+	XRC_RCV_ATTR_QP_UNREG_QPNS,
+	XRC_RCV_ATTR_QP_UNREG_RESP_DONE,
 };
 
 /**
  * XRC_RCV_EVENT_QP_GONE - the receive QP was destroyed while it had a registration
  *
  * Not a value of enum ib_event_type. Reported when the domain is closed for the last
- * time, the device is removed, or XRC_RCV_METHOD_QP_DESTROY is called. The handle of
- * the registration remains until it is destroyed; the QP number is no longer valid.
+ * time, the device is removed, or XRC_RCV_METHOD_QP_DESTROY is called. The QP number is
+ * no longer valid, and may be that of a new QP.
  */
 #define XRC_RCV_EVENT_QP_GONE 63
 

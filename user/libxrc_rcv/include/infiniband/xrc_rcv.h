@@ -38,13 +38,14 @@ extern "C" {
 #endif
 
 /**
- * struct xrc_rcv_event_channel - a channel for events of registrations
+ * struct xrc_rcv_event_channel - a channel of a domain, with registrations
  *
  * @context: the device of the channel
  * @fd: file descriptor, to poll for input or make non-blocking with fcntl(2)
  *
  * Created by xrc_rcv_create_event_channel(), and destroyed by
- * xrc_rcv_destroy_event_channel(). Any number of registrations can use a channel.
+ * xrc_rcv_destroy_event_channel(). A channel can be registered with any number of
+ * QPs of its domain, once with each.
  */
 struct xrc_rcv_event_channel {
 	struct ibv_context *context;
@@ -57,17 +58,15 @@ struct xrc_rcv_event_channel {
  * @context: the device
  * @xrcd: the domain
  * @qp_num: the QP number, which senders connect to
- * @handle: the uverbs handle of the registration
  *
  * Returned by xrc_rcv_alloc_qp() and xrc_rcv_reg_qp(), and freed by
- * xrc_rcv_unreg_qp(), which ends the registration. Closing the device ends it as
- * well, but does not free the struct.
+ * xrc_rcv_unreg_qp(), which ends the registration. Destroying the channel or closing
+ * the device ends it as well, but does not free the struct.
  */
 struct xrc_rcv_qp {
 	struct ibv_context *context;
 	struct ibv_xrcd *xrcd;
 	uint32_t qp_num;
-	uint32_t handle;
 };
 
 /**
@@ -103,7 +102,8 @@ enum xrc_rcv_init_attr_mask {
  * @comp_mask: mask of the members after @cookie that are valid, &enum
  *	xrc_rcv_init_attr_mask. EINVAL if the library does not know a bit.
  * @flags: &enum xrc_rcv_alloc_flags
- * @channel: channel for the events of the registration, or NULL
+ * @channel: channel of the domain to be registered; NULL for one of the registration's
+ *	own, to which no event is delivered
  * @cookie: returned in each event of the registration
  * @events: mask of the events of the registration: bit n is that of events of
  *	type n. All events if it is not valid. EINVAL for a bit that event_types of
@@ -134,7 +134,7 @@ enum xrc_rcv_reg_attr_mask {
  * @comp_mask: mask of the members after @cookie that are valid, &enum
  *	xrc_rcv_reg_attr_mask. EINVAL if the library does not know a bit.
  * @reserved: must be 0
- * @channel: channel for the events of the registration, or NULL
+ * @channel: as in &struct xrc_rcv_init_attr
  * @cookie: returned in each event of the registration
  * @events: as in &struct xrc_rcv_init_attr
  */
@@ -228,15 +228,18 @@ ssize_t xrc_rcv_receive(struct xrc_rcv_srq *srq, void *message, size_t size,
 			int timeout);
 
 /**
- * xrc_rcv_create_event_channel - create a channel to read events from
+ * xrc_rcv_create_event_channel - create a channel of a domain
+ *
+ * The channel does not keep the domain open.
  */
 struct xrc_rcv_event_channel *
-xrc_rcv_create_event_channel(struct ibv_context *context);
+xrc_rcv_create_event_channel(struct ibv_xrcd *xrcd);
 
 /**
  * xrc_rcv_destroy_event_channel - close a channel
  *
- * Registrations with this channel remain, without a channel.
+ * Its registrations end; each &struct xrc_rcv_qp is still to be freed by
+ * xrc_rcv_unreg_qp().
  */
 int xrc_rcv_destroy_event_channel(struct xrc_rcv_event_channel *channel);
 
@@ -267,7 +270,7 @@ int xrc_rcv_get_event(struct xrc_rcv_event_channel *channel,
 /**
  * xrc_rcv_alloc_qp - create a receive QP and register with it
  *
- * @init_attr: parameters; NULL for the lifetime of registrations without a channel
+ * @init_attr: parameters; NULL for the lifetime of registrations, and no events
  * @attr: attributes; NULL to leave the QP in RESET. With the attributes that INIT
  *	requires, or INIT and RTR, the QP is modified to that state.
  * @attr_mask: &enum ibv_qp_attr_mask; EINVAL if not 0 without @attr
@@ -283,9 +286,10 @@ struct xrc_rcv_qp *xrc_rcv_alloc_qp(struct ibv_xrcd *xrcd,
 /**
  * xrc_rcv_reg_qp - register with an existing receive QP
  *
- * @channel: channel for the events of the registration, or NULL
+ * @channel: as in &struct xrc_rcv_init_attr
  *
- * EEXIST if this open device is registered already.
+ * A channel that is registered already stays as it is: the first xrc_rcv_unreg_qp() of
+ * the two ends its registration. EINVAL if the channel is of another domain.
  */
 struct xrc_rcv_qp *xrc_rcv_reg_qp(struct ibv_xrcd *xrcd, uint32_t qp_num,
 				  struct xrc_rcv_event_channel *channel,
@@ -294,7 +298,7 @@ struct xrc_rcv_qp *xrc_rcv_reg_qp(struct ibv_xrcd *xrcd, uint32_t qp_num,
 /**
  * xrc_rcv_reg_qp_ex - register with a receive QP for selected events
  *
- * @reg_attr: parameters; NULL for a registration without a channel
+ * @reg_attr: parameters; NULL for a registration for no events
  *
  * As xrc_rcv_reg_qp(). EOPNOTSUPP if events is valid, and the kernel has a version
  * before 2 (&struct xrc_rcv_caps).
@@ -337,8 +341,8 @@ int xrc_rcv_query_qp(struct ibv_xrcd *xrcd, uint32_t qp_num,
  * @flags: 0, or XRC_RCV_DESTROY_FORCE
  *
  * Without XRC_RCV_DESTROY_FORCE, EINVAL if it does not have the lifetime of the
- * domain, and EBUSY if the registration of another open device keeps it. EACCES if
- * the caller may not (see semantics.rst, Permissions).
+ * domain, and EBUSY if a registration keeps it. EACCES if the caller may not (see
+ * semantics.rst, Permissions).
  */
 int xrc_rcv_destroy_qp(struct ibv_xrcd *xrcd, uint32_t qp_num, uint32_t flags);
 

@@ -2,12 +2,12 @@
 
 //! An open uverbs file, on which methods are called.
 
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::caps::Caps;
-use crate::channel::EventChannel;
 use crate::error::Cause;
 use crate::ffi;
+use crate::receive_qp::RegisterOptions;
 use crate::uapi::*;
 use crate::uverbs::{Command, Result};
 
@@ -43,7 +43,7 @@ impl<'file> Context<'file> {
     /// As [`Device::query_caps`](crate::Device::query_caps).
     pub fn query_caps(&self) -> Result<Caps> {
         let mut caps = xrc_rcv_caps::default();
-        Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QUERY_CAPS)
+        Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QUERY_CAPS)
             .output(XRC_RCV_ATTR_QUERY_CAPS_RESP, &mut caps)
             .execute(self.fd)?;
         Ok(Caps(caps))
@@ -52,25 +52,51 @@ impl<'file> Context<'file> {
     /// Fills `caps`, a `struct xrc_rcv_caps` of any length, with as much as the kernel knows, and
     /// the rest with zeroes.
     pub fn query_caps_bytes(&self, caps: &mut [u8]) -> Result<()> {
-        Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QUERY_CAPS)
+        Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QUERY_CAPS)
             .output_bytes(XRC_RCV_ATTR_QUERY_CAPS_RESP, caps)
             .execute(self.fd)
     }
 
-    /// As [`Device::create_event_channel`](crate::Device::create_event_channel).
-    pub fn create_event_channel(&self) -> Result<EventChannel> {
-        let event_size = size_of::<xrc_rcv_event>() as u32;
-        let fd = Command::new(
-            XRC_RCV_OBJECT_EVENT_CHANNEL,
-            XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC,
-        )
-        .new_object(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD)
-        .input(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE, &event_size)
-        .execute_new(self.fd)?;
-        // SAFETY: The kernel has just made this descriptor for us.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
-        Ok(EventChannel::from_fd(fd, event_size as usize))
+    /// Registers `channel`, an event channel that was created through this file, with receive QPs
+    /// of its domain, in order. Returns how many it is registered with, and why not with the next.
+    pub fn register(
+        &self,
+        channel: BorrowedFd<'_>,
+        qp_nums: &[u32],
+        options: &RegisterOptions<'_>,
+    ) -> (usize, Result<()>) {
+        let events = options.events.map(|events| events.bits());
+        let mut done = 0u32;
+        let command = Command::new(XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QP_REG)
+            .fd(XRC_RCV_ATTR_QP_REG_CHANNEL, channel)
+            .input_slice(XRC_RCV_ATTR_QP_REG_QPNS, longest(qp_nums))
+            .input_opt(XRC_RCV_ATTR_QP_REG_COOKIE, options.cookie_attribute())
+            .input_opt(XRC_RCV_ATTR_QP_REG_EVENTS, events.as_ref())
+            .output(XRC_RCV_ATTR_QP_REG_RESP_DONE, &mut done);
+        let result = command.execute(self.fd);
+        (done as usize, result)
     }
+
+    /// Ends the registrations of `channel` with receive QPs, in order. Returns how many numbers it
+    /// is not registered with any more, and why with the next.
+    pub fn unregister(&self, channel: BorrowedFd<'_>, qp_nums: &[u32]) -> (usize, Result<()>) {
+        let mut done = 0u32;
+        let command = Command::new(XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QP_UNREG)
+            .fd(XRC_RCV_ATTR_QP_UNREG_CHANNEL, channel)
+            .input_slice(XRC_RCV_ATTR_QP_UNREG_QPNS, longest(qp_nums))
+            .output(XRC_RCV_ATTR_QP_UNREG_RESP_DONE, &mut done);
+        // After the device was removed there is no registration, which EIO reports.
+        match command.execute(self.fd) {
+            Err(Cause::Os(libc::EIO)) => (qp_nums.len(), Ok(())),
+            result => (done as usize, result),
+        }
+    }
+}
+
+/// As many of the numbers as one call takes.
+fn longest(qp_nums: &[u32]) -> &[u32] {
+    let fit = usize::from(u16::MAX) / size_of::<u32>();
+    &qp_nums[..qp_nums.len().min(fit)]
 }
 
 impl AsFd for Context<'_> {

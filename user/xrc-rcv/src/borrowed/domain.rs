@@ -2,11 +2,11 @@
 
 //! An XRC domain that the caller holds, and the receive QPs in it.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use super::context::Context;
-use super::registration::Registration;
 use crate::attr::QpAttr;
+use crate::channel::EventChannel;
 use crate::error::Cause;
 use crate::ffi;
 use crate::receive_qp::{AllocOptions, QpInfo, RegisterOptions};
@@ -32,8 +32,8 @@ impl<'file> Domain<'file> {
     ///
     /// `xrcd` came from `ibv_open_xrcd()` or its like, and stays open for `'file`, its context too.
     pub unsafe fn from_ibv(xrcd: *const ffi::ibv_xrcd) -> Result<Domain<'file>> {
-        // SAFETY: `xrcd` is a live `ibv_xrcd` by the caller's word, which every version of rdma-core
-        // with XRC allocates as a `verbs_xrcd`.
+        // SAFETY: `xrcd` is a live `ibv_xrcd` by the caller's word, which every version of
+        // rdma-core with XRC allocates as a `verbs_xrcd`.
         let (context, handle) = unsafe {
             let verbs_xrcd = xrcd.cast::<verbs_xrcd>();
             (Context::from_ibv((*xrcd).context)?, (*verbs_xrcd).handle)
@@ -53,14 +53,14 @@ impl<'file> Domain<'file> {
 
     /// Returns `cause`, unless the domain's own handle is unknown to the kernel.
     ///
-    /// The kernel's lookup of a handle fails with an errno that methods return for other reasons, too.
-    /// A method without an effect tells the two apart.
+    /// The kernel's lookup of a handle fails with an errno that methods return for other reasons,
+    /// too. A method without an effect tells the two apart.
     fn explain(&self, cause: Cause) -> Cause {
         if !matches!(cause, Cause::Os(libc::ENOENT | libc::EINVAL | libc::EBADF)) {
             return cause;
         }
         let mut count = 0u32;
-        let lookup = Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QUERY_DOMAIN)
+        let lookup = Command::new(XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QUERY_DOMAIN)
             .handle(XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE, self.handle)
             .output(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT, &mut count)
             .execute(self.context.as_fd());
@@ -82,20 +82,39 @@ impl<'file> Domain<'file> {
             .map_err(|cause| self.explain(cause))
     }
 
-    /// As [`crate::Domain::alloc`].
-    pub fn alloc(&self, options: &AllocOptions<'_>) -> Result<Registration<'file>> {
+    /// As [`crate::Domain::create_event_channel`].
+    pub fn create_event_channel(&self) -> Result<EventChannel> {
+        let event_size = size_of::<xrc_rcv_event>() as u32;
+        let command = Command::new(
+            XRC_RCV_OBJECT_EVENT_CHANNEL,
+            XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC,
+        )
+        .new_object(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD)
+        .handle(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_XRCD_HANDLE, self.handle)
+        .input(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE, &event_size);
+        let fd = self.execute_new(command)?;
+        // SAFETY: The kernel has just made this descriptor for us.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        Ok(EventChannel::from_fd(fd, event_size as usize))
+    }
+
+    /// Creates a receive QP, and registers `channel` with it. Returns its number. As
+    /// [`crate::Domain::alloc`], but a channel of the options is not used.
+    ///
+    /// Without a channel, nothing is registered: `EINVAL`, unless the lifetime is that of the
+    /// domain.
+    pub fn alloc(
+        &self,
+        channel: Option<BorrowedFd<'_>>,
+        options: &AllocOptions<'_>,
+    ) -> Result<u32> {
         let events = options.register.events.map(|events| events.bits());
         let mut qp_num = 0;
-        let mut command = Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_ALLOC)
-            .new_object(XRC_RCV_ATTR_QP_ALLOC_HANDLE)
+        let mut command = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_ALLOC)
             .handle(XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE, self.handle)
             .input_opt(
                 XRC_RCV_ATTR_QP_ALLOC_ATTR,
                 options.attr.as_ref().map(|attr| &attr.0),
-            )
-            .fd_opt(
-                XRC_RCV_ATTR_QP_ALLOC_CHANNEL,
-                options.register.channel.map(|c| c.as_fd()),
             )
             .input_opt(
                 XRC_RCV_ATTR_QP_ALLOC_COOKIE,
@@ -104,40 +123,23 @@ impl<'file> Domain<'file> {
             .input_opt(XRC_RCV_ATTR_QP_ALLOC_EVENTS, events.as_ref())
             .input_opt(XRC_RCV_ATTR_QP_ALLOC_LABEL, options.label.as_ref())
             .output(XRC_RCV_ATTR_QP_ALLOC_RESP_QPN, &mut qp_num);
+        if let Some(channel) = channel {
+            command = command.fd(XRC_RCV_ATTR_QP_ALLOC_CHANNEL, channel);
+        }
         if options.flags != 0 {
             command = command.input(XRC_RCV_ATTR_QP_ALLOC_FLAGS, &options.flags);
         }
-        let handle = self.execute_new(command)?;
-        Ok(Registration::from_handle(self.context, handle, qp_num))
+        self.execute(command)?;
+        Ok(qp_num)
     }
 
-    /// As [`crate::Domain::register`].
-    pub fn register(
-        &self,
-        qp_num: u32,
-        options: &RegisterOptions<'_>,
-    ) -> Result<Registration<'file>> {
-        let events = options.events.map(|events| events.bits());
-        let command = Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_REG)
-            .new_object(XRC_RCV_ATTR_QP_REG_HANDLE)
-            .handle(XRC_RCV_ATTR_QP_REG_XRCD_HANDLE, self.handle)
-            .input(XRC_RCV_ATTR_QP_REG_QPN, &qp_num)
-            .fd_opt(
-                XRC_RCV_ATTR_QP_REG_CHANNEL,
-                options.channel.map(|c| c.as_fd()),
-            )
-            .input_opt(XRC_RCV_ATTR_QP_REG_COOKIE, options.cookie_attribute())
-            .input_opt(XRC_RCV_ATTR_QP_REG_EVENTS, events.as_ref());
-        let handle = self.execute_new(command)?;
-        Ok(Registration::from_handle(self.context, handle, qp_num))
-    }
-
-    /// As [`crate::Domain::adopt`]: calls `adopted` with each QP, as it is after it was registered with, or
-    /// with why it was not.
+    /// As [`crate::Domain::adopt`], of `channel`: calls `adopted` with each QP, as it is after it
+    /// was registered with, or with why it was not.
     pub fn adopt(
         &self,
+        channel: BorrowedFd<'_>,
         options: &RegisterOptions<'_>,
-        mut adopted: impl FnMut(QpInfo, Result<Registration<'file>>),
+        mut adopted: impl FnMut(QpInfo, Result<()>),
     ) -> Result<()> {
         const PAGE: usize = 64;
         let mut infos = [xrc_rcv_qp_info::default(); PAGE];
@@ -145,14 +147,21 @@ impl<'file> Domain<'file> {
         loop {
             let (count, _) = self.query_page(after, &mut infos)?;
             for listed in &infos[..count] {
-                after = Some(listed.qp_num);
-                let registration = self.register(listed.qp_num, options);
-                // In this order an event is either delivered, or in the state that the QP is seen in.
-                match (registration, self.query(listed.qp_num)) {
+                let qp_num = listed.qp_num;
+                after = Some(qp_num);
+                let (_, registered) = self.context.register(channel, &[qp_num], options);
+                // In this order an event is either delivered, or in the state that the QP is seen
+                // in.
+                match (registered, self.query(qp_num)) {
                     // It was destroyed since it was listed.
-                    (_, Err(Cause::Os(libc::EINVAL))) => {}
-                    (Ok(registration), Ok((_, info))) => adopted(info, Ok(registration)),
-                    (Ok(_), Err(cause)) => adopted(QpInfo(*listed), Err(cause)),
+                    (_, Err(Cause::Os(libc::EINVAL))) => {
+                        let _ = self.context.unregister(channel, &[qp_num]);
+                    }
+                    (Ok(()), Ok((_, info))) => adopted(info, Ok(())),
+                    (Ok(()), Err(cause)) => {
+                        let _ = self.context.unregister(channel, &[qp_num]);
+                        adopted(QpInfo(*listed), Err(cause));
+                    }
                     (Err(cause), _) => adopted(QpInfo(*listed), Err(cause)),
                 }
             }
@@ -165,7 +174,7 @@ impl<'file> Domain<'file> {
     /// As [`crate::Domain::modify`].
     pub fn modify(&self, qp_num: u32, attr: &QpAttr) -> Result<()> {
         self.execute(
-            Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_MODIFY)
+            Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_MODIFY)
                 .handle(XRC_RCV_ATTR_QP_MODIFY_XRCD_HANDLE, self.handle)
                 .input(XRC_RCV_ATTR_QP_MODIFY_QPN, &qp_num)
                 .input(XRC_RCV_ATTR_QP_MODIFY_ATTR, &attr.0),
@@ -196,7 +205,7 @@ impl<'file> Domain<'file> {
         info: impl FnOnce(Command<'a>) -> Command<'a>,
     ) -> Result<QpAttr> {
         let mut attr = ib_uverbs_qp_attr::default();
-        let command = Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_QUERY);
+        let command = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_QUERY);
         self.execute(
             info(command)
                 .handle(XRC_RCV_ATTR_QP_QUERY_XRCD_HANDLE, self.handle)
@@ -221,7 +230,7 @@ impl<'file> Domain<'file> {
         // A kernel that does not know the flags has no such attribute.
         let flags = (flags != 0).then_some(&flags);
         self.execute(
-            Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QP_DESTROY)
+            Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_DESTROY)
                 .handle(XRC_RCV_ATTR_QP_DESTROY_XRCD_HANDLE, self.handle)
                 .input(XRC_RCV_ATTR_QP_DESTROY_QPN, &qp_num)
                 .input_opt(XRC_RCV_ATTR_QP_DESTROY_FLAGS, flags),
@@ -240,7 +249,7 @@ impl<'file> Domain<'file> {
             .min(usize::from(u16::MAX) / size_of::<xrc_rcv_qp_info>());
         let info_size = size_of::<xrc_rcv_qp_info>() as u32;
         let (mut count, mut total) = (0u32, 0u32);
-        let mut command = Command::new(XRC_RCV_OBJECT_REGISTRATION, XRC_RCV_METHOD_QUERY_DOMAIN)
+        let mut command = Command::new(XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QUERY_DOMAIN)
             .handle(XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE, self.handle)
             .input_opt(XRC_RCV_ATTR_QUERY_DOMAIN_AFTER_QPN, after.as_ref())
             .output(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT, &mut count)
@@ -255,8 +264,8 @@ impl<'file> Domain<'file> {
     }
 
     /// As [`query_page`](Self::query_page), into `places` of `size` bytes each, each a `struct
-    /// xrc_rcv_qp_info` of any length: it gets as much as both it and this crate know, and the rest is
-    /// cleared.
+    /// xrc_rcv_qp_info` of any length: it gets as much as both it and this crate know, and the rest
+    /// is cleared.
     pub fn query_page_bytes(
         &self,
         after: Option<u32>,
