@@ -3,6 +3,8 @@
  * Every event that the driver reports of a QP reaches every process that is
  * registered with it, once and with its own cookie, and no other process. The
  * model raises them: some of them are hard to provoke with an XRC target QP.
+ *
+ * tags: vmlx4 long-vmlx4 traced
  */
 
 #include <errno.h>

@@ -8,6 +8,8 @@
  * Then the commands that the driver cannot let fail, because a device that does not
  * release a QP has to be reset: the QP is destroyed all the same, and after the
  * reset the device has receive QPs again.
+ *
+ * tags: vmlx4 long-vmlx4 traced
  */
 
 #include <errno.h>

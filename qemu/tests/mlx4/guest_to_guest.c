@@ -7,6 +7,8 @@
  * directory that both guests see (qemu/guest/fabric.sh). One process creates the
  * receive QP and is killed; two continue to receive from the one connection,
  * each on its SRQ.
+ *
+ * tags: part
  */
 
 #include <err.h>

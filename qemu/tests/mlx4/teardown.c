@@ -10,6 +10,8 @@
  * The times of commands are the host's, and a guest on a busy host takes any time between two of
  * them. So commands in flight are counted and no times compared, and where many have to be left,
  * commands take longer than such a guest needs for the rest.
+ *
+ * tags: vmlx4 long-vmlx4
  */
 
 #include <err.h>

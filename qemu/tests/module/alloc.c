@@ -4,6 +4,8 @@
  * to its domain and dies with the domain's last close. And ALLOC, MODIFY and
  * QUERY attribute by attribute: which are required, which may be missing, which
  * are refused, and that a refusal leaves nothing behind.
+ *
+ * tags: debug vmlx4 long-vmlx4 traced
  */
 
 #define _GNU_SOURCE

@@ -6,6 +6,8 @@
  *
  * Most of it uses QP_GONE: a process that holds the domain causes it
  * with DESTROY, at once, on any device.
+ *
+ * tags: races traced
  */
 
 #define _GNU_SOURCE

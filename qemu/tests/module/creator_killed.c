@@ -5,6 +5,8 @@
  * ready, and in the middle of a message. B and C continue, each on its own SRQ,
  * with one and the same remote sender, and no message is lost, damaged or
  * delivered to the other. The QP is destroyed when the last of them unregisters.
+ *
+ * tags: debug vmlx4 long-vmlx4 traced
  */
 
 #include <errno.h>

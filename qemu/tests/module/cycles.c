@@ -9,6 +9,8 @@
  * allocations differ between rounds, those of a cycle occur in every round; so
  * the median of the rounds has to be less than any object per cycle. (Where the
  * kernel's checkers keep freed memory back, the lab's leak check is used instead.)
+ *
+ * tags: debug stock traced
  */
 
 #define _GNU_SOURCE

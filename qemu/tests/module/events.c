@@ -6,6 +6,8 @@
  *
  * Beside it the same on the QP of mainline's own verbs: processes that joined
  * with ibv_open_qp() get no event, and this test shows it for as long as it is true.
+ *
+ * tags: debug stock vmlx4 long-vmlx4 every-kernel traced
  */
 
 #define _GNU_SOURCE

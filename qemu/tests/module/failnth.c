@@ -7,6 +7,8 @@
  * which the lab asks when the guest ends.
  *
  * Needs a kernel with failslab: the lab's debug kernel.
+ *
+ * tags: debug labels failslab
  */
 
 #define _GNU_SOURCE

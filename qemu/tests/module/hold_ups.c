@@ -10,6 +10,8 @@
  * Wants the lab's --icount: its clock counts instructions, those of all CPUs, and neither the
  * host's speed nor its load changes them. A process that never waits keeps it from being the
  * host's clock while all others wait.
+ *
+ * tags: clock
  */
 
 #define _GNU_SOURCE

@@ -8,6 +8,8 @@
  * CALLS ioctls of which anything may be wrong: they may do anything with
  * the caller's own QPs, but every error is a documented one, and all objects
  * that they created are destroyed with their file.
+ *
+ * tags: races stock traced
  */
 
 #define _GNU_SOURCE

@@ -5,6 +5,8 @@
  * when an event has come. If another read took the record meanwhile, that thread
  * waits in the channel's read. Both kinds end by an event, a cancellation, the end
  * of the channel or the device, or a kill.
+ *
+ * tags: races failslab
  */
 
 #define _GNU_SOURCE

@@ -5,6 +5,8 @@
  * by default. rights.c has those who may only read it.
  *
  * Wants the lab's --icount: a second is a number of instructions, however busy the host is.
+ *
+ * tags: clock long-clock traced
  */
 
 #define _GNU_SOURCE

@@ -6,6 +6,8 @@
  * in the same domain do not wait: an allocation ends when they were made.
  *
  * Needs kprobes and memory cgroups: the stock kernel.
+ *
+ * tags: stock
  */
 
 #define _GNU_SOURCE

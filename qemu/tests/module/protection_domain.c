@@ -4,6 +4,8 @@
  * only memory of the protection domain of the SRQ that it names. The QP
  * itself is in the kernel's, where no memory is. So processes that share a
  * domain and a connection do not share their memory.
+ *
+ * tags: long-debug vmlx4 long-vmlx4 traced
  */
 
 #include <errno.h>

@@ -29,6 +29,8 @@
  * error: takes every QP of the domain into the error state, TIMES times.
  * path: creates a QP in RTR with the path from the GID FROM to the GID TO, and prints
  *	"RTR" or the error; -i: by MODIFY; -t: a target QP of ib_core's.
+ *
+ * tags: part
  */
 
 #define _GNU_SOURCE

@@ -4,6 +4,8 @@
  * late, from the wrong place, many at once; two channels of one file, two files
  * of one process, one file of two processes. Which process may query, list,
  * modify and destroy which QP.
+ *
+ * tags: debug vmlx4 long-vmlx4 vmlx5 every-kernel traced
  */
 
 #define _GNU_SOURCE

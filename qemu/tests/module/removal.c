@@ -4,6 +4,8 @@
  * on it, and some of them wait for events: they get a last record, then EIO and
  * a hang-up, nothing waits for them, and their later calls fail cleanly.
  * When the device is back everything begins anew.
+ *
+ * tags: races vmlx4 long-vmlx4 traced
  */
 
 #define _GNU_SOURCE

@@ -5,6 +5,8 @@
  *
  * Each process opens the device and the domain as root, and becomes a user then: the handle and
  * the credentials at the time of a call decide, not those of the open.
+ *
+ * tags: debug
  */
 
 #define _GNU_SOURCE

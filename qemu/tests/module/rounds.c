@@ -4,6 +4,8 @@
  * while it was registered, once, and none that happened before; nothing after UNREG; and
  * QP_GONE after all else, though the QP is destroyed while events are being delivered. Another QP's events
  * do not wait for those of many such QPs.
+ *
+ * tags: debug stock traced
  */
 
 #define _GNU_SOURCE

@@ -6,6 +6,8 @@
  * of several times counts: other processes of the guest make them longer.
  *
  * Wants the lab's --icount: a time is a number of instructions, however busy the host is.
+ *
+ * tags: clock
  */
 
 #define _GNU_SOURCE

@@ -4,6 +4,8 @@
  *
  * Sets the P_Key table of a port, as its subnet manager does: by a directed
  * route of no hops, whose packet the driver gives to the port's own agent.
+ *
+ * tags: part
  */
 
 #include <endian.h>

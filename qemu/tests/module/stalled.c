@@ -7,6 +7,8 @@
  * its process is killed; or the device is being removed.
  *
  * uverbs removes a device when no call of a process is in progress. A reader is none.
+ *
+ * tags: stock long-debug traced
  */
 
 #define _GNU_SOURCE

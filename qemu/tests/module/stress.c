@@ -8,6 +8,8 @@
  * and brought back. No call may return an undocumented error; at the end
  * all counts are as before. The kernel's checkers report to its log, which the
  * lab reads.
+ *
+ * tags: races traced
  */
 
 #define _GNU_SOURCE

@@ -2,6 +2,8 @@
 /*
  * Two processes read the same event, each with the time of its own clock: one is in a time
  * namespace, whose CLOCK_MONOTONIC is a day ahead.
+ *
+ * tags: debug stock
  */
 
 #define _GNU_SOURCE

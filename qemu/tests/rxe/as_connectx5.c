@@ -4,6 +4,8 @@
  *
  * perftest calls ibv_wr_*() on the devices of a list in it and ibv_post_send()
  * on all others, whatever their capabilities. The list is one of part numbers.
+ *
+ * tags: part
  */
 
 #define _GNU_SOURCE

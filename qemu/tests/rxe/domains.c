@@ -2,6 +2,8 @@
 /*
  * The end of XRC domains, with a driver that is reluctant to deallocate them and memory that a QP
  * does not get: see test-modules/reluctant, which has to be loaded.
+ *
+ * tags: part
  */
 
 #define _GNU_SOURCE

@@ -2,6 +2,8 @@
 /*
  * The asynchronous events of a shared XRC target QP: its creator and each context that
  * opened it with ibv_open_qp() get one of an error, under the ibv_qp of their own.
+ *
+ * tags: part
  */
 
 #include <err.h>

@@ -5,6 +5,8 @@
  *
  * Prints a line "QP-NUMBER SRQ-NUMBER" per message: the target QP, which is
  * another one each time, and the SRQ that the message names.
+ *
+ * tags: part
  */
 
 #include <err.h>
