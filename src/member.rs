@@ -39,7 +39,10 @@ use crate::{
         },
         RemoveReason, //
     },
-    receive_qp::UnneededQps,
+    receive_qp::{
+        ReceiveQp,
+        UnneededQps, //
+    },
     right::Right,
     subscriber::{
         EventChannel,
@@ -83,6 +86,10 @@ struct Table {
 
 /// The number of a QP, and its [serial number](crate::subscribers::Subscribers::serial).
 type Key = (u32, u64);
+
+fn key(qp: &ReceiveQp) -> Key {
+    (qp.qpn(), qp.subscribers().serial())
+}
 
 /// Memory for an entry of a table.
 pub(crate) type Room = RBTreeNodeReservation<Key, Registration>;
@@ -171,26 +178,37 @@ impl Member {
     /// Registers with a QP of the domain, unless the member is registered. `EINVAL` if the domain
     /// has no such QP; `EDQUOT` over a limit; `EACCES` if the caller may not use a partition.
     fn register(&self, qpn: u32, choice: Choice) -> Result {
-        let mut table = lock_killable(&self.table)?;
-        let Table {
-            domain,
-            registrations,
-        } = (*table).as_mut().ok_or(EIO)?;
-        let qp = domain.find(qpn)?;
-        let key = (qpn, qp.subscribers().serial());
+        let (domain, qp) = {
+            let table = lock_killable(&self.table)?;
+            let Table {
+                domain,
+                registrations,
+            } = (*table).as_ref().ok_or(EIO)?;
+            let qp = domain.find(qpn)?;
 
-        if registrations.get(&key).is_some() {
-            return Ok(());
-        }
-
+            if registrations.get(&key(&qp)).is_some() {
+                return Ok(());
+            }
+            (domain.clone(), qp)
+        };
+        // Without the lock, for which ALLOC waits without being killed: these may reclaim memory,
+        // and wait for the end of the QP.
         let room = Room::new(GFP_KERNEL_ACCOUNT)?;
         let subscriber = self.subscriber(Some(qp.creator()), choice)?;
 
         qp.admit_caller()?;
 
+        let mut table = lock_killable(&self.table)?;
+        let Table { registrations, .. } = (*table).as_mut().ok_or(EIO)?;
+
+        // Another thread may have registered meanwhile.
+        if registrations.get(&key(&qp)).is_some() {
+            return Ok(());
+        }
+
         let registration = domain.register(&qp, subscriber)?;
 
-        registrations.insert(room.into_node(key, registration));
+        registrations.insert(room.into_node(key(&qp), registration));
         Ok(())
     }
 
