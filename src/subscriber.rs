@@ -98,8 +98,8 @@ pub(crate) struct Subscriber {
 /// With its reference count, the subscriber fits into kmalloc-256.
 const _: () = assert!(size_of::<Subscriber>() + size_of::<u64>() <= 256);
 
-/// The order of the subscribers of a QP: by event channel, kernel users first.
-pub(crate) type Key = (Option<FileId>, usize);
+/// The order of the subscribers of a QP: by address.
+pub(crate) type Key = usize;
 
 /// The [`Tree`](crate::kernel_ext::tree::Tree) of a QP.
 pub(crate) const BY_HOLDER: u64 = 0;
@@ -108,7 +108,7 @@ impl_tree_item! {
     impl TreeItem<{ BY_HOLDER }> for Subscriber {
         links: links,
         linked: listed,
-        key: |subscriber| -> Key { (subscriber.file(), subscriber.address()) }
+        key: |subscriber| -> Key { subscriber.address() }
     }
 }
 
