@@ -360,31 +360,41 @@ impl ReceiveQp {
 
 /// QPs that were removed from their domain, for one thread to destroy, together with the workqueue
 /// if they are several: thousands are not destroyed one after the other.
-pub(crate) struct UnneededQps(List<ReceiveQp>);
+pub(crate) struct UnneededQps {
+    last: Option<Arc<ReceiveQp>>,
+    queued: List<ReceiveQp>,
+}
 
 impl UnneededQps {
     /// Creates an empty list.
     pub(crate) fn new() -> Self {
-        Self(List::new())
+        Self {
+            last: None,
+            queued: List::new(),
+        }
     }
 
-    /// Adds a QP, if there is one.
+    /// Adds a QP, if there is one. The workqueue destroys the one before: the last close of its
+    /// domain waits for that, and must not wait until the caller, which may not run, has added all.
     pub(crate) fn add(&mut self, qp: Option<Arc<ReceiveQp>>) {
+        let Some(before) = qp.and_then(|qp| self.last.replace(qp)) else {
+            return;
+        };
+
+        before.clone().help_to_destroy();
         // It is removed from its domain once, so it is in no list.
-        if let Some(qp) = qp.and_then(ListArc::try_from_arc_or_drop) {
-            self.0.push_back(qp);
+        if let Some(before) = ListArc::try_from_arc_or_drop(before) {
+            self.queued.push_back(before);
         }
     }
 
     /// Destroys the QPs. All are destroyed on return.
     pub(crate) fn destroy(mut self) {
-        if self.0.iter().nth(1).is_some() {
-            for qp in self.0.iter() {
-                Arc::from(qp).help_to_destroy();
-            }
+        if let Some(qp) = self.last {
+            qp.destroy();
         }
         // The workqueue begins with the first.
-        while let Some(qp) = self.0.pop_back() {
+        while let Some(qp) = self.queued.pop_back() {
             qp.destroy();
         }
     }
