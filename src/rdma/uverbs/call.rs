@@ -257,7 +257,7 @@ impl<'a, H: Handler> Call<'a, H> {
             return Err(EINVAL);
         }
 
-        let mut array = KVVec::from_elem(0, bytes / size_of::<u32>(), GFP_KERNEL_ACCOUNT)?;
+        let mut array = KVVec::from_elem(0, bytes / size_of::<u32>(), GFP_KERNEL)?;
 
         // SAFETY:
         // * By the type invariant, the bundle is valid; the method declares the attribute as input,
