@@ -243,17 +243,18 @@ impl Member {
         result
     }
 
-    /// Ends the registrations with the QP that has a number, and with those that had it. A QP that
-    /// no registration keeps any more is added to `unneeded`.
+    /// Ends the oldest registration with a QP that has, or had, a number: a caller that clears up
+    /// after QP_GONE does not end that with a QP that has the number since. A QP that no
+    /// registration keeps any more is added to `unneeded`.
     fn unregister(&self, qpn: u32, unneeded: &mut UnneededQps) -> Result {
         let mut table = lock_killable(&self.table)?;
         let Table { registrations, .. } = (*table).as_mut().ok_or(EIO)?;
 
-        while let Some(cursor) = registrations.cursor_lower_bound_mut(&(qpn, 0)) {
-            if cursor.current().0 .0 != qpn {
-                break;
-            }
+        let cursor = registrations
+            .cursor_lower_bound_mut(&(qpn, 0))
+            .filter(|cursor| cursor.current().0 .0 == qpn);
 
+        if let Some(cursor) = cursor {
             let (_, node) = cursor.remove_current();
             let (_, registration) = node.to_key_value();
 

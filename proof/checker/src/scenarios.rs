@@ -523,3 +523,34 @@ fn pairs_of_threads() {
 fn triples_of_threads() {
     check_all(3, 4);
 }
+
+/// A process that clears up after QP_GONE does not end its registration with a QP that has the
+/// number since.
+#[test]
+fn registrations_with_two_qps_of_a_number() {
+    runtime::check(20, 0x18, || {
+        let attached = Attached::new();
+        let creator = attached.open();
+        let other = attached.open();
+        let lifetime = Lifetime::Registrations;
+        let alloc = || attached.alloc(&creator, lifetime, false).unwrap();
+        let register = |qpn| attached.register(&other, qpn, EventMask::ALL).unwrap();
+        let qpn = alloc();
+
+        register(qpn);
+        attached.destroy(&creator, qpn, true).unwrap();
+        assert_eq!(alloc(), qpn, "the number is given away again");
+        register(qpn);
+
+        // The first ends the older registration.
+        attached.unregister(&other).unwrap();
+        attached.unregister(&creator).unwrap();
+        attached.unregister(&creator).unwrap();
+        assert!(attached.device.has_qps(1), "the last registration keeps it");
+        attached.unregister(&other).unwrap();
+        assert!(!attached.device.has_qps(1), "nothing keeps it");
+
+        drop((creator, other));
+        Rest::default().finish(attached, false);
+    });
+}

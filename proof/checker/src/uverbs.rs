@@ -449,8 +449,8 @@ impl Attached {
         self.command(file, || self.destroy_qp(qpn, force))
     }
 
-    /// `XRC_RCV_METHOD_QP_UNREG`, of the latest registration, and of others with QPs of this
-    /// number.
+    /// `XRC_RCV_METHOD_QP_UNREG` of the number of the latest registration, which ends the oldest
+    /// with a QP of this number.
     pub(crate) fn unregister(&self, file: &File) -> Result {
         let is_open = file.is_open.read().unwrap();
 
@@ -461,27 +461,23 @@ impl Attached {
         let Ok(member) = file.channel.get() else {
             return Ok(());
         };
-        let (qpn, ended, is_last) = {
+        let (ended, is_last) = {
             let mut registered = file.registered.lock().unwrap();
             let qpn = registered.last().ok_or(ENODEV)?.qpn;
-            let (ended, others): (Vec<_>, Vec<_>) = registered
-                .drain(..)
-                .partition(|registered| registered.qpn == qpn);
+            let oldest = registered
+                .iter()
+                .position(|registered| registered.qpn == qpn)
+                .expect("the latest has the number");
 
-            *registered = others;
-            (qpn, ended, registered.is_empty())
+            (registered.remove(oldest), registered.is_empty())
         };
 
-        for registered in &ended {
-            registered.watch.discard();
-            registered.watch.ends();
-        }
+        ended.watch.discard();
+        ended.watch.ends();
 
-        let (done, result) = member.unregister_all(&[qpn]);
+        let (done, result) = member.unregister_all(&[ended.qpn]);
 
-        for registered in &ended {
-            registered.watch.is_over();
-        }
+        ended.watch.is_over();
         result?;
         assert_eq!(done, 1);
         self.device.check_ended();

@@ -17,7 +17,8 @@ use crate::receive_qp::{AllocOptions, QpInfo, RegisterOptions};
 /// A registration of an event channel with a receive QP. It keeps the channel and the domain open.
 ///
 /// A channel is registered once, however often it registers: the first of several that is dropped
-/// ends it.
+/// ends it. While it has registrations with two QPs that had the same number one after the other,
+/// the first that is dropped ends the older one.
 #[derive(Debug)]
 #[must_use = "dropping a registration ends it"]
 pub struct Registration {
@@ -134,8 +135,9 @@ impl Domain {
     /// does.
     ///
     /// A QP is returned in the state that it has after it was registered with, so that an event is
-    /// either in that state or delivered. QPs that are destroyed meanwhile are left out, and those
-    /// that are created meanwhile may be. `options` are those of every registration:
+    /// either in that state or delivered. A QP that is destroyed before it is registered with is
+    /// left out; one that is destroyed later has the state that was listed, and QP_GONE is
+    /// delivered. QPs that are created meanwhile may be left out. `options` are those of every registration:
     /// [`Event::qp_num`](crate::Event::qp_num) tells their events apart.
     ///
     /// # Errors

@@ -326,8 +326,8 @@ enum xrc_rcv_event_channel_alloc_attrs {
  *
  * @XRC_RCV_ATTR_QP_REG_CHANNEL: in, fd of an event channel that was created through the
  *	same uverbs file, otherwise EBADF. Mandatory.
- * @XRC_RCV_ATTR_QP_REG_QPNS: in, array of u32, QP numbers of the channel's domain, from 1
- *	to 16383. Mandatory. The channel is registered with the QPs in this order, until
+ * @XRC_RCV_ATTR_QP_REG_QPNS: in, array of 1 to 16383 u32, QP numbers of the channel's
+ *	domain. Mandatory. The channel is registered with the QPs in this order, until
  *	one fails; a registration that it has already stays as it is. EINVAL if the
  *	length is not a multiple of 4, or no receive QP of the domain has the number;
  *	EACCES if a security module denies the caller a partition of the QP; EDQUOT if
@@ -337,7 +337,8 @@ enum xrc_rcv_event_channel_alloc_attrs {
  * @XRC_RCV_ATTR_QP_REG_COOKIE: in, u64, as for ALLOC, of each new registration. Optional.
  * @XRC_RCV_ATTR_QP_REG_EVENTS: in, u64, as for ALLOC, of each new registration. Optional.
  * @XRC_RCV_ATTR_QP_REG_RESP_DONE: out, u32, the number of QPs, from the first of the
- *	array, with which the channel is registered; also where the call fails. Optional.
+ *	array, with which the channel is registered; also where the call fails after it
+ *	has read its attributes. Optional.
  *
  * The registration *keeps* the QP if the process that created the channel owned the
  * domain's file then or could write to it, if the domain has no file, or if the caller is
@@ -356,14 +357,14 @@ enum xrc_rcv_qp_reg_attrs {
  * enum xrc_rcv_qp_unreg_attrs - attributes of XRC_RCV_METHOD_QP_UNREG
  *
  * @XRC_RCV_ATTR_QP_UNREG_CHANNEL: in, fd of an event channel, as for REG. Mandatory.
- * @XRC_RCV_ATTR_QP_UNREG_QPNS: in, array of u32, QP numbers, from 1 to 16383. Mandatory.
- *	The registrations of the channel with the QPs that have, or had, these numbers
- *	end, together with their unread events; a number with which the channel is not
- *	registered is skipped. EINVAL if the length is not a multiple of 4; EINTR if the
- *	caller is killed.
+ * @XRC_RCV_ATTR_QP_UNREG_QPNS: in, array of 1 to 16383 u32, QP numbers. Mandatory. The
+ *	registration of the channel with the QP that has, or had, each number ends,
+ *	together with its unread events: the oldest, if another QP has the number since.
+ *	A number with which the channel is not registered is skipped. EINVAL if the
+ *	length is not a multiple of 4; EINTR if the caller is killed.
  * @XRC_RCV_ATTR_QP_UNREG_RESP_DONE: out, u32, the number of QP numbers, from the first of
- *	the array, that the channel is not registered with any more; also where the call
- *	fails. Optional.
+ *	the array, that were processed; also where the call fails after it has read its
+ *	attributes. Optional.
  */
 enum xrc_rcv_qp_unreg_attrs {
 	XRC_RCV_ATTR_QP_UNREG_CHANNEL = (1U << UVERBS_ID_NS_SHIFT),

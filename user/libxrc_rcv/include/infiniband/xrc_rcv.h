@@ -152,7 +152,8 @@ struct xrc_rcv_reg_attr {
  * @qp: the registration, to be freed by xrc_rcv_unreg_qp(), or NULL
  * @error: 0, or a positive errno if @qp is NULL
  * @reserved: 0
- * @info: the QP, as it is after it was registered with
+ * @info: the QP, as it is after it was registered with, or as it was listed if @qp is NULL
+ *	or the QP was destroyed since
  */
 struct xrc_rcv_adopted_qp {
 	struct xrc_rcv_qp *qp;
@@ -369,8 +370,8 @@ int xrc_rcv_query_domain(struct ibv_xrcd *xrcd, uint32_t after,
  * @size: sizeof(**@qps)
  * @count: the number of elements of the array
  *
- * For the successor of a process that has ended. QPs that are destroyed meanwhile are
- * left out. If registering with a QP fails, its element has the error, and the others
+ * For the successor of a process that has ended. QPs that are destroyed before they are
+ * registered with are left out. If registering with a QP fails, its element has the error, and the others
  * are registered with nevertheless. If the call itself fails, nothing is registered
  * with.
  *

@@ -150,20 +150,16 @@ impl<'file> Domain<'file> {
                 let qp_num = listed.qp_num;
                 after = Some(qp_num);
                 let (_, registered) = self.context.register(channel, &[qp_num], options);
-                // In this order an event is either delivered, or in the state that the QP is seen
-                // in.
-                match (registered, self.query(qp_num)) {
+                let info = match (&registered, self.query(qp_num)) {
                     // It was destroyed since it was listed.
-                    (_, Err(Cause::Os(libc::EINVAL))) => {
-                        let _ = self.context.unregister(channel, &[qp_num]);
-                    }
-                    (Ok(()), Ok((_, info))) => adopted(info, Ok(())),
-                    (Ok(()), Err(cause)) => {
-                        let _ = self.context.unregister(channel, &[qp_num]);
-                        adopted(QpInfo(*listed), Err(cause));
-                    }
-                    (Err(cause), _) => adopted(QpInfo(*listed), Err(cause)),
-                }
+                    (Err(Cause::Os(libc::EINVAL)), Err(Cause::Os(libc::EINVAL))) => continue,
+                    // In this order an event is either delivered, or in this state.
+                    (Ok(()), Ok((_, info))) => info,
+                    // It was destroyed since it was registered with: QP_GONE is delivered. An UNREG
+                    // might end the registration with a QP that had the number before.
+                    _ => QpInfo(*listed),
+                };
+                adopted(info, registered);
             }
             if count == 0 {
                 return Ok(());
