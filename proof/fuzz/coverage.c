@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A plugin for QEMU that counts how often the guest executes each block of a module's code, in memory that
- * the guest has as a PCI device:
+ * A plugin for QEMU that counts how often the guest executes each block of a module's code, in
+ * memory that the guest has as a PCI device:
  *
  *	-plugin coverage.so,map=FILE
- *	-object memory-backend-file,id=map,share=on,size=128K,mem-path=FILE -device ivshmem-plain,memdev=map
+ *	-object memory-backend-file,id=map,share=on,size=128K,mem-path=FILE
+ *	-device ivshmem-plain,memdev=map
  *
- * The guest writes the bounds of the code to the memory's first two words. The counts begin a page later.
+ * The guest writes the bounds of the code to the memory's first two words. The counts begin a page
+ * later.
  */
 
 #include <fcntl.h>
@@ -18,7 +20,7 @@
 
 EXPORT int qemu_plugin_version = 7;
 
-/* Where x86-64 has modules. */
+/* Modules of x86-64 are here. */
 static const uint64_t MODULES = 0xffffffffa0000000ull, MODULES_END = 0xffffffffff000000ull;
 
 enum { HEADER = 4096, COUNTS = 1 << 16, SIZE = 1 << 17 };

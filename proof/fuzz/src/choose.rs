@@ -2,22 +2,9 @@
 
 //! Chooses steps and changes of programs.
 
+use crate::dice::Dice;
 use crate::program::*;
 use crate::world::World;
-
-/// Random numbers.
-pub trait Dice {
-    /// Less than `sides`.
-    fn roll(&mut self, sides: usize) -> usize;
-
-    fn one_in(&mut self, sides: usize) -> bool {
-        self.roll(sides) == 0
-    }
-
-    fn any(&mut self) -> u64 {
-        (0..4).fold(0, |value, _| (value << 16) | self.roll(1 << 16) as u64)
-    }
-}
 
 /// Kinds of events; see <rdma/ib_xrc_rcv.h>.
 const EVENTS: u64 = (1 << 63) | 0x100fe;
@@ -45,8 +32,7 @@ fn value(dice: &mut impl Dice, kind: Kind) -> u64 {
         Kind::Domain => [0, 0, 0, 0, 1, 2][dice.roll(6)],
         Kind::Channel => [0, 0, 0, 3, 3, 1, 2, 4][dice.roll(8)],
         Kind::Flags => [0, 0, 1, 1, 1, 2][dice.roll(6)],
-        // See `qp_attr()`.
-        Kind::Attr => dice.roll(8) as u64,
+        Kind::Transition => dice.roll(Transition::ALL.len()) as u64,
         Kind::Events => match dice.roll(3) {
             0 => EVENTS,
             1 => EVENTS & dice.any(),
@@ -58,46 +44,33 @@ fn value(dice: &mut impl Dice, kind: Kind) -> u64 {
             1 => (dice.roll(40) * 8) as u64,
             _ => [16, 32, 40, 64, 144, 256, 4096][dice.roll(7)],
         },
-        Kind::Worker => dice.roll(WORKERS) as u64,
+        Kind::Process => dice.roll(PROCESSES) as u64,
     }
 }
 
-/// Whether an argument may be left out.
-fn is_optional(call: Call, arg: usize) -> bool {
-    match call {
-        Call::Alloc | Call::Reg | Call::Unreg => arg >= 2,
-        Call::Query | Call::Destroy => arg >= 2,
-        Call::List => arg >= 1,
-        Call::Channel => arg == 1,
-        Call::Read => arg == 2,
-        _ => false,
-    }
-}
-
-fn arg(dice: &mut impl Dice, call: Call, index: usize) -> Option<u64> {
-    let kind = call.args()[index].1;
-    let absent = match (call, kind) {
-        (Call::Read, _) => 15,
+/// Returns the value for an argument, or `None` to leave it out.
+fn choose_value<T>(dice: &mut impl Dice, name: Name, argument: &Argument<T>) -> Arg {
+    let absent = match (name, argument.kind) {
+        (Name::Read, _) => 15,
         (_, Kind::Channel) => 1,
-        (Call::Destroy, _) => 3,
-        (_, Kind::Number | Kind::Attr) => 3,
+        (Name::Destroy, _) | (_, Kind::Number | Kind::Transition) => 3,
         _ => 1,
     };
-    if is_optional(call, index) && dice.roll(16) < absent * 4 {
+    if argument.optional && dice.roll(16) < absent * 4 {
         None
     } else {
-        Some(value(dice, kind))
+        Some(value(dice, argument.kind))
     }
 }
 
-fn spoil(dice: &mut impl Dice, call: Call) -> Option<Spoil> {
-    if call.attributes() == 0 {
+fn spoil(dice: &mut impl Dice, name: Name) -> Option<Spoil> {
+    if name.attributes() == 0 {
         return None;
     }
     let how = How::ALL[dice.roll(How::ALL.len())];
     let at = match how {
         How::Attr => dice.roll(80) as u64,
-        _ => dice.roll(call.attributes() as usize) as u64,
+        _ => dice.roll(name.attributes() as usize) as u64,
     };
     let value = match how {
         How::Pointer => dice.roll(POINTERS as usize) as u64,
@@ -107,12 +80,12 @@ fn spoil(dice: &mut impl Dice, call: Call) -> Option<Spoil> {
     Some(Spoil { how, at, value })
 }
 
-fn call(dice: &mut impl Dice) -> Call {
-    let total = Call::ALL.iter().map(|call| call.weight()).sum();
+fn name(dice: &mut impl Dice) -> Name {
+    let total = Name::ALL.iter().map(|name| name.weight()).sum();
     let mut left = dice.roll(total);
-    *Call::ALL
+    *Name::ALL
         .iter()
-        .find(|call| match left.checked_sub(call.weight()) {
+        .find(|name| match left.checked_sub(name.weight()) {
             Some(rest) => {
                 left = rest;
                 false
@@ -122,25 +95,25 @@ fn call(dice: &mut impl Dice) -> Call {
         .expect("the dice is below the sum")
 }
 
-/// A step of any kind.
+/// Returns a step of any kind.
 pub fn step(dice: &mut impl Dice) -> Step {
-    let call = call(dice);
-    let mut step = Step {
-        worker: dice.roll(WORKERS) as u8,
+    let name = name(dice);
+    let mut call = name.without_arguments();
+    for argument in call.arguments_mut() {
+        *argument.value = choose_value(dice, name, &argument);
+    }
+    Step {
+        process: dice.roll(PROCESSES) as u8,
         call,
-        args: [None; ARGS],
-        spoil: None,
-    };
-    for index in 0..call.args().len() {
-        step.args[index] = arg(dice, call, index);
+        spoil: if dice.one_in(12) {
+            spoil(dice, name)
+        } else {
+            None
+        },
     }
-    if dice.one_in(12) {
-        step.spoil = spoil(dice, call);
-    }
-    step
 }
 
-/// A program of its own, of so many steps at most.
+/// Returns a program of its own, of so many steps at most.
 pub fn program(dice: &mut impl Dice, most: usize) -> Program {
     let count = 40 + dice.roll(most - 40);
     Program {
@@ -149,7 +122,7 @@ pub fn program(dice: &mut impl Dice, most: usize) -> Program {
     }
 }
 
-/// Changes one thing in it; `other` is one that steps may come from.
+/// Changes a program in one place; steps may come from `other`.
 pub fn change(dice: &mut impl Dice, program: &mut Program, other: Option<&Program>) {
     let steps = &mut program.steps;
     let at = dice.roll(steps.len().max(1));
@@ -160,18 +133,19 @@ pub fn change(dice: &mut impl Dice, program: &mut Program, other: Option<&Progra
             steps.remove(at);
         }
         4 | 5 => {
-            let step = &mut steps[at];
-            if !step.call.args().is_empty() {
-                let index = dice.roll(step.call.args().len());
-                step.args[index] = arg(dice, step.call, index);
+            let name = steps[at].call.name();
+            let mut arguments = steps[at].call.arguments_mut();
+            let index = dice.roll(arguments.len());
+            if let Some(argument) = arguments.get_mut(index) {
+                *argument.value = choose_value(dice, name, argument);
             }
         }
-        6 => steps[at].worker = dice.roll(WORKERS) as u8,
+        6 => steps[at].process = dice.roll(PROCESSES) as u8,
         7 => {
             steps[at].spoil = if dice.one_in(3) {
                 None
             } else {
-                spoil(dice, steps[at].call)
+                spoil(dice, steps[at].call.name())
             }
         }
         8 => {
@@ -195,14 +169,16 @@ pub fn change(dice: &mut impl Dice, program: &mut Program, other: Option<&Progra
     program.steps.truncate(STEPS);
 }
 
-/// Makes it long enough to be worth its start and its end. A process is killed once, and the device removed seldom:
-/// both take as long as many calls. Three of four steps name a file, QP or handle that exists.
+/// Makes a program long enough to be worth its start and its end. A process is killed once, and the
+/// device removed seldom: both take as long as many calls. Three of four steps name a QP or a
+/// channel that exists.
 pub fn finish(dice: &mut impl Dice, program: &mut Program, most: usize) {
     program.steps.truncate(most);
     let mut kills = 0;
     program.steps.retain(|step| {
-        kills += usize::from(step.call == Call::Kill);
-        step.call != Call::Remove && (step.call != Call::Kill || kills == 1)
+        let is_kill = matches!(step.call, Call::Kill { .. });
+        kills += usize::from(is_kill);
+        step.call != (Call::Remove {}) && (!is_kill || kills == 1)
     });
     while program.steps.len() < most * 3 / 4 {
         let at = dice.roll(program.steps.len() + 1);
@@ -210,8 +186,7 @@ pub fn finish(dice: &mut impl Dice, program: &mut Program, most: usize) {
     }
     if dice.one_in(128) {
         let at = dice.roll(program.steps.len());
-        program.steps[at].call = Call::Remove;
-        program.steps[at].args = [None; ARGS];
+        program.steps[at].call = Call::Remove {};
         program.steps[at].spoil = None;
     }
     let mut world = World::default();

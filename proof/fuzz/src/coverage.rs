@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The map that the plugin for QEMU, coverage.c, fills: memory that it shares with the guest, as a PCI device.
+//! The map that the plugin for QEMU, coverage.c, fills: memory that it shares with the guest, as a
+//! PCI device.
 
 use std::fs::{self, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -10,7 +11,7 @@ use std::path::PathBuf;
 pub const MAP: usize = 1 << 16;
 const HEADER: usize = 4096;
 
-/// Maps it, and tells the plugin where the module is: its first address and its size.
+/// Maps the plugin's memory, and writes the first address and the end of the module's code to it.
 pub fn open(size: u64) -> Result<&'static mut [u8], String> {
     let text = "/sys/module/ib_xrc_rcv/sections/.text";
     let begin = fs::read_to_string(text).map_err(|error| format!("{text}: {error}"))?;
@@ -40,8 +41,8 @@ pub fn open(size: u64) -> Result<&'static mut [u8], String> {
     if memory == libc::MAP_FAILED {
         return Err(format!("{path}: {}", std::io::Error::last_os_error()));
     }
-    // SAFETY: The memory stays, begins with the two numbers, and is used here only. The plugin writes to it, which
-    // is volatile enough for counts: they are read after a system call.
+    // SAFETY: The memory stays, begins with the two numbers, and is used here only. The plugin
+    // writes to it, which is volatile enough for counts: they are read after a system call.
     unsafe {
         memory.cast::<u64>().add(1).write_volatile(begin + size);
         memory.cast::<u64>().write_volatile(begin);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The device that programs use: its files, its removal and return, and what the module and the kernel list of it.
+//! The device that programs use: its files, its removal and return, and what the module and the
+//! kernel list of it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -9,7 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use crate::methods::errno;
+use crate::errno::errno;
 
 /// That of this process and its children, as `guest` numbers the devices that it makes.
 static NUMBER: AtomicU8 = AtomicU8::new(0);
@@ -55,9 +56,9 @@ const CLOSE_XRCD: u32 = 38;
 /// The device as long as it is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// Of the device.
+    /// The index of the device.
     pub index: u32,
-    /// Of its file.
+    /// The number of its uverbs file.
     pub uverbs: u32,
 }
 
@@ -74,7 +75,8 @@ impl Device {
         }
     }
 
-    /// Waits for `most` until the module lists no domain, QP or registration, and the device has no QPs but its own.
+    /// Waits for `most` until the module lists no domain, QP or registration, and the device has no
+    /// QPs but its own.
     pub fn wait_until_unused(
         self,
         most: Duration,
@@ -165,7 +167,8 @@ impl Netlink {
         Ok(Netlink(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Sends a request, and returns what follows the header of the answer, which has at least four bytes.
+    /// Sends a request, and returns what follows the header of the answer, which has at least four
+    /// bytes.
     fn request<'a>(&self, message: &[u8], answer: &'a mut [u8; 2048]) -> Result<&'a [u8], i32> {
         let socket = self.0.as_raw_fd();
         // SAFETY: The message is as long as said.

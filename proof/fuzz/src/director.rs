@@ -9,17 +9,20 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use crate::device::{self, Device, QpCount};
+use crate::errno::result_name;
 use crate::model;
-use crate::program::{Call, Program, Step, WORKERS, result_name};
-use crate::worker::{self, NONE, Shared, Worker};
+use crate::program::{Call, Name, PROCESSES, Program, Step};
+use crate::shared::{NONE, Shared};
+use crate::worker::{self, Worker};
 
-/// A program takes a fraction of a second, but for removals of the device, and guests that are short of CPU.
+/// A program takes a fraction of a second, but for removals of the device, and guests that are
+/// short of CPU.
 pub const LIMIT: Duration = Duration::from_secs(120);
-/// Without a race all files are closed by the end of the last step. In one, the last use of a file may end in the
-/// kernel, which closes it a moment later.
+/// Without a race all files are closed by the end of the last step. In a race, the last use of a
+/// file may end in the kernel, which closes it a moment later.
 const RACE_ENDS: Duration = Duration::from_secs(10);
 
-/// What checkers of the kernel report, and what else should not be in its log.
+/// Words of reports of the kernel's checkers, and of others that should not be in its log.
 const REPORTS: &[&str] = &[
     "BUG",
     "WARNING",
@@ -39,14 +42,14 @@ const REPORTS: &[&str] = &[
     "unregister_netdevice: waiting",
 ];
 
-/// How the steps of a program are done.
+/// The processes that do the steps of a program.
 #[derive(Clone, Copy)]
 enum Manner {
-    /// By one process for all of them, which have files of their own.
+    /// One process does the steps of all, with files of their own.
     Alone,
-    /// By each process, one after the other.
+    /// Each process does its own, one after the other.
     Turns,
-    /// By each process, at the same time.
+    /// Each process does its own, at the same time.
     Race,
 }
 
@@ -55,12 +58,12 @@ pub struct Director {
     device: Device,
     qp_count: QpCount,
     log: File,
-    /// Does programs without a race and without kills in this process, if it is there.
+    /// If there is one, it does programs without a race and without kills in this process.
     alone: Option<Worker>,
 }
 
 impl Director {
-    /// The device is there, and this process has one thread.
+    /// Starts the workers. The device is there, and this process has one thread.
     pub fn new(shared: &'static Shared) -> Director {
         let mut log = OpenOptions::new()
             .read(true)
@@ -80,14 +83,14 @@ impl Director {
             alone: None,
         };
         director.announce();
-        for id in 0..WORKERS {
+        for id in 0..PROCESSES {
             director.fork(id);
         }
         director
     }
 
-    /// From here on it needs other processes for races and kills only: a switch to another process takes longer than
-    /// many a call.
+    /// Uses other processes for races and kills only from here on: a switch to another process
+    /// takes longer than many a call.
     #[cfg(feature = "guided")]
     pub fn do_alone(&mut self) {
         self.alone = Some(Worker::alone(self.shared));
@@ -132,7 +135,7 @@ impl Director {
             if pid <= 0 {
                 return Ok(());
             }
-            let Some(id) = (0..WORKERS).find(|id| self.shared.pid(*id) == pid) else {
+            let Some(id) = (0..PROCESSES).find(|id| self.shared.pid(*id) == pid) else {
                 continue;
             };
             if !libc::WIFSIGNALED(status) || libc::WTERMSIG(status) != libc::SIGKILL {
@@ -144,47 +147,21 @@ impl Director {
         }
     }
 
-    /// Runs it: the results of its steps, or what it has shown to be wrong.
+    /// Runs a program. Returns the results of its steps, or what it has shown to be wrong.
     pub fn run(&mut self, program: &Program) -> Result<Vec<i32>, String> {
         let counts = &self.shared.counts;
         let calls_before = counts.calls.load(SeqCst);
-        let has_kill = program.steps.iter().any(|step| step.call == Call::Kill);
-        let alone = self.alone.as_ref();
         let own_qps = self.shared.device.own_qps.load(SeqCst);
-        let manner = if program.race {
-            self.in_workers(program)?;
-            Manner::Race
-        } else if let (Some(alone), false) = (alone, has_kill) {
-            self.shared.write(false, &program.steps);
-            alone.run_alone();
-            Manner::Alone
-        } else {
-            self.in_workers(program)?;
-            Manner::Turns
-        };
+        let manner = self.run_steps(program)?;
         counts.programs.fetch_add(1, SeqCst);
         let calls = counts.calls.load(SeqCst) - calls_before;
         counts.by_manner[manner as usize].fetch_add(calls, SeqCst);
-        let removed = self.shared.device.index.load(SeqCst) == 0;
-        if removed {
-            counts.removals.fetch_add(1, SeqCst);
-            device::add();
-            self.device = Device::find();
-            self.announce();
-        } else {
-            let most = if program.race {
-                RACE_ENDS
-            } else {
-                Duration::ZERO
-            };
-            self.device
-                .wait_until_unused(most, &self.qp_count, own_qps)?;
-        }
+        self.restore_device(program.race, own_qps)?;
         self.read_log()?;
         let count = program.steps.len();
-        let results: Vec<_> = self.shared.results[..count + WORKERS]
+        let results: Vec<_> = self.shared.results[..count + PROCESSES]
             .iter()
-            .map(|r| r.load(SeqCst))
+            .map(|result| result.load(SeqCst))
             .collect();
         for (step, result) in program.steps.iter().zip(&results) {
             let another = step.spoil.is_some_and(|spoil| spoil.makes_another());
@@ -200,11 +177,43 @@ impl Director {
         Ok(results[..count].to_vec())
     }
 
+    fn run_steps(&mut self, program: &Program) -> Result<Manner, String> {
+        let has_kill = program
+            .steps
+            .iter()
+            .any(|step| matches!(step.call, Call::Kill { .. }));
+        if program.race {
+            self.in_workers(program)?;
+            return Ok(Manner::Race);
+        }
+        if let (Some(alone), false) = (&self.alone, has_kill) {
+            self.shared.write(false, &program.steps);
+            alone.run_alone();
+            return Ok(Manner::Alone);
+        }
+        self.in_workers(program)?;
+        Ok(Manner::Turns)
+    }
+
+    /// Waits until the device has no QPs of the program, or adds it again if the program has
+    /// removed it.
+    fn restore_device(&mut self, race: bool, own_qps: u64) -> Result<(), String> {
+        if self.shared.device.index.load(SeqCst) == 0 {
+            self.shared.counts.removals.fetch_add(1, SeqCst);
+            device::add();
+            self.device = Device::find();
+            self.announce();
+            return Ok(());
+        }
+        let most = if race { RACE_ENDS } else { Duration::ZERO };
+        self.device.wait_until_unused(most, &self.qp_count, own_qps)
+    }
+
     fn in_workers(&mut self, program: &Program) -> Result<(), String> {
         self.shared.start(program.race, &program.steps);
         let begin = Instant::now();
         loop {
-            let finished = self.shared.finished();
+            let finished = self.shared.finished.load(SeqCst);
             self.reap()?;
             if self.shared.all_completed() {
                 break;
@@ -214,14 +223,14 @@ impl Director {
             }
             self.shared.wait(finished);
         }
-        // One that was killed after its last step.
+        // A worker may have been killed after its last step.
         self.reap()
     }
 
-    /// Where the workers are, of which one does not come to its end.
+    /// Returns the stacks of the workers, of which one does not come to its end.
     fn stacks(&self) -> String {
         let mut text = format!("no end within {} s", LIMIT.as_secs());
-        for id in 0..WORKERS {
+        for id in 0..PROCESSES {
             let stack = fs::read_to_string(format!("/proc/{}/stack", self.shared.pid(id)));
             text += &format!("\nprocess {id}:\n{}", stack.unwrap_or_default());
         }
@@ -249,44 +258,52 @@ impl Director {
 
 extern "C" fn child_died(_: i32) {}
 
-/// Whether a result is one that semantics.rst has for the call, or that the program has brought about itself.
+/// Whether semantics.rst has a result for the call, or the program has brought it about itself.
 fn is_documented(program: &Program, step: &Step, result: i32) -> bool {
-    let call = step.call;
-    let has = |wanted: Call| program.steps.iter().any(|step| step.call == wanted);
     if result >= 0 || result == NONE {
         return true;
     }
-    let is_method = call.attributes() != 0;
+    let call = &step.call;
+    let has = |is_wanted: fn(&Call) -> bool| program.steps.iter().any(|step| is_wanted(&step.call));
+    let removes = has(|call| matches!(call, Call::Remove {}));
+    // Steps that use a descriptor of another process, which may have closed it meanwhile, and
+    // opened another one.
+    let takes_file = has(|call| matches!(call, Call::TakeFile { .. }));
+    let takes = takes_file || has(|call| matches!(call, Call::TakeChannel { .. }));
+    let is_method = call.is_method();
     let is_spoiled = step.spoil.is_some();
-    // Steps that use a descriptor of another process, which may have closed it meanwhile, and opened another one.
-    let takes = has(Call::TakeFile) || has(Call::TakeChannel);
+    let reads = matches!(call, Call::Read { .. });
+    let names_channel = matches!(
+        call,
+        Call::Alloc { .. } | Call::Reg { .. } | Call::Unreg { .. }
+    );
+    let has_attributes = matches!(call, Call::Alloc { .. } | Call::Modify { .. });
+    let closes_domain = matches!(call, Call::CloseDomain { .. });
     match -result {
-        libc::EINVAL => is_method || matches!(call, Call::Read | Call::CloseDomain),
-        libc::EFAULT => is_method || call == Call::Read,
+        libc::EINVAL => is_method || reads || closes_domain,
+        libc::EFAULT => is_method || reads,
         // Of a handle, which a channel is created with, too; or the device file is not there yet.
-        libc::ENOENT => {
-            is_method && call != Call::Caps
-                || call == Call::CloseDomain
-                || takes
-                || has(Call::Remove)
-        }
+        libc::ENOENT => is_method && call.name() != Name::Caps || closes_domain || takes || removes,
         // No event channel.
-        libc::EBADF => matches!(call, Call::Alloc | Call::Reg | Call::Unreg | Call::Read) || takes,
+        libc::EBADF => names_channel || reads || takes,
         // An attribute that is longer than known.
-        libc::EOPNOTSUPP => matches!(call, Call::Alloc | Call::Modify) || is_spoiled,
+        libc::EOPNOTSUPP => has_attributes || is_spoiled,
         libc::EPROTONOSUPPORT => is_spoiled,
         // A registration; or a handle that another process is destroying.
-        libc::EBUSY => call == Call::Destroy || program.race,
-        libc::EAGAIN => call == Call::Read,
-        // The file that the channel was made with is closed.
-        libc::EIO if call == Call::Read => true,
+        libc::EBUSY => matches!(call, Call::Destroy { .. }) || program.race,
+        libc::EAGAIN => reads,
+        // The file that the channel was created with is closed.
+        libc::EIO if reads => true,
         // Of the provider, for an address that cannot be resolved.
-        libc::ETIMEDOUT => matches!(call, Call::Alloc | Call::Modify),
+        libc::ETIMEDOUT => has_attributes,
         // The device is away.
-        libc::EIO | libc::ENODEV | libc::ENXIO => has(Call::Remove),
-        libc::ESRCH => matches!(call, Call::TakeFile | Call::TakeChannel) && has(Call::Kill),
+        libc::EIO | libc::ENODEV | libc::ENXIO => removes,
+        libc::ESRCH => {
+            matches!(call, Call::TakeFile { .. } | Call::TakeChannel { .. })
+                && has(|call| matches!(call, Call::Kill { .. }))
+        }
         // write(2) to the file of another process.
-        libc::EACCES => has(Call::TakeFile),
+        libc::EACCES => takes_file,
         libc::ENOTTY | libc::EISDIR => takes,
         _ => false,
     }

@@ -1,32 +1,51 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! ```text
-//! fuzzer replay FILE                             the programs of a file, whose results are those that it has
-//! fuzzer repeat FILE TIMES                       the programs of a file, as often
-//! fuzzer fuzz FILE SIZE SECONDS CALLS SEED       from the programs of a file on; SIZE is that of the module's code
-//! fuzzer keep FILE SIZE SECONDS CALLS SEED       the same, and prints a new such file
-//! fuzzer many FILE SECONDS CALLS SEED            the same without regard to coverage, a device for each CPU
+//! fuzzer replay FILE                          the programs of a file, and compares their results
+//! fuzzer repeat FILE TIMES                    the programs of a file, as often
+//! fuzzer fuzz FILE SIZE SECONDS CALLS SEED    changes of programs; SIZE is that of the module
+//! fuzzer keep FILE SIZE SECONDS CALLS SEED    the same, and prints a new such file
+//! fuzzer many FILE SECONDS CALLS SEED         the same without coverage, a device for each CPU
 //! ```
 //!
-//! Each runs in the guest, with `rxe_fuzz0` on the network device `fuzz0`, and such a pair for each CPU (see `guest`).
+//! Each runs in the guest, with `rxe_fuzz0` on the network device `fuzz0`, and such a pair for each
+//! CPU (see `guest`).
 
-mod device;
-mod director;
-mod methods;
-mod model;
-mod program;
-mod worker;
-
-#[cfg(feature = "guided")]
-mod choose;
-#[cfg(feature = "guided")]
-mod coverage;
 #[cfg(feature = "guided")]
 mod guided;
 #[cfg(feature = "guided")]
 mod many;
+
+#[cfg(feature = "guided")]
+mod choose;
+#[cfg(feature = "guided")]
+mod few;
+
+mod director;
 #[cfg(feature = "guided")]
 mod world;
+
+mod model;
+mod worker;
+
+mod device;
+mod methods;
+
+mod room;
+mod shared;
+
+mod counts;
+#[cfg(feature = "guided")]
+mod coverage;
+mod futex;
+#[cfg(feature = "guided")]
+mod limits;
+
+mod program;
+
+#[cfg(feature = "guided")]
+mod dice;
+mod errno;
 
 /// The kernel's interface, as bindgen reads it for the library.
 #[allow(
@@ -50,31 +69,21 @@ mod uapi {
 use std::process::ExitCode;
 
 use director::Director;
-use program::{Program, Programs, result_name};
-use worker::Shared;
-
-fn read(path: &str) -> Result<Programs, String> {
-    let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
-    Program::parse_all(&text).map_err(|error| format!("{path}: {error}"))
-}
-
-fn found(program: &Program, what: &str) -> String {
-    format!("{what}\n\nby this program:\n\n{}", program.to_text(None))
-}
+use errno::result_name;
+use program::Program;
+use shared::Shared;
 
 fn replay(path: &str) -> Result<(), String> {
-    let programs = read(path)?;
+    let programs = Program::read_all(path)?;
     let mut director = Director::new(Shared::new());
     let mut steps = 0;
     for (program, expected) in &programs {
-        let results = director
-            .run(program)
-            .map_err(|what| found(program, &what))?;
+        let results = director.run(program).map_err(|what| program.found(&what))?;
         for (i, (result, expected)) in results.iter().zip(expected).enumerate() {
             if let Some(expected) = expected.filter(|expected| expected != result) {
                 let (result, expected) = (result_name(*result), result_name(expected));
                 let what = format!("step {}: {result}, not {expected}", i + 1);
-                return Err(found(program, &what));
+                return Err(program.found(&what));
             }
             steps += usize::from(expected.is_some());
         }
@@ -84,22 +93,15 @@ fn replay(path: &str) -> Result<(), String> {
 }
 
 fn repeat(path: &str, times: &str) -> Result<(), String> {
-    let programs = read(path)?;
+    let programs = Program::read_all(path)?;
     let times: u64 = times.parse().map_err(|_| format!("no number: {times}"))?;
     let mut director = Director::new(Shared::new());
     for _ in 0..times {
         for (program, _) in &programs {
-            director
-                .run(program)
-                .map_err(|what| found(program, &what))?;
+            director.run(program).map_err(|what| program.found(&what))?;
         }
     }
     Ok(())
-}
-
-#[cfg(feature = "guided")]
-fn number(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| format!("no number: {text}"))
 }
 
 fn main() -> ExitCode {
@@ -110,10 +112,13 @@ fn main() -> ExitCode {
         ["repeat", path, times] => repeat(path, times),
         #[cfg(feature = "guided")]
         [command @ ("fuzz" | "keep"), path, size, seconds, calls, seed] => {
-            guided::run(path, [size, seconds, calls, seed], command == "keep")
+            let limits = limits::Limits::parse(seconds, calls, seed);
+            limits::number(size).and_then(|size| guided::run(path, size, &limits?, command == "keep"))
         }
         #[cfg(feature = "guided")]
-        ["many", path, seconds, calls, seed] => many::run(path, [seconds, calls, seed]),
+        ["many", path, seconds, calls, seed] => {
+            limits::Limits::parse(seconds, calls, seed).and_then(|limits| many::run(path, &limits))
+        }
         _ => Err("usage: fuzzer replay FILE | repeat FILE TIMES | fuzz|keep FILE SIZE SECONDS CALLS SEED | \
                   many FILE SECONDS CALLS SEED"
             .into()),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! More calls, by programs that are changed without regard to what they reach. Each CPU has a process with a device of
-//! its own, which does all steps of most programs itself.
+//! More calls, by programs that are changed without regard to what they reach. Each CPU has a
+//! process with a device of its own, which does all steps of most programs itself.
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -10,17 +10,18 @@ use std::time::{Duration, Instant};
 
 use libafl_bolts::rands::StdRand;
 
-use crate::choose::{self, Dice};
+use crate::choose;
+use crate::counts::{Counts, print_calls, reached, summary};
 use crate::device;
+use crate::dice::Dice;
 use crate::director::{Director, LIMIT};
-use crate::guided::{print_calls, reached, summary};
+use crate::limits::Limits;
 use crate::program::{Call, Program};
-use crate::worker::{Counts, Shared};
-use crate::{found, number, read};
+use crate::shared::Shared;
 
 /// The most steps of a program: the files that it opens and closes take as long as a hundred calls.
 const MOST: usize = 960;
-/// How often a change of a program is followed by another one.
+/// The number of changes of a program, at most, before it is run.
 const CHANGES: usize = 48;
 /// Of so many programs one is done by other processes as a race, and one in turns.
 const OTHERS: usize = 12;
@@ -42,7 +43,9 @@ fn choose_program(rand: &mut StdRand, parents: &[Program]) -> Program {
     program.race = manner == 0;
     choose::finish(rand, &mut program, MOST);
     if manner > 1 {
-        program.steps.retain(|step| step.call != Call::Kill);
+        program
+            .steps
+            .retain(|step| !matches!(step.call, Call::Kill { .. }));
     }
     program
 }
@@ -61,7 +64,7 @@ fn run_programs(
         let program = choose_program(&mut rand, parents);
         director
             .run(&program)
-            .map_err(|what| found(&program, &what))?;
+            .map_err(|what| program.found(&what))?;
     }
     Ok(())
 }
@@ -117,24 +120,22 @@ impl Player {
 }
 
 /// Ends at a limit, or with a finding.
-pub fn run(path: &str, numbers: [&str; 3]) -> Result<(), String> {
-    let [seconds, calls, seed] = numbers;
-    let (limit, calls, seed) = (
-        Duration::from_secs(number(seconds)?),
-        number(calls)?,
-        number(seed)?,
-    );
-    let parents: Vec<Program> = read(path)?
+pub fn run(path: &str, limits: &Limits) -> Result<(), String> {
+    let parents: Vec<Program> = Program::read_all(path)?
         .into_iter()
         .map(|(program, _)| program)
         .collect();
     let cpus = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let begin = Instant::now();
-    let share = calls.div_ceil(cpus as u64);
-    let enough = |counts: &Counts| begin.elapsed() >= limit || counts.calls.load(SeqCst) >= share;
+    let share = limits.calls.div_ceil(cpus as u64);
+    let enough =
+        |counts: &Counts| begin.elapsed() >= limits.time || counts.calls.load(SeqCst) >= share;
     let mut players: Vec<Player> = (0..cpus)
         .map(|number| {
-            let seed = seed.wrapping_mul(cpus as u64).wrapping_add(number as u64);
+            let seed = limits
+                .seed
+                .wrapping_mul(cpus as u64)
+                .wrapping_add(number as u64);
             Player::new(number as u8, &parents, seed, &enough)
         })
         .collect();
@@ -155,7 +156,7 @@ pub fn run(path: &str, numbers: [&str; 3]) -> Result<(), String> {
                     let stack = fs::read_to_string(format!("/proc/{}/stack", player.pid));
                     let program = player.shared.program();
                     let what = format!("it is stuck in this call:\n{}", stack.unwrap_or_default());
-                    result = Err(found(&program, &what));
+                    result = Err(program.found(&what));
                 }
                 None => (),
             }

@@ -2,12 +2,15 @@
 
 //! The module's methods as ioctls: put together as a correct caller does, then spoiled.
 
-use crate::device;
-use crate::program::{Call, How, POINTERS, Spoil, Step};
+use crate::errno::errno;
+use crate::program::{Arg, Call, How, Spoil, Step, Transition};
+use crate::room::{NUMBERS, PLACES, Room};
 use crate::uapi::*;
 
-/// The most attributes of an ioctl, with those that spoiling adds.
-const MOST: usize = 16;
+/// `RDMA_DRIVER_RXE` of `enum rdma_driver_id`
+const DRIVER: u32 = 14;
+/// The largest number of attributes of an ioctl, with those that spoiling adds.
+const MOST: usize = PLACES;
 
 /// An ioctl of uverbs.
 #[repr(C)]
@@ -40,86 +43,21 @@ pub struct Attr {
     pub data: u64,
 }
 
-const PAGE: usize = 4096;
-/// The most QP numbers of an array.
-const NUMBERS: usize = 64;
-/// More than an attribute can have, behind the page of any.
-const ROOM: usize = 32 * PAGE;
-
-/// The memory of a process that calls read and write; nothing behind it is mapped.
-pub struct Room(*mut u8);
-
-impl Room {
-    pub fn new() -> Room {
-        let anywhere = std::ptr::null_mut();
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: New memory, of which no other part of the program knows.
-        let room = unsafe { libc::mmap(anywhere, ROOM + PAGE, protection, flags, -1, 0) };
-        assert_ne!(room, libc::MAP_FAILED, "no room");
-        // SAFETY: The last page of that memory, which nothing refers to.
-        let result = unsafe { libc::mprotect(room.byte_add(ROOM), PAGE, libc::PROT_NONE) };
-        assert_eq!(result, 0, "no page without access");
-        Room(room.cast())
-    }
-
-    fn begin(&self) -> u64 {
-        self.0.expose_provenance() as u64
-    }
-
-    fn end(&self) -> u64 {
-        self.begin() + ROOM as u64
-    }
-
-    /// The page for the output of attribute `index`, or of read(2).
-    pub fn output(&self, index: usize) -> u64 {
-        self.begin() + (index % MOST * PAGE) as u64
-    }
-
-    /// Four bytes of that page.
-    pub fn word(&self, index: usize) -> u32 {
-        // SAFETY: The page is mapped, and nothing refers to its bytes.
-        unsafe { self.0.add(index % MOST * PAGE).cast::<u32>().read() }
-    }
-
-    /// The same of an address, if it is that of an attribute's page.
-    pub fn word_at(&self, address: u64) -> Option<u32> {
-        let offset = address.checked_sub(self.begin())? as usize;
-        (offset < MOST * PAGE && offset % PAGE == 0).then(|| self.word(offset / PAGE))
-    }
-
-    /// Where attributes of a QP are.
-    fn attr(&self) -> *mut ib_uverbs_qp_attr {
-        // SAFETY: The page is in the room.
-        unsafe { self.0.add(MOST * PAGE).cast() }
-    }
-
-    /// Where an array of QP numbers is.
-    fn numbers(&self) -> *mut u32 {
-        // SAFETY: The page is in the room.
-        unsafe { self.0.add((MOST + 1) * PAGE).cast() }
-    }
-
-    /// Not mapped, in part, in the kernel, misaligned.
-    pub fn hostile(&self, which: u64) -> u64 {
-        let hostile: [u64; POINTERS as usize] = [
-            0,
-            self.end(),
-            self.end() - 3,
-            self.end() - 32,
-            0xffff_8880_0000_0000,
-            u64::MAX,
-            self.output(0) + 1,
-        ];
-        hostile[(which % POINTERS) as usize]
-    }
-}
-
 /// The objects that the arguments of a step name.
 pub struct Objects {
+    /// The handle of the domain.
     pub domain: u64,
+    /// The descriptor of the channel.
     pub channel: Option<u64>,
+    /// The number of the QP.
     pub qp: u64,
+}
+
+/// The memory for an ioctl, and the address of the peer.
+pub struct Place<'a> {
+    pub room: &'a Room,
+    /// The last byte of the address of the peer, as `guest` makes it: its link address is known.
+    pub peer: u8,
 }
 
 const STATE: u32 = 1 << 0;
@@ -133,19 +71,26 @@ const MIN_RNR_TIMER: u32 = 1 << 15;
 const MAX_DEST_RD_ATOMIC: u32 = 1 << 17;
 const DEST_QPN: u32 = 1 << 20;
 
-/// Attributes number `which`: those of RESET, INIT, RTR, ERR, of INIT and RTR at once, of RTS, SQD, and any.
-fn qp_attr(which: u64) -> ib_uverbs_qp_attr {
+// `enum ib_uverbs_qp_state`
+const RESET: u32 = 0;
+const INIT: u32 = 1;
+const RTR: u32 = 2;
+const RTS: u32 = 3;
+const SQD: u32 = 4;
+const ERR: u32 = 6;
+
+fn qp_attr(transition: Transition, peer: u8) -> ib_uverbs_qp_attr {
     let init = STATE | PKEY_INDEX | PORT | ACCESS;
     let rtr = STATE | AV | PATH_MTU | RQ_PSN | MIN_RNR_TIMER | MAX_DEST_RD_ATOMIC | DEST_QPN;
-    let (mask, state) = match which {
-        0 => (STATE, 0),
-        1 => (init, 1),
-        2 => (rtr, 2),
-        3 => (STATE, 6),
-        4 => (init | rtr, 2),
-        5 => (STATE, 3),
-        6 => (STATE, 4),
-        _ => (!0, 1),
+    let (mask, state) = match transition {
+        Transition::ToReset => (STATE, RESET),
+        Transition::ToInit => (init, INIT),
+        Transition::ToRtr => (rtr, RTR),
+        Transition::ToError => (STATE, ERR),
+        Transition::ToInitAndRtr => (init | rtr, RTR),
+        Transition::ToRts => (STATE, RTS),
+        Transition::ToSqd => (STATE, SQD),
+        Transition::All => (!0, INIT),
     };
     let mut attr = ib_uverbs_qp_attr {
         qp_attr_mask: mask,
@@ -157,8 +102,7 @@ fn qp_attr(which: u64) -> ib_uverbs_qp_attr {
         min_rnr_timer: 12,
         ..Default::default()
     };
-    // That of the peer, as `guest` makes it: its link address is known.
-    attr.ah_attr.grh.dgid[10..].copy_from_slice(&[0xff, 0xff, 10, 9, device::number(), 2]);
+    attr.ah_attr.grh.dgid[10..].copy_from_slice(&[0xff, 0xff, 10, 9, peer, 2]);
     attr.ah_attr.grh.sgid_index = 1;
     attr.ah_attr.grh.hop_limit = 64;
     attr.ah_attr.is_global = 1;
@@ -166,117 +110,154 @@ fn qp_attr(which: u64) -> ib_uverbs_qp_attr {
     attr
 }
 
-/// Where `struct ib_uverbs_qp_attr` may be spoiled: not in its addresses, which take a second to be resolved.
+/// The part of `struct ib_uverbs_qp_attr` that may be spoiled: not its addresses, which take a
+/// second to be resolved.
 const BEFORE_ADDRESSES: u64 = std::mem::offset_of!(ib_uverbs_qp_attr, ah_attr) as u64;
 const AFTER_ADDRESSES: u64 = std::mem::offset_of!(ib_uverbs_qp_attr, max_send_wr) as u64;
 
 impl Ioctl {
-    fn of(object: u32, driver: u32) -> Ioctl {
+    fn of(object: u32, method: u32) -> Ioctl {
         Ioctl {
             header: Header {
                 object: object as u16,
-                driver,
+                method: method as u16,
+                driver: DRIVER,
                 ..Default::default()
             },
             attrs: Default::default(),
         }
     }
 
-    /// A correct call that creates an event channel of a domain.
-    pub fn new_channel(domain: u64, driver: u32) -> Ioctl {
-        let mut ioctl = Ioctl::of(XRC_RCV_OBJECT_EVENT_CHANNEL, driver);
-        ioctl.object(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD, u64::MAX);
-        ioctl.object(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_XRCD_HANDLE, domain);
-        ioctl.header.method = XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC as u16;
+    /// Returns a correct call that creates an event channel of a domain.
+    pub fn new_channel(domain: u64) -> Ioctl {
+        let mut ioctl = Ioctl::create_channel(domain, None);
         ioctl.set_length();
         ioctl
     }
 
-    /// The call of a step, if it is an ioctl.
-    pub fn new(step: &Step, objects: &Objects, room: &Room, driver: u32) -> Option<Ioctl> {
-        let object = match step.call {
-            Call::Channel | Call::Reg | Call::Unreg | Call::List => XRC_RCV_OBJECT_EVENT_CHANNEL,
-            _ => XRC_RCV_OBJECT_QP,
-        };
-        let mut ioctl = Ioctl::of(object, driver);
-        let arg = |index: usize| step.args[index];
-        let method = match step.call {
-            Call::Alloc => {
-                ioctl.object(XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE, objects.domain);
-                ioctl.output(XRC_RCV_ATTR_QP_ALLOC_RESP_QPN, Some(4), room);
-                ioctl.value(XRC_RCV_ATTR_QP_ALLOC_FLAGS, 4, arg(2));
-                ioctl.qp_attr(XRC_RCV_ATTR_QP_ALLOC_ATTR, arg(3), room);
-                ioctl.channel(XRC_RCV_ATTR_QP_ALLOC_CHANNEL, objects.channel);
-                ioctl.value(XRC_RCV_ATTR_QP_ALLOC_COOKIE, 8, arg(5));
-                ioctl.value(XRC_RCV_ATTR_QP_ALLOC_EVENTS, 8, arg(6));
-                ioctl.value(XRC_RCV_ATTR_QP_ALLOC_LABEL, 8, arg(7));
-                XRC_RCV_METHOD_QP_ALLOC
-            }
-            Call::Reg => {
-                ioctl.channel(XRC_RCV_ATTR_QP_REG_CHANNEL, objects.channel);
-                ioctl.numbers(XRC_RCV_ATTR_QP_REG_QPNS, objects.qp, arg(4), room);
-                ioctl.value(XRC_RCV_ATTR_QP_REG_COOKIE, 8, arg(2));
-                ioctl.value(XRC_RCV_ATTR_QP_REG_EVENTS, 8, arg(3));
-                ioctl.output(XRC_RCV_ATTR_QP_REG_RESP_DONE, Some(4), room);
-                XRC_RCV_METHOD_QP_REG
-            }
-            Call::Unreg => {
-                ioctl.channel(XRC_RCV_ATTR_QP_UNREG_CHANNEL, objects.channel);
-                ioctl.numbers(XRC_RCV_ATTR_QP_UNREG_QPNS, objects.qp, arg(2), room);
-                ioctl.output(XRC_RCV_ATTR_QP_UNREG_RESP_DONE, Some(4), room);
-                XRC_RCV_METHOD_QP_UNREG
-            }
-            Call::Modify => {
+    /// Returns the call of a step, if it is an ioctl.
+    pub fn new(step: &Step, objects: &Objects, place: &Place<'_>) -> Option<Ioctl> {
+        let room = place.room;
+        let mut ioctl = match step.call {
+            Call::Alloc { .. } => Ioctl::alloc(&step.call, objects, place)?,
+            Call::Modify { attr, .. } => {
+                let mut ioctl = Ioctl::of(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_MODIFY);
                 ioctl.object(XRC_RCV_ATTR_QP_MODIFY_XRCD_HANDLE, objects.domain);
                 ioctl.value(XRC_RCV_ATTR_QP_MODIFY_QPN, 4, Some(objects.qp));
-                ioctl.qp_attr(XRC_RCV_ATTR_QP_MODIFY_ATTR, arg(2), room);
-                XRC_RCV_METHOD_QP_MODIFY
+                ioctl.qp_attr(XRC_RCV_ATTR_QP_MODIFY_ATTR, attr, place);
+                ioctl
             }
-            Call::Query => {
+            Call::Query { attr, info, .. } => {
+                let mut ioctl = Ioctl::of(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_QUERY);
                 ioctl.object(XRC_RCV_ATTR_QP_QUERY_XRCD_HANDLE, objects.domain);
                 ioctl.value(XRC_RCV_ATTR_QP_QUERY_QPN, 4, Some(objects.qp));
-                ioctl.output(XRC_RCV_ATTR_QP_QUERY_RESP_ATTR, arg(2), room);
-                ioctl.output(XRC_RCV_ATTR_QP_QUERY_RESP_INFO, arg(3), room);
-                XRC_RCV_METHOD_QP_QUERY
+                ioctl.output(XRC_RCV_ATTR_QP_QUERY_RESP_ATTR, attr, room);
+                ioctl.output(XRC_RCV_ATTR_QP_QUERY_RESP_INFO, info, room);
+                ioctl
             }
-            Call::Destroy => {
+            Call::Destroy { flags, .. } => {
+                let mut ioctl = Ioctl::of(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_DESTROY);
                 ioctl.object(XRC_RCV_ATTR_QP_DESTROY_XRCD_HANDLE, objects.domain);
                 ioctl.value(XRC_RCV_ATTR_QP_DESTROY_QPN, 4, Some(objects.qp));
-                ioctl.value(XRC_RCV_ATTR_QP_DESTROY_FLAGS, 4, arg(2));
-                XRC_RCV_METHOD_QP_DESTROY
+                ioctl.value(XRC_RCV_ATTR_QP_DESTROY_FLAGS, 4, flags);
+                ioctl
             }
-            Call::List => {
-                ioctl.object(XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE, objects.domain);
-                ioctl.value(
-                    XRC_RCV_ATTR_QUERY_DOMAIN_AFTER_QPN,
-                    4,
-                    arg(1).map(|_| objects.qp),
-                );
-                ioctl.output(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO, arg(2), room);
-                ioctl.output(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT, Some(4), room);
-                ioctl.output(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_TOTAL, Some(4), room);
-                ioctl.value(XRC_RCV_ATTR_QUERY_DOMAIN_INFO_SIZE, 4, arg(3));
-                XRC_RCV_METHOD_QUERY_DOMAIN
+            Call::List { .. } => Ioctl::list(&step.call, objects, place)?,
+            Call::Caps { room: length } => {
+                let mut ioctl = Ioctl::of(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QUERY_CAPS);
+                ioctl.output(XRC_RCV_ATTR_QUERY_CAPS_RESP, length, room);
+                ioctl
             }
-            Call::Caps => {
-                ioctl.output(XRC_RCV_ATTR_QUERY_CAPS_RESP, arg(0), room);
-                XRC_RCV_METHOD_QUERY_CAPS
-            }
-            Call::Channel => {
-                ioctl.object(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD, u64::MAX);
-                ioctl.object(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_XRCD_HANDLE, objects.domain);
-                ioctl.value(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE, 4, arg(1));
-                XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC
-            }
-            _ => return None,
+            _ => Ioctl::of_channel(&step.call, objects, room)?,
         };
-        ioctl.header.method = method as u16;
         ioctl.set_length();
         if let Some(spoil) = step.spoil {
             ioctl.spoil(spoil, room);
             ioctl.spare_program(room);
         }
         Some(ioctl)
+    }
+
+    /// Returns the call of a step if it is about an event channel.
+    fn of_channel(call: &Call, objects: &Objects, room: &Room) -> Option<Ioctl> {
+        Some(match *call {
+            Call::Reg {
+                cookie,
+                events,
+                again,
+                ..
+            } => {
+                let mut ioctl = Ioctl::of(XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QP_REG);
+                ioctl.channel(XRC_RCV_ATTR_QP_REG_CHANNEL, objects.channel);
+                ioctl.numbers(XRC_RCV_ATTR_QP_REG_QPNS, objects.qp, again, room);
+                ioctl.value(XRC_RCV_ATTR_QP_REG_COOKIE, 8, cookie);
+                ioctl.value(XRC_RCV_ATTR_QP_REG_EVENTS, 8, events);
+                ioctl.output(XRC_RCV_ATTR_QP_REG_RESP_DONE, Some(4), room);
+                ioctl
+            }
+            Call::Unreg { again, .. } => {
+                let mut ioctl = Ioctl::of(XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QP_UNREG);
+                ioctl.channel(XRC_RCV_ATTR_QP_UNREG_CHANNEL, objects.channel);
+                ioctl.numbers(XRC_RCV_ATTR_QP_UNREG_QPNS, objects.qp, again, room);
+                ioctl.output(XRC_RCV_ATTR_QP_UNREG_RESP_DONE, Some(4), room);
+                ioctl
+            }
+            Call::Channel { size, .. } => Ioctl::create_channel(objects.domain, size),
+            _ => return None,
+        })
+    }
+
+    fn alloc(call: &Call, objects: &Objects, place: &Place<'_>) -> Option<Ioctl> {
+        let Call::Alloc {
+            flags,
+            attr,
+            cookie,
+            events,
+            label,
+            ..
+        } = *call
+        else {
+            return None;
+        };
+        let mut ioctl = Ioctl::of(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_ALLOC);
+        ioctl.object(XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE, objects.domain);
+        ioctl.output(XRC_RCV_ATTR_QP_ALLOC_RESP_QPN, Some(4), place.room);
+        ioctl.value(XRC_RCV_ATTR_QP_ALLOC_FLAGS, 4, flags);
+        ioctl.qp_attr(XRC_RCV_ATTR_QP_ALLOC_ATTR, attr, place);
+        ioctl.channel(XRC_RCV_ATTR_QP_ALLOC_CHANNEL, objects.channel);
+        ioctl.value(XRC_RCV_ATTR_QP_ALLOC_COOKIE, 8, cookie);
+        ioctl.value(XRC_RCV_ATTR_QP_ALLOC_EVENTS, 8, events);
+        ioctl.value(XRC_RCV_ATTR_QP_ALLOC_LABEL, 8, label);
+        Some(ioctl)
+    }
+
+    fn list(call: &Call, objects: &Objects, place: &Place<'_>) -> Option<Ioctl> {
+        let Call::List {
+            after, room, size, ..
+        } = *call
+        else {
+            return None;
+        };
+        let after = after.map(|_| objects.qp);
+        let mut ioctl = Ioctl::of(XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QUERY_DOMAIN);
+        ioctl.object(XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE, objects.domain);
+        ioctl.value(XRC_RCV_ATTR_QUERY_DOMAIN_AFTER_QPN, 4, after);
+        ioctl.output(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO, room, place.room);
+        ioctl.output(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT, Some(4), place.room);
+        ioctl.output(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_TOTAL, Some(4), place.room);
+        ioctl.value(XRC_RCV_ATTR_QUERY_DOMAIN_INFO_SIZE, 4, size);
+        Some(ioctl)
+    }
+
+    fn create_channel(domain: u64, size: Arg) -> Ioctl {
+        let mut ioctl = Ioctl::of(
+            XRC_RCV_OBJECT_EVENT_CHANNEL,
+            XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC,
+        );
+        ioctl.object(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD, u64::MAX);
+        ioctl.object(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_XRCD_HANDLE, domain);
+        ioctl.value(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE, 4, size);
+        ioctl
     }
 
     fn set_length(&mut self) {
@@ -306,42 +287,36 @@ impl Ioctl {
         }
     }
 
-    fn value(&mut self, id: u32, len: u64, value: Option<u64>) {
+    fn value(&mut self, id: u32, len: u64, value: Arg) {
         if let Some(value) = value {
             self.push(id, len, if len == 4 { value & 0xffff_ffff } else { value });
         }
     }
 
-    /// An array of a QP number, once, or `again` more times, modulo a few.
-    fn numbers(&mut self, id: u32, number: u64, again: Option<u64>, room: &Room) {
-        let count = 1 + again.unwrap_or(0) % NUMBERS as u64;
-        if count <= 2 {
-            let number = number & 0xffff_ffff;
-            let both = number | if count == 2 { number << 32 } else { 0 };
-            return self.push(id, 4 * count, both);
-        }
-        for index in 0..count as usize {
-            // SAFETY: The room has a place for them, which nothing else refers to.
-            unsafe { room.numbers().add(index).write(number as u32) };
-        }
-        self.push(id, 4 * count, room.numbers().expose_provenance() as u64);
+    /// Adds an array of a QP number, once, or `again` more times, modulo a few.
+    fn numbers(&mut self, id: u32, number: u64, again: Arg, room: &Room) {
+        let number = number as u32;
+        let count = 1 + again.unwrap_or(0) as usize % NUMBERS;
+        // Up to eight bytes are in the attribute.
+        let data = match count {
+            1 => number.into(),
+            2 => (u64::from(number) << 32) | u64::from(number),
+            _ => room.write_numbers(number, count),
+        };
+        self.push(id, (count * size_of::<u32>()) as u64, data);
     }
 
-    fn output(&mut self, id: u32, len: Option<u64>, room: &Room) {
+    fn output(&mut self, id: u32, len: Arg, room: &Room) {
         if let Some(len) = len {
             self.push(id, len, room.output(usize::from(self.header.count)));
         }
     }
 
-    fn qp_attr(&mut self, id: u32, which: Option<u64>, room: &Room) {
-        if let Some(which) = which {
-            // SAFETY: The room has a place for it, which nothing else refers to.
-            unsafe { room.attr().write(qp_attr(which)) };
-            self.push(
-                id,
-                size_of::<ib_uverbs_qp_attr>() as u64,
-                room.attr().expose_provenance() as u64,
-            );
+    fn qp_attr(&mut self, id: u32, transition: Arg, place: &Place<'_>) {
+        if let Some(transition) = transition {
+            let attr = qp_attr(Transition::of(transition), place.peer);
+            let address = place.room.write_qp_attr(attr);
+            self.push(id, size_of::<ib_uverbs_qp_attr>() as u64, address);
         }
     }
 
@@ -374,24 +349,17 @@ impl Ioctl {
             How::Driver => self.header.driver = value as u32,
             How::Attr => {
                 let size = size_of::<ib_uverbs_qp_attr>() as u64;
-                let open = BEFORE_ADDRESSES + size - AFTER_ADDRESSES;
-                let mut offset = at % open;
+                let mut offset = at % (BEFORE_ADDRESSES + size - AFTER_ADDRESSES);
                 if offset >= BEFORE_ADDRESSES {
                     offset += AFTER_ADDRESSES - BEFORE_ADDRESSES;
                 }
-                // SAFETY: The offset is less than the struct's size, and nothing else refers to it.
-                unsafe {
-                    room.attr()
-                        .cast::<u8>()
-                        .add(offset as usize)
-                        .write(value as u8)
-                };
+                room.spoil_qp_attr(offset as usize, value as u8);
             }
         }
     }
 
-    /// An attribute that became another may have its old value taken for an address to write to. The program is
-    /// at none of the addresses that are left.
+    /// Keeps the kernel from writing into the program: an attribute that became another may have
+    /// its old value taken for an address. The program is at none of the addresses that are left.
     fn spare_program(&mut self, room: &Room) {
         for attr in &mut self.attrs {
             let elsewhere = !(room.begin()..=room.end()).contains(&attr.data);
@@ -401,23 +369,18 @@ impl Ioctl {
         }
     }
 
-    /// Calls it: 0 or a negative errno.
+    /// Makes the call. Returns 0 or a negative errno.
     pub fn call(&mut self, fd: i32) -> i32 {
         // SAFETY: All addresses in it are of the room, or of nothing of this process.
         let result = unsafe { libc::ioctl(fd, RDMA_VERBS_IOCTL, std::ptr::from_mut(self)) };
         if result < 0 { -errno() } else { 0 }
     }
 
-    /// What the kernel wrote to the attribute.
+    /// Returns what the kernel wrote to an attribute.
     pub fn answer(&self, id: u32) -> Option<u64> {
         self.attrs
             .iter()
             .find(|attr| u32::from(attr.id) == id)
             .map(|attr| attr.data)
     }
-}
-
-/// That of this thread.
-pub fn errno() -> i32 {
-    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the results of a program have to be, if one step was done after the other: semantics.rst, for the objects
-//! that the calls named.
+//! The results of a program as semantics.rst has them, if one step was done after the other, for
+//! the objects that the calls named.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::errno::result_name;
 use crate::program::*;
-use crate::uapi::XRC_RCV_DESTROY_FORCE;
-use crate::worker::{Fact, NONE};
+use crate::shared::{Fact, NONE};
+use crate::uapi::{XRC_RCV_ALLOC_LIFETIME_DOMAIN, XRC_RCV_DESTROY_FORCE};
 
-/// Of a file without an inode: that of a uverbs file and its handle.
+/// A domain. One without a file is that of a uverbs file and its handle.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Domain {
     OfInode(u64),
@@ -19,7 +20,7 @@ enum Domain {
 struct Qp {
     number: u64,
     domain: Domain,
-    /// Lifetime DOMAIN.
+    /// Whether it has the lifetime of its domain.
     lives_on: bool,
     /// The channels that are registered.
     channels: BTreeSet<u64>,
@@ -27,6 +28,7 @@ struct Qp {
 
 #[derive(Default)]
 struct File {
+    /// By handle.
     domains: BTreeMap<u64, Domain>,
 }
 
@@ -41,18 +43,34 @@ struct Channel {
 struct Model {
     files: BTreeMap<u64, File>,
     /// The files that processes have.
-    held: [u64; WORKERS],
-    /// By number.
+    held: [Option<u64>; PROCESSES],
     channels: BTreeMap<u64, Channel>,
     /// The channels that processes have.
-    held_channels: [[u64; SLOTS]; WORKERS],
+    held_channels: [[Option<u64>; SLOTS]; PROCESSES],
     /// By serial number.
     qps: BTreeMap<u64, Qp>,
     last_serial: u64,
 }
 
-/// Compares results with the model, up to a step of which it does not know what it changed. How many steps it was.
-/// `own_qps` is the number of the device's QPs that are not the module's.
+/// A call with its result, and the objects that it named.
+struct Seen<'a> {
+    call: &'a Call,
+    result: i32,
+    fact: &'a Fact,
+    /// The call was as a correct caller makes it.
+    is_whole: bool,
+    domain: Option<Domain>,
+    /// Whether the channel is one of the file.
+    is_member: bool,
+    /// The domain of the channel.
+    of_channel: Option<Domain>,
+    /// The serial number of the QP.
+    qp: Option<u64>,
+}
+
+/// Compares results with the model, up to a step of which the model does not know the effect.
+/// Returns the number of steps. `own_qps` is the number of the device's QPs that are not the
+/// module's.
 pub fn check(
     program: &Program,
     results: &[i32],
@@ -60,14 +78,14 @@ pub fn check(
     own_qps: u64,
 ) -> Result<u64, String> {
     let mut model = Model::default();
-    let ends = (0..WORKERS).map(Step::end);
+    let ends = (0..PROCESSES).map(Step::end);
     let steps = program.steps.iter().copied().chain(ends);
     let mut compared = 0;
     for (index, (step, result)) in steps.zip(results).enumerate() {
-        if *result == NONE || step.call == Call::Remove {
+        if *result == NONE || step.call == (Call::Remove {}) {
             break;
         }
-        let is_other = is_other(&step) || names_another(&step);
+        let is_other = is_other(&step) || names_another(&step.call);
         if is_other && *result >= 0 && changes_objects(&step) {
             break;
         }
@@ -76,13 +94,12 @@ pub fn check(
             let result = result_name(*result);
             format!("step {}: {step}: {result}: {what}", index + 1)
         };
+        model.begin(&step, &fact);
         if !is_other {
             model.step(&step, *result, &fact).map_err(wrong)?;
-        } else {
-            model.begin(&step, &fact);
         }
         model.end(&step, &fact);
-        if let Some(counted) = fact.device_qps.checked_sub(1) {
+        if let Some(counted) = fact.device_qps {
             let expected = own_qps + model.qps.len() as u64;
             let what = &format!("the device has {counted} QPs, not {expected}");
             must(counted == expected, what).map_err(wrong)?;
@@ -95,7 +112,7 @@ pub fn check(
 /// Whether the call may have been about other objects than those of its arguments.
 fn is_other(step: &Step) -> bool {
     // Two QP numbers in an attribute may be taken for an address, see `spare_program()`.
-    let has_array = matches!(step.call, Call::Reg | Call::Unreg);
+    let has_array = matches!(step.call, Call::Reg { .. } | Call::Unreg { .. });
     step.spoil.is_some_and(|spoil| {
         let may_only_fail = matches!(
             spoil.how,
@@ -105,19 +122,16 @@ fn is_other(step: &Step) -> bool {
     })
 }
 
-/// Whether the channel is not one that the step's process has by a number.
-fn names_another(step: &Step) -> bool {
-    let args = step.call.args().iter().zip(step.args);
-    args.into_iter().any(|((_, kind), value)| {
-        *kind == Kind::Channel && value.is_some_and(|value| value >= SLOTS as u64)
-    })
+/// Whether a call passes another number than that of a channel of its process.
+fn names_another(call: &Call) -> bool {
+    call.channel().is_some_and(|value| value >= SLOTS as u64)
 }
 
 /// Whether a step that was spoiled may have changed which QPs and registrations there are.
 fn changes_objects(step: &Step) -> bool {
     let is_change = matches!(
         step.call,
-        Call::Alloc | Call::Reg | Call::Unreg | Call::Destroy
+        Call::Alloc { .. } | Call::Reg { .. } | Call::Unreg { .. } | Call::Destroy { .. }
     );
     is_change || step.spoil.is_some_and(|spoil| spoil.makes_another())
 }
@@ -126,16 +140,21 @@ fn must(is_so: bool, what: &str) -> Result<(), String> {
     if is_so { Ok(()) } else { Err(what.into()) }
 }
 
+/// A call may fail if something is wrong with it.
+fn may_fail(is_wrong: bool) -> Result<(), String> {
+    must(is_wrong, "nothing is wrong with it")
+}
+
 impl Model {
-    /// The file of a process is another one from here on, or none: 0.
-    fn holds(&mut self, worker: usize, file: u64) {
-        let before = std::mem::replace(&mut self.held[worker], file);
-        if file != 0 {
+    /// Replaces the file of a process.
+    fn holds(&mut self, process: usize, file: Option<u64>) {
+        let before = std::mem::replace(&mut self.held[process], file);
+        if let Some(file) = file {
             self.files.entry(file).or_default();
         }
-        if self.held.contains(&before) {
+        let Some(before) = before.filter(|before| !self.held.contains(&Some(*before))) else {
             return;
-        }
+        };
         let Some(closed) = self.files.remove(&before) else {
             return;
         };
@@ -167,23 +186,14 @@ impl Model {
         });
     }
 
-    /// After a step: its process has these channels.
-    fn end(&mut self, step: &Step, fact: &Fact) {
-        self.held_channels[usize::from(step.worker)] = fact.channels;
-        if step.call == Call::Kill {
-            self.held_channels[step.args[0].unwrap_or(0) as usize % WORKERS] = [0; SLOTS];
-        }
-        let held: BTreeSet<u64> = self.held_channels.iter().flatten().copied().collect();
-        self.end_channels(|number, _| !held.contains(&number));
-    }
-
+    /// A file closes its handle of a domain.
     fn domain_closed(&mut self, domain: Domain) {
         let mut open = self.files.values().flat_map(|file| file.domains.values());
         if open.any(|other| *other == domain) {
             return;
         }
         self.qps.retain(|_, qp| qp.domain != domain);
-        // What is opened by the same name is another domain.
+        // A domain that is opened by the same name is another one.
         for channel in self.channels.values_mut() {
             channel.domain.take_if(|of| *of == domain);
         }
@@ -195,172 +205,230 @@ impl Model {
             .map(|(serial, _)| *serial)
     }
 
-    /// What the process does for any step: it opens what it has not.
+    /// Before a call: the process has opened what it had not.
     fn begin(&mut self, step: &Step, fact: &Fact) {
-        self.holds(step.worker.into(), fact.file);
-        let Some(file) = self.files.get_mut(&fact.file) else {
+        self.holds(step.process(), fact.file);
+        let Some((number, file)) = fact.file.and_then(|number| {
+            let file = self.files.get_mut(&number)?;
+            Some((number, file))
+        }) else {
             return;
         };
         for (which, opened) in fact.opened.iter().enumerate() {
-            let Some(handle) = opened.checked_sub(1) else {
-                continue;
-            };
-            let domain = match which {
-                2 => Domain::OfFile(fact.file, handle),
-                inode => Domain::OfInode(inode as u64),
-            };
-            file.domains.insert(handle, domain);
+            if let Some(handle) = *opened {
+                let domain = if which as u64 == PRIVATE {
+                    Domain::OfFile(number, handle)
+                } else {
+                    Domain::OfInode(which as u64)
+                };
+                file.domains.insert(handle, domain);
+            }
         }
-        if fact.new_channel != 0 {
-            if let Some(domain) = file.domains.get(&fact.channel_domain) {
+        if let Some(new) = fact.new_channel {
+            if let Some(domain) = file.domains.get(&new.domain) {
                 let channel = Channel {
-                    file: fact.file,
+                    file: number,
                     domain: Some(*domain),
                 };
-                self.channels.insert(fact.new_channel, channel);
+                self.channels.insert(new.number, channel);
             }
         }
     }
 
-    fn step(&mut self, step: &Step, result: i32, fact: &Fact) -> Result<(), String> {
-        let succeeded = result >= 0;
-        let arg = |index: usize| step.args[index];
-        self.begin(step, fact);
-        if step.call == Call::Kill {
-            self.holds(arg(0).unwrap_or(0) as usize % WORKERS, 0);
+    /// After a call: the process has these channels.
+    fn end(&mut self, step: &Step, fact: &Fact) {
+        self.held_channels[step.process()] = fact.channels;
+        if let Call::Kill { worker } = step.call {
+            self.held_channels[process_of(worker)] = [None; SLOTS];
         }
-        let Some(file) = self.files.get(&fact.file) else {
+        let held: BTreeSet<u64> = self
+            .held_channels
+            .iter()
+            .flatten()
+            .flatten()
+            .copied()
+            .collect();
+        self.end_channels(|number, _| !held.contains(&number));
+    }
+
+    fn step(&mut self, step: &Step, result: i32, fact: &Fact) -> Result<(), String> {
+        if let Call::Kill { worker } = step.call {
+            self.holds(process_of(worker), None);
+        }
+        let Some(file) = fact.file.and_then(|file| self.files.get(&file)) else {
             return Ok(());
         };
-        let domain = file.domains.get(&fact.domain).copied();
-        let channel = self
-            .channels
-            .get(&fact.channel)
-            .filter(|channel| channel.file == fact.file);
-        let is_member = channel.is_some();
+        let domain = fact
+            .domain
+            .and_then(|handle| file.domains.get(&handle).copied());
+        let channel = fact
+            .channel
+            .and_then(|number| self.channels.get(&number))
+            .filter(|channel| Some(channel.file) == fact.file);
         let of_channel = channel.and_then(|channel| channel.domain);
-        let is_whole = step.spoil.is_none();
         let qp = match step.call {
-            Call::Reg | Call::Unreg => self.find(of_channel, fact.qp),
+            Call::Reg { .. } | Call::Unreg { .. } => self.find(of_channel, fact.qp),
             _ => self.find(domain, fact.qp),
         };
+        let seen = Seen {
+            call: &step.call,
+            result,
+            fact,
+            is_whole: step.spoil.is_none(),
+            domain,
+            is_member: channel.is_some(),
+            of_channel,
+            qp,
+        };
         match step.call {
-            Call::Alloc => {
-                let lives_on = arg(2) == Some(1);
-                let has_channel = arg(4).is_some();
-                if !succeeded {
-                    let is_wrong = domain.is_none() || !is_simple_alloc(step, of_channel == domain);
-                    return must(is_wrong || !is_whole, "nothing is wrong with it");
-                }
-                let domain = domain.ok_or("the file has no such domain")?;
-                must(
-                    self.find(Some(domain), fact.new_qp).is_none(),
-                    "there is a QP with this number",
-                )?;
-                must(
-                    !has_channel || of_channel == Some(domain),
-                    "the channel is not of the domain",
-                )?;
-                must(has_channel || lives_on, "nothing keeps it")?;
-                self.last_serial += 1;
-                self.qps.insert(
-                    self.last_serial,
-                    Qp {
-                        number: fact.new_qp,
-                        domain,
-                        lives_on,
-                        channels: has_channel.then_some(fact.channel).into_iter().collect(),
-                    },
-                );
-            }
-            Call::Reg => {
-                if !succeeded {
-                    let is_simple = arg(3).is_none() && arg(1).is_some();
-                    let is_wrong = qp.is_none() || !is_simple || !is_whole;
-                    return must(is_wrong, "nothing is wrong with it");
-                }
-                let serial = qp.ok_or("the channel's domain has no such QP")?;
-                self.qps.entry(serial).and_modify(|qp| {
-                    qp.channels.insert(fact.channel);
-                });
-            }
-            Call::Unreg => {
-                if !succeeded {
-                    let is_wrong = !is_member || arg(1).is_none() || !is_whole;
-                    return must(is_wrong, "nothing is wrong with it");
-                }
-                must(is_member, "the file has no such channel")?;
-                self.unregister(fact.channel, |qp| qp.number == fact.qp);
-            }
-            Call::Modify if succeeded => must(qp.is_some(), "the domain has no such QP")?,
-            // To RESET.
-            Call::Modify if arg(2) == Some(0) && is_whole => {
-                must(qp.is_none(), "each state may be left for RESET")?;
-            }
-            Call::Query if succeeded => must(qp.is_some(), "the domain has no such QP")?,
-            Call::Destroy => {
-                let is_kept = qp.is_some_and(|qp| !self.qps[&qp].channels.is_empty());
-                let lives_on = qp.is_some_and(|qp| self.qps[&qp].lives_on);
-                let flags = arg(2).unwrap_or(0) as u32;
-                let forced = flags == XRC_RCV_DESTROY_FORCE;
-                if result == -libc::EBUSY {
-                    return must(lives_on && is_kept && !forced, "no channel is registered");
-                }
-                if !succeeded {
-                    let is_refused = if forced {
-                        qp.is_none()
-                    } else {
-                        !lives_on || is_kept
-                    };
-                    let is_wrong = is_refused || flags > XRC_RCV_DESTROY_FORCE || !is_whole;
-                    return must(is_wrong, "nothing is wrong with it");
-                }
-                must(
-                    forced || lives_on,
-                    "the domain has no such QP with lifetime DOMAIN",
-                )?;
-                must(forced || !is_kept, "a channel is registered")?;
-                let serial = qp.ok_or("the domain has no such QP")?;
-                self.qps.remove(&serial);
-            }
-            Call::List if succeeded => {
-                must(domain.is_some(), "the file has no such domain")?;
-                let count = self
-                    .qps
-                    .values()
-                    .filter(|qp| Some(qp.domain) == domain)
-                    .count();
-                if let Some(total) = fact.total.checked_sub(1) {
-                    must(total == count as u64, &format!("{total} QPs, not {count}"))?;
-                }
-            }
-            // write(2) to the file of another process is EACCES.
-            Call::CloseDomain if fact.domain != u64::MAX && result != -libc::EACCES => {
-                must(succeeded == domain.is_some(), "a handle is closed once")?;
-                if let Some(domain) = domain {
-                    file_of(&mut self.files, fact.file)
-                        .domains
-                        .remove(&fact.domain);
-                    self.domain_closed(domain);
-                }
-            }
-            _ => (),
+            Call::Alloc { .. } => self.alloc(&seen),
+            Call::Reg { events, .. } => self.register(&seen, events),
+            Call::Unreg { .. } => self.unregisters(&seen),
+            Call::Modify { attr, .. } => seen.modify(attr),
+            Call::Query { .. } if result >= 0 => must(qp.is_some(), "the domain has no such QP"),
+            Call::Destroy { flags, .. } => self.destroy(&seen, flags),
+            Call::List { .. } if result >= 0 => self.list(&seen),
+            Call::CloseDomain { .. } => self.close_domain(&seen),
+            _ => Ok(()),
+        }
+    }
+
+    fn alloc(&mut self, seen: &Seen<'_>) -> Result<(), String> {
+        let Call::Alloc {
+            flags,
+            attr,
+            channel,
+            events,
+            ..
+        } = *seen.call
+        else {
+            return Ok(());
+        };
+        let lives_on = flags == Some(XRC_RCV_ALLOC_LIFETIME_DOMAIN.into());
+        let is_member = seen.of_channel == seen.domain;
+        if seen.result < 0 {
+            let is_kept = if channel.is_some() {
+                is_member
+            } else {
+                lives_on
+            };
+            let is_known = lives_on || flags.unwrap_or(0) == 0;
+            let is_simple = is_kept && is_known && attr.is_none() && events.is_none();
+            return may_fail(seen.domain.is_none() || !is_simple || !seen.is_whole);
+        }
+        let domain = seen.domain.ok_or("the file has no such domain")?;
+        let number = seen.fact.new_qp;
+        must(
+            self.find(Some(domain), number).is_none(),
+            "there is a QP with this number",
+        )?;
+        must(
+            channel.is_none() || is_member,
+            "the channel is not of the domain",
+        )?;
+        must(channel.is_some() || lives_on, "no registration keeps it")?;
+        self.last_serial += 1;
+        let qp = Qp {
+            number,
+            domain,
+            lives_on,
+            channels: channel.and(seen.fact.channel).into_iter().collect(),
+        };
+        self.qps.insert(self.last_serial, qp);
+        Ok(())
+    }
+
+    fn register(&mut self, seen: &Seen<'_>, events: Arg) -> Result<(), String> {
+        let has_channel = seen.call.channel().is_some();
+        if seen.result < 0 {
+            let is_simple = events.is_none() && has_channel;
+            return may_fail(seen.qp.is_none() || !is_simple || !seen.is_whole);
+        }
+        let serial = seen.qp.ok_or("the channel's domain has no such QP")?;
+        if let (Some(qp), Some(channel)) = (self.qps.get_mut(&serial), seen.fact.channel) {
+            qp.channels.insert(channel);
+        }
+        Ok(())
+    }
+
+    fn unregisters(&mut self, seen: &Seen<'_>) -> Result<(), String> {
+        let has_channel = seen.call.channel().is_some();
+        if seen.result < 0 {
+            return may_fail(!seen.is_member || !has_channel || !seen.is_whole);
+        }
+        must(seen.is_member, "the file has no such channel")?;
+        if let Some(channel) = seen.fact.channel {
+            self.unregister(channel, |qp| qp.number == seen.fact.qp);
+        }
+        Ok(())
+    }
+
+    fn destroy(&mut self, seen: &Seen<'_>, flags: Arg) -> Result<(), String> {
+        let qp = seen.qp.and_then(|serial| self.qps.get(&serial));
+        let is_kept = qp.is_some_and(|qp| !qp.channels.is_empty());
+        let lives_on = qp.is_some_and(|qp| qp.lives_on);
+        let flags = flags.unwrap_or(0) as u32;
+        let forced = flags == XRC_RCV_DESTROY_FORCE;
+        if seen.result == -libc::EBUSY {
+            return must(lives_on && is_kept && !forced, "no channel is registered");
+        }
+        if seen.result < 0 {
+            let is_refused = if forced {
+                qp.is_none()
+            } else {
+                !lives_on || is_kept
+            };
+            return may_fail(is_refused || flags > XRC_RCV_DESTROY_FORCE || !seen.is_whole);
+        }
+        must(
+            forced || lives_on,
+            "the domain has no such QP with its lifetime",
+        )?;
+        must(forced || !is_kept, "a channel is registered")?;
+        let serial = seen.qp.ok_or("the domain has no such QP")?;
+        self.qps.remove(&serial);
+        Ok(())
+    }
+
+    fn list(&self, seen: &Seen<'_>) -> Result<(), String> {
+        must(seen.domain.is_some(), "the file has no such domain")?;
+        let qps = self.qps.values();
+        let count = qps.filter(|qp| Some(qp.domain) == seen.domain).count() as u64;
+        match seen.fact.total {
+            Some(total) => must(total == count, &format!("{total} QPs, not {count}")),
+            None => Ok(()),
+        }
+    }
+
+    fn close_domain(&mut self, seen: &Seen<'_>) -> Result<(), String> {
+        let (Some(file), Some(handle)) = (seen.fact.file, seen.fact.domain) else {
+            return Ok(());
+        };
+        // write(2) to the file of another process is EACCES.
+        if seen.result == -libc::EACCES {
+            return Ok(());
+        }
+        must(
+            (seen.result >= 0) == seen.domain.is_some(),
+            "a handle is closed once",
+        )?;
+        if let Some(domain) = seen.domain {
+            self.files.entry(file).or_default().domains.remove(&handle);
+            self.domain_closed(domain);
         }
         Ok(())
     }
 }
 
-/// Whether ALLOC has no attributes that may be refused; `is_member`: its channel is of its domain.
-fn is_simple_alloc(step: &Step, is_member: bool) -> bool {
-    let arg = |index: usize| step.args[index];
-    let is_kept = if arg(4).is_some() {
-        is_member
-    } else {
-        arg(2) == Some(1)
-    };
-    is_kept && arg(2).unwrap_or(0) <= 1 && arg(3).is_none() && arg(6).is_none()
-}
-
-fn file_of(files: &mut BTreeMap<u64, File>, file: u64) -> &mut File {
-    files.entry(file).or_default()
+impl Seen<'_> {
+    fn modify(&self, attr: Arg) -> Result<(), String> {
+        let is_reset = attr.map(Transition::of) == Some(Transition::ToReset);
+        if self.result >= 0 {
+            must(self.qp.is_some(), "the domain has no such QP")
+        } else if is_reset && self.is_whole {
+            must(self.qp.is_none(), "each state may be left for RESET")
+        } else {
+            Ok(())
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 //! Programs: sequences of calls by several processes, in memory and as text.
 //!
-//! A step is a line: the process, the call, its arguments, what is spoiled, and the result:
+//! A step is a line: the process, the call, its arguments, how it is spoiled, and the result:
 //!
 //! ```text
 //! 0 alloc qp=0 domain=0 flags=1 attr=1 channel=3 -> 0
@@ -16,72 +16,144 @@ use std::fmt::{self, Write};
 #[cfg(feature = "guided")]
 use serde::{Deserialize, Serialize};
 
-/// Processes of a program.
-pub const WORKERS: usize = 3;
-/// The most steps of a program.
-pub const STEPS: usize = 960;
-/// Arguments of a call.
-pub const ARGS: usize = 8;
-/// Channels of a process, and QPs of all, that steps name by a small number. Other values are
-/// passed as they are.
-pub const SLOTS: usize = 8;
-/// Domains: of two files, and one without. A channel is of the one that follows from its number,
-/// see [`domain_of`].
-pub const DOMAINS: usize = 3;
+use crate::errno::{result_name, result_of};
 
-/// The domain of a process's channel.
+/// The number of processes of a program.
+pub const PROCESSES: usize = 3;
+/// The largest number of steps of a program.
+pub const STEPS: usize = 960;
+/// The number of channels of a process, and of QPs of all processes, that steps name by a small
+/// number. Other values are passed to the kernel as they are.
+pub const SLOTS: usize = 8;
+/// The number of domains: those of two files, and one without a file, [`PRIVATE`].
+pub const DOMAINS: usize = 3;
+/// The domain without a file, which each process has for itself.
+pub const PRIVATE: u64 = 2;
+/// The number of addresses that cannot be written to, or read from, see `Room::hostile()`.
+pub const POINTERS: u64 = 7;
+
+/// Returns the domain of a process's channel, which follows from the number of the channel.
 pub fn domain_of(channel: usize) -> usize {
     channel % DOMAINS
 }
 
-/// Addresses that nothing can be written to, or read from, see `worker.rs`.
-pub const POINTERS: u64 = 7;
-
-/// What an argument is, which decides what values it gets.
+/// The kind of an argument, by which values are chosen for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
+    /// The number of a QP, the same for all processes.
     Qp,
+    /// The number of a domain.
     Domain,
+    /// The number of a channel of the process.
     Channel,
     Flags,
-    Attr,
+    /// The number of a [`Transition`].
+    Transition,
+    /// An event mask.
     Events,
     Number,
+    /// The length of a place for output, or of a record.
     Size,
-    Worker,
+    /// The number of a process.
+    Process,
+}
+
+/// The value of an argument. `None`: it is left out.
+pub type Arg = Option<u64>;
+
+/// An argument of a call in a list of all.
+pub struct Argument<T> {
+    pub name: &'static str,
+    pub kind: Kind,
+    /// Whether it may be left out.
+    #[cfg_attr(
+        not(feature = "guided"),
+        expect(dead_code, reason = "replaying leaves nothing out")
+    )]
+    pub optional: bool,
+    pub value: T,
+}
+
+macro_rules! optional {
+    () => {
+        false
+    };
+    (optional) => {
+        true
+    };
 }
 
 macro_rules! calls {
-    ($($call:ident $name:literal $attrs:literal $weight:literal ($($arg:literal $kind:ident),*);)*) => {
-        /// What a step does.
+    ($(
+        $(#[$doc:meta])*
+        $call:ident $text:literal $attributes:literal $weight:literal {
+            $($arg:ident: $kind:ident $($optional:ident)?),* $(,)?
+        }
+    )*) => {
+        /// A call with its arguments.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[cfg_attr(feature = "guided", derive(Serialize, Deserialize))]
-        pub enum Call { $($call),* }
+        pub enum Call { $($(#[$doc])* $call { $($arg: Arg),* }),* }
 
-        // Replaying needs some of it.
+        /// The name of a call.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Name { $($call),* }
+
+        // Replaying needs a part of it.
         #[cfg_attr(not(feature = "guided"), allow(dead_code))]
-        impl Call {
-            /// All of them.
-            pub const ALL: &[Call] = &[$(Call::$call),*];
+        impl Name {
+            /// All names.
+            pub const ALL: &[Name] = &[$(Name::$call),*];
 
-            /// Its name in text.
-            pub fn name(self) -> &'static str {
-                match self { $(Call::$call => $name),* }
+            /// Returns the name in text.
+            pub fn text(self) -> &'static str {
+                match self { $(Name::$call => $text),* }
             }
 
-            /// Its arguments.
-            pub fn args(self) -> &'static [(&'static str, Kind)] {
-                match self { $(Call::$call => &[$(($arg, Kind::$kind)),*]),* }
-            }
-
-            /// How many attributes its ioctl has at most; 0 if it is none.
+            /// Returns the largest number of attributes of the ioctl; 0 if the call is none.
             pub fn attributes(self) -> u64 {
-                match self { $(Call::$call => $attrs),* }
+                match self { $(Name::$call => $attributes),* }
             }
 
-            /// How often it is chosen.
+            /// Returns how often the call is chosen, in relation to the others.
             pub fn weight(self) -> usize {
-                match self { $(Call::$call => $weight),* }
+                match self { $(Name::$call => $weight),* }
+            }
+
+            /// Returns the call without arguments.
+            pub fn without_arguments(self) -> Call {
+                match self { $(Name::$call => Call::$call { $($arg: None),* }),* }
+            }
+        }
+
+        impl Call {
+            /// Returns the name.
+            pub fn name(&self) -> Name {
+                match self { $(Call::$call { .. } => Name::$call),* }
+            }
+
+            /// Returns the arguments.
+            pub fn arguments(&self) -> Vec<Argument<Arg>> {
+                match *self {
+                    $(Call::$call { $($arg),* } => vec![$(Argument {
+                        name: stringify!($arg),
+                        kind: Kind::$kind,
+                        optional: optional!($($optional)?),
+                        value: $arg,
+                    }),*]),*
+                }
+            }
+
+            /// Returns the arguments, to be changed.
+            pub fn arguments_mut(&mut self) -> Vec<Argument<&mut Arg>> {
+                match self {
+                    $(Call::$call { $($arg),* } => vec![$(Argument {
+                        name: stringify!($arg),
+                        kind: Kind::$kind,
+                        optional: optional!($($optional)?),
+                        value: $arg,
+                    }),*]),*
+                }
             }
         }
     };
@@ -89,40 +161,178 @@ macro_rules! calls {
 
 // A new channel is seldom: its end, as that of a file, takes as long as many calls.
 calls! {
-    Alloc "alloc" 8 60 ("qp" Qp, "domain" Domain, "flags" Flags, "attr" Attr,
-        "channel" Channel, "cookie" Number, "events" Events, "label" Number);
-    Reg "reg" 5 80 ("qp" Qp, "channel" Channel, "cookie" Number, "events" Events, "again" Number);
-    Unreg "unreg" 3 80 ("qp" Qp, "channel" Channel, "again" Number);
-    Modify "modify" 3 100 ("qp" Qp, "domain" Domain, "attr" Attr);
-    Query "query" 4 40 ("qp" Qp, "domain" Domain, "attr" Size, "info" Size);
-    Destroy "destroy" 3 30 ("qp" Qp, "domain" Domain, "flags" Flags);
-    List "list" 6 40 ("domain" Domain, "after" Qp, "room" Size, "size" Size);
-    Caps "caps" 1 10 ("room" Size);
-    Channel "channel" 3 16 ("channel" Channel, "size" Size);
-    Read "read" 0 60 ("channel" Channel, "room" Size, "pointer" Number);
-    Poll "poll" 0 20 ("channel" Channel);
-    CloseChannel "close-channel" 0 4 ("channel" Channel);
-    TakeChannel "take-channel" 0 4 ("channel" Channel, "worker" Worker);
-    TakeFile "take-file" 0 2 ("worker" Worker);
-    CloseDomain "close-domain" 0 8 ("domain" Domain);
-    CloseFile "close-file" 0 2 ();
-    Kill "kill" 0 1 ("worker" Worker);
-    Remove "remove-device" 0 0 ();
-    End "end" 0 0 ();
+    Alloc "alloc" 8 60 {
+        qp: Qp,
+        domain: Domain,
+        flags: Flags optional,
+        attr: Transition optional,
+        channel: Channel optional,
+        cookie: Number optional,
+        events: Events optional,
+        label: Number optional,
+    }
+    /// `again`: how often the QP number is repeated.
+    Reg "reg" 5 80 {
+        qp: Qp,
+        channel: Channel,
+        cookie: Number optional,
+        events: Events optional,
+        again: Number optional,
+    }
+    Unreg "unreg" 3 80 { qp: Qp, channel: Channel, again: Number optional }
+    Modify "modify" 3 100 { qp: Qp, domain: Domain, attr: Transition }
+    Query "query" 4 40 { qp: Qp, domain: Domain, attr: Size optional, info: Size optional }
+    Destroy "destroy" 3 30 { qp: Qp, domain: Domain, flags: Flags optional }
+    List "list" 6 40 {
+        domain: Domain,
+        after: Qp optional,
+        room: Size optional,
+        size: Size optional,
+    }
+    Caps "caps" 1 10 { room: Size }
+    /// The process replaces its channel by a new one.
+    Channel "channel" 3 16 { channel: Channel, size: Size optional }
+    /// `pointer`: where a bad address is read to.
+    Read "read" 0 60 { channel: Channel, room: Size, pointer: Number optional }
+    Poll "poll" 0 20 { channel: Channel }
+    CloseChannel "close-channel" 0 4 { channel: Channel }
+    /// The process uses the channel of another process, too, in place of its own.
+    TakeChannel "take-channel" 0 4 { channel: Channel, worker: Process }
+    /// The process uses the file of another process, too, in place of its own.
+    TakeFile "take-file" 0 2 { worker: Process }
+    CloseDomain "close-domain" 0 8 { domain: Domain }
+    CloseFile "close-file" 0 2 {}
+    Kill "kill" 0 1 { worker: Process }
+    Remove "remove-device" 0 0 {}
+    /// The last step of a process, which closes all its files.
+    End "end" 0 0 {}
 }
 
-/// What is wrong with an ioctl, after it was put together.
+impl Call {
+    fn argument(&self, kind: Kind) -> Arg {
+        let arguments = self.arguments();
+        arguments
+            .iter()
+            .find(|argument| argument.kind == kind)
+            .and_then(|argument| argument.value)
+    }
+
+    /// Returns the QP that it names, if it does.
+    pub fn qp(&self) -> Arg {
+        self.argument(Kind::Qp)
+    }
+
+    /// Returns the domain that it names, if it does.
+    pub fn domain(&self) -> Arg {
+        self.argument(Kind::Domain)
+    }
+
+    /// Returns the channel that it names, if it does.
+    pub fn channel(&self) -> Arg {
+        self.argument(Kind::Channel)
+    }
+
+    /// Whether it is an ioctl.
+    pub fn is_method(&self) -> bool {
+        self.name().attributes() != 0
+    }
+
+    /// Whether the result is the same each time: those of read(2) and poll(2) depend on when events
+    /// are delivered.
+    pub fn has_fixed_result(&self) -> bool {
+        !matches!(self, Call::Read { .. } | Call::Poll { .. })
+    }
+
+    /// Whether it ends objects with all that belongs to them.
+    pub fn closes(&self) -> bool {
+        matches!(
+            self,
+            Call::CloseChannel { .. }
+                | Call::TakeChannel { .. }
+                | Call::CloseDomain { .. }
+                | Call::CloseFile {}
+                | Call::TakeFile { .. }
+                | Call::Kill { .. }
+                | Call::End {}
+        )
+    }
+}
+
+/// Returns the process that an argument names.
+pub fn process_of(arg: Arg) -> usize {
+    arg.unwrap_or(0) as usize % PROCESSES
+}
+
+/// Returns the number of an object that the program names, unless it is passed as it is.
+pub fn slot_of(arg: Arg) -> Option<usize> {
+    arg.filter(|value| *value < SLOTS as u64)
+        .map(|value| value as usize)
+}
+
+/// The attributes of a QP that ALLOC and MODIFY have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transition {
+    ToReset,
+    ToInit,
+    ToRtr,
+    ToError,
+    /// From RESET by way of INIT.
+    ToInitAndRtr,
+    ToRts,
+    ToSqd,
+    /// All attributes there are, at once.
+    All,
+}
+
+impl Transition {
+    /// All, by their numbers in programs.
+    pub const ALL: [Transition; 8] = [
+        Transition::ToReset,
+        Transition::ToInit,
+        Transition::ToRtr,
+        Transition::ToError,
+        Transition::ToInitAndRtr,
+        Transition::ToRts,
+        Transition::ToSqd,
+        Transition::All,
+    ];
+
+    /// Returns that of an argument.
+    pub fn of(value: u64) -> Transition {
+        let known = usize::try_from(value).ok();
+        *known
+            .and_then(|number| Transition::ALL.get(number))
+            .unwrap_or(&Transition::All)
+    }
+
+    /// Returns the argument for it.
+    #[cfg(feature = "guided")]
+    pub fn arg(self) -> Arg {
+        Some(self as u64)
+    }
+}
+
+/// A fault in an ioctl, which is otherwise correct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "guided", derive(Serialize, Deserialize))]
 pub struct Spoil {
     pub how: How,
+    /// The attribute, in the order of the ioctl.
     pub at: u64,
     pub value: u64,
 }
 
+impl Spoil {
+    /// Whether the call may be that of another method or have other answers.
+    pub fn makes_another(self) -> bool {
+        matches!(self.how, How::Method | How::Object | How::Driver)
+    }
+}
+
 macro_rules! hows {
     ($($how:ident $name:literal;)*) => {
-        /// The member of attribute `at` that is set to a value, or what else is done to it.
+        /// The member of an attribute, or of the header, that is set to a value, or what else is
+        /// done to it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[cfg_attr(feature = "guided", derive(Serialize, Deserialize))]
         pub enum How { $($how),* }
@@ -155,69 +365,43 @@ hows! {
     Attr "attr-byte";
 }
 
-/// One step.
+/// A step of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "guided", derive(Serialize, Deserialize))]
 pub struct Step {
-    pub worker: u8,
+    /// The process that makes the call.
+    pub process: u8,
     pub call: Call,
-    pub args: [Option<u64>; ARGS],
     pub spoil: Option<Spoil>,
 }
 
 impl Step {
-    /// The last step of a process: it closes all its files.
-    pub fn end(worker: usize) -> Step {
+    /// Returns the last step of a process.
+    pub fn end(process: usize) -> Step {
         Step {
-            worker: worker as u8,
-            call: Call::End,
-            args: [None; ARGS],
+            process: process as u8,
+            call: Call::End {},
             spoil: None,
         }
     }
+
+    /// Returns the number of the process.
+    pub fn process(&self) -> usize {
+        self.process.into()
+    }
 }
 
-/// What is run at once.
+/// A program: all its steps are run by the same processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "guided", derive(Serialize, Deserialize))]
 pub struct Program {
-    /// Each process does its own steps at its own speed; else one is done after the other.
+    /// Each process does its own steps at its own speed; else one step is done after the other.
     pub race: bool,
     pub steps: Vec<Step>,
 }
 
-/// With the results of their steps that were recorded.
+/// Programs with the results of their steps that were recorded.
 pub type Programs = Vec<(Program, Vec<Option<i32>>)>;
-
-const ERRNOS: &[(i32, &str)] = &[
-    (libc::EPERM, "EPERM"),
-    (libc::ENOENT, "ENOENT"),
-    (libc::EIO, "EIO"),
-    (libc::EBADF, "EBADF"),
-    (libc::EAGAIN, "EAGAIN"),
-    (libc::ENOMEM, "ENOMEM"),
-    (libc::EACCES, "EACCES"),
-    (libc::EFAULT, "EFAULT"),
-    (libc::EBUSY, "EBUSY"),
-    (libc::EEXIST, "EEXIST"),
-    (libc::ENODEV, "ENODEV"),
-    (libc::EINVAL, "EINVAL"),
-    (libc::ENOSPC, "ENOSPC"),
-    (libc::EDQUOT, "EDQUOT"),
-    (libc::EOPNOTSUPP, "EOPNOTSUPP"),
-    (libc::EPROTONOSUPPORT, "EPROTONOSUPPORT"),
-];
-
-/// A result in text: of a call 0 or an errno, of poll(2) its events.
-pub fn result_name(result: i32) -> String {
-    let known = ERRNOS.iter().find(|(errno, _)| *errno == -result);
-    known.map_or_else(|| result.to_string(), |(_, name)| name.to_string())
-}
-
-fn result_of(name: &str) -> Option<i32> {
-    let known = ERRNOS.iter().find(|(_, text)| *text == name);
-    known.map_or_else(|| name.parse().ok(), |(errno, _)| Some(-errno))
-}
 
 fn number(value: u64) -> String {
     if value < 1024 {
@@ -236,20 +420,14 @@ fn parse_number(text: &str) -> Option<u64> {
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.worker, self.call.name())?;
-        for ((name, _), arg) in self.call.args().iter().zip(self.args) {
-            if let Some(value) = arg {
+        write!(f, "{} {}", self.process, self.call.name().text())?;
+        for Argument { name, value, .. } in self.call.arguments() {
+            if let Some(value) = value {
                 write!(f, " {name}={}", number(value))?;
             }
         }
-        if let Some(spoil) = self.spoil {
-            write!(
-                f,
-                " ! {} {} {}",
-                spoil.how.name(),
-                number(spoil.at),
-                number(spoil.value)
-            )?;
+        if let Some(Spoil { how, at, value }) = self.spoil {
+            write!(f, " ! {} {} {}", how.name(), number(at), number(value))?;
         }
         Ok(())
     }
@@ -262,45 +440,55 @@ impl Step {
             None => (text, None),
         };
         let mut words = call_text.split_whitespace();
-        let worker = words
-            .next()?
-            .parse()
-            .ok()
-            .filter(|worker| usize::from(*worker) < WORKERS)?;
+        let process = words.next()?.parse().ok();
         let name = words.next()?;
-        let call = *Call::ALL.iter().find(|call| call.name() == name)?;
-        let mut args = [None; ARGS];
+        let name = Name::ALL.iter().find(|known| known.text() == name)?;
+        let mut call = name.without_arguments();
         for word in words {
             let (name, value) = word.split_once('=')?;
-            let index = call.args().iter().position(|(arg, _)| *arg == name)?;
-            args[index] = Some(parse_number(value)?);
+            let mut arguments = call.arguments_mut();
+            let argument = arguments.iter_mut().find(|known| known.name == name)?;
+            *argument.value = Some(parse_number(value)?);
         }
         let spoil = match spoil_text {
-            Some(text) => {
-                let words: Vec<_> = text.split_whitespace().collect();
-                let [name, at, value] = words[..] else {
-                    return None;
-                };
-                let how = *How::ALL.iter().find(|how| how.name() == name)?;
-                Some(Spoil {
-                    how,
-                    at: parse_number(at)?,
-                    value: parse_number(value)?,
-                })
-            }
+            Some(text) => Some(Spoil::parse(text)?),
             None => None,
         };
         Some(Step {
-            worker,
+            process: process.filter(|process| usize::from(*process) < PROCESSES)?,
             call,
-            args,
             spoil,
         })
     }
 }
 
+impl Spoil {
+    fn parse(text: &str) -> Option<Spoil> {
+        let words: Vec<_> = text.split_whitespace().collect();
+        let [name, at, value] = words[..] else {
+            return None;
+        };
+        Some(Spoil {
+            how: *How::ALL.iter().find(|how| how.name() == name)?,
+            at: parse_number(at)?,
+            value: parse_number(value)?,
+        })
+    }
+}
+
 impl Program {
-    /// As text, with the results of its steps where there are any.
+    /// Returns the programs of a file.
+    pub fn read_all(path: &str) -> Result<Programs, String> {
+        let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+        Program::parse_all(&text).map_err(|error| format!("{path}: {error}"))
+    }
+
+    /// Returns the text of a finding.
+    pub fn found(&self, what: &str) -> String {
+        format!("{what}\n\nby this program:\n\n{}", self.to_text(None))
+    }
+
+    /// Returns the text, with the results of the steps where they are given.
     pub fn to_text(&self, results: Option<&[i32]>) -> String {
         let mut text = String::new();
         if self.race {
@@ -317,7 +505,7 @@ impl Program {
         text
     }
 
-    /// The programs of a text, an empty line between two, with their results.
+    /// Returns the programs of a text, an empty line between two, with their results.
     pub fn parse_all(text: &str) -> Result<Programs, String> {
         let mut programs = vec![];
         let mut program = Program::default();
@@ -352,36 +540,5 @@ impl Program {
             return Err(format!("a program has more than {STEPS} steps"));
         }
         Ok(programs)
-    }
-}
-
-impl Call {
-    /// Whether its result is the same each time: those of read(2) and poll(2) depend on when events
-    /// are delivered.
-    pub fn has_fixed_result(self) -> bool {
-        !matches!(self, Call::Read | Call::Poll)
-    }
-
-    /// Whether QPs may end with it, of the calls at an index of which one of `often` counts: with
-    /// files and domains all do.
-    pub fn may_end_qps(self, index: usize, often: usize) -> bool {
-        match self {
-            Call::CloseChannel
-            | Call::TakeChannel
-            | Call::CloseDomain
-            | Call::CloseFile
-            | Call::TakeFile
-            | Call::Kill
-            | Call::End => true,
-            Call::Unreg | Call::Destroy => index % often == 0,
-            _ => false,
-        }
-    }
-}
-
-impl Spoil {
-    /// Whether the call may be that of another method or have other answers.
-    pub fn makes_another(self) -> bool {
-        matches!(self.how, How::Method | How::Object | How::Driver)
     }
 }

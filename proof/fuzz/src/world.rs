@@ -1,37 +1,74 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What exists at each step of a program, as far as its calls succeed: most steps should name
-//! objects that do.
+//! The objects that exist at each step of a program, as far as its calls succeed: most steps should
+//! name objects that do.
 
-use crate::choose::Dice;
+use crate::dice::Dice;
 use crate::program::*;
-use crate::uapi::{ib_uverbs_qp_attr, xrc_rcv_qp_info};
+use crate::uapi::{
+    XRC_RCV_ALLOC_LIFETIME_DOMAIN, XRC_RCV_DESTROY_FORCE, ib_uverbs_qp_attr, xrc_rcv_qp_info,
+};
+
+/// The states of a QP, as far as the attributes of MODIFY depend on them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Reset,
+    Init,
+    Rtr,
+    Rts,
+    Other,
+}
+
+impl State {
+    /// Returns the attributes that take a QP to another state, those that are wanted more often
+    /// more than once.
+    fn transitions(self) -> &'static [Transition] {
+        use Transition::*;
+        match self {
+            State::Reset => &[ToInit, ToInit, ToInitAndRtr],
+            State::Init => &[ToRtr, ToRtr, ToRtr, ToInit, ToError, ToReset],
+            State::Rtr => &[ToError, ToError, ToReset, ToRts],
+            State::Rts => &[ToError, ToSqd, ToReset],
+            State::Other => &[ToReset, ToError],
+        }
+    }
+
+    /// Returns the state after these attributes.
+    fn after(transition: Transition) -> State {
+        match transition {
+            Transition::ToReset => State::Reset,
+            Transition::ToInit => State::Init,
+            Transition::ToRtr | Transition::ToInitAndRtr => State::Rtr,
+            Transition::ToRts => State::Rts,
+            Transition::ToError | Transition::ToSqd | Transition::All => State::Other,
+        }
+    }
+}
+
+/// The channels of each process that are registered, or have something to read.
+type OfChannels = [[bool; SLOTS]; PROCESSES];
+
+const NO_CHANNEL: OfChannels = [[false; SLOTS]; PROCESSES];
 
 #[derive(Clone, Copy)]
 struct Qp {
     serial: usize,
     domain: u64,
-    /// The process that allocated it: no other one can open its domain, if that has no file.
-    maker: usize,
-    /// Until DESTROY or the end of its domain, else until its last registration ends or DESTROY
-    /// with FORCE.
+    /// The process that created it: no other process can open its domain, if that has no file.
+    creator: usize,
+    /// Whether it has the lifetime of its domain.
     lives_on: bool,
-    /// The channels of each process that are registered.
-    registered: [[bool; SLOTS]; WORKERS],
-    state: u64,
+    registered: OfChannels,
+    state: State,
 }
 
 #[derive(Default)]
 pub struct World {
     serial: usize,
     qps: [Option<Qp>; SLOTS],
-    opened: [[bool; DOMAINS]; WORKERS],
-    /// Channels with a QP_GONE.
-    unread: [[bool; SLOTS]; WORKERS],
-}
-
-fn slot(arg: Option<u64>) -> Option<usize> {
-    arg.map(|value| value as usize).filter(|slot| *slot < SLOTS)
+    opened: [[bool; DOMAINS]; PROCESSES],
+    /// The channels with a QP_GONE.
+    unread: OfChannels,
 }
 
 fn choose<T: Copy>(dice: &mut impl Dice, from: impl Iterator<Item = T>) -> Option<T> {
@@ -39,21 +76,13 @@ fn choose<T: Copy>(dice: &mut impl Dice, from: impl Iterator<Item = T>) -> Optio
     all.get(dice.roll(all.len())).copied()
 }
 
-/// Attributes, see `qp_attr()`, that take a QP of a state to another one.
-fn attrs(state: u64) -> &'static [u64] {
-    match state {
-        0 => &[1, 1, 4],
-        1 => &[2, 2, 2, 1, 3, 0],
-        2 => &[3, 3, 0, 5],
-        3 => &[3, 6, 0],
-        _ => &[0, 3],
-    }
+fn choose_transition(dice: &mut impl Dice, state: State) -> Arg {
+    choose(dice, state.transitions().iter()).and_then(|transition| transition.arg())
 }
 
-/// A channel of the domain of a QP.
-fn channel_of(dice: &mut impl Dice, qp: &Qp) -> Option<u64> {
+/// Returns a channel of the domain of a QP.
+fn channel_of(dice: &mut impl Dice, qp: &Qp) -> Arg {
     let of_domain = (0..SLOTS).filter(|slot| domain_of(*slot) as u64 == qp.domain);
-
     choose(dice, of_domain).map(|slot| slot as u64)
 }
 
@@ -68,105 +97,109 @@ impl World {
         }
     }
 
-    fn can_use(&self, worker: usize, qp: &Qp) -> bool {
-        qp.domain != 2 || qp.maker == worker
-    }
-
-    /// Makes the step's QP one that suits, if any does.
-    fn connect_to(
-        &self,
-        dice: &mut impl Dice,
-        step: &mut Step,
-        suits: impl Fn(&Qp) -> bool,
-    ) -> Option<Qp> {
-        let worker = usize::from(step.worker);
-        let good = |qp: &Qp| self.can_use(worker, qp) && suits(qp);
-        let is_good = |slot: &usize| self.qps[*slot].is_some_and(|qp| good(&qp));
-        let named = slot(step.args[0]).filter(is_good);
-        let found = named.or_else(|| choose(dice, (0..SLOTS).filter(is_good)))?;
-        step.args[0] = Some(found as u64);
-        self.qps[found]
-    }
-
-    /// The same, and its domain that of the QP.
+    /// Replaces the QP of a call by a QP that suits, if any does, and returns it.
     fn connect_qp(
         &self,
         dice: &mut impl Dice,
-        step: &mut Step,
+        process: usize,
+        named: &mut Arg,
         suits: impl Fn(&Qp) -> bool,
     ) -> Option<Qp> {
-        let qp = self.connect_to(dice, step, suits)?;
-        step.args[1] = Some(qp.domain);
-        Some(qp)
+        let can_use = |qp: &Qp| qp.domain != PRIVATE || qp.creator == process;
+        let is_good = |slot: &usize| self.qps[*slot].is_some_and(|qp| can_use(&qp) && suits(&qp));
+        let good = slot_of(*named).filter(is_good);
+        let found = good.or_else(|| choose(dice, (0..SLOTS).filter(is_good)))?;
+        *named = Some(found as u64);
+        self.qps[found]
     }
 
     fn connect(&self, dice: &mut impl Dice, step: &mut Step) {
-        let worker = usize::from(step.worker);
-        match step.call {
-            Call::Alloc => {
-                let empty = |slot: &usize| self.qps[*slot].is_none();
-                if let Some(slot) = choose(dice, (0..SLOTS).filter(empty)) {
-                    step.args[0] = Some(slot as u64);
-                }
-                if step.args[3].is_some() {
-                    step.args[3] = Some(attrs(0)[dice.roll(3)]);
-                }
-                if let (Some(channel), Some(domain)) = (slot(step.args[4]), step.args[1]) {
-                    if domain_of(channel) as u64 != domain && domain < DOMAINS as u64 {
-                        step.args[4] = Some(domain);
-                    }
+        let process = step.process();
+        match &mut step.call {
+            Call::Alloc { .. } => self.connect_alloc(dice, &mut step.call),
+            Call::Reg { qp, channel, .. } => {
+                let is_new = |qp: &Qp| qp.registered[process] == [false; SLOTS];
+                if let Some(found) = self.connect_qp(dice, process, qp, is_new) {
+                    *channel = channel_of(dice, &found);
                 }
             }
-            Call::Reg => {
-                let is_new = |qp: &Qp| qp.registered[worker] == [false; SLOTS];
-                if let Some(qp) = self.connect_to(dice, step, is_new) {
-                    step.args[1] = channel_of(dice, &qp);
+            Call::Unreg { qp, channel, .. } => {
+                let has = |qp: &Qp| qp.registered[process] != [false; SLOTS];
+                if let Some(found) = self.connect_qp(dice, process, qp, has) {
+                    let registered = (0..SLOTS).filter(|slot| found.registered[process][*slot]);
+                    *channel = choose(dice, registered).map(|slot| slot as u64);
                 }
             }
-            Call::Unreg => {
-                let has = |qp: &Qp| qp.registered[worker] != [false; SLOTS];
-                if let Some(qp) = self.connect_to(dice, step, has) {
-                    let registered = (0..SLOTS).filter(|slot| qp.registered[worker][*slot]);
-                    step.args[1] = choose(dice, registered).map(|slot| slot as u64);
+            Call::Modify { qp, domain, attr } => {
+                if let Some(found) = self.connect_qp(dice, process, qp, |_| true) {
+                    *domain = Some(found.domain);
+                    *attr = choose_transition(dice, found.state);
                 }
             }
-            Call::Modify => {
-                if let Some(qp) = self.connect_qp(dice, step, |_| true) {
-                    let attrs = attrs(qp.state);
-                    step.args[2] = Some(attrs[dice.roll(attrs.len())]);
+            Call::Query {
+                qp,
+                domain,
+                attr,
+                info,
+            } => {
+                if let Some(found) = self.connect_qp(dice, process, qp, |_| true) {
+                    *domain = Some(found.domain);
+                }
+                *attr = attr.map(|_| size_of::<ib_uverbs_qp_attr>() as u64);
+                *info = info.map(|_| size_of::<xrc_rcv_qp_info>() as u64);
+            }
+            Call::Destroy { qp, domain, .. } => {
+                let unneeded = |qp: &Qp| qp.lives_on && qp.registered == NO_CHANNEL;
+                if let Some(found) = self.connect_qp(dice, process, qp, unneeded) {
+                    *domain = Some(found.domain);
                 }
             }
-            Call::Query => {
-                self.connect_qp(dice, step, |_| true);
-                step.args[2] = step.args[2].map(|_| size_of::<ib_uverbs_qp_attr>() as u64);
-                step.args[3] = step.args[3].map(|_| size_of::<xrc_rcv_qp_info>() as u64);
-            }
-            Call::Destroy => {
-                self.connect_qp(dice, step, |qp| {
-                    qp.lives_on && qp.registered == [[false; SLOTS]; WORKERS]
-                });
-            }
-            Call::Read | Call::Poll => {
+            Call::Read { channel, .. } | Call::Poll { channel } => {
                 let all =
-                    (0..WORKERS).flat_map(|worker| (0..SLOTS).map(move |slot| (worker, slot)));
-                let unread = all.filter(|(worker, slot)| self.unread[*worker][*slot]);
-                if let Some((worker, slot)) = choose(dice, unread) {
-                    step.worker = worker as u8;
-                    step.args[0] = Some(slot as u64);
+                    (0..PROCESSES).flat_map(|process| (0..SLOTS).map(move |slot| (process, slot)));
+                let unread = all.filter(|(process, slot)| self.unread[*process][*slot]);
+                if let Some((process, slot)) = choose(dice, unread) {
+                    *channel = Some(slot as u64);
+                    step.process = process as u8;
                 }
             }
             _ => (),
         }
     }
 
-    /// The QP ends; those registered get QP_GONE.
-    fn gone(&mut self, of: impl Fn(&Qp) -> bool) {
+    fn connect_alloc(&self, dice: &mut impl Dice, call: &mut Call) {
+        let Call::Alloc {
+            qp,
+            domain,
+            attr,
+            channel,
+            ..
+        } = call
+        else {
+            return;
+        };
+        let empty = |slot: &usize| self.qps[*slot].is_none();
+        if let Some(slot) = choose(dice, (0..SLOTS).filter(empty)) {
+            *qp = Some(slot as u64);
+        }
+        if attr.is_some() {
+            *attr = choose_transition(dice, State::Reset);
+        }
+        if let (Some(slot), Some(domain)) = (slot_of(*channel), *domain) {
+            if domain_of(slot) as u64 != domain && domain < DOMAINS as u64 {
+                *channel = Some(domain);
+            }
+        }
+    }
+
+    /// Ends QPs; the channels that are registered get QP_GONE.
+    fn gone(&mut self, ends: impl Fn(&Qp) -> bool) {
         for qp in &mut self.qps {
-            let Some(ended) = qp.take_if(|qp| of(qp)) else {
+            let Some(ended) = qp.take_if(|qp| ends(qp)) else {
                 continue;
             };
-            let all = ended.registered.iter().zip(&mut self.unread);
-            for (registered, unread) in all {
+            let of_processes = ended.registered.iter().zip(&mut self.unread);
+            for (registered, unread) in of_processes {
                 for (registered, unread) in registered.iter().zip(unread) {
                     *unread |= registered;
                 }
@@ -174,149 +207,174 @@ impl World {
         }
     }
 
-    /// Ends registrations of a process, of which `ends` says whether that of a channel with a QP is
-    /// one.
-    fn unregister(&mut self, worker: usize, ends: impl Fn(usize, &Qp) -> bool) {
+    /// Ends the registrations of a process for which `ends` is true, of a channel with a QP.
+    fn unregister(&mut self, process: usize, ends: impl Fn(usize, &Qp) -> bool) {
         for place in &mut self.qps {
             let Some(qp) = place else {
                 continue;
             };
             for slot in 0..SLOTS {
                 if ends(slot, qp) {
-                    qp.registered[worker][slot] = false;
+                    qp.registered[process][slot] = false;
                 }
             }
-            place.take_if(|qp| !qp.lives_on && qp.registered == [[false; SLOTS]; WORKERS]);
+            place.take_if(|qp| !qp.lives_on && qp.registered == NO_CHANNEL);
         }
     }
 
-    fn close_domain(&mut self, worker: usize, domain: usize) {
-        self.opened[worker][domain] = false;
+    fn close_channel(&mut self, process: usize, channel: Arg) {
+        if let Some(closed) = slot_of(channel) {
+            self.unread[process][closed] = false;
+            self.unregister(process, |slot, _| slot == closed);
+        }
+    }
+
+    fn close_domain(&mut self, process: usize, domain: usize) {
+        self.opened[process][domain] = false;
         let is_closed = !self.opened.iter().any(|opened| opened[domain]);
         self.gone(|qp| {
-            let has_file = domain != 2;
             qp.domain == domain as u64
-                && if has_file {
-                    is_closed
+                && if qp.domain == PRIVATE {
+                    qp.creator == process
                 } else {
-                    qp.maker == worker
+                    is_closed
                 }
         });
     }
 
-    fn close_file(&mut self, worker: usize) {
-        self.unregister(worker, |_, _| true);
+    fn close_file(&mut self, process: usize) {
+        self.unregister(process, |_, _| true);
         for domain in 0..DOMAINS {
-            self.close_domain(worker, domain);
+            self.close_domain(process, domain);
         }
     }
 
+    /// Returns the QP that a call names by its number and its domain.
+    fn named(&mut self, call: &Call) -> Option<&mut Qp> {
+        let slot = slot_of(call.qp())?;
+        self.qps[slot]
+            .as_mut()
+            .filter(|qp| Some(qp.domain) == call.domain())
+    }
+
     fn run(&mut self, step: &Step) {
-        let worker = usize::from(step.worker);
-        let first = slot(step.args[0]);
-        let named =
-            first.filter(|slot| self.qps[*slot].is_some_and(|qp| Some(qp.domain) == step.args[1]));
-        let mut args = step.call.args().iter().zip(step.args);
-        let domain = args.find(|((_, kind), _)| *kind == Kind::Domain);
-        if let Some(domain) = domain
-            .and_then(|(_, arg)| arg)
-            .filter(|domain| *domain < DOMAINS as u64)
-        {
-            self.opened[worker][domain as usize] = true;
+        let process = step.process();
+        if let Some(domain) = step.call.domain().filter(|which| *which < DOMAINS as u64) {
+            self.opened[process][domain as usize] = true;
         }
         match step.call {
-            Call::Alloc => {
-                let (Some(domain), Some(qp)) = (step.args[1], first) else {
-                    return;
-                };
-                let state = match step.args[3] {
-                    None => 0,
-                    Some(1) => 1,
-                    Some(4) => 2,
-                    Some(_) => return,
-                };
-                let flags = step.args[2].unwrap_or(0);
-                let channel = slot(step.args[4]);
-                if domain >= DOMAINS as u64 || flags > 1 || (channel.is_none() && flags == 0) {
-                    return;
-                }
-                self.serial += 1;
-                let mut registered = [[false; SLOTS]; WORKERS];
-                if let Some(channel) = channel {
-                    registered[worker][channel] = true;
-                }
-                self.qps[qp] = Some(Qp {
-                    serial: self.serial,
-                    domain,
-                    maker: worker,
-                    lives_on: flags == 1,
-                    registered,
-                    state,
-                });
+            Call::Alloc { .. } => {
+                self.alloc(process, &step.call);
             }
-            Call::Reg => {
-                let qp = first.and_then(|at| self.qps[at].as_mut());
-                if let (Some(channel), Some(qp)) = (slot(step.args[1]), qp) {
-                    if domain_of(channel) as u64 == qp.domain {
-                        qp.registered[worker][channel] = true;
-                    }
-                }
+            Call::Reg { qp, channel, .. } => {
+                self.register(process, slot_of(qp), slot_of(channel));
             }
-            Call::Unreg => {
-                let serial = first.and_then(|at| self.qps[at]).map(|qp| qp.serial);
-                if let Some(channel) = slot(step.args[1]) {
-                    self.unregister(worker, |slot, qp| {
+            Call::Unreg { qp, channel, .. } => {
+                let serial = slot_of(qp).and_then(|slot| Some(self.qps[slot]?.serial));
+                if let Some(channel) = slot_of(channel) {
+                    self.unregister(process, |slot, qp| {
                         slot == channel && Some(qp.serial) == serial
                     });
                 }
             }
-            Call::Modify => {
-                let qp = named.and_then(|at| self.qps[at].as_mut());
-                if let (Some(qp), Some(which)) = (qp, step.args[2]) {
-                    if attrs(qp.state).contains(&which) {
-                        qp.state = [0, 1, 2, 3, 2, 4, 5, 5][which as usize % 8];
+            Call::Modify { attr, .. } => {
+                if let (Some(qp), Some(attr)) = (self.named(&step.call), attr) {
+                    let transition = Transition::of(attr);
+                    if qp.state.transitions().contains(&transition) {
+                        qp.state = State::after(transition);
                     }
                 }
             }
-            Call::Destroy => {
-                if let Some(at) = named {
-                    let serial = self.qps[at].map(|qp| qp.serial);
-                    let forced = step.args[2] == Some(1);
-                    self.gone(|qp| {
-                        let unneeded = qp.lives_on && qp.registered == [[false; SLOTS]; WORKERS];
-                        Some(qp.serial) == serial && (unneeded || forced)
-                    });
+            Call::Destroy { flags, .. } => {
+                let forced = flags == Some(XRC_RCV_DESTROY_FORCE.into());
+                let serial = self.named(&step.call).map(|qp| qp.serial);
+                self.gone(|qp| {
+                    let unneeded = qp.lives_on && qp.registered == NO_CHANNEL;
+                    Some(qp.serial) == serial && (unneeded || forced)
+                });
+            }
+            Call::Read { channel, .. } => {
+                if let Some(slot) = slot_of(channel) {
+                    self.unread[process][slot] = false;
                 }
             }
-            Call::Read => {
-                if let Some(first) = first {
-                    self.unread[worker][first] = false;
-                }
+            Call::CloseChannel { channel } | Call::Channel { channel, .. } => {
+                self.close_channel(process, channel);
             }
-            Call::CloseChannel | Call::Channel => {
-                if let Some(first) = first {
-                    self.unread[worker][first] = false;
-                    self.unregister(worker, |slot, _| slot == first);
-                }
+            Call::CloseDomain { domain } => {
+                self.close_domain(process, domain.unwrap_or(0) as usize % DOMAINS);
             }
-            Call::CloseDomain => {
-                self.close_domain(worker, step.args[0].unwrap_or(0) as usize % DOMAINS);
+            Call::CloseFile {} => self.close_file(process),
+            Call::Kill { worker } => {
+                self.close_file(process_of(worker));
+                self.unread[process_of(worker)] = [false; SLOTS];
             }
-            Call::CloseFile => self.close_file(worker),
-            Call::Kill => {
-                let victim = step.args[0].unwrap_or(0) as usize % WORKERS;
-                self.close_file(victim);
-                self.unread[victim] = Default::default();
+            Call::TakeFile { worker } if process_of(worker) != process => {
+                self.close_file(process);
+                self.opened[process] = self.opened[process_of(worker)];
             }
-            Call::TakeFile => {
-                let other = step.args[0].unwrap_or(0) as usize % WORKERS;
-                if other != worker {
-                    self.close_file(worker);
-                    self.opened[worker] = self.opened[other];
-                }
-            }
-            Call::Remove => *self = World::default(),
+            Call::Remove {} => *self = World::default(),
             _ => (),
         }
+    }
+
+    fn register(
+        &mut self,
+        process: usize,
+        qp: Option<usize>,
+        channel: Option<usize>,
+    ) -> Option<()> {
+        let (qp, channel) = (self.qps[qp?].as_mut()?, channel?);
+        if domain_of(channel) as u64 == qp.domain {
+            qp.registered[process][channel] = true;
+        }
+        Some(())
+    }
+
+    /// Creates a QP, if the call succeeds.
+    fn alloc(&mut self, process: usize, call: &Call) -> Option<()> {
+        let Call::Alloc {
+            qp,
+            domain,
+            flags,
+            attr,
+            channel,
+            ..
+        } = *call
+        else {
+            return None;
+        };
+        let state = match attr.map(Transition::of) {
+            None => State::Reset,
+            Some(transition @ (Transition::ToInit | Transition::ToInitAndRtr)) => {
+                State::after(transition)
+            }
+            Some(_) => return None,
+        };
+        let domain = domain.filter(|domain| *domain < DOMAINS as u64)?;
+        let place = slot_of(qp)?;
+        let lives_on = match flags.unwrap_or(0) {
+            0 => false,
+            flags if flags == u64::from(XRC_RCV_ALLOC_LIFETIME_DOMAIN) => true,
+            _ => return None,
+        };
+        let channel = slot_of(channel);
+        if channel.is_none() && !lives_on {
+            return None;
+        }
+        let mut registered = NO_CHANNEL;
+        if let Some(channel) = channel {
+            registered[process][channel] = true;
+        }
+        self.serial += 1;
+        self.qps[place] = Some(Qp {
+            serial: self.serial,
+            domain,
+            creator: process,
+            lives_on,
+            registered,
+            state,
+        });
+        Some(())
     }
 }
