@@ -209,7 +209,6 @@ make_tests() {
 		OUT="$build_root/tests" RDMA_CORE="$build_root/rdma-core"
 }
 
-# What replays programs; proof/fuzz/run builds what chooses them.
 build_fuzzer() {
 	made_from fuzzer "$(key_of_tree "$tree"/proof/fuzz/{src,Cargo.toml} "$tree"/Cargo.{toml,lock} "$tree/user/xrc-rcv/src/uapi")-$root_key" make_fuzzer
 }

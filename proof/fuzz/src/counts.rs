@@ -3,7 +3,6 @@
 //! Counts of calls and programs, by which a run is judged and reported.
 
 use std::sync::atomic::AtomicU64;
-#[cfg(feature = "guided")]
 use std::sync::atomic::Ordering::SeqCst;
 
 use crate::program::Name;
@@ -36,7 +35,6 @@ pub struct CallCount {
 }
 
 /// Returns the counts so far, as a line.
-#[cfg(feature = "guided")]
 pub fn summary(counts: &[&Counts]) -> String {
     let sum = |of: &dyn Fn(&Counts) -> u64| counts.iter().map(|counts| of(counts)).sum::<u64>();
     let manner = |which: usize| sum(&|counts| counts.by_manner[which].load(SeqCst));
@@ -56,11 +54,9 @@ pub fn summary(counts: &[&Counts]) -> String {
 }
 
 /// After so many calls, each method that is chosen at all has succeeded.
-#[cfg(feature = "guided")]
 const PLENTY: u64 = 20_000;
 
 /// Fails if the run reached nothing: it has found nothing then.
-#[cfg(feature = "guided")]
 pub fn reached(counts: &[&Counts]) -> Result<(), String> {
     let sum = |of: &dyn Fn(&Counts) -> u64| counts.iter().map(|counts| of(counts)).sum::<u64>();
     let calls = sum(&|counts| counts.calls.load(SeqCst));
@@ -82,7 +78,6 @@ pub fn reached(counts: &[&Counts]) -> Result<(), String> {
 }
 
 /// Prints how often each call was made.
-#[cfg(feature = "guided")]
 pub fn print_calls(counts: &[&Counts]) {
     for name in Name::ALL {
         let sum = |of: &dyn Fn(&CallCount) -> u64| {

@@ -18,8 +18,6 @@ static NUMBER: AtomicU8 = AtomicU8::new(0);
 pub fn number() -> u8 {
     NUMBER.load(SeqCst)
 }
-
-#[cfg(feature = "guided")]
 pub fn set_number(number: u8) {
     NUMBER.store(number, SeqCst);
 }

@@ -91,7 +91,6 @@ impl Director {
 
     /// Uses other processes for races and kills only from here on: a switch to another process
     /// takes longer than many a call.
-    #[cfg(feature = "guided")]
     pub fn do_alone(&mut self) {
         self.alone = Some(Worker::alone(self.shared));
     }

@@ -10,19 +10,12 @@
 //!
 //! Each runs in the guest, with `rxe_fuzz0` on the network device `fuzz0`, and such a pair for each
 //! CPU (see `guest`).
-
-#[cfg(feature = "guided")]
+mod choose;
+mod few;
 mod guided;
-#[cfg(feature = "guided")]
 mod many;
 
-#[cfg(feature = "guided")]
-mod choose;
-#[cfg(feature = "guided")]
-mod few;
-
 mod director;
-#[cfg(feature = "guided")]
 mod world;
 
 mod model;
@@ -35,17 +28,13 @@ mod room;
 mod shared;
 
 mod counts;
-#[cfg(feature = "guided")]
 mod coverage;
 mod futex;
-#[cfg(feature = "guided")]
 mod limits;
 
-mod program;
-
-#[cfg(feature = "guided")]
 mod dice;
 mod errno;
+mod program;
 
 /// The kernel's interface, as bindgen reads it for the library.
 #[allow(
@@ -110,12 +99,10 @@ fn main() -> ExitCode {
     let result = match args[..] {
         ["replay", path] => replay(path),
         ["repeat", path, times] => repeat(path, times),
-        #[cfg(feature = "guided")]
         [command @ ("fuzz" | "keep"), path, size, seconds, calls, seed] => {
             let limits = limits::Limits::parse(seconds, calls, seed);
             limits::number(size).and_then(|size| guided::run(path, size, &limits?, command == "keep"))
         }
-        #[cfg(feature = "guided")]
         ["many", path, seconds, calls, seed] => {
             limits::Limits::parse(seconds, calls, seed).and_then(|limits| many::run(path, &limits))
         }

@@ -11,10 +11,8 @@
 //!
 //! An argument that is left out is an attribute that is left out.
 
-use std::fmt::{self, Write};
-
-#[cfg(feature = "guided")]
 use serde::{Deserialize, Serialize};
+use std::fmt::{self, Write};
 
 use crate::errno::{result_name, result_of};
 
@@ -66,10 +64,6 @@ pub struct Argument<T> {
     pub name: &'static str,
     pub kind: Kind,
     /// Whether it may be left out.
-    #[cfg_attr(
-        not(feature = "guided"),
-        expect(dead_code, reason = "replaying leaves nothing out")
-    )]
     pub optional: bool,
     pub value: T,
 }
@@ -91,16 +85,13 @@ macro_rules! calls {
         }
     )*) => {
         /// A call with its arguments.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[cfg_attr(feature = "guided", derive(Serialize, Deserialize))]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
         pub enum Call { $($(#[$doc])* $call { $($arg: Arg),* }),* }
 
         /// The name of a call.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Name { $($call),* }
 
-        // Replaying needs a part of it.
-        #[cfg_attr(not(feature = "guided"), allow(dead_code))]
         impl Name {
             /// All names.
             pub const ALL: &[Name] = &[$(Name::$call),*];
@@ -306,15 +297,13 @@ impl Transition {
     }
 
     /// Returns the argument for it.
-    #[cfg(feature = "guided")]
     pub fn arg(self) -> Arg {
         Some(self as u64)
     }
 }
 
 /// A fault in an ioctl, which is otherwise correct.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "guided", derive(Serialize, Deserialize))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Spoil {
     pub how: How,
     /// The attribute, in the order of the ioctl.
@@ -333,8 +322,7 @@ macro_rules! hows {
     ($($how:ident $name:literal;)*) => {
         /// The member of an attribute, or of the header, that is set to a value, or what else is
         /// done to it.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[cfg_attr(feature = "guided", derive(Serialize, Deserialize))]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
         pub enum How { $($how),* }
 
         impl How {
@@ -366,8 +354,7 @@ hows! {
 }
 
 /// A step of a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "guided", derive(Serialize, Deserialize))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Step {
     /// The process that makes the call.
     pub process: u8,
@@ -392,8 +379,7 @@ impl Step {
 }
 
 /// A program: all its steps are run by the same processes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "guided", derive(Serialize, Deserialize))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Program {
     /// Each process does its own steps at its own speed; else one step is done after the other.
     pub race: bool,

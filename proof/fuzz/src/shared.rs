@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::SeqCst};
 
 use crate::counts::Counts;
 use crate::futex;
-#[cfg(feature = "guided")]
 use crate::program::Program;
 use crate::program::{DOMAINS, PROCESSES, SLOTS, STEPS, Step};
 
@@ -185,7 +184,6 @@ impl Shared {
     }
 
     /// Returns the program, as it was written last, of a process that is stuck in it.
-    #[cfg(feature = "guided")]
     pub fn program(&self) -> Program {
         let count = (self.count.load(SeqCst) as usize).saturating_sub(PROCESSES);
         Program {

@@ -66,7 +66,6 @@ impl Worker {
     }
 
     /// Returns a worker that does the steps of all processes, in this one.
-    #[cfg(feature = "guided")]
     pub fn alone(shared: &'static Shared) -> Worker {
         Worker::new(0, true, shared)
     }
