@@ -2,6 +2,9 @@
 # shellcheck shell=bash
 #
 # --device vmlx5              two modelled ConnectX-6 of hca/ on one subnet: mlx5_0 and mlx5_1
+#
+# Node right is mlx5_0: numbers are given anew when mlx5_ib is loaded, and without the left adapter
+# the right one has the first again.
 
 . "${BASH_SOURCE[0]%/*}/lib/hooks.sh"
 # shellcheck source=qemu/guest/wait.sh
@@ -52,16 +55,44 @@ device_start() {
 }
 
 device_environment() {
-	export LAB_LEFT=mlx5_0/1 LAB_RIGHT=mlx5_1/1 LAB_NETNS=''
+	export LAB_LEFT=mlx5_1/1 LAB_RIGHT=mlx5_0/1 LAB_NETNS=''
 	export LAB_DRIVER_ID=1 # RDMA_DRIVER_MLX5
 	export LAB_RDMA_CORE=''
 }
 
 device_up() {
 	busybox modprobe mlx5_ib
-	wait_for vmlx5_present || {
+	wait_for vmlx5_present mlx5_0 && wait_for vmlx5_present mlx5_1 || {
 		echo "lab: mlx5_0 and mlx5_1 did not appear" >&2
 		return 1
 	}
 }
-vmlx5_present() { [ -e /sys/class/infiniband/mlx5_0 ] && [ -e /sys/class/infiniband/mlx5_1 ]; }
+vmlx5_present() { [ -e "/sys/class/infiniband/$1" ]; }
+vmlx5_absent() { ! vmlx5_present "$1"; }
+
+device_unplug() {
+	local name=mlx5_0
+	[ "${2-right}" = right ] || name=mlx5_1
+	case $1 in
+	unplug) vmlx5_pci_remove $name ;;
+	driver)
+		# It drives both adapters. The left one is there no more when it is loaded again.
+		case $name in
+		mlx5_0) [ ! -d /sys/module/mlx5_ib ] || rmmod mlx5_ib ;;
+		mlx5_1) vmlx5_pci_remove mlx5_1 ;;
+		esac
+		;;
+	move) rdma dev set $name netns elsewhere && wait_for vmlx5_absent $name ;;
+	*) return 1 ;;
+	esac
+}
+vmlx5_pci_remove() { echo 1 >"/sys/class/infiniband/$1/device/remove" && wait_for vmlx5_absent "$1"; }
+
+device_replug() {
+	case $1 in
+	unplug) echo 1 >/sys/bus/pci/rescan && wait_for vmlx5_present mlx5_0 ;;
+	driver) modprobe mlx5_ib && wait_for vmlx5_present mlx5_0 ;;
+	move) ip netns exec elsewhere rdma dev set mlx5_0 netns /proc/1/ns/net && wait_for vmlx5_present mlx5_0 ;;
+	*) return 1 ;;
+	esac
+}
