@@ -15,7 +15,8 @@
  * Receive QPs from a shell script, on the device of the node it runs in.
  *
  * caps: the results of QUERY_CAPS, a line of NAME=VALUE each.
- * driver: the result of the method of driver_def.ko.
+ * driver: the result of a method that is not ib_xrc_rcv's: that of driver_def.ko, or on mlx5 the
+ *	number of bytes of a doorbell page that mlx5_ib allocates.
  * channel: keeps an event channel of a file that it has closed.
  * queue: the same, but the channel is in the queue of a socket only.
  * hold: creates COUNT QPs (-d: for the domain's lifetime, -n: so, and without a
@@ -46,6 +47,8 @@
 #include <unistd.h>
 
 #include <rdma/ib_user_verbs.h>
+#include <rdma/mlx5_user_ioctl_cmds.h>
+#include <rdma/mlx5_user_ioctl_verbs.h>
 
 #include "../test-modules/driver_def/driver_def.h"
 #include "member.h"
@@ -68,14 +71,36 @@ static struct ibv_context *open_device(const char *device_name)
 	return context;
 }
 
+static void call_driver_def(struct call *call, uint32_t *answer)
+{
+	call_start(call, DRIVER_DEF_OBJECT, DRIVER_DEF_METHOD);
+	call_out(call, DRIVER_DEF_ATTR_ANSWER, answer, sizeof(*answer));
+}
+
+static void call_mlx5(struct call *call, uint32_t *answer)
+{
+	static const uint64_t type = MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC;
+	static uint64_t offset;
+	static uint32_t page;
+
+	call_start(call, MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC);
+	call_object(call, MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, -1);
+	call_in(call, MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, &type, sizeof(type));
+	call_out(call, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, &offset, sizeof(offset));
+	call_out(call, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, answer, sizeof(*answer));
+	call_out(call, MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, &page, sizeof(page));
+}
+
 static int driver(const char *device_name)
 {
 	uint32_t answer = 0;
 	struct call call;
 	int result;
 
-	call_start(&call, DRIVER_DEF_OBJECT, DRIVER_DEF_METHOD);
-	call_out(&call, DRIVER_DEF_ATTR_ANSWER, &answer, sizeof(answer));
+	if (driver_id() == RDMA_DRIVER_MLX5)
+		call_mlx5(&call, &answer);
+	else
+		call_driver_def(&call, &answer);
 	result = call_run(&call, open_device(device_name)->cmd_fd);
 	if (result) {
 		printf("%s\n", strerrorname_np(-result));

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Stands for a driver with uverbs methods of its own, which neither rxe nor mlx4 has: to be loaded
- * before ib_xrc_rcv, which is to keep them and to leave the device as it found it.
+ * before ib_xrc_rcv, which is to keep them and to leave the device as it found it. mlx5 has its
+ * own, and with those of ib_xrc_rcv all ids that drivers may use: there this is for "taken" only.
  */
 #include <linux/module.h>
+#include <linux/slab.h>
 #include <rdma/ib_verbs.h>
 
 #define UVERBS_MODULE_NAME driver_def
@@ -29,17 +31,11 @@ static const struct uapi_definition definitions[] = {
 	{},
 };
 
-/* The same with the id of an object of ib_xrc_rcv, in a table that another includes. */
+/* Another with the id of an object of ib_xrc_rcv, in a table that another includes. */
 DECLARE_UVERBS_GLOBAL_METHODS(DRIVER_DEF_TAKEN_OBJECT, &UVERBS_METHOD(DRIVER_DEF_METHOD));
 
 static const struct uapi_definition taken_definitions[] = {
-	UAPI_DEF_CHAIN_OBJ_TREE_NAMED(DRIVER_DEF_OBJECT),
 	UAPI_DEF_CHAIN_OBJ_TREE_NAMED(DRIVER_DEF_TAKEN_OBJECT),
-	{},
-};
-
-static const struct uapi_definition chained_definitions[] = {
-	UAPI_DEF_CHAIN(taken_definitions),
 	{},
 };
 
@@ -47,23 +43,39 @@ static bool taken;
 module_param(taken, bool, 0);
 MODULE_PARM_DESC(taken, "Use the id of an object of ib_xrc_rcv, too");
 
-static const struct uapi_definition *brought(void)
-{
-	return taken ? chained_definitions : definitions;
-}
+static struct ib_client client;
+
+/* What a device has while this module is loaded. */
+struct brought {
+	const struct uapi_definition *before;
+	struct uapi_definition now[3];
+};
 
 static int driver_def_add(struct ib_device *device)
 {
-	if (device->driver_def)
+	struct brought *brought;
+
+	if (device->driver_def && !taken)
 		return -EBUSY;
-	device->driver_def = brought();
+	brought = kzalloc_obj(*brought);
+	if (!brought)
+		return -ENOMEM;
+	brought->before = device->driver_def;
+	brought->now[0] = (struct uapi_definition)UAPI_DEF_CHAIN(taken ? taken_definitions : definitions);
+	if (brought->before)
+		brought->now[1] = (struct uapi_definition)UAPI_DEF_CHAIN(brought->before);
+	device->driver_def = brought->now;
+	ib_set_client_data(device, &client, brought);
 	return 0;
 }
 
 static void driver_def_remove(struct ib_device *device, void *client_data)
 {
-	WARN_ON(device->driver_def != brought());
-	device->driver_def = NULL;
+	struct brought *brought = client_data;
+
+	WARN_ON(device->driver_def != brought->now);
+	device->driver_def = brought->before;
+	kfree(brought);
 }
 
 static struct ib_client client = {
