@@ -40,7 +40,7 @@ long slab_unreclaimable(void);
 bool memory_is_checked(void);
 /* The difference that slabs may have in the end without a leak. */
 long slab_noise(void);
-/* Whether the device is the modelled ConnectX-3, whose firmware is a program. */
+/* Whether the device is a modelled ConnectX-3 or ConnectX-6, whose firmware is a program. */
 bool device_is_model(void);
 /* Whether LAB_LONG is set: do as much as there is to do, however long it takes. */
 bool is_long_run(void);

@@ -5,7 +5,7 @@
  * itself is in the kernel's, where no memory is. So processes that share a
  * domain and a connection do not share their memory.
  *
- * tags: long-debug vmlx4 long-vmlx4 traced
+ * tags: long-debug vmlx4 long-vmlx4 vmlx5 traced
  */
 
 #include <errno.h>
