@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The modelled ConnectX-3 behind mlx4_0: faults that a test injects, and the
+ * The model behind mlx4_0, or mlx5_0: faults that a test injects, and the
  * model's counters. The protocol is in hca/README.md.
  *
  * These are tests: a model that does not answer ends the program.
@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Ends the program with a skip of the whole test where mlx4_0 is not the model. */
+/* Ends the program with a skip of the whole test where the device is no model. */
 void model_or_skip(const char *name);
 
 /* Numbers the model counts, by their names in `vmlx4ctl status`. */

@@ -7,7 +7,7 @@
  * Beside it the same on the QP of mainline's own verbs: processes that joined
  * with ibv_open_qp() get no event, and this test shows it for as long as it is true.
  *
- * tags: debug stock vmlx4 long-vmlx4 every-kernel traced
+ * tags: debug stock vmlx4 long-vmlx4 vmlx5 every-kernel traced
  */
 
 #define _GNU_SOURCE
@@ -405,8 +405,8 @@ int main(void)
 {
 	const unsigned int counts[] = { 1, 2, memory_is_checked() && !is_long_run() ? 8 : MANY };
 	/*
-	 * The checkers of the debug kernel make each many times dearer; with the modelled
-	 * ConnectX-3 each is three commands of its firmware.
+	 * The checkers of the debug kernel make each many times dearer; with a modelled adapter
+	 * each is three commands of its firmware.
 	 */
 	bool slow = memory_is_checked() || device_is_model();
 	unsigned int repetitions = slow ? 1000 : is_long_run() ? 100000 : 20000;

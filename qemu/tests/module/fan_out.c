@@ -4,7 +4,7 @@
  * registered with it, once and with its own cookie, and no other process. The
  * model raises them: some of them are hard to provoke with an XRC target QP.
  *
- * tags: vmlx4 long-vmlx4 traced
+ * tags: vmlx4 long-vmlx4 vmlx5 traced
  */
 
 #include <errno.h>
@@ -27,7 +27,7 @@ enum {
 	SIZE = sizeof(struct xrc_rcv_event),
 };
 
-/* MLX4_EVENT_TYPE_... of QPs, with the event types of verbs. */
+/* MLX4_EVENT_TYPE_... and MLX5_EVENT_TYPE_... of QPs, with the event types of verbs. */
 static const struct kind {
 	const char *name;
 	uint32_t type;
