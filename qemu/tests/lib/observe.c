@@ -377,4 +377,5 @@ void device_remove(void)
 void device_add(void)
 {
 	device("add");
+	let_driver_make_its_own();
 }

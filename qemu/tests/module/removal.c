@@ -5,7 +5,7 @@
  * a hang-up, nothing waits for them, and their later calls fail cleanly.
  * When the device is back everything begins anew.
  *
- * tags: races vmlx4 long-vmlx4 traced
+ * tags: races vmlx4 long-vmlx4 vmlx5 traced
  */
 
 #define _GNU_SOURCE

@@ -6,7 +6,7 @@
  * Each process opens the device and the domain as root, and becomes a user then: the handle and
  * the credentials at the time of a call decide, not those of the open.
  *
- * tags: debug
+ * tags: debug vmlx5
  */
 
 #define _GNU_SOURCE

@@ -11,7 +11,7 @@
  * them. So commands in flight are counted and no times compared, and where many have to be left,
  * commands take longer than such a guest needs for the rest.
  *
- * tags: vmlx4 long-vmlx4
+ * tags: vmlx4 long-vmlx4 long-vmlx5
  */
 
 #include <err.h>
