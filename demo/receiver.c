@@ -209,7 +209,7 @@ static void take_records(void)
 		report("event", ", \"type\": \"%s\", \"qpn\": %" PRIu32 ", \"count\": %" PRIu32
 		     ", \"happened\": %" PRIu64,
 		     xrc_rcv_event_type_str(records[i].type), records[i].qp_num,
-		     records[i].count, (uint64_t)records[i].first_ns);
+		     records[i].count, (uint64_t)records[i].last_ns);
 }
 
 /* Takes an event from the device's async_fd, where mainline reports those of QPs. */

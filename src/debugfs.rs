@@ -187,7 +187,9 @@ fn print_registrations(shown: &Shown, text: &mut Text) -> Result {
 
         while let Some(subscriber) = next {
             pause()?;
-            print_registration(qp, &subscriber, text)?;
+            if !subscriber.is_removed() {
+                print_registration(qp, &subscriber, text)?;
+            }
             next = qp.subscribers().after(Some(&subscriber));
         }
         Ok(())
@@ -195,8 +197,9 @@ fn print_registrations(shown: &Shown, text: &mut Text) -> Result {
 }
 
 fn print_registration(qp: &ReceiveQp, subscriber: &Subscriber, text: &mut Text) -> Result {
+    let counts = qp.subscribers().counts();
     let (kind, pid) = match subscriber.holder() {
-        Holder::File(_, process, ..) => ("file", process.pid()),
+        Holder::File(_, _, process, ..) => ("file", process.pid()),
         Holder::Kernel(..) => ("kernel", 0),
     };
 
@@ -205,14 +208,14 @@ fn print_registration(qp: &ReceiveQp, subscriber: &Subscriber, text: &mut Text) 
         kind,
         u8::from(subscriber.has_channel()),
         subscriber.mask().as_raw(),
-        subscriber.delivered(),
-        subscriber.unread(),
+        subscriber.delivered(counts),
+        subscriber.unread(counts),
         qp.subscribers().domain(),
         qp.qpn(),
         pid,
     ))?;
     match subscriber.holder() {
-        Holder::File(_, process, ..) => text.print(fmt!("{}\n", process.name()))?,
+        Holder::File(_, _, process, ..) => text.print(fmt!("{}\n", process.name()))?,
         Holder::Kernel(..) => text.print(fmt!("\n"))?,
     }
     Ok(())

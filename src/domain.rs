@@ -18,7 +18,6 @@
 use crate::{
     attributes::InitialState,
     creator::Creator,
-    kernel_ext::process::is_killed,
     limits::{
         self,
         DrainCounter,
@@ -43,7 +42,11 @@ use crate::{
         ReceiveQp, //
     },
     subscriber::Subscriber,
-    subscribers::Subscribers,
+    subscribers::{
+        new_log,
+        DomainLog,
+        Subscribers, //
+    },
     workers::Workers, //
 };
 use core::mem::take;
@@ -73,6 +76,7 @@ pub(crate) struct Domain {
     id: u32,
     qp_count: Arc<DrainCounter>,
     workers: Arc<Workers>,
+    log: Arc<DomainLog>,
     last_serial: Atomic<u64>,
     /// Held while a QP is added, removed, registered with or unregistered from, and for the
     /// reports of that.
@@ -136,14 +140,14 @@ pub(crate) struct Registration {
     subscriber: Arc<Subscriber>,
 }
 
-/// The subscriber of a QP's creator, if that registers. Cancelled on drop.
-struct FirstSubscriber(Option<Arc<Subscriber>>);
+/// The registration of a QP's creator, if that registers. Ends on drop.
+struct FirstRegistration(Option<(Arc<Subscribers>, Arc<Subscriber>)>);
 
 /// A QP that is not in its domain yet. Destroyed on drop, unless it is published.
 pub(crate) struct NewQp {
     domain: Arc<Domain>,
     qp: Arc<ReceiveQp>,
-    subscriber: FirstSubscriber,
+    first: FirstRegistration,
     node: RBTreeNodeReservation<u32, Arc<ReceiveQp>>,
 }
 
@@ -162,12 +166,14 @@ impl Domain {
     fn new(id: u32, domains: &Domains) -> Result<Arc<Self>> {
         let qp_count = DrainCounter::new()?;
         let workers = domains.workers()?;
+        let log = new_log()?;
 
         Arc::pin_init(
             pin_init!(Self {
                 id,
                 qp_count,
                 workers,
+                log,
                 last_serial: Atomic::new(0),
                 order <- new_mutex!((), "Domain::order"),
                 qps <- new_spinlock!(Qps::new(), "Domain::qps"),
@@ -179,6 +185,11 @@ impl Domain {
     /// Returns the number by which tracepoints and debugfs name the domain.
     pub(crate) fn id(&self) -> u32 {
         self.id
+    }
+
+    /// Returns the log.
+    pub(crate) fn log(&self) -> &Arc<DomainLog> {
+        &self.log
     }
 
     /// Creates a QP in the domain, registers its creator if there is a subscriber, and modifies the
@@ -201,6 +212,7 @@ impl Domain {
             self.id,
             serial,
             creator.accounting_uid(),
+            self.log.clone(),
             self.workers.clone(),
         )?;
         let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
@@ -223,16 +235,17 @@ impl Domain {
         )?;
 
         // The first event can come as soon as the QP can receive; not before.
-        if let Some(subscriber) = &subscriber {
-            if !qp.subscribers().add(subscriber)? {
-                return Err(EAGAIN);
+        let first = match subscriber {
+            Some(subscriber) => {
+                qp.subscribers().add(&subscriber)?;
+                Some((qp.subscribers().clone(), subscriber))
             }
-        }
-
+            None => None,
+        };
         let new = NewQp {
             domain: self.clone(),
             qp,
-            subscriber: FirstSubscriber(subscriber),
+            first: FirstRegistration(first),
             node,
         };
 
@@ -269,24 +282,13 @@ impl Domain {
         qp: &Arc<ReceiveQp>,
         subscriber: Arc<Subscriber>,
     ) -> Result<Registration> {
-        loop {
-            let order = self.order.lock();
+        let _order = self.order.lock();
 
-            if !self.has(qp) {
-                return Err(EINVAL);
-            }
-            if qp.subscribers().add(&subscriber)? {
-                notify::registered(qp.report(), subscriber.report());
-                break;
-            }
-            drop(order);
-            // Pending events are for the present registrations only.
-            qp.subscribers().deliver_step();
-            if is_killed() {
-                return Err(EINTR);
-            }
+        if !self.has(qp) {
+            return Err(EINVAL);
         }
-
+        qp.subscribers().add(&subscriber)?;
+        notify::registered(qp.report(), subscriber.report());
         Ok(Registration {
             domain: self.clone(),
             qp: qp.clone(),
@@ -416,17 +418,17 @@ impl Domain {
     }
 }
 
-impl FirstSubscriber {
+impl FirstRegistration {
     /// Returns the subscriber, which stays.
     fn keep(mut self) -> Option<Arc<Subscriber>> {
-        self.0.take()
+        self.0.take().map(|(_, subscriber)| subscriber)
     }
 }
 
-impl Drop for FirstSubscriber {
+impl Drop for FirstRegistration {
     fn drop(&mut self) {
-        if let Some(subscriber) = self.0.take() {
-            subscriber.cancel();
+        if let Some((subscribers, subscriber)) = self.0.take() {
+            subscribers.forget(&subscriber);
         }
     }
 }
@@ -443,10 +445,10 @@ impl NewQp {
         let Self {
             domain,
             qp,
-            subscriber,
+            first,
             node,
         } = self;
-        let subscriber = subscriber.keep();
+        let subscriber = first.keep();
         let node = node.into_node(qp.qpn(), qp.clone());
         let order = domain.order.lock();
         let is_closed = {
@@ -488,37 +490,38 @@ impl Registration {
         (self.qpn(), self.qp.subscribers().serial())
     }
 
-    /// Ends the registration. If this was the last registration that kept it, a QP of
+    /// Ends the registration, once. If this was the last registration that kept it, a QP of
     /// [`Lifetime::Registrations`] is removed from the domain, and returned for the caller to
     /// destroy. Removing the subscriber and removing the QP are one step under the domain's lock,
     /// so that no other registration is added in between.
+    ///
+    /// Unread events are discarded; if it ends with the device, by [`forget`](Self::forget).
     #[must_use = "a QP that was removed from its domain has to be destroyed"]
-    pub(crate) fn end(self, why: RemoveReason) -> Option<Arc<ReceiveQp>> {
+    pub(crate) fn end(&self, why: RemoveReason) -> Option<Arc<ReceiveQp>> {
         let Self {
             domain,
             qp,
             subscriber,
         } = self;
-        let qpn = qp.qpn();
-        let unneeded = {
-            let _order = domain.order.lock();
-            let subscribers = qp.subscribers();
+        let _order = domain.order.lock();
+        let subscribers = qp.subscribers();
 
-            subscribers.remove(&subscriber, why);
-            notify::unregistered(qp.report(), subscriber.report());
+        subscribers.as_arc_borrow().remove(subscriber, why);
+        notify::unregistered(qp.report(), subscriber.report());
 
-            let is_kept = qp.lifetime() == Lifetime::Domain || subscribers.keeping() != 0;
-            let unneeded = !is_kept && domain.has(&qp);
+        let is_kept = qp.lifetime() == Lifetime::Domain || subscribers.keeping() != 0;
 
-            if unneeded {
-                domain.remove(qpn);
-                notify::destroyed(qp.report(), false);
-            }
-            unneeded
-        };
+        if is_kept || !domain.has(qp) {
+            return None;
+        }
+        domain.remove(qp.qpn());
+        notify::destroyed(qp.report(), false);
+        Some(qp.clone())
+    }
 
-        subscriber.end(qpn, why);
-        unneeded.then_some(qp)
+    /// Discards the unread events of a registration that ended with the device.
+    pub(crate) fn forget(&self) {
+        self.qp.subscribers().forget(&self.subscriber);
     }
 }
 

@@ -7,7 +7,13 @@ use crate::{
     kernel_ext::monotonic_ns,
     uapi::XRC_RCV_EVENT_QP_GONE, //
 };
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::atomic::{
+        Atomic,
+        Relaxed, //
+    }, //
+};
 
 /// An entry of the table of event kinds.
 struct Kind {
@@ -107,6 +113,11 @@ impl EventType {
         }
     }
 
+    /// Returns all kinds.
+    pub(crate) fn iter() -> impl Iterator<Item = Self> {
+        (0..Self::COUNT).filter_map(Self::from_index)
+    }
+
     /// Returns the index of the kind, less than [`Self::COUNT`].
     pub(crate) const fn index(self) -> usize {
         self.0 as usize
@@ -163,6 +174,11 @@ impl EventMask {
             .fold(0, |bits, kind| bits | (1 << kind.as_raw()))
     }
 
+    /// Returns the kinds of the set.
+    pub(crate) fn kinds(self) -> impl Iterator<Item = EventType> {
+        EventType::iter().filter(move |kind| self.has(*kind))
+    }
+
     /// Adds a kind.
     pub(crate) fn add(&mut self, kind: EventType) {
         self.0 |= 1 << kind.index();
@@ -174,26 +190,49 @@ impl EventMask {
     }
 }
 
-/// An event of a receive QP.
+/// Events of a receive QP.
 #[derive(Clone, Copy)]
 pub(crate) struct Event {
     pub(crate) qpn: u32,
     pub(crate) kind: EventType,
     /// The number of occurrences: more than one if they could not be delivered separately.
     pub(crate) count: u32,
-    /// The `CLOCK_MONOTONIC` time of the first occurrence, in nanoseconds.
+    /// The `CLOCK_MONOTONIC` time of the last occurrence, in nanoseconds.
     pub(crate) time: u64,
 }
 
-impl Event {
-    /// Creates an event with the current time. May be called in any context.
-    pub(crate) fn now(qpn: u32, kind: EventType) -> Self {
+/// The numbers of all events of a receive QP, by kind, and the times of the last. Changed with the
+/// lock of the [`Log`](crate::log::Log) held.
+pub(crate) struct Counts {
+    totals: [Atomic<u64>; EventType::COUNT],
+    times: [Atomic<u64>; EventType::COUNT],
+}
+
+impl Counts {
+    /// Creates the counts of a QP without events.
+    pub(crate) const fn new() -> Self {
         Self {
-            qpn,
-            kind,
-            count: 1,
-            time: monotonic_ns(),
+            totals: [const { Atomic::new(0) }; EventType::COUNT],
+            times: [const { Atomic::new(0) }; EventType::COUNT],
         }
+    }
+
+    /// Counts an event that happens now.
+    pub(crate) fn add(&self, kind: EventType) {
+        let index = kind.index();
+
+        self.totals[index].store(self.total(kind).wrapping_add(1), Relaxed);
+        self.times[index].store(monotonic_ns(), Relaxed);
+    }
+
+    /// Returns the number of events of a kind.
+    pub(crate) fn total(&self, kind: EventType) -> u64 {
+        self.totals[kind.index()].load(Relaxed)
+    }
+
+    /// Returns the time of the last event of a kind; 0 if there was none.
+    pub(crate) fn time(&self, kind: EventType) -> u64 {
+        self.times[kind.index()].load(Relaxed)
     }
 }
 

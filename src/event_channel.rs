@@ -1,44 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! An event channel: the unread events of the registrations of a member, and the processes that
-//! read them.
+//! An event channel: the events of the registrations of a member, as its processes read them.
 //!
-//! The [`Member`](crate::member::Member) owns it, and its registrations hold references. Its lock
-//! is taken in any context, with the lock of a QP's subscribers held.
-//!
-//! A channel has any number of readers: processes watch it with epoll. Whoever adds a record, or
-//! ends the channel, works for others, so a worker wakes the readers, once for all records that are
-//! added until it begins. A reader that lets others continue wakes them itself.
-//!
-//! Readers copy without the lock, see [`crate::event_queue`]. The registrations of the records that
-//! a read returns existed after all records were copied.
+//! The [`Member`](crate::member::Member) owns it. A read walks the [log](crate::log) of the domain
+//! from the cursor of the channel on, and copies the unread events of those QPs that the member is
+//! registered with. The lock of the log is held meanwhile, so that an event is read once, and no
+//! event of a registration after it has ended. So a record whose page is missing is not copied; the
+//! page is brought in without the lock, and the record read again.
 //!
 //! After the device was removed, or the descriptor or the uverbs file closed, no event is added.
-//! Unread records can still be read; then `read(2)` returns `EIO`. While one reader copies, other
-//! readers wait, because it may put its records back.
+//! Unread events can still be read; then `read(2)` returns `EIO`.
 
 use crate::{
-    event_queue::{
-        Batch,
-        EventQueue,
-        Queued,
-        Record,
-        BATCH, //
-    },
+    event::Event,
     kernel_ext::{
         in_time_namespace,
-        new_spinlock_irq,
-        wait_queue::{
-            new_wait_queue,
-            WaitQueue, //
-        },
-        workqueue::{
-            ModuleQueue,
-            ModuleQueueOwner, //
-        },
-        SpinLockIrq, //
+        process::is_killed,
+        uaccess::UserBuffer,
+        wait_queue::WaitQueue, //
     },
-    notify::FileId,
+    listener::Listener,
+    subscriber::Subscriber,
+    subscribers::DomainLog,
     uapi::{
         xrc_rcv_event,
         RecordSize, //
@@ -48,164 +31,126 @@ use kernel::{
     bindings,
     prelude::*,
     sync::Arc,
-    uaccess::{
-        UserPtr,
-        UserSlice, //
-    },
-    workqueue::{
-        impl_has_work,
-        new_work,
-        Work,
-        WorkItem, //
-    }, //
+    uaccess::UserPtr, //
 };
 
-/// Wakes the readers of all channels: an item for each channel, which is queued once at a time.
-static WAKEUPS: ModuleQueue = ModuleQueue::new();
+/// The maximum number of records that a read returns, and of QPs that are passed with interrupts
+/// disabled.
+const BATCH: usize = 16;
 
-/// Allocates the workqueue that wakes readers.
-///
-/// # Safety
-///
-/// Must be called once, before a channel is created. When the result is dropped, no channel may be
-/// open.
-pub(crate) unsafe fn init() -> Result<ModuleQueueOwner> {
-    // SAFETY: By the requirements of this function: only channels queue items, until they are at
-    // their end.
-    unsafe { WAKEUPS.init(c"ib_xrc_rcv_wakeup") }
-}
+/// The number of times that a page is brought in for a record: it may be swapped out meanwhile.
+const ATTEMPTS: usize = 16;
 
 /// See the [module's documentation](self).
-#[pin_data]
-pub(crate) struct EventChannel<Q: Queued> {
+pub(crate) struct EventChannel {
     record_size: RecordSize<xrc_rcv_event>,
-    #[pin]
-    queue: SpinLockIrq<EventQueue<Q>>,
-    #[pin]
-    readable: WaitQueue,
-    #[pin]
-    wakeup: Work<Self>,
+    log: Arc<DomainLog>,
+    listener: Arc<Listener>,
 }
 
-impl_has_work! {
-    impl{Q: Queued} HasWork<Self> for EventChannel<Q> { self.wakeup }
+/// The result of walking a part of the log.
+enum Walk {
+    /// So many records were copied; or there is one, and no place for it.
+    Found(usize),
+    /// There is a record, whose page is missing.
+    Fault,
+    /// More of the log follows.
+    More,
+    /// There is no record.
+    End,
 }
 
-impl<Q: Queued + Send + Sync + 'static> EventChannel<Q> {
-    /// Creates a channel whose records have the given size.
-    pub(crate) fn new(record_size: RecordSize<xrc_rcv_event>) -> Result<Arc<Self>> {
-        Arc::pin_init(
-            pin_init!(Self {
-                record_size,
-                queue <- new_spinlock_irq!(EventQueue::new(), "EventChannel::queue"),
-                readable <- new_wait_queue!("EventChannel::readable"),
-                wakeup <- new_work!("EventChannel::wakeup"),
-            }),
-            GFP_KERNEL_ACCOUNT,
-        )
+impl EventChannel {
+    /// Creates a channel of a log, whose records have the given size.
+    pub(crate) fn new(log: Arc<DomainLog>, record_size: RecordSize<xrc_rcv_event>) -> Result<Self> {
+        let end = log.lock().end();
+
+        Ok(Self {
+            record_size,
+            log,
+            listener: Listener::new(end)?,
+        })
     }
 
-    /// Returns the identity of the channel.
-    pub(crate) fn id(&self) -> FileId {
-        FileId::of(self)
+    /// Returns the listener.
+    pub(crate) fn listener(&self) -> &Arc<Listener> {
+        &self.listener
     }
 
-    /// Returns the queue of unread events. Its lock is taken in any context.
-    pub(crate) fn queue(&self) -> &SpinLockIrq<EventQueue<Q>> {
-        &self.queue
-    }
+    /// Copies unread events of the next [`BATCH`] QPs, to as many places of the buffer as there
+    /// are.
+    fn walk(&self, buffer: &UserBuffer, places: usize) -> Walk {
+        let log = self.log.lock();
+        let mut copied = 0;
 
-    /// Returns `EIO` if no event can be added.
-    pub(crate) fn check(&self) -> Result {
-        if self.queue.lock().ended {
-            return Err(EIO);
-        }
-        Ok(())
-    }
-
-    /// Has a worker wake the readers that wait. May be called in any context.
-    pub(crate) fn wake_later(self: &Arc<Self>) {
-        // An item that is queued already has not begun, and wakes them as well.
-        drop(WAKEUPS.enqueue(self.clone()));
-    }
-
-    /// Takes records, as many as are unread and `batch` has places, for [`copy`](Self::copy). Waits
-    /// for the first. Returns their number.
-    fn take(&self, batch: &mut [Option<Record<Q>>], nonblocking: bool) -> Result<usize> {
-        self.readable.wait_interruptible(|| loop {
-            let mut queue = self.queue.lock();
-            let taken = queue.take(batch);
-
-            if taken != 0 {
-                queue.reading += 1;
-                break Some(Ok(taken));
-            }
-            // The oldest records are withheld. There can be many, so the lock is released between.
-            if queue.is_empty() {
-                break if queue.at_end() {
-                    Some(Err(EIO))
-                } else {
-                    nonblocking.then_some(Err(EAGAIN))
+        for _ in 0..BATCH {
+            let Some(qp) = log.after(self.listener.cursor()) else {
+                return match copied {
+                    0 => Walk::End,
+                    copied => Walk::Found(copied),
                 };
+            };
+
+            if let Some(subscriber) = qp.of_channel(&log, self.listener.id()) {
+                while let Some(event) = subscriber.next_unread(qp.qpn(), qp.counts()) {
+                    if copied == places {
+                        return Walk::Found(copied);
+                    }
+                    if !self.write(buffer, copied, &subscriber, &event) {
+                        return match copied {
+                            0 => Walk::Fault,
+                            copied => Walk::Found(copied),
+                        };
+                    }
+                    subscriber.note_read(event.kind, qp.counts());
+                    copied += 1;
+                }
+            }
+            self.listener.advance(qp.at());
+        }
+        match copied {
+            0 => Walk::More,
+            copied => Walk::Found(copied),
+        }
+    }
+
+    /// Writes a record to a place of the buffer. Returns whether it was written as a whole.
+    fn write(
+        &self,
+        buffer: &UserBuffer,
+        place: usize,
+        subscriber: &Subscriber,
+        event: &Event,
+    ) -> bool {
+        let record = xrc_rcv_event {
+            cookie: subscriber.cookie(),
+            last_ns: in_time_namespace(event.time),
+            qp_num: event.qpn,
+            type_: event.kind.as_raw(),
+            count: event.count,
+            reserved: 0,
+        };
+        let (known, zeroes) = self.record_size.fit(&record);
+        let start = place * self.record_size.bytes();
+
+        buffer.write_nofault(start, known)
+            && (zeroes.is_empty() || buffer.write_nofault(start + known.len(), zeroes))
+    }
+
+    /// Waits for events, and copies them. Returns their number, or `None` if a page is missing.
+    fn copy(&self, buffer: &UserBuffer, places: usize, nonblocking: bool) -> Result<Option<usize>> {
+        self.listener.wait_queue().wait_interruptible(|| loop {
+            // No event is added after the end: what is not found then does not come.
+            let has_ended = self.listener.has_ended();
+
+            match self.walk(buffer, places) {
+                Walk::Found(copied) => break Some(Ok(Some(copied))),
+                Walk::Fault => break Some(Ok(None)),
+                Walk::More => (),
+                Walk::End if has_ended => break Some(Err(EIO)),
+                Walk::End => break nonblocking.then_some(Err(EAGAIN)),
             }
         })?
-    }
-
-    /// Copies records to the buffer, and returns the number of those that were copied and whose
-    /// registrations exist. It is 0 if the registrations of all ended. Records that cannot be
-    /// copied are put back.
-    fn copy(
-        &self,
-        batch: &mut [Option<Record<Q>>],
-        buffer: UserPtr,
-        length: usize,
-    ) -> Result<usize> {
-        let mut taken = batch.len();
-
-        loop {
-            let mut writer = UserSlice::new(buffer, length).writer();
-            let mut copied = 0;
-            let result = batch[..taken].iter().flatten().try_for_each(|record| {
-                let event = xrc_rcv_event {
-                    cookie: record.cookie(),
-                    first_ns: in_time_namespace(record.first),
-                    qp_num: record.qpn,
-                    type_: record.kind.as_raw(),
-                    count: record.count,
-                    reserved: 0,
-                };
-                let (known, zeroes) = self.record_size.fit(&event);
-
-                writer.write_slice(known)?;
-                if !zeroes.is_empty() {
-                    writer.write_slice(zeroes)?;
-                }
-                copied += 1;
-                Ok(())
-            });
-            let mut queue = self.queue.lock();
-            let mut wake = queue.restore(&batch[copied..taken]);
-            let kept = queue.drop_closed(&mut batch[..copied]);
-            // The others are copied again, to the place of a record whose registration ended.
-            let again = kept != copied && kept != 0;
-
-            if !again {
-                wake |= queue.finish(&batch[..kept]);
-                queue.reading -= 1;
-                wake |= queue.at_end();
-            }
-            drop(queue);
-            taken = kept;
-            if wake {
-                self.readable.notify_all();
-            }
-            if !again {
-                return match kept {
-                    0 => result.map(|()| 0),
-                    kept => Ok(kept),
-                };
-            }
-        }
     }
 
     /// Implements `read(2)`: writes whole records to the `length` bytes at `buffer`, and returns
@@ -218,59 +163,52 @@ impl<Q: Queued + Send + Sync + 'static> EventChannel<Q> {
         }
 
         let places = (length / size).min(BATCH);
-        let mut copied = 0;
+        let buffer = UserBuffer::new(buffer, places * size);
 
-        while copied == 0 {
-            let mut batch: Batch<Q> = [const { None }; BATCH];
-            let taken = self.take(&mut batch[..places], nonblocking)?;
-
-            copied = self.copy(&mut batch[..taken], buffer, length)?;
+        for _ in 0..ATTEMPTS {
+            if let Some(copied) = self.copy(&buffer, places, nonblocking)? {
+                return Ok(copied * size);
+            }
+            buffer.fault_in(size)?;
+            if is_killed() {
+                return Err(EINTR);
+            }
         }
-        Ok(copied * size)
+        Err(EFAULT)
     }
 
     /// Returns the queue whose tasks are woken when the result of [`Self::poll`] changes.
     pub(crate) fn wait_queue(&self) -> &WaitQueue {
-        &self.readable
+        self.listener.wait_queue()
     }
 
     /// Implements `poll(2)`: returns a mask of `EPOLL…` bits.
     pub(crate) fn poll(&self) -> u32 {
-        let queue = self.queue.lock();
         let mut mask = 0;
 
-        if !queue.is_empty() {
-            mask |= bindings::POLLIN | bindings::POLLRDNORM;
-        }
-        if queue.at_end() {
+        if self.listener.has_ended() {
             mask |= bindings::POLLHUP;
+        }
+        if self.is_readable() {
+            mask |= bindings::POLLIN | bindings::POLLRDNORM;
         }
         mask
     }
 
+    fn is_readable(&self) -> bool {
+        let nothing = UserBuffer::empty();
+
+        loop {
+            match self.walk(&nothing, 0) {
+                Walk::Found(_) | Walk::Fault => return true,
+                Walk::More => (),
+                Walk::End => return false,
+            }
+        }
+    }
+
     /// Ends the channel: no event is added after this.
-    pub(crate) fn end(self: &Arc<Self>) {
-        self.queue.lock().ended = true;
-        self.wake_later();
-    }
-
-    /// Discards the unread events. No process reads the channel any more.
-    pub(crate) fn release(&self) {
-        let unread = {
-            let mut queue = self.queue.lock();
-
-            queue.ended = true;
-            queue.take_all()
-        };
-
-        drop(unread);
-    }
-}
-
-impl<Q: Queued + Send + Sync + 'static> WorkItem for EventChannel<Q> {
-    type Pointer = Arc<Self>;
-
-    fn run(channel: Arc<Self>) {
-        channel.readable.notify_all();
+    pub(crate) fn end(&self) {
+        self.listener.end();
     }
 }

@@ -23,17 +23,19 @@ mod debugfs;
 
 mod member;
 
+mod event_channel;
+
 mod domain;
 
 mod receive_qp;
 
 mod subscribers;
 
+mod log;
+
 mod subscriber;
 
-mod event_channel;
-
-mod event_queue;
+mod listener;
 
 // Used by all of the above.
 mod attributes;
@@ -86,7 +88,7 @@ impl kernel::Module for XrcReceive {
 
         // SAFETY: This function runs once, and channels are created on devices only. Open channels
         // have a reference to the module, so that none is left at its exit.
-        let wakeups = unsafe { event_channel::init() }?;
+        let wakeups = unsafe { listener::init() }?;
 
         Ok(Self {
             // SAFETY: No step after this can fail, so the result is stored in the module, which

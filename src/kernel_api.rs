@@ -80,7 +80,7 @@ impl Callback for CHandler {
     fn event(&self, event: &Event) {
         let event = xrc_rcv_event {
             cookie: 0,
-            first_ns: event.time,
+            last_ns: event.time,
             qp_num: event.qpn,
             type_: event.kind.as_raw(),
             count: event.count,
@@ -115,7 +115,7 @@ unsafe fn subscriber(
         None => None,
     };
 
-    Subscriber::new(Holder::Kernel(callback, events), None, 0)
+    Subscriber::new(Holder::Kernel(callback, events))
 }
 
 fn device(xrcd: &Xrcd) -> Result<DataRef<AttachedDevice>> {

@@ -9,6 +9,7 @@ pub(crate) mod mutex;
 pub(crate) mod process;
 pub(crate) mod rwsem;
 pub(crate) mod tree;
+pub(crate) mod uaccess;
 pub(crate) mod wait_queue;
 pub(crate) mod workqueue;
 

@@ -12,6 +12,7 @@
 //! outside of the domain's locks, and released before a QP is destroyed.
 //!
 //! All registrations end when the descriptor or the uverbs file is closed, or the device removed.
+//! Those that end with the device are kept for their unread events until the descriptor is closed.
 
 use crate::{
     creator::Creator,
@@ -21,6 +22,7 @@ use crate::{
         Registration, //
     },
     event::EventMask,
+    event_channel::EventChannel,
     kernel_ext::{
         cond_resched,
         mutex::lock_killable,
@@ -45,7 +47,6 @@ use crate::{
     },
     right::Right,
     subscriber::{
-        EventChannel,
         Holder,
         Subscriber, //
     },
@@ -72,11 +73,14 @@ use kernel::{
 /// See the [module's documentation](self).
 #[pin_data]
 pub(crate) struct Member {
-    channel: Arc<EventChannel>,
+    channel: EventChannel,
     right: Right,
     /// `None` after the file was closed, or the device removed.
     #[pin]
     table: Mutex<Option<Table>>,
+    /// The registrations that ended with the device.
+    #[pin]
+    ended: Mutex<Option<Table>>,
 }
 
 struct Table {
@@ -111,7 +115,7 @@ impl Member {
         right: Right,
         record_size: RecordSize<xrc_rcv_event>,
     ) -> Result<Arc<Self>> {
-        let channel = EventChannel::new(record_size)?;
+        let channel = EventChannel::new(domain.log().clone(), record_size)?;
 
         Arc::pin_init(
             pin_init!(Self {
@@ -124,6 +128,7 @@ impl Member {
                     }),
                     "Member::table"
                 ),
+                ended <- new_mutex!(None, "Member::ended"),
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -150,11 +155,13 @@ impl Member {
             _ => Right::Own,
         };
 
-        Subscriber::new(
-            Holder::File(self.channel.id(), Process::current(), choice.events, right),
-            Some(self.channel.clone()),
+        Subscriber::new(Holder::File(
+            self.channel.listener().clone(),
             choice.cookie,
-        )
+            Process::current(),
+            choice.events,
+            right,
+        ))
     }
 
     /// Adds a new QP, with the member's registration, to its domain. Cannot fail.
@@ -265,19 +272,33 @@ impl Member {
 
     /// Ends all registrations.
     fn end(&self, why: RemoveReason) {
-        let Some(mut table) = self.table.lock().take() else {
+        let Some(table) = self.table.lock().take() else {
             return;
         };
         let mut unneeded = UnneededQps::new();
 
-        while let Some(cursor) = table.registrations.cursor_back_mut() {
-            let (_, node) = cursor.remove_current();
-            let (_, registration) = node.to_key_value();
-
+        for registration in table.registrations.values() {
             unneeded.add(registration.end(why));
             cond_resched();
         }
         unneeded.destroy();
+        if why == RemoveReason::DeviceRemoved {
+            *self.ended.lock() = Some(table);
+        } else {
+            table.clear();
+        }
+    }
+}
+
+impl Table {
+    /// Drops the registrations, which have ended, one at a time: there can be thousands.
+    fn clear(mut self) {
+        while let Some(cursor) = self.registrations.cursor_back_mut() {
+            let (_, node) = cursor.remove_current();
+
+            node.to_key_value().1.forget();
+            cond_resched();
+        }
     }
 }
 
@@ -301,12 +322,15 @@ impl EventFile for Member {
     }
 
     fn closed(member: Arc<Self>, why: RemoveReason) {
-        // After the removal of the device, QP_GONE is still added.
         member.end(why);
         member.channel.end();
     }
 
     fn released(&self) {
-        self.channel.release();
+        let ended = self.ended.lock().take();
+
+        if let Some(table) = ended {
+            table.clear();
+        }
     }
 }

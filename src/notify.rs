@@ -4,7 +4,7 @@
 //!
 //! The callers hold the domain's lock, so that reports are in order. After the destruction of a QP,
 //! only the end of its remaining registrations is reported. Events are reported with the lock of
-//! the QP's subscribers held instead, so that QP_GONE is the last.
+//! the domain's log held instead, so that QP_GONE is the last.
 
 use crate::{
     bindings,
@@ -27,6 +27,11 @@ impl FileId {
     /// Returns the identity of a channel.
     pub(crate) fn of<C>(channel: &C) -> Self {
         Self(from_ref(channel).addr())
+    }
+
+    /// Returns the address, which is not dereferenced.
+    pub(crate) fn addr(self) -> usize {
+        self.0
     }
 
     fn as_ptr(self) -> *const c_void {

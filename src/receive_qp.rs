@@ -126,6 +126,8 @@ pub(crate) struct ReceiveQp {
     /// `None` after the QP was destroyed.
     #[pin]
     verbs: RwSemaphore<Option<QpResources>>,
+    /// After the above: the QP has no more events.
+    _logged: LoggedQp,
     #[pin]
     destruction: Work<Self>,
     /// Links the QP into a list of [`UnneededQps`].
@@ -133,6 +135,16 @@ pub(crate) struct ReceiveQp {
     links: ListLinks,
     #[pin]
     tracker: AtomicTracker,
+}
+
+/// The place of a QP in the log of its domain. Left on drop: registrations, which read the log,
+/// hold references to the QP.
+struct LoggedQp(Arc<Subscribers>);
+
+impl Drop for LoggedQp {
+    fn drop(&mut self) {
+        self.0.leave_log();
+    }
 }
 
 /// Resources held while the QP exists. Dropped in declaration order: charges are released after the
@@ -170,12 +182,14 @@ impl ReceiveQp {
         creator: Creator,
         subscribers: Arc<Subscribers>,
     ) -> Result<Arc<Self>> {
+        subscribers.set_qpn(verbs.qp.qpn());
         Arc::pin_init(
             pin_init!(Self {
                 qpn: verbs.qp.qpn(),
                 lifetime,
                 label,
                 creator,
+                _logged: LoggedQp(subscribers.clone()),
                 subscribers,
                 is_dying: Atomic::new(false),
                 modifier <- new_mutex!(modifier, "ReceiveQp::modifier"),

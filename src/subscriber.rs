@@ -1,27 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A subscriber of a receive QP: the part of a registration that events are delivered to.
+//! A subscriber of a receive QP: the part of a registration that its events are for.
 //!
-//! One allocation holds its links in the list of the QP and in the queue of an event channel, and
-//! its slots on that channel. The registration owns a reference; so does the list of the QP until
-//! the registration ends, and the queue of the channel as long as the subscriber has unread events.
-//! Members that change are atomic, or guarded by the lock of the channel.
+//! It has no events of its own. It remembers how many of each kind it has got, and the QP counts
+//! all: the difference is unread. The registration owns a reference, and so does the list of the QP
+//! until the registration ends. Members that change are atomic, and changed with the lock of the
+//! log held.
 
 use crate::{
     event::{
+        Counts,
         Event,
         EventMask,
         EventType, //
     },
-    event_channel,
-    event_queue::{
-        self,
-        EventQueue,
-        Queued,
-        Slots,
-        BY_TIME, //
-    },
     kernel_ext::{
+        monotonic_ns,
         process::Process,
         tree::{
             impl_tree_item,
@@ -29,11 +23,11 @@ use crate::{
             Links, //
         }, //
     },
+    listener::Listener,
     notify::{
         self,
         FileId, //
     },
-    rdma::uverbs::RemoveReason,
     right::Right, //
 };
 use kernel::{
@@ -43,19 +37,14 @@ use kernel::{
             Atomic,
             Relaxed, //
         },
-        Arc,
-        ArcBorrow,
-        LockedBy, //
+        Arc, //
     }, //
 };
 
-/// An event channel of registrations.
-pub(crate) type EventChannel = event_channel::EventChannel<Subscriber>;
-
 /// The holder of a registration, and its event mask.
 pub(crate) enum Holder {
-    /// The event channel of a member, the process that registered, and its right.
-    File(FileId, Process, EventMask, Right),
+    /// The event channel of a member, its cookie, the process that registered, and its right.
+    File(Arc<Listener>, u64, Process, EventMask, Right),
     /// A kernel user, and the handler of its events.
     Kernel(Option<KBox<dyn Callback>>, EventMask),
 }
@@ -66,39 +55,26 @@ pub(crate) trait Callback: Send + Sync {
     fn event(&self, event: &Event);
 }
 
-/// The part of a subscriber that its channel uses.
-struct Subscription {
-    channel: Arc<EventChannel>,
-    cookie: u64,
-    slots: LockedBy<Slots, EventQueue<Subscriber>>,
-}
-
 /// See the [module's documentation](self).
 pub(crate) struct Subscriber {
     holder: Holder,
-    subscription: Option<Subscription>,
-    delivered: Atomic<u32>,
-    /// [`EventType::QP_GONE`] was delivered.
-    gone: Atomic<bool>,
-
+    /// The number of events of each kind that it has got, of those of the QP.
+    read: [Atomic<u64>; EventType::COUNT],
+    /// The number of events that its mask has, before it was added.
+    before: Atomic<u64>,
+    /// The time at which the registration ended with the device, or 0: QP_GONE is all that comes
+    /// after the events that are unread.
+    removed: Atomic<u64>,
     /// In the list of the QP.
     links: Links<BY_HOLDER>,
     listed: Linked<BY_HOLDER>,
-    /// The events of the current round happened before it was added. Written with the lock of the
-    /// list held.
-    skips_round: Atomic<bool>,
-
-    /// In the queue of the channel.
-    queue_links: Links<BY_TIME>,
-    queued: Linked<BY_TIME>,
-    /// The time of its oldest unread event. Written with the lock of the channel held.
-    time: Atomic<u64>,
 }
 
-/// With its reference count, the subscriber fits into kmalloc-256.
-const _: () = assert!(size_of::<Subscriber>() + size_of::<u64>() <= 256);
+/// With its reference count, the subscriber fits into kmalloc-192.
+const _: () = assert!(size_of::<Subscriber>() + size_of::<u64>() <= 192);
 
-/// The order of the subscribers of a QP: by address.
+/// The order of the subscribers of a QP: by the address of the event channel, or, of a kernel
+/// user's, by its own.
 pub(crate) type Key = usize;
 
 /// The [`Tree`](crate::kernel_ext::tree::Tree) of a QP.
@@ -112,59 +88,23 @@ impl_tree_item! {
     }
 }
 
-impl_tree_item! {
-    impl TreeItem<{ BY_TIME }> for Subscriber {
-        links: queue_links,
-        linked: queued,
-        key: |subscriber| -> event_queue::Key {
-            (subscriber.time.load(Relaxed), subscriber.address())
-        }
-    }
-}
-
-/// The result of delivering events to a subscriber.
-#[must_use]
-pub(crate) enum Delivery {
-    /// The events were delivered.
-    Done,
-    /// The event mask excludes the events.
-    Masked,
-    /// The holder has no channel and no handler, or its channel is at its end.
-    Impossible,
-}
-
 impl Subscriber {
-    /// Creates a subscriber whose events are reported with `cookie` on `channel`, if there is one.
-    /// `EIO` if the channel is at its end.
-    pub(crate) fn new(
-        holder: Holder,
-        channel: Option<Arc<EventChannel>>,
-        cookie: u64,
-    ) -> Result<Arc<Self>> {
-        let subscription = match channel {
-            Some(channel) => {
-                channel.check()?;
-                Some(Subscription {
-                    slots: LockedBy::new(channel.queue(), Slots::new()),
-                    cookie,
-                    channel,
-                })
+    /// Creates a subscriber. `EIO` if its event channel is at its end.
+    pub(crate) fn new(holder: Holder) -> Result<Arc<Self>> {
+        if let Holder::File(listener, ..) = &holder {
+            if listener.has_ended() {
+                return Err(EIO);
             }
-            None => None,
-        };
+        }
 
         Ok(Arc::new(
             Self {
                 holder,
-                subscription,
-                delivered: Atomic::new(0),
-                gone: Atomic::new(false),
+                read: [const { Atomic::new(0) }; EventType::COUNT],
+                before: Atomic::new(0),
+                removed: Atomic::new(0),
                 links: Links::new(),
                 listed: Linked::new(),
-                skips_round: Atomic::new(false),
-                queue_links: Links::new(),
-                queued: Linked::new(),
-                time: Atomic::new(0),
             },
             GFP_KERNEL_ACCOUNT,
         )?)
@@ -177,15 +117,23 @@ impl Subscriber {
 
     /// Returns the event mask.
     pub(crate) fn mask(&self) -> EventMask {
-        let (Holder::File(_, _, mask, _) | Holder::Kernel(_, mask)) = self.holder;
+        let (Holder::File(.., mask, _) | Holder::Kernel(_, mask)) = self.holder;
 
         mask
     }
 
     /// Returns the pid of the process that registered, or 0 for a kernel user.
     pub(crate) fn pid(&self) -> i32 {
+        match &self.holder {
+            Holder::File(_, _, process, ..) => process.pid(),
+            Holder::Kernel(..) => 0,
+        }
+    }
+
+    /// Returns the cookie that is returned with each event; 0 for a kernel user.
+    pub(crate) fn cookie(&self) -> u64 {
         match self.holder {
-            Holder::File(_, process, ..) => process.pid(),
+            Holder::File(_, cookie, ..) => cookie,
             Holder::Kernel(..) => 0,
         }
     }
@@ -199,10 +147,17 @@ impl Subscriber {
     }
 
     /// Returns the event channel of the member that holds the registration.
-    pub(crate) fn file(&self) -> Option<FileId> {
-        match self.holder {
-            Holder::File(file, ..) => Some(file),
+    fn file(&self) -> Option<FileId> {
+        match &self.holder {
+            Holder::File(listener, ..) => Some(listener.id()),
             Holder::Kernel(..) => None,
+        }
+    }
+
+    fn address(&self) -> usize {
+        match self.file() {
+            Some(file) => file.addr(),
+            None => core::ptr::from_ref(self).addr(),
         }
     }
 
@@ -214,170 +169,239 @@ impl Subscriber {
         }
     }
 
-    /// Returns whether the current round of events passes over it.
-    pub(crate) fn skips_round(&self) -> &Atomic<bool> {
-        &self.skips_round
+    /// Whether the holder can get events: a kernel user may have no handler.
+    pub(crate) fn hears(&self) -> bool {
+        !matches!(self.holder, Holder::Kernel(None, _))
     }
 
-    fn address(&self) -> usize {
-        core::ptr::from_ref(self).addr()
-    }
-
-    /// Whether events are reported on a channel.
+    /// Whether events are read from a channel.
     pub(crate) fn has_channel(&self) -> bool {
-        self.subscription.is_some()
+        self.file().is_some()
     }
 
-    /// Delivers events to the holder, unless its event mask excludes them. May be called in any
-    /// context.
-    pub(crate) fn deliver(self: ArcBorrow<'_, Self>, event: &Event) -> Delivery {
-        if !self.mask().has(event.kind) {
-            return Delivery::Masked;
+    /// Begins: events that happened before are not for it.
+    pub(crate) fn begin(&self, counts: &Counts) {
+        for kind in EventType::iter() {
+            self.read[kind.index()].store(counts.total(kind), Relaxed);
         }
-        if event.kind == EventType::QP_GONE && self.gone.xchg(true, Relaxed) {
-            return Delivery::Done;
+        self.before.store(self.wanted(counts), Relaxed);
+    }
+
+    /// Returns the number of events of the QP that the mask has.
+    fn wanted(&self, counts: &Counts) -> u64 {
+        let totals = self.mask().kinds().map(|kind| counts.total(kind));
+
+        totals.fold(0, u64::wrapping_add)
+    }
+
+    /// Returns the number of events that were for it, modulo 2^32.
+    pub(crate) fn delivered(&self, counts: &Counts) -> u32 {
+        if !self.hears() {
+            return 0;
         }
+        self.wanted(counts).wrapping_sub(self.before.load(Relaxed)) as u32
+    }
 
-        let delivery = match (&self.subscription, &self.holder) {
-            (Some(subscription), _) => {
-                let channel = &subscription.channel;
-                let mut queue = channel.queue().lock();
-                let ended = queue.ended;
-                let is_new = !ended && queue.post(self, event);
+    /// Returns the number of unread events of a kind. QP_GONE is the last.
+    fn unread_of(&self, kind: EventType, counts: &Counts) -> u32 {
+        let gone = EventType::QP_GONE;
+        let of = |kind: EventType| {
+            let read = self.read[kind.index()].load(Relaxed);
 
-                drop(queue);
-                if is_new {
-                    channel.wake_later();
-                }
-                if ended {
-                    Delivery::Impossible
-                } else {
-                    Delivery::Done
-                }
-            }
-            (None, Holder::Kernel(Some(callback), _)) => {
-                callback.event(event);
-                Delivery::Done
-            }
-            (None, _) => Delivery::Impossible,
+            u32::try_from(counts.total(kind).wrapping_sub(read)).unwrap_or(u32::MAX)
+        };
+        let gone_was_read = self.read[gone.index()].load(Relaxed) != 0;
+
+        if !self.mask().has(kind) || gone_was_read {
+            0
+        } else if kind == gone && self.is_removed() {
+            1
+        } else {
+            of(kind)
+        }
+    }
+
+    /// Returns the number of records that are unread.
+    pub(crate) fn unread(&self, counts: &Counts) -> usize {
+        EventType::iter()
+            .filter(|kind| self.unread_of(*kind, counts) != 0)
+            .count()
+    }
+
+    /// Returns the next unread events of one kind: in the order of the last ones, QP_GONE last.
+    pub(crate) fn next_unread(&self, qpn: u32, counts: &Counts) -> Option<Event> {
+        let kind = EventType::iter()
+            .filter(|kind| self.unread_of(*kind, counts) != 0)
+            .min_by_key(|kind| (*kind == EventType::QP_GONE, counts.time(*kind)))?;
+        let time = match counts.time(kind) {
+            0 => self.removed.load(Relaxed),
+            time => time,
         };
 
-        if matches!(delivery, Delivery::Done) {
-            self.delivered.add(event.count, Relaxed);
-        }
-        delivery
+        Some(Event {
+            qpn,
+            kind,
+            count: self.unread_of(kind, counts),
+            time,
+        })
     }
 
-    /// Returns the number of events that were delivered, modulo 2^32.
-    pub(crate) fn delivered(&self) -> u32 {
-        self.delivered.load(Relaxed)
+    /// All events of a kind were read.
+    pub(crate) fn note_read(&self, kind: EventType, counts: &Counts) {
+        let read = match kind {
+            EventType::QP_GONE => 1,
+            _ => counts.total(kind),
+        };
+
+        self.read[kind.index()].store(read, Relaxed);
     }
 
-    /// Returns the number of unread records.
-    pub(crate) fn unread(&self) -> usize {
-        match &self.subscription {
-            Some(subscription) => {
-                let mut queue = subscription.channel.queue().lock();
-
-                subscription.slots.access_mut(&mut queue).unread()
+    /// Delivers unread events to the handler of a kernel user, or wakes the readers of the channel.
+    /// May be called in any context.
+    pub(crate) fn signal(&self, qpn: u32, counts: &Counts) {
+        match &self.holder {
+            Holder::File(listener, ..) => {
+                if self.next_unread(qpn, counts).is_some() {
+                    listener.wake_later();
+                }
             }
-            None => 0,
-        }
-    }
-
-    /// Discards unread events. No event is added after this.
-    pub(crate) fn cancel(self: &Arc<Self>) {
-        if let Some(subscription) = &self.subscription {
-            subscription
-                .channel
-                .queue()
-                .lock()
-                .close(self.as_arc_borrow());
-        }
-    }
-
-    /// Ends the registration, which is not in the list of the QP any more. Unread events are
-    /// discarded, except after the removal of the device, where QP_GONE is added and all can still
-    /// be read.
-    pub(crate) fn end(self: &Arc<Self>, qpn: u32, why: RemoveReason) {
-        match why {
-            RemoveReason::Destroyed | RemoveReason::FileClosed => self.cancel(),
-            RemoveReason::DeviceRemoved => {
-                // If it is not delivered, the holder does not want it, or cannot get it.
-                let _ = self
-                    .as_arc_borrow()
-                    .deliver(&Event::now(qpn, EventType::QP_GONE));
+            Holder::Kernel(Some(callback), _) => {
+                while let Some(event) = self.next_unread(qpn, counts) {
+                    self.note_read(event.kind, counts);
+                    callback.event(&event);
+                }
             }
+            Holder::Kernel(None, _) => (),
         }
     }
-}
 
-impl Queued for Subscriber {
-    fn slots<'a>(&'a self, queue: &'a mut EventQueue<Self>) -> Option<&'a mut Slots> {
-        let subscription = self.subscription.as_ref()?;
-
-        Some(subscription.slots.access_mut(queue))
+    /// Whether the registration ended with the device.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.removed.load(Relaxed) != 0
     }
 
-    fn time(&self) -> &Atomic<u64> {
-        &self.time
-    }
-
-    fn cookie(&self) -> u64 {
-        self.subscription
-            .as_ref()
-            .map_or(0, |subscription| subscription.cookie)
+    /// The registration ends with the device: QP_GONE is unread.
+    pub(crate) fn remove_with_device(&self) {
+        self.removed.store(monotonic_ns().max(1), Relaxed);
     }
 }
 
 #[kunit_tests(ib_xrc_rcv_subscriber)]
 mod tests {
     use super::*;
-    use crate::uapi::RecordSize;
 
-    fn event(kind: EventType) -> Event {
-        Event::now(0x17, kind)
+    const FIRST: EventType = match EventType::from_index(0) {
+        Some(kind) => kind,
+        None => EventType::QP_GONE,
+    };
+
+    const SECOND: EventType = match EventType::from_index(1) {
+        Some(kind) => kind,
+        None => EventType::QP_GONE,
+    };
+
+    fn subscriber(mask: EventMask) -> Result<Arc<Subscriber>> {
+        let holder = Holder::File(
+            Listener::new(0)?,
+            42,
+            Process::current(),
+            mask,
+            Right::Write,
+        );
+
+        Subscriber::new(holder)
+    }
+
+    /// Reads the next record.
+    fn read(subscriber: &Subscriber, counts: &Counts) -> Option<(EventType, u32)> {
+        let event = subscriber.next_unread(0x17, counts)?;
+
+        subscriber.note_read(event.kind, counts);
+        Some((event.kind, event.count))
     }
 
     #[test]
-    fn only_events_that_were_asked_for_are_delivered() -> Result {
-        let channel = EventChannel::new(RecordSize::new(None)?)?;
-        let wanted = EventType::from_index(1).ok_or(EINVAL)?;
-        let unwanted = EventType::from_index(0).ok_or(EINVAL)?;
-        let mut events = EventMask::default();
+    fn repeated_events_are_one_record() -> Result {
+        let counts = Counts::new();
+        let subscriber = subscriber(EventMask::ALL)?;
 
-        events.add(wanted);
-
-        let subscriber = Subscriber::new(Holder::Kernel(None, events), Some(channel), 1)?;
-
-        for kind in [unwanted, EventType::QP_GONE] {
-            let delivery = subscriber.as_arc_borrow().deliver(&event(kind));
-
-            assert!(matches!(delivery, Delivery::Masked));
+        counts.add(FIRST);
+        subscriber.begin(&counts);
+        assert!(read(&subscriber, &counts).is_none());
+        for _ in 0..100 {
+            counts.add(FIRST);
         }
-        assert_eq!((subscriber.unread(), subscriber.delivered()), (0, 0));
-
-        let delivery = subscriber.as_arc_borrow().deliver(&event(wanted));
-
-        assert!(matches!(delivery, Delivery::Done));
-        assert_eq!((subscriber.unread(), subscriber.delivered()), (1, 1));
-        subscriber.cancel();
+        assert_eq!(subscriber.unread(&counts), 1);
+        assert_eq!(subscriber.delivered(&counts), 100);
+        assert!(read(&subscriber, &counts) == Some((FIRST, 100)));
+        assert!(read(&subscriber, &counts).is_none());
+        counts.add(FIRST);
+        assert!(read(&subscriber, &counts) == Some((FIRST, 1)));
+        assert_eq!(subscriber.delivered(&counts), 101);
         Ok(())
     }
 
     #[test]
-    fn the_end_of_the_qp_is_one_record() -> Result {
-        let channel = EventChannel::new(RecordSize::new(None)?)?;
-        let holder = Holder::Kernel(None, EventMask::ALL);
-        let subscriber = Subscriber::new(holder, Some(channel), 1)?;
-        let gone = event(EventType::QP_GONE);
+    fn count_stays_at_its_maximum() -> Result {
+        let counts = Counts::new();
+        let subscriber = subscriber(EventMask::ALL)?;
 
-        let deliver = || subscriber.as_arc_borrow().deliver(&gone);
+        subscriber.begin(&counts);
+        subscriber.read[FIRST.index()].store(0u64.wrapping_sub(u64::from(u32::MAX)), Relaxed);
+        assert!(read(&subscriber, &counts) == Some((FIRST, u32::MAX)));
+        subscriber.read[FIRST.index()].store(0u64.wrapping_sub(1 << 40), Relaxed);
+        assert!(read(&subscriber, &counts) == Some((FIRST, u32::MAX)));
+        assert!(read(&subscriber, &counts).is_none());
+        Ok(())
+    }
 
-        assert!(matches!(deliver(), Delivery::Done));
-        assert!(matches!(deliver(), Delivery::Done));
-        assert_eq!(subscriber.unread(), 1);
-        subscriber.cancel();
+    #[test]
+    fn only_events_that_were_asked_for_are_unread() -> Result {
+        let counts = Counts::new();
+        let mut mask = EventMask::default();
+
+        mask.add(SECOND);
+
+        let subscriber = subscriber(mask)?;
+
+        subscriber.begin(&counts);
+        counts.add(FIRST);
+        counts.add(EventType::QP_GONE);
+        assert_eq!(
+            (subscriber.unread(&counts), subscriber.delivered(&counts)),
+            (0, 0)
+        );
+        counts.add(SECOND);
+        assert_eq!(
+            (subscriber.unread(&counts), subscriber.delivered(&counts)),
+            (1, 1)
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn gone_is_the_last_record_and_comes_once() -> Result {
+        // The QP is destroyed, or the registration ends with the device, or both.
+        for (is_destroyed, is_removed) in [(true, false), (false, true), (true, true)] {
+            let counts = Counts::new();
+            let subscriber = subscriber(EventMask::ALL)?;
+
+            subscriber.begin(&counts);
+            if is_removed {
+                subscriber.remove_with_device();
+            }
+            if is_destroyed {
+                counts.add(EventType::QP_GONE);
+            }
+            counts.add(SECOND);
+            counts.add(FIRST);
+            assert_eq!(subscriber.unread(&counts), 3);
+            assert!(read(&subscriber, &counts) == Some((SECOND, 1)));
+            assert!(read(&subscriber, &counts) == Some((FIRST, 1)));
+            assert!(read(&subscriber, &counts) == Some((EventType::QP_GONE, 1)));
+            counts.add(FIRST);
+            assert!(read(&subscriber, &counts).is_none());
+        }
         Ok(())
     }
 }

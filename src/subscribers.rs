@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The subscribers of a receive QP: its registrations, to which its events are delivered.
+//! The subscribers of a receive QP: its registrations, and the events that are for them.
 //!
 //! Owned by the QP and, as the context of its events, by the verbs object. An event comes in any
-//! context, with locks of the provider held and, without PREEMPT_RT, interrupts disabled. So the
-//! list has a lock that may be taken there; inside it, only that of one event channel at a time is
-//! taken. Nothing is allocated with it held, and it is held for [`AT_ONCE`] deliveries at most,
-//! however many subscribers there are. The events of a QP with more subscribers are counted by type
-//! until a thread that may sleep delivers them: a worker, or a caller of REG. That holds for
-//! QP_GONE, too: the thread that destroys the QP has locks that others wait for. A *round* delivers
-//! the events that were pending when it began to each subscriber, in the order of the list.
+//! context, with locks of the provider held and, without PREEMPT_RT, interrupts disabled. It is
+//! counted, and moves the QP to the end of the [log](crate::log) of its domain: no subscriber is
+//! visited for that. Then the subscribers are signalled, which wakes the readers of their channels,
+//! and calls the handlers of kernel users: at once, if they are [`AT_ONCE`] at most, else by a
+//! worker, so many at a time. That holds for QP_GONE, too: the thread that destroys the QP has
+//! locks that others wait for.
 //!
-//! An event is for the registrations that exist when it happens. A subscriber that is added during
-//! a round is skipped by it; a caller that adds a subscriber while events are pending behind a
-//! round waits for the end of that round. A subscriber that is removed with the device gets the
-//! events that the rounds would have delivered.
+//! An event is for the registrations that exist when it happens: each remembers how many there were
+//! before it. A registration that ends with the device stays in the list, for its unread events,
+//! until its channel is closed.
 //!
 //! The last known state of the QP is kept here, too, because its events change it.
 
 use crate::{
     event::{
-        Event,
-        EventMask,
+        Counts,
         EventType, //
     },
     kernel_ext::{
         cond_resched,
         new_spinlock_irq,
         tree::{
+            impl_tree_item,
+            Linked,
+            Links,
             Tree,
             TreeItem, //
         },
@@ -35,21 +35,27 @@ use crate::{
     },
     known_state::KnownState,
     limits,
-    notify,
+    log::{
+        Log,
+        Logged,
+        BY_POSITION, //
+    },
+    notify::{
+        self,
+        FileId, //
+    },
     rdma::{
         device::Device,
         qp::EventHandler,
         uverbs::RemoveReason, //
     },
     subscriber::{
-        Delivery,
         Key,
         Subscriber,
         BY_HOLDER, //
     },
     workers::Workers, //
 };
-use core::mem::take;
 use kernel::{
     prelude::*,
     sync::{
@@ -59,7 +65,8 @@ use kernel::{
             Relaxed, //
         },
         Arc,
-        ArcBorrow, //
+        ArcBorrow,
+        LockedBy, //
     },
     workqueue::{
         impl_has_work,
@@ -69,170 +76,132 @@ use kernel::{
     }, //
 };
 
-/// The number of subscribers that events are delivered to with interrupts disabled.
+/// The number of subscribers that are signalled with interrupts disabled.
 const AT_ONCE: usize = 2;
 
-/// The number of [steps](Subscribers::deliver_step) after which a worker delivers the events of
+/// The number of [steps](Subscribers::signal_step) after which a worker signals the subscribers of
 /// other QPs of the device.
 const TURN: usize = 16;
 
-/// See the [module's documentation](self).
+/// The log of a domain. Its lock is taken in any context.
+pub(crate) type DomainLog = SpinLockIrq<Log<Subscribers>>;
+
+/// Creates the log of a domain.
+pub(crate) fn new_log() -> Result<Arc<DomainLog>> {
+    Arc::pin_init(
+        new_spinlock_irq!(Log::new(), "DomainLog"),
+        GFP_KERNEL_ACCOUNT,
+    )
+}
+
+/// See the [module's documentation](self). Members that change are atomic, and changed with the
+/// lock of the log held.
 #[pin_data]
 pub(crate) struct Subscribers {
     device: ARef<Device>,
     domain: u32,
     serial: u64,
     user: u32,
+    log: Arc<DomainLog>,
+    /// Set before there is a registration: the QP is created with these as the context of its
+    /// events.
+    qpn: Atomic<u32>,
+    /// The number of all events, also of kinds that are not reported.
     events: Atomic<i64>,
+    counts: Counts,
     known: KnownState,
     workers: Arc<Workers>,
     /// The QP was destroyed.
     is_gone: Atomic<bool>,
-    /// The number of registrations. Written with the lock of the list held.
-    len: Atomic<usize>,
-    /// The number of those that keep the QP. Written with the lock of the list held.
-    keeping: Atomic<usize>,
-    /// The number of registrations that were added or ended so far. Written with the lock of the
-    /// list held.
-    changes: Atomic<u64>,
+    registrations: Numbers,
+    position: Atomic<u64>,
+    links: Links<BY_POSITION>,
+    logged: Linked<BY_POSITION>,
     #[pin]
     delivery: Work<Self>,
-    #[pin]
-    list: SpinLockIrq<List>,
+    list: LockedBy<List, Log<Self>>,
+}
+
+/// The numbers of registrations.
+struct Numbers {
+    all: Atomic<usize>,
+    /// Those that keep the QP.
+    keeping: Atomic<usize>,
+    /// Those that keep the QP and whose holder can get events.
+    hearing: Atomic<usize>,
+    /// Those that an event of each kind is delivered to.
+    wanting: [Atomic<usize>; EventType::COUNT],
+    /// Those that were added so far, and those that ended.
+    changes: Atomic<u64>,
+}
+
+impl Numbers {
+    const fn new() -> Self {
+        Self {
+            all: Atomic::new(0),
+            keeping: Atomic::new(0),
+            hearing: Atomic::new(0),
+            wanting: [const { Atomic::new(0) }; EventType::COUNT],
+            changes: Atomic::new(0),
+        }
+    }
+
+    /// A registration was added.
+    fn add(&self, subscriber: &Subscriber) {
+        self.change(subscriber, |number| number.wrapping_add(1));
+    }
+
+    /// A registration has ended.
+    fn remove(&self, subscriber: &Subscriber) {
+        self.change(subscriber, |number| number.wrapping_sub(1));
+    }
+
+    fn change(&self, subscriber: &Subscriber, count: fn(usize) -> usize) {
+        let change = |number: &Atomic<usize>, counts: bool| {
+            if counts {
+                number.store(count(number.load(Relaxed)), Relaxed);
+            }
+        };
+        let (keeps, hears) = (subscriber.keeps(), subscriber.hears());
+
+        change(&self.all, true);
+        change(&self.keeping, keeps);
+        change(&self.hearing, keeps && hears);
+        for kind in subscriber.mask().kinds() {
+            change(&self.wanting[kind.index()], hears);
+        }
+
+        let changes = self.changes.load(Relaxed);
+
+        self.changes.store(changes.wrapping_add(1), Relaxed);
+    }
 }
 
 impl_has_work! {
     impl HasWork<Self> for Subscribers { self.delivery }
 }
 
+impl_tree_item! {
+    impl TreeItem<{ BY_POSITION }> for Subscribers {
+        links: links,
+        linked: logged,
+        key: |subscribers| -> u64 { subscribers.position.load(Relaxed) }
+    }
+}
+
+impl Logged for Subscribers {
+    fn position(&self) -> &Atomic<u64> {
+        &self.position
+    }
+}
+
 struct List {
-    /// During a round, its cursor is at the next subscriber that the events are delivered to.
+    /// The cursor is at the next subscriber that a worker signals.
     tree: Tree<Subscriber, BY_HOLDER>,
-    /// Events since the round began.
-    pending: Events,
-    /// Events that are being delivered to all subscribers.
-    round: Option<Events>,
-}
-
-/// At most one event of each type, in the order in which the first of each type happened.
-#[derive(Default)]
-struct Events {
-    len: usize,
-    kinds: [EventType; EventType::COUNT],
-    times: [u64; EventType::COUNT],
-    /// The number of [changes](Subscribers::changes) before the first event of each type.
-    since: [u64; EventType::COUNT],
-    counts: [u32; EventType::COUNT],
-    /// The number of subscribers that each was for, and the number of those that it was delivered
-    /// to.
-    subscribers: [u32; EventType::COUNT],
-    delivered: [u32; EventType::COUNT],
-    /// The kinds that a registration that keeps the QP got, or that its event mask excludes.
-    settled: EventMask,
-    qpn: u32,
-}
-
-impl Events {
-    fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Adds an event that happens after a number of [changes](Subscribers::changes).
-    fn add(&mut self, event: &Event, changes: u64) {
-        let found = self.kinds[..self.len]
-            .iter()
-            .position(|kind| *kind == event.kind);
-        let index = found.unwrap_or(self.len);
-
-        if found.is_none() {
-            self.kinds[index] = event.kind;
-            self.times[index] = event.time;
-            self.since[index] = changes;
-            self.len += 1;
-        }
-        self.qpn = event.qpn;
-        self.counts[index] = self.counts[index].saturating_add(event.count);
-    }
-
-    fn get(&self, index: usize) -> Event {
-        Event {
-            qpn: self.qpn,
-            kind: self.kinds[index],
-            count: self.counts[index],
-            time: self.times[index],
-        }
-    }
-
-    /// Delivers the events to a subscriber.
-    fn deliver(&mut self, subscriber: ArcBorrow<'_, Subscriber>) {
-        for index in 0..self.len {
-            self.subscribers[index] += 1;
-            match subscriber.deliver(&self.get(index)) {
-                Delivery::Done => self.delivered[index] += 1,
-                Delivery::Masked => (),
-                Delivery::Impossible => continue,
-            }
-            if subscriber.keeps() {
-                self.settled.add(self.kinds[index]);
-            }
-        }
-    }
-
-    /// Returns the events for the log, of which QP_GONE is none: those that no registration that
-    /// keeps the QP got, nor excluded by its event mask. One that does not may be a stranger's.
-    fn undelivered(&self) -> Undelivered {
-        let mut kinds = EventMask::default();
-
-        for index in 0..self.len {
-            let kind = self.kinds[index];
-
-            if kind != EventType::QP_GONE && !self.settled.has(kind) {
-                kinds.add(kind);
-            }
-        }
-        Undelivered {
-            qpn: self.qpn,
-            kinds,
-        }
-    }
-}
-
-/// Events for the log.
-struct Undelivered {
-    qpn: u32,
-    kinds: EventMask,
-}
-
-/// The result of a [step](Subscribers::step).
-enum Step {
-    /// There is nothing to deliver.
-    Idle,
-    /// More subscribers follow in the round.
-    More,
-    /// The round is over.
-    Over(Undelivered),
-}
-
-impl List {
-    /// Whether all events were delivered.
-    fn is_idle(&self) -> bool {
-        self.round.is_none() && self.pending.is_empty()
-    }
-
-    /// Begins a round with the pending events, unless there is one.
-    fn begin_round(&mut self) {
-        if self.round.is_none() && !self.pending.is_empty() {
-            self.round = Some(take(&mut self.pending));
-            self.tree.rewind();
-        }
-    }
-
-    /// Whether the round is yet to reach the place of a subscriber.
-    fn comes_in_round(&self, subscriber: &Subscriber) -> bool {
-        let next = self.tree.at_cursor().filter(|_| self.round.is_some());
-
-        next.is_some_and(|next| key(&next) <= key(subscriber))
-    }
+    /// A worker has signalled those before the cursor.
+    is_signalling: bool,
+    /// There were events since the worker signalled the first.
+    is_pending: bool,
 }
 
 fn key(subscriber: &Subscriber) -> Key {
@@ -241,36 +210,43 @@ fn key(subscriber: &Subscriber) -> Key {
 
 impl Subscribers {
     /// Creates the list of the `serial`th QP of the domain with the id `domain`, which counts for
-    /// the uid `user`. The workers deliver the events of a QP with many subscribers.
+    /// the uid `user`. The workers signal the subscribers, if they are many.
     pub(crate) fn new(
         device: ARef<Device>,
         domain: u32,
         serial: u64,
         user: u32,
+        log: Arc<DomainLog>,
         workers: Arc<Workers>,
     ) -> Result<Arc<Self>> {
+        let list = LockedBy::new(
+            &*log,
+            List {
+                tree: Tree::new(),
+                is_signalling: false,
+                is_pending: false,
+            },
+        );
+
         Arc::pin_init(
             pin_init!(Self {
                 device,
                 domain,
                 serial,
                 user,
+                list,
+                log,
+                qpn: Atomic::new(0),
                 events: Atomic::new(0),
+                counts: Counts::new(),
                 known: KnownState::new(),
                 workers,
                 is_gone: Atomic::new(false),
-                len: Atomic::new(0),
-                keeping: Atomic::new(0),
-                changes: Atomic::new(0),
+                registrations: Numbers::new(),
+                position: Atomic::new(0),
+                links: Links::new(),
+                logged: Linked::new(),
                 delivery <- new_work!("Subscribers::delivery"),
-                list <- new_spinlock_irq!(
-                    List {
-                        tree: Tree::new(),
-                        pending: Events::default(),
-                        round: None,
-                    },
-                    "Subscribers::list"
-                ),
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -278,22 +254,42 @@ impl Subscribers {
 
     /// Returns the number of registrations.
     pub(crate) fn len(&self) -> usize {
-        self.len.load(Relaxed)
+        self.registrations.all.load(Relaxed)
     }
 
     /// Returns the number of registrations that keep the QP.
     pub(crate) fn keeping(&self) -> usize {
-        self.keeping.load(Relaxed)
+        self.registrations.keeping.load(Relaxed)
     }
 
     /// Returns the number of registrations that were added or ended so far.
     pub(crate) fn changes(&self) -> u64 {
-        self.changes.load(Relaxed)
+        self.registrations.changes.load(Relaxed)
     }
 
     /// Returns the number of events of the QP.
     pub(crate) fn events(&self) -> i64 {
         self.events.load(Relaxed)
+    }
+
+    /// Returns the numbers of events of each kind.
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Sets the QP number, which is that of the QP that was created with these.
+    pub(crate) fn set_qpn(&self, qpn: u32) {
+        self.qpn.store(qpn, Relaxed);
+    }
+
+    /// Returns the QP number.
+    pub(crate) fn qpn(&self) -> u32 {
+        self.qpn.load(Relaxed)
+    }
+
+    /// Returns the position in the log. Called with its lock held.
+    pub(crate) fn at(&self) -> u64 {
+        self.position.load(Relaxed)
     }
 
     /// Returns the last known state of the QP.
@@ -321,193 +317,177 @@ impl Subscribers {
         self.serial
     }
 
-    /// Adds a registration. `EDQUOT` over the limit. Returns `false` if events are pending behind a
-    /// round: they would be coalesced with later ones, which the registration is to get. The caller
-    /// calls [`Self::deliver_step`] then, and tries again. Calls must be serialised.
-    pub(crate) fn add(&self, subscriber: &Arc<Subscriber>) -> Result<bool> {
-        let keeps = subscriber.keeps();
+    /// Adds a registration. `EDQUOT` over the limit. Calls must be serialised.
+    pub(crate) fn add(&self, subscriber: &Arc<Subscriber>) -> Result {
+        limits::another_registration(self.len(), self.keeping(), subscriber.keeps())?;
 
-        limits::another_registration(self.len(), self.keeping(), keeps)?;
+        let mut log = self.log.lock();
 
-        let mut list = self.list.lock();
-
-        list.begin_round();
-        if !list.pending.is_empty() {
-            return Ok(false);
-        }
-
-        let comes_in_round = list.comes_in_round(subscriber);
-
-        subscriber.skips_round().store(comes_in_round, Relaxed);
+        subscriber.begin(&self.counts);
         // Cannot fail: a new subscriber is in no list.
-        list.tree.insert(subscriber.clone()).map_err(|_| EINVAL)?;
-        self.changed(&list, self.keeping() + usize::from(keeps));
-        Ok(true)
+        self.list
+            .access_mut(&mut log)
+            .tree
+            .insert(subscriber.clone())
+            .map_err(|_| EINVAL)?;
+        self.registrations.add(subscriber);
+        Ok(())
     }
 
-    /// Removes a registration. No event is delivered to it after this returns.
-    pub(crate) fn remove(&self, subscriber: &Arc<Subscriber>, why: RemoveReason) {
-        let mut list = self.list.lock();
-        let comes_in_round = list.comes_in_round(subscriber);
-        let List {
-            tree,
-            pending,
-            round,
-        } = &mut *list;
-        let removed = tree.remove(subscriber);
+    /// Removes a registration. No event is for it after this returns; those that are unread are
+    /// discarded. If it ends with the device, it stays until [`forget`](Self::forget) is called:
+    /// its unread events, and QP_GONE, can still be read.
+    pub(crate) fn remove(self: ArcBorrow<'_, Self>, subscriber: &Subscriber, why: RemoveReason) {
+        if why != RemoveReason::DeviceRemoved {
+            return self.forget(subscriber);
+        }
 
-        if why == RemoveReason::DeviceRemoved && removed.is_some() {
-            let subscriber = subscriber.as_arc_borrow();
+        let mut log = self.log.lock();
 
-            if let Some(events) = round {
-                if comes_in_round && !subscriber.skips_round().load(Relaxed) {
-                    events.deliver(subscriber);
-                }
+        self.registrations.remove(subscriber);
+        subscriber.remove_with_device();
+        // That of a QP that was destroyed is unread, or was read.
+        if self.counts.total(EventType::QP_GONE) == 0 {
+            log.move_to_end(self);
+        }
+    }
+
+    /// Takes a registration out of the list.
+    pub(crate) fn forget(&self, subscriber: &Subscriber) {
+        let removed = {
+            let mut log = self.log.lock();
+            let removed = self.list.access_mut(&mut log).tree.remove(subscriber);
+
+            if removed.is_some() && !subscriber.is_removed() {
+                self.registrations.remove(subscriber);
             }
-            pending.deliver(subscriber);
-        }
-        if removed.is_some() {
-            let keeps = usize::from(subscriber.keeps());
+            removed
+        };
 
-            self.changed(&list, self.keeping().saturating_sub(keeps));
-        }
-        drop(list);
         drop(removed);
     }
 
-    /// A registration was added to the list, or removed from it: now `keeping` keep the QP.
-    fn changed(&self, list: &List, keeping: usize) {
-        self.len.store(list.tree.len(), Relaxed);
-        self.keeping.store(keeping, Relaxed);
-        self.changes.store(self.changes().wrapping_add(1), Relaxed);
+    /// Returns the registration of an event channel.
+    pub(crate) fn of_channel<'a>(
+        &'a self,
+        log: &'a Log<Self>,
+        channel: FileId,
+    ) -> Option<ArcBorrow<'a, Subscriber>> {
+        self.list.access(log).tree.get(&channel.addr())
     }
 
     /// Returns the registration that follows `previous`, or the first.
     pub(crate) fn after(&self, previous: Option<&Subscriber>) -> Option<Arc<Subscriber>> {
         let key = previous.map(key);
+        let log = self.log.lock();
 
-        self.list.lock().tree.after(key.as_ref()).map(Arc::from)
+        self.list
+            .access(&log)
+            .tree
+            .after(key.as_ref())
+            .map(Arc::from)
     }
 
-    /// Delivers QP_GONE to each subscriber, after all pending events, or has a worker deliver it.
-    /// The QP has been destroyed: no event of it follows.
+    /// The QP has been destroyed: QP_GONE is the last event.
     pub(crate) fn gone(self: ArcBorrow<'_, Self>, qpn: u32) {
         self.is_gone.store(true, Relaxed);
-        self.post(&Event::now(qpn, EventType::QP_GONE));
+        self.post(qpn, EventType::QP_GONE);
     }
 
-    /// Delivers an event to [`AT_ONCE`] subscribers, if there are not more and no event is pending.
-    /// Else a worker delivers it. May be called in any context.
-    fn post(self: ArcBorrow<'_, Self>, event: &Event) {
-        let step = {
-            let mut list = self.list.lock();
-            let at_once = list.is_idle() && list.tree.len() <= AT_ONCE;
+    /// Takes the QP out of the log. No event of it follows, and it has no registration.
+    pub(crate) fn leave_log(&self) {
+        let removed = self.log.lock().remove(self);
 
-            list.pending.add(event, self.changes());
-            if at_once {
-                self.step(&mut list)
-            } else {
-                Step::More
+        drop(removed);
+    }
+
+    /// Counts an event, and has the subscribers signalled. May be called in any context.
+    fn post(self: ArcBorrow<'_, Self>, qpn: u32, kind: EventType) {
+        let done = {
+            let mut log = self.log.lock();
+
+            self.counts.add(kind);
+            log.move_to_end(self);
+            self.report_event(qpn, kind);
+
+            let list = self.list.access_mut(&mut log);
+            let at_once = list.tree.len() <= AT_ONCE;
+            let mut next = list.tree.after(None).filter(|_| at_once);
+
+            while let Some(subscriber) = next {
+                subscriber.signal(qpn, &self.counts);
+                next = list.tree.after(Some(&key(&subscriber)));
             }
+            list.is_pending |= !at_once;
+            at_once
         };
 
-        match step {
-            Step::Over(events) => self.log(events),
-            Step::More | Step::Idle => Self::queue(self.into()),
+        // QP_GONE is not for the log. One that does not keep the QP may be a stranger's.
+        if kind != EventType::QP_GONE && self.registrations.hearing.load(Relaxed) == 0 {
+            self.device.log_qp_event(self.user, qpn, kind.as_raw());
+        }
+        if !done {
+            Self::queue(self.into());
         }
     }
 
-    /// Has a worker deliver the pending events.
+    /// Has a worker signal the subscribers.
     fn queue(subscribers: Arc<Self>) {
         let workers = subscribers.workers.clone();
         let queue = workers.delivery(subscribers.is_gone.load(Relaxed));
 
-        // An item that is queued already has not begun, and delivers all of them.
+        // An item that is queued already has not begun, and signals all of them.
         drop(queue.enqueue(subscribers));
     }
 
-    /// Delivers pending events to the next [`AT_ONCE`] subscribers. Returns `false` if there are no
-    /// pending events. May sleep.
-    pub(crate) fn deliver_step(&self) -> bool {
-        let step = self.step(&mut self.list.lock());
+    /// Signals the next [`AT_ONCE`] subscribers. Returns `false` if all events were signalled.
+    fn signal_step(&self) -> bool {
+        let mut log = self.log.lock();
+        let list = self.list.access_mut(&mut log);
 
-        match step {
-            Step::Idle => return false,
-            Step::More => (),
-            Step::Over(events) => self.log(events),
+        if !list.is_signalling {
+            if !list.is_pending {
+                return false;
+            }
+            list.is_pending = false;
+            list.is_signalling = true;
+            list.tree.rewind();
         }
-        cond_resched();
-        true
-    }
-
-    /// Delivers the events of the round to the next [`AT_ONCE`] subscribers. The events of a round
-    /// are reported with the lock held, so that their reports are in order, and QP_GONE is the
-    /// last.
-    fn step(&self, list: &mut List) -> Step {
-        list.begin_round();
-
-        let Some(round) = &mut list.round else {
-            return Step::Idle;
-        };
-
         for _ in 0..AT_ONCE {
             let Some(subscriber) = list.tree.at_cursor() else {
                 break;
             };
 
-            if !subscriber.skips_round().xchg(false, Relaxed) {
-                round.deliver(subscriber);
-            }
+            subscriber.signal(self.qpn(), &self.counts);
             list.tree.advance();
         }
-        if list.tree.at_cursor().is_some() {
-            return Step::More;
-        }
-        self.report_round(round);
-
-        let undelivered = round.undelivered();
-
-        list.round = None;
-        Step::Over(undelivered)
+        list.is_signalling = list.tree.at_cursor().is_some();
+        true
     }
 
-    fn report_round(&self, events: &Events) {
-        for index in 0..events.len {
-            let event = events.get(index);
-            let qp = self.report(event.qpn, events.subscribers[index]);
-            let delivery = notify::Delivery {
-                since: events.since[index],
-                delivered: events.delivered[index],
-            };
-
-            if event.kind == EventType::QP_GONE {
-                notify::gone(qp, delivery);
-            } else {
-                notify::event(qp, event.kind.as_raw(), event.count, delivery);
-            }
-        }
-    }
-
-    fn report(&self, qpn: u32, registrations: u32) -> notify::Qp<'_> {
-        notify::Qp {
+    /// Reports an event, with the lock of the log held: reports are in order, and QP_GONE is the
+    /// last.
+    fn report_event(&self, qpn: u32, kind: EventType) {
+        let qp = notify::Qp {
             device: &self.device,
             domain: self.domain,
             qpn,
             serial: self.serial,
             label: 0,
             lifetime: 0,
-            registrations,
+            registrations: self.len() as u32,
             keeping: 0,
             changes: self.changes(),
-        }
-    }
+        };
+        let delivery = notify::Delivery {
+            since: self.changes(),
+            delivered: self.registrations.wanting[kind.index()].load(Relaxed) as u32,
+        };
 
-    fn log(&self, events: Undelivered) {
-        let kinds = (0..EventType::COUNT).filter_map(EventType::from_index);
-
-        for kind in kinds.filter(|kind| events.kinds.has(*kind)) {
-            self.device
-                .log_qp_event(self.user, events.qpn, kind.as_raw());
+        if kind == EventType::QP_GONE {
+            notify::gone(qp, delivery);
+        } else {
+            notify::event(qp, kind.as_raw(), 1, delivery);
         }
     }
 }
@@ -523,7 +503,7 @@ impl EventHandler for Subscribers {
             return self.device.log_qp_event(self.user, qpn, ib_event);
         };
 
-        self.post(&Event::now(qpn, kind));
+        self.post(qpn, kind);
     }
 }
 
@@ -532,9 +512,10 @@ impl WorkItem for Subscribers {
 
     fn run(subscribers: Arc<Self>) {
         for _ in 0..TURN {
-            if !subscribers.deliver_step() {
+            if !subscribers.signal_step() {
                 return;
             }
+            cond_resched();
         }
         Self::queue(subscribers);
     }

@@ -50,7 +50,7 @@ impl_as_bytes! {
 impl_as_bytes! {
     xrc_rcv_event {
         cookie: u64,
-        first_ns: u64,
+        last_ns: u64,
         qp_num: u32,
         type_: u32,
         count: u32,

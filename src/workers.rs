@@ -15,10 +15,10 @@ pub(crate) struct Workers {
     /// Destroys QPs beside the thread that closes a domain or a file: destroying one takes one or
     /// more commands of the device, and a domain can have thousands.
     pub(crate) destruction: UnboundQueue,
-    /// Delivers events to many subscribers.
+    /// Signals many subscribers of a QP that had an event.
     delivery: UnboundQueue,
-    /// Delivers QP_GONE to many subscribers: the thousands of QPs of a domain are destroyed at the
-    /// same time, and the events of other QPs do not wait for them.
+    /// Signals many subscribers of a QP that was destroyed: the thousands of QPs of a domain are
+    /// destroyed at the same time, and the events of other QPs do not wait for them.
     gone: UnboundQueue,
 }
 
@@ -32,7 +32,7 @@ impl Workers {
         })
     }
 
-    /// Returns the workqueue that delivers the events of a QP, which is destroyed if `is_gone`.
+    /// Returns the workqueue that signals the events of a QP, which is destroyed if `is_gone`.
     pub(crate) fn delivery(&self, is_gone: bool) -> &UnboundQueue {
         if is_gone {
             &self.gone

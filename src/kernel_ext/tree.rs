@@ -55,11 +55,6 @@ impl<const ID: u64> Linked<ID> {
     pub(crate) const fn new() -> Self {
         Self(Atomic::new(false))
     }
-
-    /// Whether the object is in a tree.
-    pub(crate) fn get(&self) -> bool {
-        self.0.load(Acquire)
-    }
 }
 
 /// An object that can be in a [`Tree`]; with several `ID`s, in as many. See [`impl_tree_item`].
@@ -167,11 +162,6 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
     /// Returns the number of objects.
     pub(crate) fn len(&self) -> usize {
         self.len
-    }
-
-    /// Whether the tree has no object.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
     }
 
     /// Returns the node of an object, a pointer of `Arc::into_raw` or of the tree.
@@ -309,6 +299,15 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
         item
     }
 
+    /// Returns the object with a key.
+    pub(crate) fn get(&self, key: &T::Key) -> Option<ArcBorrow<'_, T>> {
+        let node = self.first_for(|there| there >= key)?;
+        // SAFETY: The node is in the tree, which does not change as long as `self` is borrowed.
+        let item = unsafe { Self::item_of(node.as_ptr()) };
+
+        (item.key() == *key).then_some(item)
+    }
+
     /// Returns the first object whose key is greater than `key`, or the first of all without `key`.
     pub(crate) fn after(&self, key: Option<&T::Key>) -> Option<ArcBorrow<'_, T>> {
         let node = self.first_for(|there| key.is_none_or(|key| there > key))?;
@@ -414,8 +413,8 @@ mod tests {
         for index in 1..=100 {
             assert_eq!(tree.pop_first().map(|item| item.key), Some(2 * index));
         }
-        assert!(tree.is_empty() && tree.pop_first().is_none());
-        assert!(items.iter().all(|item| !item.linked.get()));
+        assert!(tree.len() == 0 && tree.pop_first().is_none());
+        assert!(items.iter().all(|item| !item.linked.0.load(Acquire)));
         Ok(())
     }
 

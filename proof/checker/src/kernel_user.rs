@@ -47,7 +47,7 @@ impl KernelUser {
         let handler: KBox<dyn Callback> = Box::new(Handler(watch.clone()));
         let holder = Holder::Kernel(Some(handler), EventMask::ALL);
 
-        Ok((Subscriber::new(holder, None, 0)?, watch))
+        Ok((Subscriber::new(holder)?, watch))
     }
 
     fn keep(&self, registration: Registration, watch: StdArc<Watch>) {

@@ -26,14 +26,17 @@ mod event;
 #[path = "../../../src/event_channel.rs"]
 mod event_channel;
 #[rustfmt::skip]
-#[path = "../../../src/event_queue.rs"]
-mod event_queue;
-#[rustfmt::skip]
 #[path = "../../../src/known_state.rs"]
 mod known_state;
 #[rustfmt::skip]
 #[path = "../../../src/limits.rs"]
 mod limits;
+#[rustfmt::skip]
+#[path = "../../../src/listener.rs"]
+mod listener;
+#[rustfmt::skip]
+#[path = "../../../src/log.rs"]
+mod log;
 #[rustfmt::skip]
 #[path = "../../../src/member.rs"]
 mod member;
@@ -58,8 +61,6 @@ mod uapi;
 #[rustfmt::skip]
 #[path = "../../../src/workers.rs"]
 mod workers;
-
-pub mod queue;
 
 mod bindings;
 

@@ -163,10 +163,7 @@ impl Channel {
     pub(crate) fn read(&self, max: usize, valid: usize, nonblocking: bool) -> Result<usize> {
         let _reader = self.readers.read().unwrap();
         let size = size_of::<xrc_rcv_event>();
-        let mut buffer = UserBuffer {
-            bytes: vec![0; max * size],
-            valid: valid * size,
-        };
+        let mut buffer = UserBuffer::new(max * size, valid * size);
 
         if !self.descriptor.load(Ordering::SeqCst) {
             return Err(EIO);

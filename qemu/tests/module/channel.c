@@ -134,7 +134,7 @@ static int signalled(void *argument)
 	CHECK(event.events == EPOLLIN && event.data.u32 == 7);
 	CHECK(read(channel, &record, SIZE) == SIZE);
 	CHECK(gone(&record, registration.qp_num, COOKIE));
-	CHECK(record.first_ns >= before && record.first_ns <= after);
+	CHECK(record.last_ns >= before && record.last_ns <= after);
 	CHECK(!ready(channel));
 	CHECK(!epoll_wait(epoll, &event, 1, 0));
 	CHECK(!rcv_unreg(&registration));
@@ -209,8 +209,9 @@ static int many_records(void *argument)
 }
 
 /*
- * A process that reads one record at a time gets them in the order of the events, too, QP_GONE
- * last of its QP. Another file shows when the other event has happened.
+ * A process that reads one record at a time gets those of a QP in the order of its events, QP_GONE
+ * last, and QPs in the order of their last events. Another file shows when the other event has
+ * happened.
  */
 static int one_by_one(void *argument)
 {
@@ -236,9 +237,9 @@ static int one_by_one(void *argument)
 		CHECK(!rcv_destroy_forced(member.domain, registration[i].qp_num));
 	for (i = 0; i < 4; i++) {
 		CHECK(read(channel, &record, SIZE) == SIZE);
-		CHECK(record.type == (i < 2 ? IBV_EVENT_QP_LAST_WQE_REACHED :
-					      XRC_RCV_EVENT_QP_GONE));
-		CHECK(record.cookie == (uint64_t)COOKIE + i % 2);
+		CHECK(record.type == (i % 2 == 0 ? IBV_EVENT_QP_LAST_WQE_REACHED :
+						   XRC_RCV_EVENT_QP_GONE));
+		CHECK(record.cookie == (uint64_t)COOKIE + i / 2);
 	}
 	CHECK(!ready(channel));
 	for (i = 0; i < 2; i++)
@@ -453,7 +454,7 @@ static int wakes(bool in_poll)
 	return -close(waiter.channel);
 }
 
-/* A reader whose page does not come: the kernel has a record for it, and cannot give it. */
+/* A reader whose page does not come: the record that the kernel has stays unread. */
 struct stalled {
 	pthread_t thread;
 	int channel, faults;
@@ -514,13 +515,14 @@ static int reader_stalls(void *argument)
 	CHECK(!rcv_destroy_forced(member.domain, registration[0].qp_num));
 	CHECK(!stall(&reader));
 	/* Other readers, events and UNREG do not wait. */
+	CHECK(ready(reader.channel) == POLLIN);
+	CHECK(read(reader.channel, &record, SIZE) == SIZE);
+	CHECK(gone(&record, registration[0].qp_num, COOKIE));
 	CHECK(!ready(reader.channel));
 	CHECK(!rcv_destroy_forced(member.domain, registration[1].qp_num));
 	CHECK(ready(reader.channel) == POLLIN);
-	CHECK(read(reader.channel, &record, SIZE) == SIZE);
-	CHECK(gone(&record, registration[1].qp_num, COOKIE + 1));
-	CHECK(!rcv_unreg(&registration[0]));
-	/* UNREG has returned: the record that the reader was to get is not to be seen any more. */
+	CHECK(!rcv_unreg(&registration[1]));
+	/* One record was read, and UNREG has discarded the other: none is left for the reader. */
 	CHECK(!resume(&reader));
 	usleep(200000);
 	CHECK(pthread_tryjoin_np(reader.thread, NULL) == EBUSY);
@@ -530,7 +532,7 @@ static int reader_stalls(void *argument)
 	CHECK(gone(reader.page, registration[2].qp_num, COOKIE + 2));
 	CHECK(!munmap(reader.page, getpagesize()));
 	close(reader.faults);
-	CHECK(!rcv_unreg(&registration[1]) && !rcv_unreg(&registration[2]));
+	CHECK(!rcv_unreg(&registration[0]) && !rcv_unreg(&registration[2]));
 	return -close(reader.channel);
 }
 
@@ -561,54 +563,7 @@ static int stalled_reader_faults(void *argument)
 	return -close(reader.channel);
 }
 
-/* A record that is being copied may yet be put back, and QP_GONE is the last. */
-static int gone_waits_for_a_copy(void *argument)
-{
-	const struct ib_uverbs_qp_attr init = attr_to_init(&member.node);
-	struct stalled reader = { .channel = new_channel(), .more = 1 };
-	struct registration registration[2], watching;
-	const struct xrc_rcv_event *copied;
-	struct member_info *member_info = argument;
-	struct xrc_rcv_event record;
-	struct file other;
-	int watched, i;
-
-	/* Another file shows when the events have happened. */
-	file_open(&other, member_info->domain_file);
-	watched = rcv_channel(other.domain);
-	for (i = 0; i < 2; i++) {
-		CHECK(!new_qp(reader.channel, COOKIE + i, &registration[i]));
-		CHECK(!rcv_reg(other.domain, registration[i].qp_num, watched, 0, &watching));
-		CHECK(!rcv_modify(member.domain, registration[i].qp_num, &init));
-		CHECK(!rcv_to_state(member.domain, registration[i].qp_num, IBV_QPS_ERR));
-		CHECK(read(watched, &record, SIZE) == SIZE);
-	}
-	close(watched);
-	CHECK(!file_close(&other));
-	CHECK(!stall(&reader));
-	for (i = 0; i < 2; i++)
-		CHECK(!rcv_destroy_forced(member.domain, registration[i].qp_num));
-	CHECK(!fcntl(reader.channel, F_SETFL, O_NONBLOCK));
-	CHECK(read(reader.channel, &record, SIZE) == -1 && errno == EAGAIN);
-	CHECK(!ready(reader.channel));
-	CHECK(!resume(&reader));
-	CHECK(!pthread_join(reader.thread, NULL));
-	copied = reader.page;
-	CHECK(reader.result == 2 * SIZE);
-	CHECK(ready(reader.channel) == POLLIN);
-	for (i = 0; i < 2; i++) {
-		CHECK(copied[i].type == IBV_EVENT_QP_LAST_WQE_REACHED);
-		CHECK(copied[i].cookie == (uint64_t)COOKIE + i);
-		CHECK(read(reader.channel, &record, SIZE) == SIZE);
-		CHECK(gone(&record, registration[i].qp_num, COOKIE + i));
-		CHECK(!rcv_unreg(&registration[i]));
-	}
-	CHECK(!munmap(reader.page, getpagesize()));
-	close(reader.faults);
-	return -close(reader.channel);
-}
-
-/* While one reader copies, the others cannot know that there is nothing more. */
+/* A reader that waits for a page does not delay the end of the channel, and finds it later. */
 static int ends_during_a_read(void *argument)
 {
 	struct member_info *member_info = argument;
@@ -625,8 +580,8 @@ static int ends_during_a_read(void *argument)
 	CHECK(!stall(&reader));
 	CHECK(!fcntl(reader.channel, F_SETFL, O_NONBLOCK));
 	CHECK(!file_close(&other));
-	CHECK(!ready(reader.channel));
-	CHECK(read(reader.channel, &record, SIZE) == -1 && errno == EAGAIN);
+	CHECK(ready(reader.channel) == POLLHUP);
+	CHECK(read(reader.channel, &record, SIZE) == -1 && errno == EIO);
 	CHECK(!resume(&reader));
 	CHECK(!pthread_join(reader.thread, NULL));
 	CHECK(reader.result == -1 && reader.error == EIO);
@@ -715,7 +670,7 @@ int main(void)
 {
 	struct counts before;
 
-	ktap_start("event channels", 20);
+	ktap_start("event channels", 19);
 	before = count_objects();
 	ma = member_info_new(DOMAIN_FILE, 0, 0);
 	actor_start(&a);
@@ -735,8 +690,7 @@ int main(void)
 	ktap_result(DO(a, blocking, NULL), "an event ends a read and a poll that wait for it");
 	ktap_result(DO(a, reader_stalls, NULL), "a stalled reader does not delay others");
 	ktap_result(DO(a, stalled_reader_faults, NULL), "a record that could not be copied is not lost");
-	ktap_result(DO(a, gone_waits_for_a_copy, ma), "QP_GONE waits for a record that is being copied");
-	ktap_result(DO(a, ends_during_a_read, ma), "a channel is released after its last reader");
+	ktap_result(DO(a, ends_during_a_read, ma), "a channel ends while a reader waits for a page");
 	ktap_result(DO(a, many_are_closed, NULL), "closing a channel waits for nothing");
 	ktap_result(DO(a, interrupted, NULL), "a signal ends a blocked read");
 	ktap_result(killed_while_blocked(), "a kill ends a blocked read");

@@ -221,7 +221,7 @@ static bool is_event(const struct xrc_rcv_event *event, uint32_t type, unsigned 
 {
 	return event->type == type && event->cookie == COOKIE + index &&
 	       event->qp_num == mc->qp_num && event->count == 1 && !event->reserved &&
-	       event->first_ns >= from && event->first_ns <= to;
+	       event->last_ns >= from && event->last_ns <= to;
 }
 
 /* The error once, and then at most that the QP has done its last. */

@@ -70,7 +70,7 @@ static int read_time(void *argument)
 	CHECK(poll(&readable, 1, PATIENCE_MS) == 1);
 	CHECK(read(member.channel, &event, SIZE) == SIZE);
 	CHECK(event.qp_num == member_info->qp_num);
-	CHECK(event.first_ns >= before && event.first_ns <= now_ns());
+	CHECK(event.last_ns >= before && event.last_ns <= now_ns());
 	return 0;
 }
 

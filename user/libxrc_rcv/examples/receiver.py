@@ -31,7 +31,7 @@ class Srq(Structure):
 
 
 class Event(Structure):
-    _fields_ = [("cookie", c_uint64), ("first_ns", c_uint64), ("qp_num", c_uint32), ("type", c_uint32),
+    _fields_ = [("cookie", c_uint64), ("last_ns", c_uint64), ("qp_num", c_uint32), ("type", c_uint32),
                 ("count", c_uint32), ("reserved", c_uint32)]
 
 

@@ -38,7 +38,7 @@ struct xrc_rcv_qp_info {
 
 struct xrc_rcv_event {
 	uint64_t cookie;
-	uint64_t first_ns;
+	uint64_t last_ns;
 	uint32_t qp_num;
 	uint32_t type;
 };
@@ -208,7 +208,7 @@ static bool events(void)
 		HOLDS(records[i].cookie == (uint64_t)101 + i);
 		HOLDS(records[i].qp_num == qps[1 + i]->qp_num);
 		HOLDS(records[i].type == IBV_EVENT_QP_LAST_WQE_REACHED);
-		HOLDS(records[i].first_ns && later_is(&records[i], through_library));
+		HOLDS(records[i].last_ns && later_is(&records[i], through_library));
 	}
 	HOLDS(untouched_before(records));
 	for (i = 0; i < QPS; i++)

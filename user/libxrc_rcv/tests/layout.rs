@@ -40,7 +40,7 @@ fn layout() {
             version alloc_flags event_types max_qps_per_domain max_qps_per_user event_size
                 max_registrations_per_qp
         }
-        xrc_rcv_event [WHOLE] { cookie first_ns qp_num type_ count reserved }
+        xrc_rcv_event [WHOLE] { cookie last_ns qp_num type_ count reserved }
         ib_uverbs_ioctl_hdr [WHOLE] {
             length object_id method_id num_attrs reserved1 driver_id reserved2
         }

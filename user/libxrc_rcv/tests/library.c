@@ -379,7 +379,7 @@ static bool events(void)
 	HOLDS(n == 1 && records[0].type == IBV_EVENT_QP_LAST_WQE_REACHED);
 	HOLDS(records[0].cookie == 0x1122334455667788);
 	HOLDS(records[0].qp_num == first->qp_num && records[0].count == 1);
-	HOLDS(records[0].first_ns >= start && !records[0].reserved);
+	HOLDS(records[0].last_ns >= start && !records[0].reserved);
 	HOLDS(!readable(&a, 0));
 	HOLDS(xrc_rcv_read_events(a.channel, records, sizeof(*records), 0) == -1 &&
 	      errno == EINVAL);

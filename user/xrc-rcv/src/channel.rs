@@ -134,10 +134,9 @@ impl Event {
         self.0.count
     }
 
-    /// When it first happened since it was last read, on the clock `CLOCK_MONOTONIC` of the
-    /// reader's time namespace.
-    pub fn first(&self) -> Duration {
-        Duration::from_nanos(self.0.first_ns)
+    /// When it last happened, on the clock `CLOCK_MONOTONIC` of the reader's time namespace.
+    pub fn last(&self) -> Duration {
+        Duration::from_nanos(self.0.last_ns)
     }
 
     /// The kernel's own struct.
@@ -435,7 +434,7 @@ pub(crate) mod tests {
         let events: Vec<Event> = channel.wait(None).unwrap().collect();
         assert_eq!(events.len(), 2);
         assert_eq!(events[0].cookie(), 42);
-        assert_eq!(events[0].first(), Duration::from_millis(1500));
+        assert_eq!(events[0].last(), Duration::from_millis(1500));
         assert_eq!(events[0].to_string(), "QP_ACCESS_ERR on QP 0x11");
         assert_eq!(events[1].event_type(), EventType::QP_GONE);
         assert_eq!(events[1].to_string(), "QP_GONE on QP 0x12 (9 times)");

@@ -385,7 +385,7 @@ enum xrc_rcv_qp_unreg_attrs {
  * struct xrc_rcv_event - a record read from an event channel
  *
  * @cookie: the cookie of the registration
- * @first_ns: CLOCK_MONOTONIC time of the first occurrence, in nanoseconds, in the time
+ * @last_ns: CLOCK_MONOTONIC time of the last occurrence, in nanoseconds, in the time
  *	namespace of the reader
  * @qp_num: QP number
  * @type: &enum ib_event_type of the verbs API, or XRC_RCV_EVENT_QP_GONE
@@ -400,7 +400,7 @@ enum xrc_rcv_qp_unreg_attrs {
  */
 struct xrc_rcv_event {
 	__aligned_u64 cookie;
-	__aligned_u64 first_ns;
+	__aligned_u64 last_ns;
 	__u32 qp_num;
 	__u32 type;
 	__u32 count;

@@ -266,7 +266,7 @@ pub type xrc_rcv_qp_unreg_attrs = ::core::ffi::c_uint;
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct xrc_rcv_event {
     pub cookie: __u64,
-    pub first_ns: __u64,
+    pub last_ns: __u64,
     pub qp_num: __u32,
     pub type_: __u32,
     pub count: __u32,

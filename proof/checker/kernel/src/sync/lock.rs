@@ -154,6 +154,15 @@ impl<T, U> LockedBy<T, U> {
         }
     }
 
+    pub fn access<'a>(&'a self, owner: &'a U) -> &'a T {
+        assert!(
+            core::ptr::eq(self.owner, owner),
+            "the lock of other data is held"
+        );
+        // SAFETY: The lock is held, whose data is borrowed for as long.
+        unsafe { &*self.data.get() }
+    }
+
     pub fn access_mut<'a>(&'a self, owner: &'a mut U) -> &'a mut T {
         assert!(
             core::ptr::eq(self.owner, owner),

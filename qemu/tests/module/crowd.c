@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A QP with more registrations than get an event in its handler. Each gets each event that happened
- * while it was registered, once, and none that happened before; nothing after UNREG; and
- * QP_GONE after all else, though the QP is destroyed while events are being delivered. Another QP's events
- * do not wait for those of many such QPs.
+ * A QP with more registrations than are signalled in its handler. Each gets each event that
+ * happened while it was registered, once, and none that happened before; nothing after UNREG; and
+ * QP_GONE after all else, though the QP is destroyed while a worker signals another event.
  *
  * tags: debug stock traced
  */
@@ -17,26 +16,20 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/mount.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "ktap.h"
 #include "member.h"
 #include "observe.h"
 
-#define DOMAIN_FILE "/tmp/rounds"
-#define TRACING "/tmp/rounds.tracing"
+#define DOMAIN_FILE "/tmp/crowd"
 
 enum {
 	MANY = 1000,
 	FEWER = 100,		/* with the checkers of the debug kernel */
 	GUESTS = 4,		/* threads that register and give up again */
 	ERRORS = 300,
-	CROWD = 32,		/* QPs: more than the workqueue has threads */
-	ATTEMPTS = 50,		/* to break another QP while most of their events are undelivered */
 	QUIET_MS = 300,
 };
 
@@ -54,7 +47,7 @@ static struct ib_uverbs_qp_attr to_init;
 /* Errors that have begun, and that the provider has reported. */
 static atomic_uint begun, happened;
 static atomic_bool done;
-static atomic_uint early, late, rounds;
+static atomic_uint early, late, visits;
 
 static void one_open(struct one *one)
 {
@@ -116,7 +109,7 @@ static void *visit(void *argument)
 		usleep(rand() % 1000);
 		if (one_read(guest))
 			atomic_fetch_add(&late, 1);
-		atomic_fetch_add(&rounds, 1);
+		atomic_fetch_add(&visits, 1);
 	}
 	return NULL;
 }
@@ -157,158 +150,8 @@ static bool each_gets_the_events_meanwhile(void)
 	for (i = 0; i < GUESTS; i++)
 		pthread_join(threads[i], NULL);
 	ktap_note("%u errors, %u registrations, %u more came and went; %u got earlier errors, %u later ones",
-		  happened, count, rounds, early, late);
-	return right && rounds > GUESTS && !early && !late && all_read(ERRORS);
-}
-
-static void trace(const char *file, const char *text)
-{
-	int fd = open(file, O_WRONLY | O_TRUNC | O_CLOEXEC);
-
-	if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text))
-		err(1, "%s", file);
-	close(fd);
-}
-
-/* When the first event of a crowd of QPs and that of another QP happened, and when the last and the other were delivered. */
-struct turns {
-	uint64_t happened, other_happened, delivered, other_delivered;
-};
-
-/* The number of QPs whose events are traced as delivered. */
-static unsigned int read_trace(uint32_t other, struct turns *turns)
-{
-	FILE *file = fopen(TRACING "/trace", "re");
-	char line[512], *qpn, *at;
-	unsigned int traced = 0;
-	uint64_t time;
-
-	if (!file)
-		err(1, "trace");
-	while (fgets(line, sizeof(line), file)) {
-		qpn = strstr(line, " qpn=");
-		at = strstr(line, ": ib_xrc_rcv_event:");
-		if (*line == '#' || !qpn || !at)
-			continue;
-		while (at > line && at[-1] != ' ')
-			at--;
-		time = strtod(at, NULL) * 1e9;
-		if (strtoul(qpn + strlen(" qpn="), NULL, 0) == other)
-			turns->other_delivered = time;
-		else
-			turns->delivered = time;
-		traced++;
-	}
-	fclose(file);
-	return traced;
-}
-
-/* Reads all records of a channel; returns the time of the first event. */
-static uint64_t first_event(struct one *one)
-{
-	struct xrc_rcv_event event;
-	uint64_t first = UINT64_MAX;
-
-	while (read(one->channel, &event, sizeof(event)) == sizeof(event))
-		if (event.first_ns < first)
-			first = event.first_ns;
-	return first;
-}
-
-static uint32_t create_in_init(struct one *ones, unsigned int n, struct registration *registrations)
-{
-	struct domain domain = ones[0].file.domain;
-	unsigned int i;
-
-	if (rcv_alloc(domain, 0, &to_init, ones[0].channel, 0, &registrations[0]))
-		errx(1, "no receive QP");
-	for (i = 1; i < n; i++)
-		if (rcv_reg(ones[i].file.domain, registrations[0].qp_num, ones[i].channel, 0,
-			    &registrations[i]))
-			errx(1, "registration %u", i);
-	return registrations[0].qp_num;
-}
-
-/* All registrations of many QPs are to get an event, then those of another QP. */
-static bool crowd_breaks(const uint32_t *numbers, uint32_t other, struct turns *turns)
-{
-	uint64_t end = now_ns() + PATIENCE_MS * 1000000ull;
-	unsigned int i, traced;
-
-	trace(TRACING "/trace", "\n");
-	for (i = 0; i < CROWD; i++)
-		if (rcv_to_state(steady[0].file.domain, numbers[i], IBV_QPS_ERR))
-			errx(1, "QP %u", i);
-	if (rcv_to_state(guests[0].file.domain, other, IBV_QPS_ERR))
-		errx(1, "the other QP");
-	do {
-		usleep(1000);
-		traced = read_trace(other, turns);
-	} while (traced < CROWD + 1 && now_ns() < end);
-	turns->happened = first_event(&steady[0]);
-	turns->other_happened = first_event(&guests[0]);
-	return traced == CROWD + 1;
-}
-
-static void crowd_recovers(const uint32_t *numbers, uint32_t other)
-{
-	unsigned int i;
-
-	for (i = 0; i <= CROWD; i++) {
-		struct domain domain = i < CROWD ? steady[0].file.domain : guests[0].file.domain;
-		uint32_t number = i < CROWD ? numbers[i] : other;
-
-		if (rcv_to_state(domain, number, IBV_QPS_RESET) || rcv_modify(domain, number, &to_init))
-			errx(1, "QP %u to INIT", i);
-	}
-}
-
-/*
- * When the other QP's event comes while most of the crowd's work is to be done, it waits for a turn of each QP, not
- * for all of that work.
- */
-static bool qps_take_turns(void)
-{
-	struct registration *crowd = calloc(CROWD * count, sizeof(*crowd)), few[GUESTS];
-	uint32_t numbers[CROWD], other;
-	unsigned int i, attempt = 1;
-	bool all, waited_little;
-	struct turns turns = { 0 };
-	uint64_t work;
-
-	if (!crowd)
-		err(1, "calloc");
-	if (mkdir(TRACING, 0700) || mount("none", TRACING, "tracefs", 0, NULL))
-		err(1, TRACING);
-	for (i = 0; i < CROWD; i++)
-		numbers[i] = create_in_init(steady, count, &crowd[i * count]);
-	other = create_in_init(guests, GUESTS, few);
-	trace(TRACING "/trace_clock", "mono");
-	trace(TRACING "/events/ib_xrc_rcv/ib_xrc_rcv_event/enable", "1");
-	for (;; attempt++) {
-		all = crowd_breaks(numbers, other, &turns);
-		work = turns.delivered - turns.happened;
-		/* The host may stop the guest in between. */
-		waited_little = turns.other_happened - turns.happened < work / 4 &&
-				turns.other_delivered - turns.other_happened < work / 2;
-		if (!all || waited_little || count != MANY || attempt == ATTEMPTS)
-			break;
-		crowd_recovers(numbers, other);
-	}
-	trace(TRACING "/trace_clock", "local");
-	trace(TRACING "/events/ib_xrc_rcv/ib_xrc_rcv_event/enable", "0");
-	for (i = 0; i < CROWD * count; i++)
-		rcv_unreg(&crowd[i]);
-	for (i = 0; i < GUESTS; i++)
-		rcv_unreg(&few[i]);
-	umount(TRACING);
-	rmdir(TRACING);
-	free(crowd);
-	ktap_note("%d QPs with %u registrations each take %llu us; another breaks after %llu us, and waits for %llu us (attempt %u)",
-		  CROWD, count, work / 1000ull, (turns.other_happened - turns.happened) / 1000ull,
-		  (turns.other_delivered - turns.other_happened) / 1000ull, attempt);
-	/* Events of FEWER registrations are delivered about as quickly as the QPs break. */
-	return all && (count == FEWER || waited_little);
+		  happened, count, visits, early, late);
+	return right && visits > GUESTS && !early && !late && all_read(ERRORS);
 }
 
 /* Reads COUNT events, which may come one after the other. */
@@ -364,7 +207,7 @@ int main(void)
 
 	if (setrlimit(RLIMIT_NOFILE, &files))
 		err(1, "setrlimit");
-	ktap_start("events of a QP with many registrations", 4);
+	ktap_start("events of a QP with many registrations", 3);
 	count = memory_is_checked() ? FEWER : MANY;
 	node_enter("right");
 	steady = calloc(count, sizeof(*steady));
@@ -386,9 +229,6 @@ int main(void)
 
 	ktap_result(each_gets_the_events_meanwhile(),
 		    "each registration gets the events of its time once");
-	ktap_result(qps_take_turns(), count == FEWER ?
-		    "the events of many such QPs and of another QP are all delivered" :
-		    "an event of another QP does not wait for those of many such QPs");
 	ktap_result(gone_is_last(),
 		    "QP_GONE is the last event of each registration, right after an error");
 	for (i = 0; i < count; i++) {

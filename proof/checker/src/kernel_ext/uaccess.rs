@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `src/kernel_ext/uaccess.rs`
+
+use kernel::{
+    prelude::*,
+    runtime,
+    uaccess::{UserBuffer as Memory, UserPtr},
+};
+
+pub(crate) struct UserBuffer {
+    start: UserPtr,
+    length: usize,
+}
+
+impl UserBuffer {
+    pub(crate) fn new(start: UserPtr, length: usize) -> Self {
+        Self { start, length }
+    }
+
+    pub(crate) fn empty() -> Self {
+        Self::new(UserPtr::from_addr(0), 0)
+    }
+
+    #[allow(clippy::mut_from_ref)]
+    fn memory(&self) -> &mut Memory {
+        // SAFETY: The buffer outlives the call that its address was passed to, and one thread uses
+        // it. That of no byte is not used.
+        unsafe { &mut *self.start.as_mut_ptr() }
+    }
+
+    pub(crate) fn write_nofault(&self, offset: usize, bytes: &[u8]) -> bool {
+        let end = offset + bytes.len();
+
+        if end > self.length {
+            return false;
+        }
+
+        let memory = self.memory();
+
+        if end > memory.present {
+            return false;
+        }
+        memory.bytes[offset..end].copy_from_slice(bytes);
+        true
+    }
+
+    pub(crate) fn fault_in(&self, length: usize) -> Result {
+        runtime::might_sleep("bringing in a page");
+        runtime::interleave();
+
+        let memory = self.memory();
+
+        if length > memory.valid {
+            return Err(EFAULT);
+        }
+        // All pages that are valid may be one page.
+        memory.present = memory.valid;
+        Ok(())
+    }
+}

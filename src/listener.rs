@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The processes that read the events of a member.
+//!
+//! Any number of processes read an event channel, or watch it with epoll. Whoever adds an event, or
+//! ends the channel, works for others, so a worker wakes the readers, once for all events that are
+//! added until it begins.
+
+use crate::{
+    kernel_ext::{
+        wait_queue::{
+            new_wait_queue,
+            WaitQueue, //
+        },
+        workqueue::{
+            ModuleQueue,
+            ModuleQueueOwner, //
+        }, //
+    },
+    notify::FileId, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{
+            Acquire,
+            Atomic,
+            Relaxed,
+            Release, //
+        },
+        Arc, //
+    },
+    workqueue::{
+        impl_has_work,
+        new_work,
+        Work,
+        WorkItem, //
+    }, //
+};
+
+/// Wakes the readers of all channels: an item for each channel, which is queued once at a time.
+static WAKEUPS: ModuleQueue = ModuleQueue::new();
+
+/// Allocates the workqueue that wakes readers.
+///
+/// # Safety
+///
+/// Must be called once, before a listener is created. When the result is dropped, no event channel
+/// may be open.
+pub(crate) unsafe fn init() -> Result<ModuleQueueOwner> {
+    // SAFETY: By the requirements of this function: only listeners queue items, until their channel
+    // is at its end.
+    unsafe { WAKEUPS.init(c"ib_xrc_rcv_wakeup") }
+}
+
+/// See the [module's documentation](self).
+#[pin_data]
+pub(crate) struct Listener {
+    /// The position in the log up to which all events were read, or are not for this member.
+    /// Changed with the lock of the log held.
+    cursor: Atomic<u64>,
+    has_ended: Atomic<bool>,
+    #[pin]
+    readable: WaitQueue,
+    #[pin]
+    wakeup: Work<Self>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Listener { self.wakeup }
+}
+
+impl Listener {
+    /// Creates a listener that has read the log up to a position.
+    pub(crate) fn new(position: u64) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                cursor: Atomic::new(position),
+                has_ended: Atomic::new(false),
+                readable <- new_wait_queue!("Listener::readable"),
+                wakeup <- new_work!("Listener::wakeup"),
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )
+    }
+
+    /// Returns the identity of the event channel.
+    pub(crate) fn id(&self) -> FileId {
+        FileId::of(self)
+    }
+
+    /// Returns the position in the log. Called with the lock of the log held.
+    pub(crate) fn cursor(&self) -> u64 {
+        self.cursor.load(Relaxed)
+    }
+
+    /// Passes the events up to a position. Called with the lock of the log held.
+    pub(crate) fn advance(&self, position: u64) {
+        self.cursor.store(position, Relaxed);
+    }
+
+    /// Whether no event is added any more: all that there are were added before.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended.load(Acquire)
+    }
+
+    /// Returns the queue of the tasks that wait for events.
+    pub(crate) fn wait_queue(&self) -> &WaitQueue {
+        &self.readable
+    }
+
+    /// Has a worker wake the readers. May be called in any context.
+    pub(crate) fn wake_later(self: &Arc<Self>) {
+        // An item that is queued already has not begun, and wakes them as well.
+        drop(WAKEUPS.enqueue(self.clone()));
+    }
+
+    /// Ends the channel: no event is added after this.
+    pub(crate) fn end(self: &Arc<Self>) {
+        self.has_ended.store(true, Release);
+        self.wake_later();
+    }
+}
+
+impl WorkItem for Listener {
+    type Pointer = Arc<Self>;
+
+    fn run(listener: Arc<Self>) {
+        listener.readable.notify_all();
+    }
+}
