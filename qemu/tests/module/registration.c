@@ -132,6 +132,32 @@ static int arrays(void *argument)
 	return 0;
 }
 
+/* UNREG of a number that is not registered ends no registration with a number beside it. */
+static int beside(void *argument)
+{
+	enum { QPS = 3 };
+
+	struct registration created[QPS], none;
+	unsigned int i;
+
+	(void)argument;
+	for (i = 0; i < QPS; i++)
+		CHECK(!rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, NO_CHANNEL, 0,
+				 &created[i]));
+	none = created[0];
+	none.qp_num = 0;
+	CHECK(!rcv_unreg(&none));
+	CHECK(!rcv_unreg(&created[1]));
+	CHECK(!rcv_unreg(&created[1]));
+	for (i = 0; i < QPS; i++)
+		CHECK(registrations(member.domain, created[i].qp_num) == (i != 1));
+	for (i = 0; i < QPS; i++) {
+		CHECK(!rcv_unreg(&created[i]));
+		CHECK(!rcv_destroy(member.domain, created[i].qp_num));
+	}
+	return 0;
+}
+
 /* A channel is of one domain, and of one file. */
 static int of_the_domain(void *argument)
 {
@@ -462,7 +488,7 @@ int main(void)
 {
 	struct counts before;
 
-	ktap_start("registrations and permissions", nodes_share_device() ? 15 : 16);
+	ktap_start("registrations and permissions", nodes_share_device() ? 16 : 17);
 	before = count_objects();
 	ma = member_info_new(DOMAIN_FILE, 0, 0);
 	mb = member_info_new(DOMAIN_FILE, 0, 0);
@@ -477,6 +503,7 @@ int main(void)
 	ktap_result(DO(a, none, NULL), "ALLOC without a channel registers nothing");
 	ktap_result(DO(a, two_channels, NULL), "two channels of a file are two registrations");
 	ktap_result(DO(a, arrays, ma), "REG and UNREG process arrays in order");
+	ktap_result(DO(a, beside, NULL), "UNREG ends registrations with the numbers that it names");
 	ktap_result(DO(a, dead, NULL), "a number that is no receive QP is refused");
 	ktap_result(DO(a, event_masks, ma), "REG and ALLOC refuse unknown events");
 
