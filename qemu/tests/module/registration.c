@@ -326,6 +326,47 @@ static int forked_child(void *argument)
 		pause();
 }
 
+/* With room for so many bytes of elements. */
+static int list_bytes(struct xrc_rcv_qp_info *infos, uint16_t length, uint32_t *count)
+{
+	const uint32_t size = sizeof(*infos);
+	struct call call;
+
+	call_start(&call, XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QUERY_DOMAIN);
+	call_object(&call, XRC_RCV_ATTR_QUERY_DOMAIN_XRCD_HANDLE, member.domain.handle);
+	call_out(&call, XRC_RCV_ATTR_QUERY_DOMAIN_RESP_INFO, infos, length);
+	call_out(&call, XRC_RCV_ATTR_QUERY_DOMAIN_RESP_COUNT, count, sizeof(*count));
+	call_in(&call, XRC_RCV_ATTR_QUERY_DOMAIN_INFO_SIZE, &size, sizeof(size));
+	return call_run(&call, member.domain.uverbs_fd);
+}
+
+/* Elements are written whole: what is left of the room is not touched. */
+static int rooms(void *argument)
+{
+	enum { QPS = 4, UNTOUCHED = 0xee };
+
+	struct registration registration[QPS];
+	struct xrc_rcv_qp_info all[QPS], infos[QPS], untouched;
+	uint32_t count = QPS, whole, i;
+
+	(void)argument;
+	memset(&untouched, UNTOUCHED, sizeof(untouched));
+	for (i = 0; i < QPS; i++)
+		CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &registration[i]));
+	CHECK(!rcv_list(member.domain, 0, all, &count, NULL) && count == QPS);
+	/* Up to 8 bytes are in the attribute itself. */
+	for (i = 9; i < sizeof(infos); i++) {
+		memset(infos, UNTOUCHED, sizeof(infos));
+		whole = i / sizeof(infos[0]);
+		CHECK(!list_bytes(infos, i, &count) && count == whole);
+		CHECK(!memcmp(infos, all, whole * sizeof(all[0])));
+		CHECK(!memcmp(&infos[whole], &untouched, sizeof(untouched)));
+	}
+	for (i = 0; i < QPS; i++)
+		CHECK(!rcv_unreg(&registration[i]));
+	return 0;
+}
+
 static int pages(void *argument)
 {
 	const struct ib_uverbs_qp_attr init = attr_to_init(&member.node);
@@ -488,7 +529,7 @@ int main(void)
 {
 	struct counts before;
 
-	ktap_start("registrations and permissions", nodes_share_device() ? 16 : 17);
+	ktap_start("registrations and permissions", nodes_share_device() ? 17 : 18);
 	before = count_objects();
 	ma = member_info_new(DOMAIN_FILE, 0, 0);
 	mb = member_info_new(DOMAIN_FILE, 0, 0);
@@ -517,6 +558,7 @@ int main(void)
 	DO(a, member_unreg, NULL);
 
 	ktap_result(DO(a, two_files, ma), "two files of a process are two registrations");
+	ktap_result(DO(a, rooms, NULL), "a list has as many receive QPs as fit whole");
 	ktap_result(DO(a, pages, NULL), "a domain lists its receive QPs, page by page");
 	ktap_result(destroys(), "DESTROY destroys a QP that no channel is registered with");
 	ktap_result(shared_with_child(), "a forked child shares the file and keeps the QP");
