@@ -88,6 +88,17 @@ static int alloc(void *flags)
 	return result;
 }
 
+static int alloc_unregistered(void *flags)
+{
+	struct registration registration;
+	int result = rcv_alloc(member.domain, (uintptr_t)flags, NULL, NO_REGISTRATION, 0,
+			       &registration);
+
+	if (!result)
+		shared->qp_num = registration.qp_num;
+	return result;
+}
+
 /* With the channel that the process has. */
 static int alloc_registered(void *flags)
 {
@@ -265,8 +276,8 @@ static int alloc_private(void *user)
 	return rcv_alloc(file.domain, 0, NULL, NO_CHANNEL, 0, &registration);
 }
 
-/* An id of a user namespace of this user tries to destroy the QP. */
-static int destroy_as_subordinate(void *flags)
+/* As an id of a user namespace of WRITER's. */
+static int as_subordinate(act *acts, void *argument)
 {
 	int made[2], mapped[2], status, map;
 	char path[64], byte;
@@ -279,7 +290,7 @@ static int destroy_as_subordinate(void *flags)
 		    write(made[1], "m", 1) != 1 || read(mapped[0], &byte, 1) != 1 ||
 		    setresgid(1, 1, 1) || setresuid(1, 1, 1))
 			_exit(255);
-		_exit(-destroy(flags));
+		_exit(-acts(argument));
 	}
 	CHECK(read(made[0], &byte, 1) == 1);
 	snprintf(path, sizeof(path), "/proc/%d/gid_map", child);
@@ -293,6 +304,16 @@ static int destroy_as_subordinate(void *flags)
 	CHECK(write(mapped[1], "x", 1) == 1);
 	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
 	return -WEXITSTATUS(status);
+}
+
+static int destroy_as_subordinate(void *flags)
+{
+	return as_subordinate(destroy, flags);
+}
+
+static int alloc_as_subordinate(void *flags)
+{
+	return as_subordinate(alloc_unregistered, flags);
 }
 
 /* ---- scenarios ---- */
@@ -402,6 +423,18 @@ static bool subordinate_is_not_creator(void)
 	bool right = all_join() && IS(writer, alloc, 0, 0) && joins(&second);
 
 	right = right && IS(second, destroy_as_subordinate, XRC_RCV_DESTROY_FORCE, -EACCES);
+	return all_exit() && right;
+}
+
+/* The QP counts for the user who made the namespace, and who can therefore destroy it. */
+static bool maker_of_namespace_is_creator(void)
+{
+	bool right = all_join() && joins(&second) && !chmod(DOMAIN_FILE, 0666) &&
+		     IS(second, alloc_as_subordinate, XRC_RCV_ALLOC_LIFETIME_DOMAIN, 0);
+
+	right = right && IS(reader, destroy, XRC_RCV_DESTROY_FORCE, -EACCES) &&
+		IS(writer, destroy, XRC_RCV_DESTROY_FORCE, 0) && IS(owner, query, 0, -EINVAL);
+	right = !chmod(DOMAIN_FILE, 0664) && right;
 	return all_exit() && right;
 }
 
@@ -562,7 +595,7 @@ int main(void)
 {
 	struct counts before;
 
-	ktap_start("rights of the users of a domain", 20);
+	ktap_start("rights of the users of a domain", 21);
 	before = count_objects();
 	info = member_info_new(DOMAIN_FILE, 0, 0);
 	shared = share(sizeof(*shared));
@@ -576,6 +609,7 @@ int main(void)
 		    "the owner of the file destroys a QP that others keep");
 	ktap_result(creator_may_force(), "the creator destroys a QP that others keep");
 	ktap_result(subordinate_is_not_creator(), "an id of the creator's user namespace is not the creator");
+	ktap_result(maker_of_namespace_is_creator(), "the user who made the creator's user namespace is, too");
 	ktap_result(creator_keeps(), "a registration of the creator's user keeps the QP");
 	ktap_result(creator_keeps_by_channel_of_reader(), "the creator keeps its QP by a channel of before it could write");
 	ktap_result(writer_keeps(), "a registration of a writer keeps the QP, one of a reader does not");
