@@ -11,7 +11,12 @@ use kernel::{
     },
 };
 
+/// As `mutex_lock_killable()`, which a killed process that need not wait does not notice.
 pub(crate) fn lock_killable<T>(mutex: &Mutex<T>) -> Result<Guard<'_, T, MutexBackend>> {
+    runtime::might_sleep("a killable lock");
+    if let Some(guard) = mutex.try_lock() {
+        return Ok(guard);
+    }
     if runtime::is_killed() {
         return Err(EINTR);
     }

@@ -48,14 +48,14 @@ impl<T> RwSemaphore<T> {
     }
 
     pub(crate) fn read_killable(&self) -> Result<ReadGuard<'_, T>> {
-        if runtime::is_killed() {
-            return Err(EINTR);
-        }
         runtime::might_sleep(self.name);
 
         let mut holders = self.holders.lock();
 
         while holders.has_writer || holders.waiting_writers > 0 {
+            if runtime::is_killed() {
+                return Err(EINTR);
+            }
             self.changed.wait(&mut holders);
         }
         holders.readers += 1;

@@ -55,6 +55,18 @@ impl<T, B: Backend> Lock<T, B> {
         }
     }
 
+    pub fn try_lock(&self) -> Option<Guard<'_, T, B>> {
+        let raw = self.raw.try_lock().ok()?;
+
+        if !B::SLEEPS {
+            runtime::enter_atomic();
+        }
+        Some(Guard {
+            lock: self,
+            raw: Some(raw),
+        })
+    }
+
     pub fn lock(&self) -> Guard<'_, T, B> {
         if B::SLEEPS {
             runtime::might_sleep(self.name);
