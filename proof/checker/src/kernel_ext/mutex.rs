@@ -2,6 +2,7 @@
 
 //! `src/kernel_ext/mutex.rs`: a lock that a killed process does not wait for.
 
+use super::rwsem;
 use kernel::{
     prelude::*,
     runtime,
@@ -14,6 +15,10 @@ use kernel::{
 /// As `mutex_lock_killable()`, which a killed process that need not wait does not notice.
 pub(crate) fn lock_killable<T>(mutex: &Mutex<T>) -> Result<Guard<'_, T, MutexBackend>> {
     runtime::might_sleep("a killable lock");
+    assert!(
+        !rwsem::is_reader(),
+        "the writer of a semaphore would wait for those that wait for a lock"
+    );
     if let Some(guard) = mutex.try_lock() {
         return Ok(guard);
     }

@@ -3,7 +3,7 @@
 //! `src/kernel_ext/rwsem.rs`, of the checker's mutex and condition variable.
 
 use core::{
-    cell::UnsafeCell,
+    cell::{Cell, UnsafeCell},
     ops::{Deref, DerefMut},
 };
 use kernel::{
@@ -11,6 +11,16 @@ use kernel::{
     runtime,
     sync::{CondVar, Mutex},
 };
+
+runtime::thread_local! {
+    /// The number of semaphores that the thread reads.
+    static READ: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Whether a writer of a semaphore has to wait for the thread.
+pub(crate) fn is_reader() -> bool {
+    READ.with(Cell::get) != 0
+}
 
 /// A writer that waits keeps new readers out, as in the kernel.
 pub(crate) struct RwSemaphore<T> {
@@ -59,6 +69,7 @@ impl<T> RwSemaphore<T> {
             self.changed.wait(&mut holders);
         }
         holders.readers += 1;
+        READ.with(|read| read.set(read.get() + 1));
         Ok(ReadGuard(self))
     }
 
@@ -90,6 +101,7 @@ impl<T> Deref for ReadGuard<'_, T> {
 
 impl<T> Drop for ReadGuard<'_, T> {
     fn drop(&mut self) {
+        READ.with(|read| read.set(read.get() - 1));
         self.0.holders.lock().readers -= 1;
         self.0.changed.notify_all();
     }
