@@ -103,7 +103,7 @@ impl Channel {
                 self.for_each_watch(Watch::discard);
             }
             self.for_each_watch(Watch::ends);
-            Member::closed(self.member.clone(), why);
+            runtime::for_others(|| Member::closed(self.member.clone(), why));
             if why != RemoveReason::DeviceRemoved {
                 self.for_each_watch(Watch::is_over);
             }
@@ -339,7 +339,7 @@ impl Attached {
     pub(crate) fn destroy_qp(&self, qpn: u32, force: bool) -> Result {
         let domain = self.domain()?;
         let qp = domain.find(qpn)?;
-        let result = domain.destroy(&qp, force);
+        let result = runtime::for_others(|| domain.destroy(&qp, force));
 
         self.device.check_ended();
         result
@@ -515,7 +515,7 @@ impl Attached {
 
         *users -= 1;
         if *users == 0 {
-            self.domains.close(&self.xrcd);
+            runtime::for_others(|| self.domains.close(&self.xrcd));
             assert!(
                 !self.device.has_qps(self.xrcd.id),
                 "a closed domain has a QP"
@@ -552,7 +552,7 @@ impl Attached {
         for file in self.files() {
             self.destroy_objects(&file, RemoveReason::DeviceRemoved);
         }
-        self.domains.close_all();
+        runtime::for_others(|| self.domains.close_all());
         self.device.check_ended();
     }
 

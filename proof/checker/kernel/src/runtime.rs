@@ -27,6 +27,8 @@ pub fn yield_now() {
 thread_local! {
     /// The number of spinlocks that the thread holds, and of event handlers that it is in.
     static ATOMIC: Cell<u32> = const { Cell::new(0) };
+    /// The number of calls that the thread is in which end what others use.
+    static ENDS: Cell<u32> = const { Cell::new(0) };
     static KILLED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -101,6 +103,23 @@ pub fn atomic<R>(call: impl FnOnce() -> R) -> R {
 
     leave_atomic();
     result
+}
+
+/// Calls a function that ends or reports what others wait for, and must not wake these itself.
+pub fn for_others<R>(call: impl FnOnce() -> R) -> R {
+    ENDS.with(|calls| calls.set(calls.get() + 1));
+
+    let result = call();
+
+    ENDS.with(|calls| calls.set(calls.get() - 1));
+    result
+}
+
+/// Panics in such a call.
+pub fn wakes_others() {
+    let calls = ENDS.with(Cell::get);
+
+    assert_eq!(calls, 0, "a thread wakes others, however many they are");
 }
 
 pub(crate) fn enter_atomic() {

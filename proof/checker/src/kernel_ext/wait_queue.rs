@@ -20,6 +20,7 @@ pub(crate) use new_wait_queue;
 impl WaitQueue {
     /// May be called in any context.
     pub(crate) fn notify_all(&self) {
+        runtime::wakes_others();
         *self.wakeups.lock().unwrap() += 1;
         self.woken.notify_all();
     }

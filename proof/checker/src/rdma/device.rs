@@ -222,7 +222,7 @@ impl Device {
             (qp.handler.clone(), qp.history.clone())
         };
 
-        runtime::atomic(|| handler(qpn, event));
+        runtime::for_others(|| runtime::atomic(|| handler(qpn, event)));
         history.done[index].fetch_add(1, Ordering::SeqCst);
         drop(handler);
 
