@@ -48,7 +48,9 @@ struct HwQp {
     handler: Handler,
     /// The number of events that are being reported.
     events: usize,
-    is_in_call: bool,
+    /// The number of verbs that are being called.
+    calls: usize,
+    is_modified: bool,
     history: StdArc<History>,
 }
 
@@ -159,21 +161,29 @@ impl Device {
                 xrcd,
                 handler: StdArc::new(handler),
                 events: 0,
-                is_in_call: false,
+                calls: 0,
+                is_modified: false,
                 history: StdArc::default(),
             },
         );
         Ok(qpn)
     }
 
-    /// Calls a verb on a QP, on which no other is being called.
+    /// Calls a verb on a QP, which is modified by one call at a time.
     pub(crate) fn call(&self, verb: Verb, qpn: u32) -> Result {
-        let begin_or_end = |begins| {
+        let begin_or_end = |begins: bool| {
             let mut qps = self.qps.lock();
             let qp = qps.get_mut(&qpn).expect("the QP exists");
 
-            assert_ne!(qp.is_in_call, begins, "{verb:?} during another verb");
-            qp.is_in_call = begins;
+            if verb == Verb::Modify {
+                assert_ne!(qp.is_modified, begins, "{verb:?} during another");
+                qp.is_modified = begins;
+            }
+            if begins {
+                qp.calls += 1;
+            } else {
+                qp.calls -= 1;
+            }
         };
 
         begin_or_end(true);
@@ -191,7 +201,7 @@ impl Device {
         loop {
             let qp = &qps[&qpn];
 
-            assert!(!qp.is_in_call, "destroyed during another verb");
+            assert_eq!(qp.calls, 0, "destroyed during another verb");
             self.oracle.uses_xrcd(qp.xrcd);
             if qp.events == 0 {
                 break;

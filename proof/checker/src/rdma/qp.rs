@@ -69,11 +69,14 @@ impl<H: EventHandler> TargetQp<H> {
         _: Option<&UData<'_>>,
     ) -> Result {
         assert_eq!(modifier.0, self.qpn);
-        self.device.call(Verb::Modify, self.qpn)?;
+
+        let result = self.device.call(Verb::Modify, self.qpn);
+
+        // A device that fails may have modified the QP.
         if attributes.mask().has(QpAttrMask::STATE) {
             self.state.store(attributes.state()? as u32, Relaxed);
         }
-        Ok(())
+        result
     }
 
     pub(crate) fn admits(&self, _label: &SecurityLabel) -> Result {
