@@ -71,6 +71,8 @@ mod kernel_ext;
 mod oracle;
 
 #[cfg(test)]
+mod cases;
+#[cfg(test)]
 mod kernel_user;
 #[cfg(test)]
 mod scenarios;

@@ -58,6 +58,12 @@ pub(crate) mod udata {
     use core::marker::PhantomData;
 
     pub(crate) struct UData<'a>(PhantomData<&'a ()>);
+
+    impl UData<'_> {
+        pub(crate) fn none() -> Self {
+            Self(PhantomData)
+        }
+    }
 }
 
 /// XRC domains of ib_core.

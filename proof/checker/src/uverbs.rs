@@ -18,7 +18,7 @@ use crate::{
         uverbs::{event_file::EventFile, RemoveReason},
         xrcd::Xrcd,
     },
-    receive_qp::Lifetime,
+    receive_qp::{Lifetime, ReceiveQp},
     right::Right,
     subscriber::Subscriber,
     uapi::{xrc_rcv_event, RecordSize, XRC_RCV_EVENT_QP_GONE},
@@ -239,10 +239,7 @@ impl Attached {
 
         self.get_xrcd();
 
-        let domain = self
-            .domains
-            .get_or_new(&self.xrcd)
-            .expect("there is memory");
+        let domain = self.domain_or_new();
         let file = StdArc::new(File {
             is_open: RwLock::new(true),
             xrcd: RwLock::new(true),
@@ -257,6 +254,18 @@ impl Attached {
 
     pub(crate) fn files(&self) -> Vec<StdArc<File>> {
         self.files.lock().unwrap().clone()
+    }
+
+    /// Returns the domain, creating it if it does not exist.
+    pub(crate) fn domain_or_new(&self) -> Arc<Domain> {
+        self.domains
+            .get_or_new(&self.xrcd)
+            .expect("there is memory")
+    }
+
+    /// Looks up a QP.
+    pub(crate) fn find(&self, qpn: u32) -> Result<Arc<ReceiveQp>> {
+        self.domain()?.find(qpn)
     }
 
     fn domain(&self) -> Result<Arc<Domain>> {
@@ -485,6 +494,33 @@ impl Attached {
             );
         }
         Ok(())
+    }
+
+    /// `XRC_RCV_METHOD_QP_UNREG` of all numbers of a file, by a thread that is killed before the
+    /// one with the index. Returns the number of those that were processed.
+    pub(crate) fn unregister_killed(&self, file: &File, index: usize) -> (usize, Result) {
+        let member = file.channel.get().expect("the file is open");
+        let mut registered = file.registered.lock().unwrap();
+        let qpns: Vec<_> = registered.iter().map(|registered| registered.qpn).collect();
+
+        runtime::kill_after(index);
+
+        let (done, result) = member.unregister_all(&qpns);
+
+        for ended in registered.drain(..done) {
+            ended.watch.discard();
+            ended.watch.ends();
+            ended.watch.is_over();
+        }
+        self.device.check_ended();
+        (done, result)
+    }
+
+    /// `XRC_RCV_METHOD_QP_UNREG` of a number that the channel is not registered with.
+    pub(crate) fn unregister_unknown(&self, file: &File, qpn: u32) -> (usize, Result) {
+        let member = file.channel.get().expect("the file is open");
+
+        member.unregister_all(&[qpn])
     }
 
     /// A process closes its handle of the domain.

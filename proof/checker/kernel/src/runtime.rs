@@ -29,7 +29,8 @@ thread_local! {
     static ATOMIC: Cell<u32> = const { Cell::new(0) };
     /// The number of calls that the thread is in which end what others use.
     static ENDS: Cell<u32> = const { Cell::new(0) };
-    static KILLED: Cell<bool> = const { Cell::new(false) };
+    /// The number of times that the thread asks before it is killed.
+    static KILLED: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 /// Counters of one execution: shuttle runs one in one thread of std.
@@ -132,11 +133,22 @@ pub(crate) fn leave_atomic() {
 
 /// Kills the calling thread, which finds out where it waits for something.
 pub fn kill() {
-    KILLED.with(|killed| killed.set(true));
+    kill_after(0);
+}
+
+/// Kills the calling thread after it has asked [`is_killed`] so many times.
+pub fn kill_after(questions: usize) {
+    KILLED.with(|killed| killed.set(Some(questions)));
 }
 
 pub fn is_killed() -> bool {
-    KILLED.with(Cell::get)
+    KILLED.with(|killed| match killed.get() {
+        Some(0) => true,
+        left => {
+            killed.set(left.map(|left| left - 1));
+            false
+        }
+    })
 }
 
 /// Runs a test that does not depend on the interleaving.

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Calls that no scenario has: threads that share a file, a domain that does not exist yet, a
+//! thread that is killed between two numbers, and modifications.
+
+use crate::{
+    event::EventMask,
+    kernel_user::KernelUser,
+    rdma::{
+        device::{Verb, REPORTED},
+        qp_attr::{QpAttr, QpAttrMask, QpState, UserQpAttr},
+        udata::UData,
+    },
+    receive_qp::{Lifetime, ReceiveQp},
+    scenarios::Rest,
+    uverbs::{Attached, File},
+};
+use kernel::{prelude::*, runtime, sync::Arc};
+use std::sync::Arc as StdArc;
+
+const LIFETIME: Lifetime = Lifetime::Registrations;
+
+fn alloc(attached: &Attached, file: &File) -> u32 {
+    attached.alloc(file, LIFETIME, false).unwrap()
+}
+
+/// A process that clears up after QP_GONE does not end its registration with a QP that has the
+/// number since.
+#[test]
+fn registrations_with_two_qps_of_a_number() {
+    runtime::check(20, 0x18, || {
+        let attached = Attached::new();
+        let creator = attached.open();
+        let other = attached.open();
+        let lifetime = Lifetime::Registrations;
+        let alloc = || attached.alloc(&creator, lifetime, false).unwrap();
+        let register = |qpn| attached.register(&other, qpn, EventMask::ALL).unwrap();
+        let qpn = alloc();
+
+        register(qpn);
+        attached.destroy(&creator, qpn, true).unwrap();
+        assert_eq!(alloc(), qpn, "the number is given away again");
+        register(qpn);
+
+        // The first ends the older registration.
+        attached.unregister(&other).unwrap();
+        attached.unregister(&creator).unwrap();
+        attached.unregister(&creator).unwrap();
+        assert!(attached.device.has_qps(1), "the last registration keeps it");
+        attached.unregister(&other).unwrap();
+        assert!(!attached.device.has_qps(1), "nothing keeps it");
+
+        drop((creator, other));
+        Rest::default().finish(attached, false);
+    });
+}
+
+/// A thread finds a QP before ALLOC has returned to another, which has the same channel: it
+/// registers once.
+#[test]
+fn alloc_and_reg_by_one_channel() {
+    runtime::check(200, 0x18, || {
+        let attached = Attached::new();
+        let file = attached.open();
+        let other = {
+            let (attached, file) = (attached.clone(), file.clone());
+
+            runtime::spawn(move || attached.register(&file, 1, EventMask::ALL))
+        };
+
+        assert_eq!(alloc(&attached, &file), 1);
+        if let Err(e) = other.join().unwrap() {
+            assert_eq!(e, EINVAL);
+        }
+        attached.unregister(&file).unwrap();
+        assert!(!attached.device.has_qps(1), "nothing keeps it");
+        while attached.unregister(&file).is_ok() {}
+
+        drop(file);
+        Rest::default().finish(attached, false);
+    });
+}
+
+/// The domain is created by one of two threads, and is that of both.
+#[test]
+fn two_threads_create_a_domain() {
+    runtime::check(100, 0x18, || {
+        let attached = Attached::new();
+        let open = {
+            let attached = attached.clone();
+
+            move || {
+                attached.get_xrcd();
+                attached.domain_or_new()
+            }
+        };
+        let other = runtime::spawn(open.clone());
+        let domains = [open(), other.join().unwrap()];
+
+        assert!(
+            Arc::ptr_eq(&domains[0], &domains[1]),
+            "an XRCD has two domains"
+        );
+        drop((domains, open));
+        attached.put_xrcd();
+        attached.put_xrcd();
+        Rest::default().finish(attached, false);
+    });
+}
+
+/// UNREG of an array by a thread that is killed: the QPs of the numbers that it counts are
+/// destroyed when it returns, the others are kept.
+#[test]
+fn unreg_of_an_array_by_a_killed_thread() {
+    const QPS: usize = 3;
+
+    for index in 0..=QPS {
+        runtime::check(50, 0x18, move || {
+            let attached = Attached::new();
+            let file = attached.open();
+            let qpns: Vec<_> = (0..QPS).map(|_| alloc(&attached, &file)).collect();
+            let killed = {
+                let (attached, file) = (attached.clone(), file.clone());
+
+                runtime::spawn(move || attached.unregister_killed(&file, index))
+            };
+            let (done, result) = killed.join().unwrap();
+
+            assert_eq!(done, index);
+            assert_eq!(result, if index < QPS { Err(EINTR) } else { Ok(()) });
+            for (position, qpn) in qpns.iter().enumerate() {
+                let exists = attached.device.history(*qpn).is_some();
+
+                assert_eq!(exists, position >= done, "the QP {position} of {done}");
+            }
+
+            drop(file);
+            Rest::default().finish(attached, false);
+        });
+    }
+}
+
+/// UNREG of a number ends no registration with a greater one.
+#[test]
+fn unreg_of_a_number_without_registration() {
+    runtime::check(20, 0x18, || {
+        let attached = Attached::new();
+        let file = attached.open();
+        let other = attached.open();
+        let first = alloc(&attached, &other);
+
+        alloc(&attached, &file);
+        attached.register(&file, first, EventMask::ALL).unwrap();
+        attached.unregister(&file).unwrap();
+        assert_eq!(attached.unregister_unknown(&file, first), (1, Ok(())));
+        assert_eq!(attached.find(first + 1).map(|qp| qp.qpn()), Ok(first + 1));
+
+        drop((file, other));
+        Rest::default().finish(attached, false);
+    });
+}
+
+/// A kernel user closes the domain while the device is removed, and another thread destroys the
+/// last QP: both wait for that.
+#[test]
+fn two_threads_close_a_domain() {
+    runtime::check(300, 0x18, || {
+        let attached = Attached::new();
+        let user = KernelUser::open(&attached);
+
+        user.alloc(&attached, LIFETIME).unwrap();
+
+        let threads = [
+            {
+                let (attached, user) = (attached.clone(), user.clone());
+
+                runtime::spawn(move || user.unregister(&attached))
+            },
+            {
+                let (attached, user) = (attached.clone(), user.clone());
+
+                runtime::spawn(move || user.close_domain(&attached))
+            },
+            {
+                let attached = attached.clone();
+
+                runtime::spawn(move || attached.remove())
+            },
+        ];
+
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        drop(user);
+        Rest::default().finish(attached, false);
+    });
+}
+
+/// A reader that waits gets the records that another has put back.
+#[test]
+fn a_record_that_is_put_back_wakes_a_reader() {
+    runtime::check(200, 0x18, || {
+        let attached = Attached::new();
+        let file = attached.open();
+        let qpn = alloc(&attached, &file);
+        let reader = {
+            let file = file.clone();
+
+            runtime::spawn(move || {
+                let mut records = 0;
+
+                while records < REPORTED.len() {
+                    records += file.channel().read(1, 1, false).unwrap();
+                }
+            })
+        };
+        let faults = {
+            let file = file.clone();
+
+            runtime::spawn(move || file.channel().read(2, 0, true))
+        };
+
+        attached.report(qpn);
+        assert!(faults.join().unwrap().is_err(), "its buffer is not there");
+        reader.join().unwrap();
+
+        drop(file);
+        Rest::default().finish(attached, false);
+    });
+}
+
+fn to_state(state: QpState) -> QpAttr {
+    QpAttr::with_state(state)
+}
+
+/// The state that is known without a query is that of the device.
+fn check_known(qp: &ReceiveQp) {
+    let known = qp.known().state();
+    let attributes = qp.query().unwrap().expect("the QP exists");
+
+    assert!(known == attributes.state(), "another state is known");
+}
+
+/// After each modification, and after those of several threads beside a query.
+#[test]
+fn the_known_state_is_that_of_the_device() {
+    runtime::check(200, 0x18, || {
+        let attached = Attached::new();
+        let file = attached.open();
+        let qpn = alloc(&attached, &file);
+        let qp = attached.find(qpn).unwrap();
+
+        check_known(&qp);
+        qp.modify_from_kernel(&mut to_state(QpState::Rtr)).unwrap();
+        check_known(&qp);
+
+        // A device that fails may have modified the QP: a query finds out.
+        attached.device.fail(Verb::Modify);
+        assert!(qp.modify_from_kernel(&mut to_state(QpState::Err)) == Err(EIO));
+        assert!(qp.known().state() == Ok(QpState::Rtr));
+        qp.query().unwrap();
+        check_known(&qp);
+        assert!(qp.known().state() == Ok(QpState::Err));
+
+        let call = |call: fn(&ReceiveQp)| {
+            let qp = qp.clone();
+
+            runtime::spawn(move || call(&qp))
+        };
+        let threads = [
+            call(|qp| {
+                qp.modify_from_kernel(&mut to_state(QpState::Reset))
+                    .unwrap()
+            }),
+            call(|qp| {
+                let user = UserQpAttr {
+                    mask: QpAttrMask::STATE,
+                    state: QpState::Init,
+                };
+
+                qp.modify(&user, &UData::none()).unwrap();
+            }),
+            call(|qp| {
+                qp.query().unwrap();
+            }),
+        ];
+
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        check_known(&qp);
+
+        drop((qp, file));
+        Rest::default().finish(attached, false);
+    });
+}
+
+/// Verbs beside the end of the QP: they find it, or have EINVAL.
+#[test]
+fn verbs_beside_the_end_of_the_qp() {
+    runtime::check(300, 0x18, || {
+        let attached = Attached::new();
+        let file = attached.open();
+        let qpn = alloc(&attached, &file);
+        let qp = attached.find(qpn).unwrap();
+        let call = |call: fn(StdArc<Attached>, Arc<ReceiveQp>, StdArc<File>)| {
+            let (attached, qp, file) = (attached.clone(), qp.clone(), file.clone());
+
+            runtime::spawn(move || call(attached, qp, file))
+        };
+        let modify: fn(StdArc<Attached>, Arc<ReceiveQp>, StdArc<File>) = |_, qp, _| {
+            let result = qp.modify_from_kernel(&mut to_state(QpState::Err));
+
+            assert!(result == Ok(()) || result == Err(EINVAL), "of MODIFY");
+        };
+        let threads = [
+            call(modify),
+            call(modify),
+            call(|_, qp, _| {
+                qp.query().unwrap();
+            }),
+            call(|attached, _, file| attached.unregister(&file).unwrap()),
+        ];
+
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert!(qp.query().unwrap().is_none(), "the QP was destroyed");
+        assert!(qp.modify_from_kernel(&mut to_state(QpState::Err)) == Err(EINVAL));
+
+        drop((qp, file));
+        Rest::default().finish(attached, false);
+    });
+}
