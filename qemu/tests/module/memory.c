@@ -5,6 +5,9 @@
  * another's, where the list of registrations has to grow. Meanwhile the owner's calls
  * in the same domain do not wait: an allocation ends when they were made.
  *
+ * A process that lists QPs is as slow between the list and the first query. The owner
+ * destroys the QP of that page meanwhile; an empty page would be the end of the list.
+ *
  * Needs kprobes and memory cgroups: the stock kernel.
  *
  * tags: stock
@@ -46,6 +49,8 @@ static int group = -1;	/* where processes enter it */
 static struct progress {
 	atomic_bool done;
 	unsigned int rounds;
+	uint32_t listed, first;		/* how many QPs a page of one has, and the QP's number */
+	uint32_t numbers[2];		/* of QPs of the domain */
 } *progress;
 
 static unsigned int parameter(const char *name)
@@ -159,17 +164,87 @@ static int call_on(void *argument)
 	return 0;
 }
 
-int main(void)
+static int list_one(void *argument)
+{
+	struct xrc_rcv_qp_info info;
+	uint32_t count = 1;
+
+	(void)argument;
+	CHECK(!rcv_list(member.domain, 0, &info, &count, NULL));
+	progress->listed = count;
+	progress->first = count ? info.qp_num : 0;
+	return 0;
+}
+
+static int list_slowly(void *argument)
+{
+	int result;
+
+	be_slow(gettid());
+	result = list_one(argument);
+	be_slow(0);
+	return result;
+}
+
+static int make_two(void *argument)
+{
+	struct registration registration;
+	unsigned int i;
+
+	(void)argument;
+	for (i = 0; i < 2; i++) {
+		CHECK(!rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL,
+				 NO_REGISTRATION, 0, &registration));
+		progress->numbers[i] = registration.qp_num;
+	}
+	return 0;
+}
+
+static int destroy(void *number)
+{
+	return rcv_destroy(member.domain, *(uint32_t *)number);
+}
+
+/* The other QP is listed, or none if that was destroyed as well. */
+static bool lists_what_is_left(bool both)
+{
+	uint32_t *numbers = progress->numbers, first, tries;
+	unsigned int before = parameter("delays");
+	bool right;
+
+	/* Before it is slow: the pages that the call uses are there then. */
+	right = DO(owner, make_two, NULL) && DO(slow, list_one, NULL);
+	first = progress->first == numbers[1];
+	actor_begin(&slow, list_slowly, NULL);
+	for (tries = 0; tries < PATIENCE_MS / 10 && parameter("delays") == before; tries++)
+		usleep(10000);
+	right = right && parameter("delays") == before + 1 &&
+		DO(owner, destroy, &numbers[first]) && (!both || DO(owner, destroy, &numbers[!first]));
+	set_parameter("ended", ~0u);
+	right = succeeded("slow: list", actor_wait(&slow)) && right;
+	ktap_note("a page of one QP has %u", progress->listed);
+	right = right && progress->listed == !both && (both || progress->first == numbers[!first]);
+	set_parameter("ended", parameter("delays"));
+	return right && (both || DO(owner, destroy, &numbers[!first]));
+}
+
+static void insert(const char *parameters)
 {
 	const char *build = getenv("LAB_BUILD");
 	char command[512];
-	bool right;
 
-	ktap_start("slow memory of another process", 2);
-	snprintf(command, sizeof(command), "insmod %s/test-modules/slow_memory/slow_memory.ko",
-		 build ? build : "");
+	snprintf(command, sizeof(command), "insmod %s/test-modules/slow_memory/slow_memory.ko %s",
+		 build ? build : "", parameters);
 	if (system(command))
 		errx(1, "%s", command);
+}
+
+int main(void)
+{
+	bool right;
+
+	ktap_start("slow memory of another process, and slow queries", 3);
+	insert("");
 	if (access(CGROUP "/cgroup.controllers", F_OK) &&
 	    mount("cgroup2", CGROUP, "cgroup2", 0, NULL))
 		err(1, CGROUP);
@@ -195,6 +270,16 @@ int main(void)
 		  progress->rounds);
 	ktap_result(right && parameter("delays") >= DELAYS, "allocations of a process are delayed");
 	ktap_result(right && !parameter("expired"), "others in the domain do not wait for them");
+	actor_exit(&slow);
+	actor_exit(&owner);
+
+	right = !system("rmmod slow_memory");
+	insert("symbol=down_read_killable");
+	actor_start(&owner);
+	actor_start(&slow);
+	right = right && DO(owner, member_join, owned) && DO(slow, member_join, owned) &&
+		lists_what_is_left(false) && lists_what_is_left(true) && !parameter("expired");
+	ktap_result(right, "a page has QPs as long as some are left");
 	actor_exit(&slow);
 	actor_exit(&owner);
 	unlink(DOMAIN_FILE);

@@ -2,7 +2,8 @@
 /*
  * Memory that is charged to a memory cgroup comes slowly to one thread, as it does
  * when the cgroup is at its limit and the kernel has to reclaim: each allocation
- * from a slab sleeps where it is charged, until the user says that it may end. Needs kprobes.
+ * from a slab sleeps where it is charged, until the user says that it may end. Or another
+ * function sleeps before it begins. Needs kprobes.
  */
 #include <linux/delay.h>
 #include <linux/gfp.h>
@@ -10,6 +11,13 @@
 #include <linux/kprobes.h>
 #include <linux/module.h>
 #include <linux/sched.h>
+#include <linux/string.h>
+
+static char *symbol = "__memcg_slab_post_alloc_hook";
+module_param(symbol, charp, 0444);
+MODULE_PARM_DESC(symbol, "The function that is slow: the charge, if not another");
+
+static bool charges;
 
 static int tid;
 module_param(tid, int, 0644);
@@ -57,7 +65,7 @@ static int pre_handler(struct kprobe *p, struct pt_regs *regs)
 {
 	const gfp_t flags = regs_get_kernel_argument(regs, 2);
 
-	if (current->pid != READ_ONCE(tid) || !gfpflags_allow_blocking(flags))
+	if (current->pid != READ_ONCE(tid) || (charges && !gfpflags_allow_blocking(flags)))
 		return 0;
 	if (slept) {
 		slept = false;
@@ -73,13 +81,14 @@ static void post_handler(struct kprobe *p, struct pt_regs *regs, unsigned long f
 }
 
 static struct kprobe probe = {
-	.symbol_name = "__memcg_slab_post_alloc_hook",
 	.pre_handler = pre_handler,
 	.post_handler = post_handler,
 };
 
 static int __init slow_memory_init(void)
 {
+	charges = strstr(symbol, "memcg");
+	probe.symbol_name = symbol;
 	return register_kprobe(&probe);
 }
 module_init(slow_memory_init);
