@@ -44,6 +44,7 @@ device_up() {
 
 rxe_node() {
 	local name=$1 ipv4=$2 ipv6=$3
+	echo "$ipv4 $name" >>/etc/hosts
 	# The address of the first GID is used at once. Until duplicate address detection has ended, up to 2 s, it does not
 	# answer neighbours, and the modification of a QP that is connected to it fails after 1 s.
 	ip netns exec "$name" sh -c 'echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad'

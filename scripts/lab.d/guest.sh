@@ -160,6 +160,8 @@ guest_qemu() {
 		qemu+=(-cpu max,-la57,-erms,-fsrm,-fzrm,-fsrs,-fsrc -append "$append")
 		;;
 	esac
+	[ -z "${shell-}" ] || qemu+=(
+		-chardev "socket,id=terminal,path=$run/terminal.sock,server=on,wait=off" -device virtconsole,chardev=terminal)
 	share root / ,readonly=on
 	share run "$run"
 	share tree "$tree"
@@ -253,6 +255,23 @@ guest_shell() {
 	wait $! || :
 	trap - INT TERM HUP
 	guest_log_check
+}
+
+# Another terminal of the newest guest that `shell` of this tree has booted.
+guest_terminal() {
+	local directory found='' status=0
+	for directory in "$cache"/run.*/; do
+		[ -S "$directory/terminal.sock" ] && grep -qxF "$(printf 'LAB_TREE=%q' "$tree")" "$directory/env" || continue
+		[ -n "$found" ] && [ "$found" -nt "$directory" ] || found=$directory
+	done
+	[ -n "$found" ] || die "no guest of this tree has a prompt: scripts/lab shell boots one"
+	root_setup
+	read -r rows columns < <(stty size 2>/dev/null || echo 24 80)
+	say "another prompt in the guest; 'exit' or Ctrl-] ends it"
+	[ ! -t 0 ] || stty raw -echo
+	root_exec "$tree/qemu/host/terminal" "$found/terminal.sock" "$rows" "$columns" || status=$?
+	[ ! -t 0 ] || stty sane
+	return "$status"
 }
 
 # The reports of checkers in the kernel's log, without the lines that announce the checkers at boot.
