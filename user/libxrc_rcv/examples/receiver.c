@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * One receiving process, for sender.c: it opens the domain, creates the
- * receive QP or registers with it, prints what it receives, and unregisters
- * when the connection breaks.
+ * One receiving process of a domain, see Documentation/tutorial.rst: prints the
+ * messages to its SRQ, and the events of the receive QPs that it is registered with.
  *
- * "receiver DEVICE FILE INDEX GID QPN" creates the QP for the sender's QP at
- * GID, by entry INDEX of the GIDs of port 1, and first prints that GID;
- * "receiver DEVICE FILE QPN" registers. The numbers of the QP and of the SRQ
- * of this process are the only output before messages and events.
+ * usage: receiver DEVICE[/PORT[/GID_INDEX]] FILE TCP_PORT
+ *
+ * A sender, of any language, connects to TCP_PORT and writes "LID GID QPN RECEIVE_QPN":
+ * the receive QP in the domain of FILE that its QP is connected to, or 0. It is
+ * answered "LID GID RECEIVE_QPN SRQ".
  */
 #define _DEFAULT_SOURCE
 #include <arpa/inet.h>
@@ -16,36 +16,19 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <infiniband/xrc_rcv.h>
 
-enum { MESSAGES = 16, SIZE = 64 };
+enum { DEPTH = 16, SIZE = 64, MAX_QPS = 64 };
 
-/* The shared receive queue of this process, to which senders address messages. */
-struct queue {
-	struct ibv_comp_channel *channel;
-	struct ibv_srq *srq;
-	struct ibv_mr *mr;
-	uint32_t srq_num;
-	char messages[MESSAGES][SIZE];
-};
+static char name[64];
+static uint8_t port = 1, gid_index;
 
-static uint32_t number(const char *what, const char *word, uint32_t most)
-{
-	unsigned long value;
-	char *end;
-
-	errno = 0;
-	value = strtoul(word, &end, 0);
-	if (errno || end == word || *end || *word == '-' || value > most)
-		errx(2, "%s %s: not a number up to %u", what, word, most);
-	return value;
-}
-
-static struct ibv_context *open_device(const char *name)
+static struct ibv_context *open_device(void)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL), **device = list;
 	struct ibv_context *context;
@@ -65,167 +48,143 @@ static struct ibv_context *open_device(const char *name)
 	return context;
 }
 
-static struct ibv_xrcd *open_domain(struct ibv_context *context, const char *file)
+static int listen_at(uint16_t tcp_port)
 {
-	struct ibv_xrcd_init_attr attr = {
-		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
-		.fd = open(file, O_RDONLY),	/* -1 would be a domain of its own */
-		.oflags = O_CREAT,
-	};
-	struct ibv_xrcd *xrcd;
+	struct sockaddr_in6 address = { .sin6_family = AF_INET6, .sin6_port = htons(tcp_port) };
+	int fd = socket(AF_INET6, SOCK_STREAM, 0), on = 1;
 
-	if (attr.fd < 0)
-		err(1, "%s", file);
-	xrcd = ibv_open_xrcd(context, &attr);
-	if (!xrcd)
-		err(1, "XRC domain of %s", file);
-	return xrcd;
+	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) ||
+	    bind(fd, (struct sockaddr *)&address, sizeof(address)) || listen(fd, 8))
+		err(1, "TCP port %u", tcp_port);
+	return fd;
 }
 
-static void post_receive(struct queue *queue, uint64_t index)
+/* Reads a line of less than @size bytes, or returns 0. */
+static int read_line(int fd, char *line, size_t size)
 {
-	struct ibv_sge sge = {
-		.addr = (uintptr_t)queue->messages[index],
-		.length = SIZE,
-		.lkey = queue->mr->lkey,
-	};
-	struct ibv_recv_wr *bad, request = { .wr_id = index, .sg_list = &sge, .num_sge = 1 };
-
-	errno = ibv_post_srq_recv(queue->srq, &request, &bad);
-	if (errno)
-		err(1, "receive");
-}
-
-/* Creates the SRQ in the domain, and posts a receive for each message. */
-static void create_queue(struct queue *queue, struct ibv_xrcd *xrcd)
-{
-	struct ibv_srq_init_attr_ex init = {
-		.attr = { .max_wr = MESSAGES, .max_sge = 1 },
-		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD |
-			     IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ,
-		.srq_type = IBV_SRQT_XRC,
-		.pd = ibv_alloc_pd(xrcd->context),
-		.xrcd = xrcd,
-	};
-	uint64_t index;
-
-	queue->channel = ibv_create_comp_channel(xrcd->context);
-	if (!init.pd || !queue->channel)
-		err(1, "PD and channel");
-	init.cq = ibv_create_cq(xrcd->context, MESSAGES, NULL, queue->channel, 0);
-	queue->mr = ibv_reg_mr(init.pd, queue->messages, sizeof(queue->messages),
-			       IBV_ACCESS_LOCAL_WRITE);
-	if (!init.cq || !queue->mr)
-		err(1, "CQ and memory");
-	queue->srq = ibv_create_srq_ex(xrcd->context, &init);
-	if (!queue->srq)
-		err(1, "SRQ");
-	errno = ibv_req_notify_cq(init.cq, 0);
-	if (!errno)
-		errno = ibv_get_srq_num(queue->srq, &queue->srq_num);
-	if (errno)
-		err(1, "CQ and SRQ");
-	for (index = 0; index < MESSAGES; index++)
-		post_receive(queue, index);
-}
-
-/* Prints the messages that have arrived. The next one makes the channel readable. */
-static void print_messages(struct queue *queue)
-{
-	struct ibv_cq *cq;
-	struct ibv_wc wc;
-	void *unused;
-
-	if (ibv_get_cq_event(queue->channel, &cq, &unused))
-		err(1, "completion");
-	ibv_ack_cq_events(cq, 1);
-	errno = ibv_req_notify_cq(cq, 0);
-	if (errno)
-		err(1, "CQ");
-	while (ibv_poll_cq(cq, 1, &wc) == 1) {
-		if (wc.status)
-			errx(1, "receive: %s", ibv_wc_status_str(wc.status));
-		printf("%.*s\n", (int)wc.byte_len, queue->messages[wc.wr_id]);
-		post_receive(queue, wc.wr_id);
+	for (; size > 1 && recv(fd, line, 1, 0) == 1; line++, size--) {
+		if (*line == '\n') {
+			*line = 0;
+			return 1;
+		}
 	}
+	return 0;
+}
+
+/* Registers with the sender's receive QP, or creates one, and answers the sender. */
+static struct xrc_rcv_qp *join(int sender, struct ibv_xrcd *xrcd,
+			       struct xrc_rcv_event_channel *channel, uint32_t srq_num)
+{
+	int mask = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS |
+		   IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+	struct xrc_rcv_init_attr init = {
+		.flags = XRC_RCV_ALLOC_LIFETIME_DOMAIN,	/* it needs no process */
+		.channel = channel,
+		.comp_mask = XRC_RCV_INIT_ATTR_LABEL,
+	};
+	struct ibv_qp_attr attr = {
+		.port_num = port,
+		.path_mtu = IBV_MTU_1024,
+		.ah_attr = { .port_num = port, .grh = { .sgid_index = gid_index, .hop_limit = 64 } },
+	};
+	char line[128], text[INET6_ADDRSTRLEN];
+	struct ibv_port_attr local;
+	struct xrc_rcv_qp *qp;
+	union ibv_gid gid;
+	uint32_t qp_num;
+
+	if (!read_line(sender, line, sizeof(line)) ||
+	    sscanf(line, "%hu %45s %u %u", &attr.ah_attr.dlid, text, &attr.dest_qp_num, &qp_num) != 4 ||
+	    inet_pton(AF_INET6, text, &attr.ah_attr.grh.dgid) != 1)
+		return NULL;
+	attr.ah_attr.is_global = !attr.ah_attr.dlid;	/* RoCE has no LIDs */
+	/* Processes that list the QPs of the domain see whose connection it is. */
+	init.label = be64toh(attr.ah_attr.grh.dgid.global.interface_id);
+	if (ibv_query_port(xrcd->context, port, &local) ||
+	    ibv_query_gid(xrcd->context, port, gid_index, &gid))
+		err(1, "port %u of %s", port, name);
+
+	/* The sample in the README. */
+	if (qp_num)
+		qp = xrc_rcv_reg_qp(xrcd, qp_num, channel, 0);
+	else
+		qp = xrc_rcv_alloc_qp(xrcd, &init, &attr, mask);	/* ready to receive */
+	if (!qp) {
+		warn("receive QP %u", qp_num);
+		return NULL;
+	}
+	dprintf(sender, "%u %s %u %u\n", local.lid, inet_ntop(AF_INET6, &gid, text, sizeof(text)),
+		qp->qp_num, srq_num);
+
+	printf("QP %u: %s\n", qp->qp_num, qp_num ? "joined" : "created");
+	return qp;
+}
+
+/* Prints an event, and ends the registration with a QP whose connection is broken. */
+static void print_event(struct ibv_xrcd *xrcd, struct xrc_rcv_event_channel *channel,
+			struct xrc_rcv_qp **qps, int *count)
+{
+	struct xrc_rcv_event event;
+	int i;
+
+	errno = xrc_rcv_get_event(channel, &event, sizeof(event));
+	if (errno)
+		err(1, "event");
+	printf("QP %u: %s\n", event.qp_num, xrc_rcv_event_type_str(event.type));
+	for (i = 0; event.type != IBV_EVENT_COMM_EST && i < *count; i++) {
+		if (qps[i]->qp_num != event.qp_num)
+			continue;
+		xrc_rcv_unreg_qp(qps[i]);
+		qps[i--] = qps[--*count];
+	}
+	if (event.type != IBV_EVENT_COMM_EST)
+		xrc_rcv_destroy_qp(xrcd, event.qp_num, 0);	/* fails but for the last one */
 }
 
 int main(int argc, char **argv)
 {
-	int mask = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS |
-		   IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-	struct ibv_qp_attr attr = {
-		.port_num = 1,
-		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
-		.path_mtu = IBV_MTU_1024,
-		.ah_attr = { .port_num = 1, .is_global = 1, .grh = { .hop_limit = 64 } },
-	};
-	struct xrc_rcv_event event = { .type = IBV_EVENT_COMM_EST };
-	struct xrc_rcv_init_attr init = { 0 };
+	struct xrc_rcv_event_channel *channel;
+	struct xrc_rcv_qp *qps[MAX_QPS];
 	struct ibv_context *context;
-	char text[INET6_ADDRSTRLEN];
-	struct pollfd ready[2];
+	struct xrc_rcv_srq *srq;
+	struct pollfd ready[3];
 	struct ibv_xrcd *xrcd;
-	struct xrc_rcv_qp *qp;
-	struct queue queue;
-	union ibv_gid gid;
-	uint32_t qp_num = 0;
+	char message[SIZE];
+	ssize_t length;
+	int file, count = 0;
 
-	if (argc == 4) {
-		qp_num = number("QPN", argv[3], 0xffffff);
-		if (!qp_num)
-			errx(2, "QPN 0: not a receive QP");
-	} else if (argc == 6) {
-		attr.ah_attr.grh.sgid_index = number("INDEX", argv[3], 255);
-		if (inet_pton(AF_INET6, argv[4], &attr.ah_attr.grh.dgid) != 1)
-			errx(2, "%s: not a GID", argv[4]);
-		init.comp_mask = XRC_RCV_INIT_ATTR_LABEL;	/* whose connection it is */
-		init.label = be64toh(attr.ah_attr.grh.dgid.global.interface_id);
-		attr.dest_qp_num = number("QPN", argv[5], 0xffffff);
-	} else {
-		errx(2, "usage: receiver DEVICE FILE {QPN|INDEX GID QPN}");
-	}
-	context = open_device(argv[1]);
-	xrcd = open_domain(context, argv[2]);	/* shared by a file */
-	create_queue(&queue, xrcd);
+	if (argc != 4 || sscanf(argv[1], "%63[^/]/%hhu/%hhu", name, &port, &gid_index) < 1)
+		errx(2, "usage: receiver DEVICE[/PORT[/GID_INDEX]] FILE TCP_PORT");
+	context = open_device();
+	file = open(argv[2], O_RDONLY);
+	if (file < 0)	/* -1 would be a domain of its own */
+		err(1, "%s", argv[2]);
+	xrcd = xrc_rcv_open_domain(context, file, O_CREAT);	/* shared by the file */
+	if (!xrcd)
+		err(1, "XRC domain of %s", argv[2]);
+	srq = xrc_rcv_create_srq(xrcd, DEPTH, SIZE);
+	channel = xrc_rcv_create_event_channel(xrcd);
+	if (!srq || !channel)
+		err(1, "SRQ and event channel");
+	ready[0] = (struct pollfd){ .fd = listen_at(atoi(argv[3])), .events = POLLIN };
+	ready[1] = (struct pollfd){ .fd = srq->fd, .events = POLLIN };
+	ready[2] = (struct pollfd){ .fd = channel->fd, .events = POLLIN };
+	signal(SIGPIPE, SIG_IGN);
 	setlinebuf(stdout);
-	if (!qp_num) {
-		if (ibv_query_gid(context, 1, attr.ah_attr.grh.sgid_index, &gid))
-			err(1, "GID %u of port 1", attr.ah_attr.grh.sgid_index);
-		printf("%s ", inet_ntop(AF_INET6, &gid, text, sizeof(text)));
+	printf("ready\n");
+	while (count < MAX_QPS) {
+		/* The descriptor is readable by the next message after there was none. */
+		while ((length = xrc_rcv_receive(srq, message, SIZE, 0)) >= 0)
+			printf("%.*s\n", (int)length, message);
+		if (errno != EAGAIN || poll(ready, 3, -1) < 0)
+			err(1, "receive");
+		/* TCP connections stay open, so that senders see the end of this process. */
+		if (ready[0].revents) {
+			qps[count] = join(accept(ready[0].fd, NULL, NULL), xrcd, channel, srq->srq_num);
+			count += !!qps[count];
+		}
+		if (ready[2].revents)
+			print_event(xrcd, channel, qps, &count);
 	}
-
-	/* The sample in the README. */
-	init.channel = xrc_rcv_create_event_channel(xrcd);
-	if (!init.channel)
-		err(1, "event channel");
-	if (qp_num)
-		qp = xrc_rcv_reg_qp(xrcd, qp_num, init.channel, 0);
-	else
-		qp = xrc_rcv_alloc_qp(xrcd, &init, &attr, mask);	/* ready to receive */
-	if (!qp)
-		err(1, "receive QP");
-	printf("%u\n", qp->qp_num);	/* for the sender and the other receivers */
-
-	printf("%u\n", queue.srq_num);	/* for the sender */
-
-	ready[0] = (struct pollfd){ .fd = queue.channel->fd, .events = POLLIN };
-	ready[1] = (struct pollfd){ .fd = init.channel->fd, .events = POLLIN };
-	while (event.type == IBV_EVENT_COMM_EST) {
-		if (poll(ready, 2, -1) < 0)
-			err(1, "poll");
-		if (ready[0].revents)
-			print_messages(&queue);
-		if (!ready[1].revents)
-			continue;
-		errno = xrc_rcv_get_event(init.channel, &event, sizeof(event));
-		if (errno)
-			err(1, "event of receive QP %u", qp->qp_num);
-		printf("%s\n", xrc_rcv_event_type_str(event.type));
-	}
-
-	errno = xrc_rcv_unreg_qp(qp);	/* the last registration destroys the QP */
-	if (errno)
-		err(1, "unregistering from receive QP");
-	return 0;	/* all else ends with the process */
+	errx(1, "too many senders");
 }

@@ -1,25 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * The sending end of a connection to a receive QP, for receiver.c. It uses
- * nothing but libibverbs: a sender cannot tell a receive QP from other QPs.
+ * The sending end of a connection to a receive QP, see Documentation/tutorial.rst. It
+ * uses nothing but libibverbs: a sender cannot tell a receive QP from other QPs.
  *
- * "sender DEVICE INDEX" prints the GID of entry INDEX of port 1 and the number
- * of its QP, which are arguments of the receiver. From standard input it reads
- * the GID and the number of the receive QP, and then messages, a line each:
- * the number of an SRQ and a word to send to it.
+ * usage: sender DEVICE[/PORT[/GID_INDEX]] HOST TCP_PORT…
+ *
+ * Sends each line of the standard input to the SRQs of all receivers: processes of one
+ * domain on HOST, each with a TCP_PORT, by one connection. The line "break" is sent to
+ * an SRQ that does not exist, which breaks it.
  */
 #define _DEFAULT_SOURCE
 #include <arpa/inet.h>
 #include <err.h>
 #include <errno.h>
-#include <stdint.h>
+#include <netdb.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <infiniband/verbs.h>
 
-static struct ibv_context *open_device(const char *name)
+enum { SIZE = 64, MAX_RECEIVERS = 16, NO_SRQ = 0xffffff };
+
+static char name[64];
+static uint8_t port = 1, gid_index;
+
+static struct ibv_context *open_device(void)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL), **device = list;
 	struct ibv_context *context;
@@ -39,6 +47,23 @@ static struct ibv_context *open_device(const char *name)
 	return context;
 }
 
+static struct ibv_qp *create_qp(struct ibv_context *context, struct ibv_pd *pd)
+{
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+	struct ibv_qp_init_attr_ex init = {
+		.qp_type = IBV_QPT_XRC_SEND,
+		.comp_mask = IBV_QP_INIT_ATTR_PD,
+		.pd = pd,
+		.send_cq = channel ? ibv_create_cq(context, 1, NULL, channel, 0) : NULL,
+		.cap = { .max_send_wr = 1, .max_send_sge = 1 },
+	};
+	struct ibv_qp *qp = init.send_cq ? ibv_create_qp_ex(context, &init) : NULL;
+
+	if (!qp)
+		err(1, "QP");
+	return qp;
+}
+
 static void modify(struct ibv_qp *qp, enum ibv_qp_state state, struct ibv_qp_attr *attr, int mask)
 {
 	attr->qp_state = state;
@@ -47,27 +72,99 @@ static void modify(struct ibv_qp *qp, enum ibv_qp_state state, struct ibv_qp_att
 		err(1, "modifying the QP to state %d", state);
 }
 
-/* Takes the QP from RESET to RTS, connected to QP @qp_num at @gid. */
-static void connect_qp(struct ibv_qp *qp, uint8_t index, const char *gid, uint32_t qp_num)
+/* Takes the QP from RESET to RTS, connected to receive QP @qp_num. */
+static void connect_qp(struct ibv_qp *qp, uint16_t lid, const union ibv_gid *gid, uint32_t qp_num)
 {
 	struct ibv_qp_attr attr = {
-		.port_num = 1,
+		.port_num = port,
 		.path_mtu = IBV_MTU_1024,
 		.dest_qp_num = qp_num,
 		.min_rnr_timer = 12,
 		.timeout = 14,		/* 67 ms */
 		.retry_cnt = 7,
 		.rnr_retry = 7,		/* without an end */
-		.ah_attr = { .port_num = 1, .is_global = 1, .grh = { .sgid_index = index, .hop_limit = 64 } },
+		.ah_attr = { .port_num = port, .dlid = lid, .is_global = !lid, /* RoCE: no LIDs */
+			     .grh = { .dgid = *gid, .sgid_index = gid_index, .hop_limit = 64 } },
 	};
 
-	if (inet_pton(AF_INET6, gid, &attr.ah_attr.grh.dgid) != 1)
-		errx(1, "%s: not a GID", gid);
 	modify(qp, IBV_QPS_INIT, &attr, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 	modify(qp, IBV_QPS_RTR, &attr, IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 	       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 	modify(qp, IBV_QPS_RTS, &attr, IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
 	       IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+}
+
+/* Connects to a TCP port, or returns -1. */
+static int dial(const char *host, const char *tcp_port)
+{
+	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *list = NULL, *next;
+	int fd = -1;
+
+	if (getaddrinfo(host, tcp_port, &hints, &list))
+		errx(1, "%s: no such host", host);
+	for (next = list; next && fd < 0; next = next->ai_next) {
+		fd = socket(next->ai_family, SOCK_STREAM, 0);
+		if (fd >= 0 && connect(fd, next->ai_addr, next->ai_addrlen)) {
+			close(fd);
+			fd = -1;
+		}
+	}
+	freeaddrinfo(list);
+	return fd;
+}
+
+/* Reads a line of less than @size bytes, or returns 0. */
+static int read_line(int fd, char *line, size_t size)
+{
+	for (; size > 1 && recv(fd, line, 1, 0) == 1; line++, size--) {
+		if (*line == '\n') {
+			*line = 0;
+			return 1;
+		}
+	}
+	return 0;
+}
+
+/* A receiving process; @fd and @srq_num are of the process that had the port last. */
+struct receiver {
+	const char *tcp_port;
+	int fd;
+	uint32_t srq_num;
+};
+
+/* Asks a receiver for its SRQ, and the first one for a receive QP. */
+static int ask(struct receiver *receiver, const char *host, struct ibv_qp *qp, uint32_t *receive_qp)
+{
+	char line[128], text[INET6_ADDRSTRLEN];
+	uint32_t before = *receive_qp;
+	struct ibv_port_attr local;
+	union ibv_gid gid;
+	uint16_t lid;
+
+	receiver->fd = dial(host, receiver->tcp_port);
+	if (receiver->fd < 0)
+		return 0;
+	if (ibv_query_port(qp->context, port, &local) ||
+	    ibv_query_gid(qp->context, port, gid_index, &gid))
+		err(1, "port %u of %s", port, name);
+	dprintf(receiver->fd, "%u %s %u %u\n", local.lid,
+		inet_ntop(AF_INET6, &gid, text, sizeof(text)), qp->qp_num, before);
+	if (!read_line(receiver->fd, line, sizeof(line)) ||
+	    sscanf(line, "%hu %45s %u %u", &lid, text, receive_qp, &receiver->srq_num) != 4 ||
+	    inet_pton(AF_INET6, text, &gid) != 1)
+		return 0;
+	if (!before)
+		connect_qp(qp, lid, &gid, *receive_qp);
+	printf("%s: QP %u, SRQ %u\n", receiver->tcp_port, *receive_qp, receiver->srq_num);
+	return 1;
+}
+
+/* Returns whether the process that was asked has ended, and its SRQ as well: TCP says so. */
+static int has_ended(const struct receiver *receiver)
+{
+	char unused;
+
+	return recv(receiver->fd, &unused, 1, MSG_DONTWAIT) >= 0 || errno != EAGAIN;
 }
 
 /* Sends @length bytes of @mr to an SRQ, and returns the status of the request. */
@@ -99,45 +196,44 @@ static enum ibv_wc_status send_to(uint32_t srq_num, struct ibv_qp *qp, struct ib
 
 int main(int argc, char **argv)
 {
-	struct ibv_qp_init_attr_ex init = {
-		.qp_type = IBV_QPT_XRC_SEND,
-		.comp_mask = IBV_QP_INIT_ATTR_PD,
-		.cap = { .max_send_wr = 1, .max_send_sge = 1 },
-	};
-	char text[INET6_ADDRSTRLEN], message[64], *end;
+	struct receiver receivers[MAX_RECEIVERS], *receiver, *end = receivers;
 	struct ibv_context *context;
-	uint32_t qp_num, srq_num;
-	struct ibv_comp_channel *channel;
 	enum ibv_wc_status status;
-	union ibv_gid gid;
+	uint32_t receive_qp = 0;
+	char message[SIZE];
 	struct ibv_qp *qp;
+	struct ibv_pd *pd;
 	struct ibv_mr *mr;
-	long index;
 
-	index = argc == 3 ? strtol(argv[2], &end, 0) : -1;
-	if (index < 0 || index > 255 || *end || end == argv[2])
-		errx(2, "usage: sender DEVICE INDEX");
-	context = open_device(argv[1]);
-	if (ibv_query_gid(context, 1, index, &gid))
-		err(1, "GID %ld of port 1", index);
-	init.pd = ibv_alloc_pd(context);
-	channel = ibv_create_comp_channel(context);
-	init.send_cq = channel ? ibv_create_cq(context, 1, NULL, channel, 0) : NULL;
-	mr = init.pd ? ibv_reg_mr(init.pd, message, sizeof(message), 0) : NULL;
-	if (!init.send_cq || !mr)
-		err(1, "PD, CQ and memory");
-	qp = ibv_create_qp_ex(context, &init);
-	if (!qp)
-		err(1, "QP");
+	if (argc < 4 || argc > 3 + MAX_RECEIVERS ||
+	    sscanf(argv[1], "%63[^/]/%hhu/%hhu", name, &port, &gid_index) < 1)
+		errx(2, "usage: sender DEVICE[/PORT[/GID_INDEX]] HOST TCP_PORT...");
+	for (; end < receivers + argc - 3; end++)
+		*end = (struct receiver){ .tcp_port = argv[3 + (end - receivers)], .fd = -1 };
+	context = open_device();
+	pd = ibv_alloc_pd(context);
+	mr = pd ? ibv_reg_mr(pd, message, sizeof(message), 0) : NULL;
+	if (!mr)
+		err(1, "PD and memory");
+	qp = create_qp(context, pd);
+	signal(SIGPIPE, SIG_IGN);
 	setlinebuf(stdout);
-	printf("%s %u\n", inet_ntop(AF_INET6, &gid, text, sizeof(text)), qp->qp_num);
-
-	if (scanf("%45s %u", text, &qp_num) != 2)
-		errx(1, "no receive QP");
-	connect_qp(qp, index, text, qp_num);
-	while (scanf("%u %63s", &srq_num, message) == 2) {
-		status = send_to(srq_num, qp, mr, strlen(message));
-		printf("%s: %s\n", message, ibv_wc_status_str(status));
+	while (fgets(message, sizeof(message), stdin)) {
+		message[strcspn(message, "\n")] = 0;
+		for (receiver = receivers; receiver < end; receiver++) {
+			if (has_ended(receiver)) {
+				close(receiver->fd);
+				if (!ask(receiver, argv[2], qp, &receive_qp)) {
+					printf("%s: no receiver\n", receiver->tcp_port);
+					continue;
+				}
+			}
+			status = send_to(strcmp(message, "break") ? receiver->srq_num : NO_SRQ,
+					 qp, mr, strlen(message));
+			printf("%s: %s: %s\n", receiver->tcp_port, message, ibv_wc_status_str(status));
+			if (status)
+				return 1;	/* the QP is in ERR, and ends with this process */
+		}
 	}
-	return 0;	/* the kernel destroys what is left */
+	return 0;
 }
