@@ -138,6 +138,7 @@ impl Context {
                 qpc::Q_KEY,
                 qpc::MTU,
                 qpc::LOG_MSG_MAX,
+                qpc::RLKY,
                 qpc::COUNTER_SET_ID,
                 primary(ads::PKEY_INDEX),
                 primary(ads::VHCA_PORT_NUM),
