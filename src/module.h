@@ -30,9 +30,8 @@ struct ib_xrc_rcv_qp {
 
 void ib_xrc_rcv_notify(enum ib_xrc_rcv_action action, const struct ib_xrc_rcv_qp *qp, int pid,
 		       const void *file, bool forced);
-void ib_xrc_rcv_notify_event(const struct ib_xrc_rcv_qp *qp, u32 type, u32 count, u32 delivered,
-			     u64 since);
-void ib_xrc_rcv_notify_gone(const struct ib_xrc_rcv_qp *qp, u32 delivered, u64 since);
+void ib_xrc_rcv_notify_event(const struct ib_xrc_rcv_qp *qp, u32 type, u32 delivered);
+void ib_xrc_rcv_notify_gone(const struct ib_xrc_rcv_qp *qp, u32 delivered);
 void ib_xrc_rcv_notify_close(const struct ib_xrc_rcv_qp *qp);
 
 #endif /* _IB_XRC_RCV_MODULE_H */

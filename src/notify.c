@@ -51,15 +51,14 @@ void ib_xrc_rcv_notify(enum ib_xrc_rcv_action action, const struct ib_xrc_rcv_qp
 	blocking_notifier_call_chain(&notifiers, action, &info);
 }
 
-void ib_xrc_rcv_notify_event(const struct ib_xrc_rcv_qp *qp, u32 type, u32 count, u32 delivered,
-			     u64 since)
+void ib_xrc_rcv_notify_event(const struct ib_xrc_rcv_qp *qp, u32 type, u32 delivered)
 {
-	trace_ib_xrc_rcv_event(qp, type, count, delivered, since);
+	trace_ib_xrc_rcv_event(qp, type, delivered);
 }
 
-void ib_xrc_rcv_notify_gone(const struct ib_xrc_rcv_qp *qp, u32 delivered, u64 since)
+void ib_xrc_rcv_notify_gone(const struct ib_xrc_rcv_qp *qp, u32 delivered)
 {
-	trace_ib_xrc_rcv_gone(qp, delivered, since);
+	trace_ib_xrc_rcv_gone(qp, delivered);
 }
 
 void ib_xrc_rcv_notify_close(const struct ib_xrc_rcv_qp *qp)

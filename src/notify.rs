@@ -55,18 +55,9 @@ pub(crate) struct Qp<'a> {
     pub(crate) registrations: u32,
     /// The number of registrations that keep the QP; 0 in a report of an event.
     pub(crate) keeping: u32,
-    /// The number of registrations that were added or ended so far, by which an event can be
-    /// compared with the reports of those: they have locks of their own.
+    /// The number of registrations that were added or ended so far. An event may be reported before
+    /// the last of these, which happened before it: each has a lock of its own.
     pub(crate) changes: u64,
-}
-
-/// How an event was delivered.
-#[derive(Clone, Copy)]
-pub(crate) struct Delivery {
-    /// [`Qp::changes`] when it happened first.
-    pub(crate) since: u64,
-    /// The number of registrations that it was delivered to.
-    pub(crate) delivered: u32,
 }
 
 impl Qp<'_> {
@@ -154,20 +145,18 @@ pub(crate) fn closed(qp: Qp<'_>) {
     unsafe { bindings::ib_xrc_rcv_notify_close(&qp.to_c()) }
 }
 
-/// Reports an event of a QP, or `count` of the same kind. May be called in any context.
-pub(crate) fn event(qp: Qp<'_>, event: u32, count: u32, delivery: Delivery) {
-    let Delivery { since, delivered } = delivery;
-
+/// Reports an event of a QP, and the number of registrations that it is delivered to. May be called
+/// in any context.
+pub(crate) fn event(qp: Qp<'_>, event: u32, delivered: u32) {
     // SAFETY: The device is valid as long as it is borrowed, which is longer than the call. The
     // function may be called in any context: it is a tracepoint.
-    unsafe { bindings::ib_xrc_rcv_notify_event(&qp.to_c(), event, count, delivered, since) }
+    unsafe { bindings::ib_xrc_rcv_notify_event(&qp.to_c(), event, delivered) }
 }
 
-/// Reports that a QP was destroyed, and QP_GONE delivered. May be called in any context.
-pub(crate) fn gone(qp: Qp<'_>, delivery: Delivery) {
-    let Delivery { since, delivered } = delivery;
-
+/// Reports that a QP was destroyed, and the number of registrations that QP_GONE is delivered to.
+/// May be called in any context.
+pub(crate) fn gone(qp: Qp<'_>, delivered: u32) {
     // SAFETY: The device is valid as long as it is borrowed, which is longer than the call. The
     // function may be called in any context: it is a tracepoint.
-    unsafe { bindings::ib_xrc_rcv_notify_gone(&qp.to_c(), delivered, since) }
+    unsafe { bindings::ib_xrc_rcv_notify_gone(&qp.to_c(), delivered) }
 }

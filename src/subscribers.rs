@@ -479,15 +479,12 @@ impl Subscribers {
             keeping: 0,
             changes: self.changes(),
         };
-        let delivery = notify::Delivery {
-            since: self.changes(),
-            delivered: self.registrations.wanting[kind.index()].load(Relaxed) as u32,
-        };
+        let delivered = self.registrations.wanting[kind.index()].load(Relaxed) as u32;
 
         if kind == EventType::QP_GONE {
-            notify::gone(qp, delivery);
+            notify::gone(qp, delivered);
         } else {
-            notify::event(qp, kind.as_raw(), 1, delivery);
+            notify::event(qp, kind.as_raw(), delivered);
         }
     }
 }

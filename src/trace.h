@@ -141,21 +141,18 @@ DEFINE_EVENT(ib_xrc_rcv_registration, ib_xrc_rcv_unreg,
 );
 
 TRACE_EVENT(ib_xrc_rcv_event,
-	TP_PROTO(const struct ib_xrc_rcv_qp *qp, u32 type, u32 count, u32 delivered,
-		 u64 since),
-	TP_ARGS(qp, type, count, delivered, since),
+	TP_PROTO(const struct ib_xrc_rcv_qp *qp, u32 type, u32 delivered),
+	TP_ARGS(qp, type, delivered),
 	TP_STRUCT__entry(
 		__field(u32, index)
 		__string(device, qp->ibdev->name)
 		__field(u32, domain)
 		__field(u32, qpn)
 		__field(u32, type)
-		__field(u32, count)
 		__field(u32, delivered)
 		__field(u32, registrations)
 		__field(u64, serial)
 		__field(u64, changes)
-		__field(u64, since)
 	),
 	TP_fast_assign(
 		__entry->index = qp->ibdev->index;
@@ -163,24 +160,22 @@ TRACE_EVENT(ib_xrc_rcv_event,
 		__entry->domain = qp->domain;
 		__entry->qpn = qp->qpn;
 		__entry->type = type;
-		__entry->count = count;
 		__entry->delivered = delivered;
 		__entry->registrations = qp->registrations;
 		__entry->serial = qp->serial;
 		__entry->changes = qp->changes;
-		__entry->since = since;
 	),
-	TP_printk("index=%u device=%s domain=%u qpn=0x%x type=%s count=%u delivered=%u registrations=%u serial=%llu changes=%llu since=%llu",
+	TP_printk("index=%u device=%s domain=%u qpn=0x%x type=%s delivered=%u registrations=%u serial=%llu changes=%llu",
 		  __entry->index, __get_str(device), __entry->domain,
 		  __entry->qpn, rdma_show_ib_event(__entry->type),
-		  __entry->count, __entry->delivered, __entry->registrations,
-		  __entry->serial, __entry->changes, __entry->since)
+		  __entry->delivered, __entry->registrations,
+		  __entry->serial, __entry->changes)
 );
 
 /* The QP was destroyed, and QP_GONE delivered. */
 TRACE_EVENT(ib_xrc_rcv_gone,
-	TP_PROTO(const struct ib_xrc_rcv_qp *qp, u32 delivered, u64 since),
-	TP_ARGS(qp, delivered, since),
+	TP_PROTO(const struct ib_xrc_rcv_qp *qp, u32 delivered),
+	TP_ARGS(qp, delivered),
 	TP_STRUCT__entry(
 		__field(u32, index)
 		__string(device, qp->ibdev->name)
@@ -190,7 +185,6 @@ TRACE_EVENT(ib_xrc_rcv_gone,
 		__field(u32, registrations)
 		__field(u64, serial)
 		__field(u64, changes)
-		__field(u64, since)
 	),
 	TP_fast_assign(
 		__entry->index = qp->ibdev->index;
@@ -201,12 +195,11 @@ TRACE_EVENT(ib_xrc_rcv_gone,
 		__entry->registrations = qp->registrations;
 		__entry->serial = qp->serial;
 		__entry->changes = qp->changes;
-		__entry->since = since;
 	),
-	TP_printk("index=%u device=%s domain=%u qpn=0x%x delivered=%u registrations=%u serial=%llu changes=%llu since=%llu",
+	TP_printk("index=%u device=%s domain=%u qpn=0x%x delivered=%u registrations=%u serial=%llu changes=%llu",
 		  __entry->index, __get_str(device), __entry->domain,
 		  __entry->qpn, __entry->delivered, __entry->registrations,
-		  __entry->serial, __entry->changes, __entry->since)
+		  __entry->serial, __entry->changes)
 );
 
 /* The last close of a domain with QPs, or the removal of its device. */

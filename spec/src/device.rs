@@ -5,7 +5,7 @@
 //! A report that cannot follow the ones before it is a [`Violation`]; so is a count of
 //! registrations that the holders do not have.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{Lifetime, Phase, Qp, Step, Violation};
 
@@ -50,7 +50,7 @@ pub enum What {
     Unregister(Holder, Registrations),
     /// It was removed from its domain with these registrations, by DESTROY with FORCE or not.
     End(Registrations, bool),
-    /// An event was delivered.
+    /// It had an event.
     Event(Delivery),
     /// It was destroyed, and QP_GONE delivered.
     Gone(Delivery),
@@ -67,35 +67,24 @@ pub struct Registrations {
     pub changes: u64,
 }
 
-/// The delivery of an event, or of several of the same type.
+/// The registrations that an event is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Delivery {
-    /// The number of registrations it was for.
+    /// Their number.
     pub number: u32,
-    /// [`Registrations::changes`] when the first one happened.
-    pub since: u64,
-    /// [`Registrations::changes`] when it had been delivered.
-    pub until: u64,
+    /// [`Registrations::changes`] when it happened.
+    pub changes: u64,
 }
 
 struct Known {
     qp: Qp,
     number: u32,
     holders: BTreeSet<u64>,
-    changes: Changes,
-    /// Deliveries that ended after a change that is not reported yet: of one, as the next waits for
-    /// the lock of the domain, with which it is reported.
+    /// [`Registrations::changes`].
+    changes: u64,
+    /// Events after a change that is not reported yet: of one, as the next waits for the lock of
+    /// the domain, with which it is reported.
     waiting: Vec<Delivery>,
-}
-
-/// The changes of the number of registrations since the last event happened.
-#[derive(Default)]
-struct Changes {
-    /// The number of changes before that, and of registrations.
-    before: u64,
-    number: u32,
-    /// The later changes: whether a registration was added; else one ended.
-    later: VecDeque<bool>,
 }
 
 #[derive(Default)]
@@ -209,7 +198,7 @@ impl Device {
             qp: Qp::NEW,
             number,
             holders: BTreeSet::new(),
-            changes: Changes::default(),
+            changes: 0,
             waiting: Vec::new(),
         };
         if let What::Alloc { lifetime, .. } = what {
@@ -251,7 +240,7 @@ impl Device {
         known.qp.phase = Phase::Found;
         known.qp.registrations = before.number;
         known.qp.keeping = before.keeping;
-        known.changes = Changes::since(before);
+        known.changes = before.changes;
         if let What::Unregister(Some(file), _) = what {
             known.holders.insert(file);
         }
@@ -282,14 +271,14 @@ impl Known {
         match what {
             What::Alloc { .. } => (),
             What::Register(holder, now) => {
-                self.changes.later.push_back(true);
+                self.changes += 1;
                 if holder.is_some_and(|file| !self.holders.insert(file)) {
                     return Err(Violation::SameFile);
                 }
                 self.check(now)?;
             }
             What::Unregister(holder, left) => {
-                self.changes.later.push_back(false);
+                self.changes += 1;
                 // The holders of a QP that was created before the reports began are not known.
                 if holder.is_some_and(|file| !self.holders.remove(&file)) && is_new {
                     return Err(Violation::NotRegistered);
@@ -298,13 +287,10 @@ impl Known {
             }
             What::End(now, _) => self.check(now)?,
             What::Event(delivery) | What::Gone(delivery) => {
-                let reported = self.changes.count();
-                if delivery.until == reported + 1 {
+                if delivery.changes == self.changes + 1 {
                     self.waiting.push(delivery);
-                } else if delivery.until == reported {
-                    self.changes.check(delivery, is_new)?;
                 } else {
-                    return Err(Violation::WrongCount);
+                    self.check_delivery(delivery)?;
                 }
             }
         }
@@ -316,65 +302,24 @@ impl Known {
         let now = Registrations {
             number: self.qp.registrations,
             keeping: self.qp.keeping,
-            changes: self.changes.count(),
+            changes: self.changes,
         };
         if reported != now {
             return Err(Violation::WrongCount);
         }
-        let is_new = self.qp.lifetime.is_some();
-        let mut waiting = self.waiting.drain(..);
-        waiting.try_for_each(|delivery| self.changes.check(delivery, is_new))
-    }
-}
-
-impl Changes {
-    fn since(registrations: Registrations) -> Changes {
-        Changes {
-            before: registrations.changes,
-            number: registrations.number,
-            later: VecDeque::new(),
-        }
+        let waiting = core::mem::take(&mut self.waiting);
+        let mut waiting = waiting.into_iter();
+        waiting.try_for_each(|delivery| self.check_delivery(delivery))
     }
 
-    /// The number of all changes so far.
-    fn count(&self) -> u64 {
-        self.before + self.later.len() as u64
-    }
-
-    /// An event is for the registrations that exist when it happens, but for some of those that
-    /// ended before it was delivered to all. Deliveries are reported in the order in which their
-    /// events happened.
-    fn check(&mut self, delivery: Delivery, is_new: bool) -> Result<(), Violation> {
-        let Delivery {
-            number,
-            since,
-            until,
-        } = delivery;
-        let Some(earlier) = since.checked_sub(self.before) else {
-            // The registrations at that time are not known if it was before the reports began.
-            return if is_new {
-                Err(Violation::EventsUnordered)
-            } else {
-                Ok(())
-            };
-        };
-        let meanwhile = until.checked_sub(since).ok_or(Violation::WrongCount)?;
-        if until > self.count() {
-            return Err(Violation::WrongCount);
+    /// An event is for the registrations that exist when it happens.
+    fn check_delivery(&self, delivery: Delivery) -> Result<(), Violation> {
+        if delivery.changes != self.changes {
+            Err(Violation::WrongCount)
+        } else if delivery.number != self.qp.registrations {
+            Err(Violation::DeliveredToOthers)
+        } else {
+            Ok(())
         }
-        for is_added in self.later.drain(..earlier as usize) {
-            self.number = if is_added {
-                self.number + 1
-            } else {
-                self.number - 1
-            };
-        }
-        self.before = since;
-        let meanwhile = self.later.range(..meanwhile as usize);
-        let ended = meanwhile.filter(|is_added| !**is_added).count() as u32;
-        if !(self.number.saturating_sub(ended)..=self.number).contains(&number) {
-            return Err(Violation::DeliveredToOthers);
-        }
-        Ok(())
     }
 }

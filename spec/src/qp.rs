@@ -89,8 +89,6 @@ pub enum Violation {
     EventAfterGone,
     /// An event was for more or for fewer registrations than there were.
     DeliveredToOthers,
-    /// An event was delivered before an earlier event.
-    EventsUnordered,
     /// Another number of registrations was reported.
     WrongCount,
     /// The QP was never created, or was destroyed.
@@ -119,9 +117,6 @@ impl fmt::Display for Violation {
             Violation::EventAfterGone => "QP_GONE is the last event",
             Violation::DeliveredToOthers => {
                 "an event is delivered to each registration that exists when it happens, and no other"
-            }
-            Violation::EventsUnordered => {
-                "events are delivered in the order in which they happen"
             }
             Violation::WrongCount => "the QP has another number of registrations",
             Violation::Unknown => "there is no such QP",

@@ -43,11 +43,10 @@ impl ib_xrc_rcv_qp {
         }
     }
 
-    fn delivery(&self, since: u64) -> Delivery {
+    fn delivery(&self) -> Delivery {
         Delivery {
             number: self.registrations,
-            since,
-            until: self.changes,
+            changes: self.changes,
         }
     }
 
@@ -105,17 +104,15 @@ pub(crate) unsafe fn ib_xrc_rcv_notify(
 pub(crate) unsafe fn ib_xrc_rcv_notify_event(
     qp: *const ib_xrc_rcv_qp,
     _event: u32,
-    _count: u32,
     _delivered: u32,
-    since: u64,
 ) {
     // SAFETY: The QP and the device are valid for the length of the call.
-    unsafe { (*qp).report(What::Event((*qp).delivery(since))) }
+    unsafe { (*qp).report(What::Event((*qp).delivery())) }
 }
 
-pub(crate) unsafe fn ib_xrc_rcv_notify_gone(qp: *const ib_xrc_rcv_qp, _delivered: u32, since: u64) {
+pub(crate) unsafe fn ib_xrc_rcv_notify_gone(qp: *const ib_xrc_rcv_qp, _delivered: u32) {
     // SAFETY: The QP and the device are valid for the length of the call.
-    unsafe { (*qp).report(What::Gone((*qp).delivery(since))) }
+    unsafe { (*qp).report(What::Gone((*qp).delivery())) }
 }
 
 pub(crate) unsafe fn ib_xrc_rcv_notify_close(qp: *const ib_xrc_rcv_qp) {

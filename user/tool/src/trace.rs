@@ -210,18 +210,12 @@ struct Fields {
     /// event: its type.
     #[serde(skip_serializing_if = "absent")]
     r#type: String,
-    /// event: the number of them; more than one only with many registrations.
-    #[serde(skip_serializing_if = "absent")]
-    count: u32,
     /// event: the number of registrations it was delivered to.
     #[serde(skip_serializing_if = "absent")]
     delivered: u32,
     /// The number of registrations that were added to the receive QP or ended so far.
     #[serde(skip_serializing_if = "absent")]
     changes: u64,
-    /// event: the value of changes when the first of them happened.
-    #[serde(skip_serializing_if = "absent")]
-    since: u64,
 }
 
 /// The width of a task's name at the beginning of a record. The kernel pads it on its left, and it

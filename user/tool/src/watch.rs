@@ -207,7 +207,7 @@ mod tests {
 
     const LINE: &[u8] =
         b"        receiver-12 [000] 7.250000: ib_xrc_rcv_event: index=3 device=rxe_left \
-         qpn=0x11 count=2";
+         qpn=0x11 delivered=2";
 
     fn printed(device: Option<u64>, json: bool) -> String {
         filtered(device, json, Filter::default())
@@ -232,13 +232,13 @@ mod tests {
     fn records_are_printed_for_people_and_for_programs() {
         assert_eq!(
             printed(None, false),
-            "7.250000 event ifindex=3 ifname=rxe_left lqpn=0x11 count=2\n"
+            "7.250000 event ifindex=3 ifname=rxe_left lqpn=0x11 delivered=2\n"
         );
         assert_eq!(
             printed(Some(3), true),
             "{\"version\":1,\"time_ns\":7250000000,\"action\":\"event\",\
              \"task_comm\":\"receiver\",\"task_pid\":12,\
-             \"ifindex\":3,\"ifname\":\"rxe_left\",\"lqpn\":17,\"count\":2}\n"
+             \"ifindex\":3,\"ifname\":\"rxe_left\",\"lqpn\":17,\"delivered\":2}\n"
         );
     }
 
