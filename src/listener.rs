@@ -2,8 +2,8 @@
 
 //! The processes that read the events of a member.
 //!
-//! Any number of processes read an event channel, or watch it with epoll. Whoever adds an event, or
-//! ends the channel, works for others, so a worker wakes the readers, once for all events that are
+//! Any number of processes read an event channel, or watch it with epoll. The thread that adds an
+//! event, or ends the channel, does not wake them: a worker does, once for all events that are
 //! added until it begins.
 
 use crate::{

@@ -272,33 +272,33 @@ impl Member {
 
     /// Ends all registrations.
     fn end(&self, why: RemoveReason) {
-        let Some(table) = self.table.lock().take() else {
+        let Some(mut table) = self.table.lock().take() else {
             return;
         };
         let mut unneeded = UnneededQps::new();
 
-        for registration in table.registrations.values() {
-            unneeded.add(registration.end(why));
-            cond_resched();
-        }
-        unneeded.destroy();
         if why == RemoveReason::DeviceRemoved {
+            for registration in table.registrations.values() {
+                unneeded.add(registration.end(why));
+                cond_resched();
+            }
             *self.ended.lock() = Some(table);
         } else {
-            table.clear();
+            while let Some(registration) = table.pop() {
+                unneeded.add(registration.end(why));
+                cond_resched();
+            }
         }
+        unneeded.destroy();
     }
 }
 
 impl Table {
-    /// Drops the registrations, which have ended, one at a time: there can be thousands.
-    fn clear(mut self) {
-        while let Some(cursor) = self.registrations.cursor_back_mut() {
-            let (_, node) = cursor.remove_current();
+    /// Takes the last registration.
+    fn pop(&mut self) -> Option<Registration> {
+        let (_, node) = self.registrations.cursor_back_mut()?.remove_current();
 
-            node.to_key_value().1.forget();
-            cond_resched();
-        }
+        Some(node.to_key_value().1)
     }
 }
 
@@ -328,9 +328,13 @@ impl EventFile for Member {
 
     fn released(&self) {
         let ended = self.ended.lock().take();
+        let Some(mut table) = ended else {
+            return;
+        };
 
-        if let Some(table) = ended {
-            table.clear();
+        while let Some(registration) = table.pop() {
+            registration.forget();
+            cond_resched();
         }
     }
 }

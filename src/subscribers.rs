@@ -422,7 +422,8 @@ impl Subscribers {
             at_once
         };
 
-        // QP_GONE is not for the log. One that does not keep the QP may be a stranger's.
+        // QP_GONE is not for the kernel log. A registration that does not keep the QP may be a
+        // stranger's.
         if kind != EventType::QP_GONE && self.registrations.hearing.load(Relaxed) == 0 {
             self.device.log_qp_event(self.user, qpn, kind.as_raw());
         }
