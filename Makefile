@@ -18,7 +18,7 @@ MANDIR ?= /usr/share/man
 # make and Kbuild cannot quote a path: one with white space would become two, and one of them may be
 # a directory that has nothing to do with the project. The scripts of these targets mount the checkout at a
 # plain path.
-anywhere := test test-long demo demo-restart bench lint format help
+anywhere := test test-long release-check demo demo-restart bench lint format help
 special := ! " \# $$ % & ' ( ) * , : ; < = > ? [ \ ] ^ ` { | }
 plain = $(and $(filter 1,$(words x$(1)x)),$(if $(strip $(foreach each,$(special),$(findstring $(each),$(1)))),,y))
 paths := $(if $(filter-out $(anywhere),$(or $(MAKECMDGOALS),modules)),\
@@ -31,7 +31,7 @@ lab := scripts/lab
 made = { mkdir -p $(1) 2>/dev/null || { echo "ib_xrc_rcv: $(1) cannot be made; MO= names another directory" >&2; exit 1; }; }
 
 .PHONY: modules clippy doc rust-analyzer install modules_install uninstall
-.PHONY: htmldocs lint format test test-long fuzz test-clients demo demo-restart bench deb clean help
+.PHONY: htmldocs lint format test test-long release-check fuzz test-clients demo demo-restart bench deb clean help
 modules:
 
 ifneq ($(KDIR),)
@@ -112,6 +112,10 @@ test:
 test-long:
 	@scripts/test --long
 
+# Fails if a suite did not pass on the sources that a release would have.
+release-check:
+	@scripts/results --release
+
 fuzz:
 	@proof/fuzz/run
 
@@ -163,6 +167,7 @@ help:
 	@echo 'Change it:'
 	@echo '  make lint            rustfmt, clippy, checkpatch, shellcheck; make format mends formatting'
 	@echo '  make test-long       the tests that take longer (several hours)'
+	@echo '  make release-check   fails if a suite did not pass since the last change of what it tests'
 	@echo '  make fuzz            programs that call the module in any way, on the debug kernel (ten minutes)'
 	@echo '  make test-clients    programs of others, of Debian and of CLIENTS=DIR (Documentation/clients.rst)'
 	@echo "  make clean           remove the builds of this tree ('scripts/lab clean all': the cache too)"

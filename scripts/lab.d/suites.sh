@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# The suites of qemu/tests/suites as they are run. Sourced at the top of the tree.
+
+# selected [SUITE…] - a line for each suite, or for these: WHEN NAME KERNEL DEVICE, and then
+# [--OPTION…] TEST… [then TEST…], or a command. The long ones are left out if $long is empty, but
+# for those that are named.
+selected() {
+	local when name kernel device rest
+	while read -r when name kernel device rest; do
+		case $when in
+		'' | '#'*) continue ;;
+		long) [ -n "$long" ] || [ $# -gt 0 ] || continue ;;
+		esac
+		[ $# -gt 0 ] && [[ " $* " != *" $name "* ]] ||
+			echo "$when $name $kernel $device $(with_tests "$kernel" "$rest")"
+	done <qemu/tests/suites
+}
+
+# with_tests KERNEL REST - a suite with its tests in place of the expressions that select them.
+with_tests() {
+	local kernel=$1 rest=$2 after
+	if [[ $rest == ": "* ]]; then
+		echo "${rest#: }"
+		return
+	fi
+	[ "$kernel" != host ] || printf 'qemu/tests/run '
+	while [[ $rest == --* ]]; do
+		printf '%s ' "${rest%% *}"
+		rest=${rest#* }
+	done
+	after=${rest##* then }
+	qemu/tests/select "${rest%% then *}" | paste -sd ' ' - | tr -d '\n'
+	[ "$after" = "$rest" ] || printf ' then %s' "$(qemu/tests/select "$after" | paste -sd ' ' -)"
+	echo
+}
