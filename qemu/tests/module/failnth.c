@@ -23,6 +23,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "files.h"
 #include "ktap.h"
 #include "member.h"
 #include "observe.h"
@@ -58,15 +59,6 @@ struct operation {
 	/* Back to where prepare() began, whether the call succeeded or not. */
 	int (*undo)(bool done);
 };
-
-static void write_file(const char *path, const char *text)
-{
-	int fd = open(path, O_WRONLY | O_CLOEXEC);
-
-	if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text))
-		err(1, "%s", path);
-	close(fd);
-}
 
 /* ---- operations ---- */
 

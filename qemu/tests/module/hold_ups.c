@@ -32,6 +32,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "files.h"
 #include "ktap.h"
 #include "member.h"
 #include "observe.h"
@@ -419,15 +420,6 @@ static bool holds_up_nobody(const struct load *now)
 		right = right && progress->longest_ns[i] / 1000 <= MOST_US;
 	}
 	return right;
-}
-
-static void write_file(const char *path, const char *text)
-{
-	int fd = open(path, O_WRONLY | O_CLOEXEC);
-
-	if (fd < 0 || write(fd, text, strlen(text)) < 0)
-		err(1, "%s", path);
-	close(fd);
 }
 
 int main(void)

@@ -25,6 +25,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "files.h"
 #include "ktap.h"
 #include "member.h"
 #include "observe.h"
@@ -47,31 +48,6 @@ enum {
 static struct actor owner, stranger;
 static struct member_info *owned, *joined;
 static struct counts before;
-
-static void set(const char *parameter, unsigned int value)
-{
-	char path[128];
-	FILE *file;
-
-	snprintf(path, sizeof(path), PARAMETERS "%s", parameter);
-	file = fopen(path, "w");
-	if (!file || fprintf(file, "%u", value) < 0 || fclose(file))
-		err(1, "%s", path);
-}
-
-static unsigned int get(const char *parameter)
-{
-	unsigned int value;
-	char path[128];
-	FILE *file;
-
-	snprintf(path, sizeof(path), PARAMETERS "%s", parameter);
-	file = fopen(path, "r");
-	if (!file || fscanf(file, "%u", &value) != 1)
-		err(1, "%s", path);
-	fclose(file);
-	return value;
-}
 
 static double seconds_since(uint64_t start)
 {
@@ -379,8 +355,9 @@ static bool device_is_removed(void)
 
 static bool by_default(void)
 {
-	unsigned int domain = get("max_qps_per_domain"), user = get("max_qps_per_user"),
-		     registrations = get("max_registrations_per_qp");
+	unsigned int domain = read_number(PARAMETERS "max_qps_per_domain"),
+		     user = read_number(PARAMETERS "max_qps_per_user"),
+		     registrations = read_number(PARAMETERS "max_registrations_per_qp");
 
 	ktap_note("%u QPs in a domain, %u of a user, %u registrations", domain, user,
 		  registrations);
@@ -390,17 +367,16 @@ static bool by_default(void)
 
 static bool registrations(void)
 {
-	unsigned int was = get("max_registrations_per_qp");
+	unsigned int was = replace_number(PARAMETERS "max_registrations_per_qp", LIMIT);
 	uid_t user = STRANGER, *shared = share(sizeof(*shared));
 	bool right;
 
 	*shared = user;
-	set("max_registrations_per_qp", LIMIT);
 	right = owner_starts() && stranger_starts() &&
 		DO(stranger, register_beyond, shared);
 	actor_exit(&stranger);
 	actor_exit(&owner);
-	set("max_registrations_per_qp", was);
+	write_number(PARAMETERS "max_registrations_per_qp", was);
 	return right;
 }
 
@@ -426,13 +402,11 @@ static bool succeeds_as_stranger(act *act)
 
 static bool subordinate_ids(void)
 {
-	unsigned int was = get("max_qps_per_user");
+	unsigned int was = replace_number(PARAMETERS "max_qps_per_user", LIMIT);
 	bool started;
-	int taken;
+	int taken = as_stranger(take_in_namespace, &started);
 
-	set("max_qps_per_user", LIMIT);
-	taken = as_stranger(take_in_namespace, &started);
-	set("max_qps_per_user", was);
+	write_number(PARAMETERS "max_qps_per_user", was);
 	if (taken != LIMIT)
 		ktap_note("%d QPs with a limit of %d", taken, LIMIT);
 	return started && taken == LIMIT;

@@ -25,6 +25,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "files.h"
 #include "ktap.h"
 #include "member.h"
 
@@ -53,41 +54,9 @@ static struct progress {
 	uint32_t numbers[2];		/* of QPs of the domain */
 } *progress;
 
-static unsigned int parameter(const char *name)
-{
-	unsigned int value = 0;
-	char path[128];
-	FILE *file;
-
-	snprintf(path, sizeof(path), PARAMETERS "%s", name);
-	file = fopen(path, "r");
-	if (!file || fscanf(file, "%u", &value) != 1)
-		err(1, "%s", path);
-	fclose(file);
-	return value;
-}
-
-static void write_file(const char *path, const char *text)
-{
-	int fd = open(path, O_WRONLY | O_CLOEXEC);
-
-	if (fd < 0 || write(fd, text, strlen(text)) < 0)
-		err(1, "%s", path);
-	close(fd);
-}
-
-static void set_parameter(const char *name, unsigned int value)
-{
-	char path[128], text[16];
-
-	snprintf(path, sizeof(path), PARAMETERS "%s", name);
-	snprintf(text, sizeof(text), "%u", value);
-	write_file(path, text);
-}
-
 static void be_slow(pid_t tid)
 {
-	set_parameter("tid", tid);
+	write_number(PARAMETERS "tid", tid);
 }
 
 static int make_qps(void *argument)
@@ -150,7 +119,7 @@ static int call_on(void *argument)
 
 	(void)argument;
 	while (!progress->done) {
-		delays = parameter("delays");
+		delays = read_number(PARAMETERS "delays");
 		CHECK(!rcv_query(member.domain, owned->qp_num, NULL, NULL));
 		CHECK(!rcv_reg(second.domain, neighbour, NO_CHANNEL, 0, &registration));
 		CHECK(!rcv_unreg(&registration));
@@ -158,7 +127,7 @@ static int call_on(void *argument)
 		CHECK(!rcv_unreg(&registration));
 		count = 1;
 		CHECK(!rcv_list(member.domain, 0, &info, &count, NULL));
-		set_parameter("ended", delays);
+		write_number(PARAMETERS "ended", delays);
 		progress->rounds++;
 	}
 	return 0;
@@ -209,22 +178,22 @@ static int destroy(void *number)
 static bool lists_what_is_left(bool both)
 {
 	uint32_t *numbers = progress->numbers, first, tries;
-	unsigned int before = parameter("delays");
+	unsigned int before = read_number(PARAMETERS "delays");
 	bool right;
 
 	/* Before it is slow: the pages that the call uses are there then. */
 	right = DO(owner, make_two, NULL) && DO(slow, list_one, NULL);
 	first = progress->first == numbers[1];
 	actor_begin(&slow, list_slowly, NULL);
-	for (tries = 0; tries < PATIENCE_MS / 10 && parameter("delays") == before; tries++)
+	for (tries = 0; tries < PATIENCE_MS / 10 && read_number(PARAMETERS "delays") == before; tries++)
 		usleep(10000);
-	right = right && parameter("delays") == before + 1 &&
+	right = right && read_number(PARAMETERS "delays") == before + 1 &&
 		DO(owner, destroy, &numbers[first]) && (!both || DO(owner, destroy, &numbers[!first]));
-	set_parameter("ended", ~0u);
+	write_number(PARAMETERS "ended", ~0u);
 	right = succeeded("slow: list", actor_wait(&slow)) && right;
 	ktap_note("a page of one QP has %u", progress->listed);
 	right = right && progress->listed == !both && (both || progress->first == numbers[!first]);
-	set_parameter("ended", parameter("delays"));
+	write_number(PARAMETERS "ended", read_number(PARAMETERS "delays"));
 	return right && (both || DO(owner, destroy, &numbers[!first]));
 }
 
@@ -266,10 +235,10 @@ int main(void)
 		right = DO(owner, call_on, NULL);
 		right = succeeded("slow: calls", actor_wait(&slow)) && right;
 	}
-	ktap_note("%u allocations took until %u rounds of calls were made", parameter("delays"),
-		  progress->rounds);
-	ktap_result(right && parameter("delays") >= DELAYS, "allocations of a process are delayed");
-	ktap_result(right && !parameter("expired"), "others in the domain do not wait for them");
+	ktap_note("%u allocations took until %u rounds of calls were made",
+		  read_number(PARAMETERS "delays"), progress->rounds);
+	ktap_result(right && read_number(PARAMETERS "delays") >= DELAYS, "allocations of a process are delayed");
+	ktap_result(right && !read_number(PARAMETERS "expired"), "others in the domain do not wait for them");
 	actor_exit(&slow);
 	actor_exit(&owner);
 
@@ -278,7 +247,7 @@ int main(void)
 	actor_start(&owner);
 	actor_start(&slow);
 	right = right && DO(owner, member_join, owned) && DO(slow, member_join, owned) &&
-		lists_what_is_left(false) && lists_what_is_left(true) && !parameter("expired");
+		lists_what_is_left(false) && lists_what_is_left(true) && !read_number(PARAMETERS "expired");
 	ktap_result(right, "a page has QPs as long as some are left");
 	actor_exit(&slow);
 	actor_exit(&owner);

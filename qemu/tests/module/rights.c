@@ -21,6 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "files.h"
 #include "ktap.h"
 #include "member.h"
 #include "observe.h"
@@ -48,22 +49,6 @@ static struct shared {
 	uint32_t qp_num;
 	uint32_t qp_nums[LIMIT];
 } *shared;
-
-static unsigned int set(const char *parameter, unsigned int value)
-{
-	unsigned int was;
-	char path[128];
-	FILE *file;
-
-	snprintf(path, sizeof(path), PARAMETERS "%s", parameter);
-	file = fopen(path, "r+");
-	if (!file || fscanf(file, "%u", &was) != 1)
-		err(1, "%s", path);
-	rewind(file);
-	if (fprintf(file, "%u", value) < 0 || fclose(file))
-		err(1, "%s", path);
-	return was;
-}
 
 /* ---- acts ---- */
 
@@ -511,7 +496,7 @@ static bool writer_keeps(void)
 
 static bool registrations_are_left(void)
 {
-	unsigned int was = set("max_registrations_per_qp", LIMIT);
+	unsigned int was = replace_number(PARAMETERS "max_registrations_per_qp", LIMIT);
 	bool right = joins_as(&owner, OWNER) && IS(owner, alloc, 0, 0) && joins(&reader) &&
 		     IS(reader, reg_files, READER, LIMIT / 2) && joins_as(&second, OWNER) &&
 		     IS(second, reg, 0, 0);
@@ -519,13 +504,13 @@ static bool registrations_are_left(void)
 	right = right && IS(second, unreg, 0, 0) && joins(&writer) &&
 		IS(writer, reg_files, WRITER, LIMIT - LIMIT / 2 - 1);
 	right = all_exit() && right;
-	set("max_registrations_per_qp", was);
+	write_number(PARAMETERS "max_registrations_per_qp", was);
 	return right;
 }
 
 static bool quota_is_left(void)
 {
-	unsigned int was = set("max_qps_per_user", LIMIT);
+	unsigned int was = replace_number(PARAMETERS "max_qps_per_user", LIMIT);
 	bool right = joins_as(&owner, OWNER) && joins_as(&reader, READER) &&
 		     IS(owner, alloc_many, LIMIT, 0) && IS(reader, reg_all, LIMIT, 0);
 
@@ -533,20 +518,20 @@ static bool quota_is_left(void)
 	right = right && count_listed("qps") == 0 && joins(&second) &&
 		IS(second, alloc_private, OWNER, 0);
 	right = all_exit() && right;
-	set("max_qps_per_user", was);
+	write_number(PARAMETERS "max_qps_per_user", was);
 	return right;
 }
 
 static bool domain_is_left(void)
 {
-	unsigned int was = set("max_qps_per_domain", LIMIT);
+	unsigned int was = replace_number(PARAMETERS "max_qps_per_domain", LIMIT);
 	bool right = joins_as(&owner, OWNER) && joins_as(&reader, READER) &&
 		     joins_as(&writer, OTHER_READER);
 
 	right = right && IS(reader, alloc_many, LIMIT, -EACCES) &&
 		IS(writer, alloc_many, LIMIT, -EACCES) && IS(owner, alloc_many, LIMIT, 0);
 	right = all_exit() && right;
-	set("max_qps_per_domain", was);
+	write_number(PARAMETERS "max_qps_per_domain", was);
 	return right;
 }
 

@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
+#include "files.h"
 #include "ktap.h"
 #include "node.h"
 
@@ -31,31 +32,6 @@ enum {
 };
 
 static struct node first, second;
-
-static void set_parameter(const char *name, unsigned int value)
-{
-	char path[128];
-	FILE *file;
-
-	snprintf(path, sizeof(path), PARAMETERS "%s", name);
-	file = fopen(path, "w");
-	if (!file || fprintf(file, "%u", value) < 0 || fclose(file))
-		err(1, "%s", path);
-}
-
-static unsigned int get_parameter(const char *name)
-{
-	char path[128];
-	unsigned int value;
-	FILE *file;
-
-	snprintf(path, sizeof(path), PARAMETERS "%s", name);
-	file = fopen(path, "r");
-	if (!file || fscanf(file, "%u", &value) != 1)
-		err(1, "%s", path);
-	fclose(file);
-	return value;
-}
 
 /* Of the file, or without one; an existing one only, unless "oflags" has O_CREAT. */
 static struct ibv_xrcd *open_domain(struct node *node, const char *path, int oflags)
@@ -105,10 +81,10 @@ static bool closes_without_memory(const char *path)
 		bool had_so_many;
 
 		HOLDS(domain);
-		set_parameter("allocation", n);
+		write_number(PARAMETERS "allocation", n);
 		qp = ibv_create_qp_ex(first.context, &attr);
-		had_so_many = !get_parameter("allocation");
-		set_parameter("allocation", 0);
+		had_so_many = !read_number(PARAMETERS "allocation");
+		write_number(PARAMETERS "allocation", 0);
 		if (qp)
 			HOLDS(!ibv_destroy_qp(qp));
 		else	/* ENFILE: of a socket */
@@ -135,7 +111,7 @@ static bool closes_at_the_second_attempt(void)
 	struct ibv_xrcd *domain = open_domain(&first, NULL, O_CREAT);
 
 	HOLDS(domain);
-	set_parameter("refusals", 1);
+	write_number(PARAMETERS "refusals", 1);
 	HOLDS(ibv_close_xrcd(domain) == EBUSY);
 	errno = ibv_close_xrcd(domain);
 	HOLDS(!errno);
@@ -148,7 +124,7 @@ static bool others_keep_theirs(void)
 	struct ibv_xrcd *domain = open_domain(&first, REFUSED_FILE, O_CREAT), *others;
 
 	HOLDS(domain);
-	set_parameter("refusals", 1);
+	write_number(PARAMETERS "refusals", 1);
 	HOLDS(ibv_close_xrcd(domain) == EBUSY);
 	others = open_domain(&second, REFUSED_FILE, O_CREAT);
 	HOLDS(others);
@@ -254,16 +230,16 @@ static bool others_pass(void)
 	/* The stranger's own domain is not held. */
 	stranger.domain = open_domain(&first, STRANGERS_FILE, O_CREAT);
 	HOLDS(stranger.domain);
-	set_parameter("held", 1);
+	write_number(PARAMETERS "held", 1);
 	begin(&closer);
-	while (!get_parameter("waiting")) {
+	while (!read_number(PARAMETERS "waiting")) {
 		HOLDS(!closer.done);
 		usleep(POLL_US);
 	}
 	stranger_passes = returns(&stranger);
 	successor_passes = returns(&successor);
 	HOLDS(!closer.done);
-	set_parameter("held", 0);
+	write_number(PARAMETERS "held", 0);
 	pthread_join(closer.thread, NULL);
 	pthread_join(stranger.thread, NULL);
 	pthread_join(successor.thread, NULL);
