@@ -5,21 +5,7 @@
 use crate::{
     device::AttachedDevice,
     member::Member,
-    rdma::uverbs::{
-        attribute::{
-            Attribute,
-            Declarations,
-            In, //
-        },
-        call::{
-            Call,
-            Handler, //
-        },
-        table::{
-            Method,
-            Object, //
-        }, //
-    }, //
+    rdma::uverbs::{attribute::*, call::*, table::*},
 };
 use kernel::prelude::*;
 
