@@ -16,9 +16,17 @@ use std::{
     sync::Arc as StdArc,
 };
 
-/// What a thread does, with a file of its own.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Action {
+macro_rules! actions {
+    ($($(#[$doc:meta])* $action:ident,)*) => {
+        /// What a thread does, with a file of its own.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        enum Action { $($(#[$doc])* $action,)* }
+
+        const ACTIONS: &[Action] = &[$($action),*];
+    };
+}
+
+actions! {
     Alloc,
     /// The device fails to modify the new QP.
     AllocFails,
@@ -61,34 +69,6 @@ enum Action {
 }
 
 use Action::*;
-
-const ACTIONS: [Action; 25] = [
-    Alloc,
-    AllocFails,
-    AllocFaults,
-    Register,
-    RegisterByTwo,
-    RegisterMasked,
-    RegisterReader,
-    RegisterKilled,
-    Unregister,
-    Destroy,
-    DestroyUnregistered,
-    DestroyForced,
-    Events,
-    Read,
-    ReadByTwo,
-    ReadFaults,
-    ReadWaits,
-    CloseChannel,
-    CloseFile,
-    CloseDomain,
-    RemoveDevice,
-    KernelAlloc,
-    KernelRegister,
-    KernelUnregister,
-    KernelDestroy,
-];
 
 /// The process or the kernel user of a thread.
 #[derive(Clone)]
