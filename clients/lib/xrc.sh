@@ -43,7 +43,7 @@ libfabric_environment() {
 	# rxe's CQs are small.
 	export FI_UNIVERSE_SIZE=16 FI_OFI_RXM_MSG_TX_SIZE=64 FI_OFI_RXM_MSG_RX_SIZE=64
 }
-# Of a node. The nodes can be two ports of one device, and do not share a domain then.
+# Sets the variables of a node for COMMAND. The nodes can be two ports of one device, and do not share a domain then.
 libfabric_node() { # libfabric_node left|right COMMAND…
 	local node=$1 device=${1}_device
 	shift

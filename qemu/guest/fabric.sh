@@ -15,7 +15,7 @@ give_up() { : >"$LAB_FABRIC/ended.$LAB_GUEST"; }
 await() {
 	local ended
 	until [ -e "$LAB_FABRIC/$1" ]; do
-		# What it did before it ended counts.
+		# Its acts before its end count.
 		[ -e "$LAB_FABRIC/ended.$2" ] && ended=y || ended=
 		[ ! -e "$LAB_FABRIC/$1" ] || break
 		[ -z "$ended" ] || { echo "guest $2 ended without $1" && return 1; }

@@ -10,7 +10,7 @@
 #
 # The card is bound with both ports. See Documentation/passthrough.rst.
 
-# Where to look; the tests look elsewhere.
+# The places to look; tests look elsewhere.
 vfio_sys=${VFIO_SYS:-/sys}
 vfio_dev=${VFIO_DEV:-/dev}
 vfio_state=${VFIO_STATE:-/run}

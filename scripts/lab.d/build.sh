@@ -50,7 +50,7 @@ quiet() {
 	kill "$ticker" 2>/dev/null || :
 	wait "$ticker" 2>/dev/null || :
 	[ "$status" -eq 0 ] || {
-		# What make(1) and cargo gave up themselves they continue.
+		# make(1) and cargo continue builds that they gave up themselves.
 		[ -z "$unfinished" ] || rm -f "$unfinished"
 		cat "$log" >&2
 		die "the build failed: $* (its output is in $log); mend the errors and run the same again"

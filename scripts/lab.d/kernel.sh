@@ -190,7 +190,7 @@ kernel_find() {
 kernel_choose() {
 	kernel_find "$1"
 	read -r kver kernel_version kernel_source kernel_debian <<<"$kernel_line"
-	# What several have is built for the first.
+	# A kernel that several have is built for the first.
 	kernel_debian=${kernel_debian%%,*}
 	# The common part of the flavours. Several uploads can have the same one.
 	kernel_abi=${kver%%-*}

@@ -3,8 +3,8 @@
 //! The QPs, the memory, and the time to connect and to disconnect of one node of a machine, in
 //! which each process exchanges messages with each process of all other nodes.
 //!
-//! The costs of one object are those that `make bench` measured. What follows from them is
-//! arithmetic; no contention is assumed, so that times are lower bounds.
+//! The costs of one object are those that `make bench` measured. The rest is arithmetic; no
+//! contention is assumed, so that times are lower bounds.
 
 mod chart;
 mod costs;

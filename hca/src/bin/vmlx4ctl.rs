@@ -16,7 +16,7 @@ use vmlx4::engine::control::{Operation, Request, Response, PORT_NAME};
 use vmlx4::engine::event::EventType;
 use vmlx4::engine::fault::Wire;
 
-/// How long to wait for another client of the serial port to finish.
+/// The time that another client of the serial port has to finish.
 const BUSY: Duration = Duration::from_secs(10);
 
 /// Inspects a modelled ConnectX-3 and makes it fail.
@@ -27,7 +27,7 @@ struct Arguments {
     #[arg(long, env = "VMLX4_CONTROL")]
     socket: Option<PathBuf>,
 
-    /// Which adapter
+    /// The number of the adapter
     #[arg(long, env = "VMLX4_HCA", default_value_t = 0)]
     hca: usize,
 
@@ -67,7 +67,7 @@ enum Command {
         /// Only commands of this opcode
         #[arg(long)]
         opcode: Option<String>,
-        /// How many the firmware works on at once [default: all it accepts]
+        /// The number that the firmware works on at once [default: all it accepts]
         #[arg(long)]
         parallel: Option<usize>,
     },
@@ -78,7 +78,7 @@ enum Command {
         /// The QP, SRQ or CQ it is about, or the port
         #[arg(value_parser = parse_number)]
         number: u32,
-        /// How often
+        /// The number of times
         #[arg(long, default_value_t = 1)]
         repeat: u32,
     },
@@ -92,7 +92,7 @@ enum Command {
     Port {
         /// From 1
         port: u8,
-        /// Which way
+        /// The new state
         #[arg(value_parser = ["up", "down"])]
         state: String,
     },

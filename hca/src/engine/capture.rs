@@ -6,8 +6,8 @@
 //! Packets are made one at a time, whatever the length of their message, and a file that has reached
 //! [`MAX_SIZE`] is complete.
 //!
-//! A message of several packets is written as such, with the sequence numbers that it has. What the model
-//! does not keep is constant: the message sequence number of an acknowledgement is 0, and data have no
+//! A message of several packets is written as such, with the sequence numbers that it has. Fields that
+//! the model does not keep are constant: the message sequence number of an acknowledgement is 0, and data have no
 //! virtual lane but the first.
 
 use std::fs::File;
@@ -56,7 +56,7 @@ mod syndrome {
     pub const NAK_REMOTE_OPERATIONAL: u8 = 0x63;
 }
 
-/// Which packet of its message one is.
+/// The place of a packet in its message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     First,
@@ -573,7 +573,7 @@ mod tests {
         const SIZE: u64 = 100_000;
         let mut disk = Disk::default();
         let mut capture = Capture::new(&mut disk, SIZE).unwrap();
-        // Of a message without end only the packets that have room are made.
+        // Only the packets that have room are made of a message without end.
         let mut made = 0;
         let frames = iter::repeat_with(|| {
             made += 1;

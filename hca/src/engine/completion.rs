@@ -34,7 +34,7 @@ pub enum RecvOpcode {
     SendImm = 0x02,
 }
 
-/// What ended.
+/// The request or receive that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// A request with the card's `opcode`.
@@ -64,7 +64,7 @@ pub struct Cqe {
     pub qpn: u32,
     /// Which WQE of its queue, or of the SRQ.
     pub wqe_index: u16,
-    /// What ended.
+    /// The request or receive that ended.
     pub ended: Ended,
     /// Immediate data.
     pub immediate: [u8; 4],
@@ -138,7 +138,7 @@ impl Cqe {
     }
 }
 
-/// Why a request cannot even leave.
+/// The reason why a request cannot even leave.
 #[derive(Debug, Error)]
 pub enum LocalError {
     /// Its memory may not be used so.

@@ -51,12 +51,12 @@ pub enum Operation {
         /// The driver's name or a number; without it, all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         opcode: Option<String>,
-        /// How they fail.
+        /// The status with which they fail.
         status: String,
-        /// How many pass before.
+        /// The number that pass before.
         #[serde(default)]
         skip: u64,
-        /// How many fail; without it, all.
+        /// The number that fail; without it, all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         count: Option<u64>,
     },
@@ -65,9 +65,9 @@ pub enum Operation {
         /// The driver's name or a number; without it, all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         opcode: Option<String>,
-        /// How long.
+        /// The time that they take.
         micros: u64,
-        /// How many commands the firmware works on at once; without it, as many as it accepts.
+        /// The number of commands that the firmware works on at once; without it, all it accepts.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         parallel: Option<usize>,
     },
@@ -77,7 +77,7 @@ pub enum Operation {
         kind: EventType,
         /// About which QP, SRQ or CQ; a port for a port change, which then is an active one.
         number: u32,
-        /// How often.
+        /// The number of times.
         #[serde(default = "once")]
         repeat: u32,
     },
@@ -127,7 +127,7 @@ pub struct Response {
     /// The result of the operation, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Value>,
-    /// Why it was not done.
+    /// The reason why it was not done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

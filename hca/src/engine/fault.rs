@@ -17,13 +17,13 @@ pub struct CommandFailure {
     pub opcode: Option<u16>,
     /// The status they fail with, as the card counts them.
     pub status: u8,
-    /// How many pass before.
+    /// The number that pass before.
     pub skip: u64,
-    /// How many fail; none is all.
+    /// The number that fail; none is all.
     pub count: Option<u64>,
 }
 
-/// How long commands take.
+/// The time that commands take.
 #[derive(Clone, Debug, Default)]
 struct Latency {
     /// All commands, unless there is one of their own.
@@ -31,7 +31,7 @@ struct Latency {
     by_opcode: BTreeMap<u16, Duration>,
     /// When each of the firmware's workers is free again.
     workers: Vec<Instant>,
-    /// How many workers there are.
+    /// The number of workers.
     parallel: usize,
 }
 

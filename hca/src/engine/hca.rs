@@ -43,9 +43,9 @@ pub struct Shared {
     pub cqn: u32,
 }
 
-/// What is a card's own: registers, commands, contexts, queues and keys.
+/// The part that is a card's own: registers, commands, contexts, queues and keys.
 pub trait Card: Default + Send + 'static {
-    /// What it keeps of the memory that the host lends it.
+    /// Its state in the memory that the host lends it.
     type Icm: Default + Send;
     /// The parameters of a QP.
     type Context: Context + Send;
@@ -60,7 +60,7 @@ pub trait Card: Default + Send + 'static {
     const PORTS: u8;
     /// Commands in flight at most.
     const MAX_COMMANDS: usize;
-    /// How it describes itself.
+    /// Its name for people.
     const DESCRIPTION: &'static str;
 
     /// Drops everything that the driver has made.

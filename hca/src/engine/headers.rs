@@ -42,7 +42,7 @@ const NEXT_HEADER_IBA: u8 = 0x1b;
 /// In a GRH.
 const IP_VERSION: u32 = 6;
 
-/// Of an unreliable datagram: Send Only.
+/// The opcode of an unreliable datagram: Send Only.
 const UD_SEND_ONLY: u8 = 0x64;
 
 /// The virtual lane of subnet management packets.

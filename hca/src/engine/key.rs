@@ -21,7 +21,7 @@ pub enum Access {
     Atomic,
 }
 
-/// Why a key does not permit an access.
+/// The reason why a key does not permit an access.
 #[derive(Debug, Error)]
 pub enum KeyError {
     /// No region has this key.

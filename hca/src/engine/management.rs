@@ -76,7 +76,7 @@ impl<C: Card> Hca<C> {
         }
     }
 
-    /// Set(P_KeyTable) by the subnet manager. What the table has no room for is ignored.
+    /// Set(P_KeyTable) by the subnet manager. P_Keys that the table has no room for are ignored.
     fn set_pkeys(&mut self, port: u8, block: u32, mad: &[u8; MAD_SIZE]) {
         if let (0, Some(port)) = (block & 0xffff, self.port_mut(port)) {
             for (pkey, at) in port.pkeys.iter_mut().zip((MAD_DATA..).step_by(2)) {

@@ -14,7 +14,7 @@ use vm_memory::{FileOffset, MmapRegion, VolatileMemory, VolatileSlice};
 
 use crate::engine::violation::{Violation, Violations};
 
-/// Why an address could not be reached.
+/// The reason why an address could not be reached.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 pub enum DmaError {
     /// No range holds the address.

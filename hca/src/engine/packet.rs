@@ -115,7 +115,7 @@ pub enum Body {
         address: u64,
         /// The key.
         rkey: u32,
-        /// How much.
+        /// The number of bytes.
         length: u64,
     },
     /// An atomic operation.
@@ -192,7 +192,7 @@ pub enum Reply {
     Silence,
 }
 
-/// Why a request was refused.
+/// The reason why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nak {
     /// Not possible with this QP.

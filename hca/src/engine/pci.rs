@@ -13,7 +13,7 @@ pub const CONFIG_SIZE: usize = 4096;
 /// MSI-X vectors.
 pub const VECTORS: u16 = 16;
 
-/// How a card shows itself on the bus.
+/// The identity of a card on the bus.
 pub struct Identity {
     /// Device ID; the vendor is Mellanox.
     pub device: u16,
@@ -23,9 +23,9 @@ pub struct Identity {
     pub bars: [u64; 2],
     /// BAR 0 may be prefetched; BAR 2 always may.
     pub prefetch: bool,
-    /// Where in BAR 0 the MSI-X table is.
+    /// The offset of the MSI-X table in BAR 0.
     pub msix_table: u32,
-    /// Where in BAR 0 its pending bits are.
+    /// The offset of its pending bits in BAR 0.
     pub msix_pba: u32,
 }
 

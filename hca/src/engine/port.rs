@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-/// How many P_Keys a port's table has room for.
+/// The number of P_Keys that a port's table has room for.
 pub const PKEYS: usize = 3;
 /// The P_Keys of ports, until they are set. Besides the default one the ports have theirs in opposite
 /// order, so that an index means another P_Key at the other end.
@@ -44,14 +44,14 @@ impl Port {
         self.cable && self.initialised
     }
 
-    /// What a reset makes of it.
+    /// Resets it, which gives it these P_Keys.
     pub fn reset(&mut self, pkeys: [u16; PKEYS]) {
         self.initialised = false;
         self.capability_mask = DEFAULT_CAPABILITY_MASK;
         self.pkeys = pkeys;
     }
 
-    /// Where in its table the P_Key is that admits a packet with `pkey`.
+    /// Returns the index in its table of the P_Key that admits a packet with `pkey`.
     pub fn pkey_index(&self, pkey: u16) -> Option<u8> {
         let mut indices = (0..).zip(&self.pkeys);
         let (index, _) = indices.find(|(_, ours)| pkeys_match(**ours, pkey))?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! How a QP gets on: retries, path migration, draining, errors and flushing.
+//! The progress of a QP: retries, path migration, draining, errors and flushing.
 
 use std::time::{Duration, Instant};
 

@@ -38,13 +38,13 @@ pub trait Context: Clone {
     fn alternate_path(&self) -> Path;
     /// Service level of the primary path.
     fn service_level(&self) -> u8;
-    /// How long to wait for an answer; none is forever.
+    /// The time to wait for an answer; none is forever.
     fn ack_timeout(&self) -> Option<Duration>;
-    /// How often to repeat a request without an answer.
+    /// The number of times that a request without an answer is repeated.
     fn retry_count(&self) -> u8;
-    /// How often to ask again a receiver that is not ready; 7 is forever.
+    /// The number of times that a receiver which is not ready is asked again; 7 is forever.
     fn rnr_retry(&self) -> u8;
-    /// How long a requester that finds us not ready shall wait.
+    /// The time that a requester which finds us not ready shall wait.
     fn rnr_timer(&self) -> Duration;
     /// Peers may read.
     fn remote_read_enabled(&self) -> bool;
@@ -80,7 +80,7 @@ pub trait Context: Clone {
 pub trait Queues<I, X> {
     /// The QP has a receive queue of its own.
     fn receives(&self) -> bool;
-    /// Which WQE is at the head of the send queue.
+    /// The index of the WQE at the head of the send queue.
     fn index(&self) -> u16;
     /// The head of the send queue, if the driver has posted one there.
     fn head(&mut self, dma: &Dma<I>, context: &X) -> Result<Option<Control>, DmaError>;
@@ -94,7 +94,7 @@ pub trait Queues<I, X> {
     fn take(&mut self, dma: &Dma<I>, context: &X, qpn: u32) -> Result<Option<RecvWqe>, DmaError>;
 }
 
-/// Why the head of a send queue waits.
+/// The reason why the head of a send queue waits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stall {
     /// When that ends; none is never.

@@ -28,7 +28,7 @@ pub struct Transfer {
     wqe: Option<SendWqe>,
     /// The packet to send; none when the request ends here.
     pub packet: Option<Packet>,
-    /// Why it fails here.
+    /// The reason why it fails here.
     error: Option<Syndrome>,
     /// Bytes the completion reports.
     bytes: u64,

@@ -25,7 +25,7 @@ use crate::engine::transport::{Migration, Path, Service, State};
 use crate::engine::violation::Violation;
 use crate::engine::work::RecvWqe;
 
-/// Why a request is not executed.
+/// The reason why a request is not executed.
 #[derive(Debug, Error)]
 enum Refusal {
     /// No receive WQE.
@@ -151,7 +151,7 @@ impl<C: Card> Hca<C> {
         Ok(())
     }
 
-    /// Where in the table of `port` the P_Key is that admits a packet with `pkey`.
+    /// Returns the index in the table of `port` of the P_Key that admits a packet with `pkey`.
     fn pkey_index(&self, port: u8, pkey: u16) -> Option<u8> {
         self.port(port)?.pkey_index(pkey)
     }

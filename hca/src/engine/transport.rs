@@ -31,7 +31,7 @@ pub fn rnr_timer(code: u32) -> Duration {
     Duration::from_micros(u64::from(units).saturating_mul(10))
 }
 
-/// How long a requester with this ACK timeout waits for an answer; none is forever.
+/// Returns the time that a requester with this ACK timeout waits for an answer; none is forever.
 pub fn ack_timeout(log: u8) -> Option<Duration> {
     match log {
         0 => None,
@@ -48,7 +48,7 @@ pub struct Path {
     pub port: u8,
     /// The other end's LID.
     pub remote_lid: u16,
-    /// Where in our port's table the P_Key of the packets is.
+    /// The index of the packets' P_Key in our port's table.
     pub pkey_index: u8,
     /// With a GRH: where in our port's table our GID is, and the header without that.
     pub grh: Option<(u8, Grh)>,

@@ -68,7 +68,7 @@ pub enum Violation {
 /// Those of one kind.
 #[derive(Clone, Debug, Serialize)]
 pub struct Seen {
-    /// How many.
+    /// The number of them.
     pub count: u64,
     /// Describes the first.
     pub first: String,

@@ -16,7 +16,7 @@ pub struct RemoteAddress {
 /// The destination of a datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// Which of our ports it leaves by.
+    /// The port of ours by which it leaves.
     pub port: u8,
     /// Destination port; 0xc000 and above are multicast.
     pub dlid: u16,
@@ -98,7 +98,7 @@ pub enum Request {
     FetchAdd {
         /// Where.
         remote: RemoteAddress,
-        /// How much.
+        /// The summand.
         add: u64,
     },
 }

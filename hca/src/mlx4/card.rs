@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 /// A ConnectX-3.
 pub type Hca = crate::engine::hca::Hca<ConnectX3>;
 
-/// What is a ConnectX-3's own.
+/// The part that is a ConnectX-3's own.
 #[derive(Default)]
 pub struct ConnectX3 {
     /// The command register.
@@ -31,7 +31,7 @@ pub struct ConnectX3 {
     pub cqs: Cqs,
     /// Shared receive queues.
     pub srqs: Srqs,
-    /// Which QPs are QP0 and QP1.
+    /// The QPs that are QP0 and QP1.
     pub specials: Specials,
     /// Memory keys.
     pub keys: Keys,

@@ -12,7 +12,7 @@ pub const MAILBOX_SIZE: usize = 4096;
 /// log2 of the commands the driver may have outstanding, as QUERY_FW reports it.
 pub const LOG_MAX_COMMANDS: u8 = 4;
 
-/// How far the driver has brought the device up.
+/// The phase to which the driver has brought the device up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// From a reset to RUN_FW, and after UNMAP_FA.
@@ -34,7 +34,7 @@ pub struct Command {
     pub in_param: u64,
     /// Usually an object's number.
     pub in_modifier: u32,
-    /// Where the output mailbox is.
+    /// The address of the output mailbox.
     pub out_param: u64,
     /// Returned in the completion EQE.
     pub token: u16,
@@ -52,7 +52,7 @@ pub enum Output {
     Mailbox(Vec<u8>),
 }
 
-/// How a command ends.
+/// The end of a command.
 pub type Outcome = Result<Output, Status>;
 
 /// Command statuses (CMD_STAT_*).
@@ -202,7 +202,7 @@ impl Opcode {
         self.into()
     }
 
-    /// How far the device must have been brought up for it.
+    /// Returns the phases in which it may be given.
     pub(super) fn phases(self) -> RangeInclusive<Phase> {
         use Opcode::*;
         match self {

@@ -27,7 +27,7 @@ const CQE_BYTE_CNT: usize = 0x14;
 const CQE_WQE_INDEX: usize = 0x18;
 const CQE_SYNDROME: usize = 0x1b;
 const CQE_OWNER_SR_OPCODE: usize = 0x1f;
-/// Where the driver looks first: written last.
+/// The driver looks here first: written last.
 const CQE_TAIL: usize = 0x1c;
 /// MLX4_CQE_OWNER_MASK.
 const CQE_OWNER: u8 = 0x80;

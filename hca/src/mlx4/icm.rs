@@ -40,7 +40,7 @@ pub enum Object {
 /// A table of per-object state: its ICM address, and log2 of the size of an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Table {
-    /// Where it begins.
+    /// The address of its first object.
     pub base: u64,
     /// log2 of the bytes for one object.
     pub log_share: u32,
@@ -53,7 +53,7 @@ impl Table {
     }
 }
 
-/// Where INIT_HCA placed the tables.
+/// The places of the tables, as INIT_HCA gave them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     /// ICM address of the dMPT table.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What the engine asks of a ConnectX-3.
+//! The calls of the engine, as a ConnectX-3 answers them.
 
 use crate::engine::completion::{Cqe, LocalError};
 use crate::engine::event::EventType;

@@ -67,7 +67,7 @@ impl Ring {
 
 /// The queues of a QP in the driver's buffer.
 pub struct Queues {
-    /// Where they are.
+    /// The memory that they are in.
     pub(super) buffer: Buffer,
     /// The send queue.
     pub(super) sq: Ring,
@@ -175,7 +175,7 @@ impl qp::Queues<Icm, Context> for Queues {
     }
 }
 
-/// Which QPs are QP0 and QP1 of the ports (CONF_SPECIAL_QP).
+/// The QPs that are QP0 and QP1 of the ports (CONF_SPECIAL_QP).
 #[derive(Default)]
 pub struct Specials {
     /// QP0 of port 1; QP0 of port 2 and the two QP1s follow.

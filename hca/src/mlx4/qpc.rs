@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 //! The QP context: the driver's own bytes, because QUERY_QP returns them, read through the names of
-//! their fields. Which of them a modify command may change is [`crate::mlx4::qp`]'s business.
+//! their fields. [`crate::mlx4::qp`] knows which of them a modify command may change.
 
 use std::time::Duration;
 
@@ -155,7 +155,7 @@ impl Context {
         self.0.get_u8(QPC_RQ_SIZE_STRIDE)
     }
 
-    /// Where the driver counts the receives it posts.
+    /// The address at which the driver counts the receives that it posts.
     pub fn doorbell_record(&self) -> u64 {
         self.0.get_be64(QPC_DB_REC_ADDR) & !3
     }

@@ -31,7 +31,7 @@ pub const OUTBOX: u64 = RAM + 0x1000;
 /// A MiB of ICM: MTTs, then dMPTs.
 pub const ICM_GUEST: u64 = RAM + 0x10_0000;
 const DMPT_BASE: u64 = 0x8_0000;
-/// Where contexts would be: 4 GiB of ICM for those of objects, and as much for control MPTs. The
+/// The place of contexts: 4 GiB of ICM for those of objects, and as much for control MPTs. The
 /// model never looks inside.
 const CONTEXTS: u64 = 1 << 32;
 const CMPT_BASE: u64 = 2 << 32;
@@ -49,7 +49,7 @@ const CONTEXT_TABLES: [(usize, u64); 7] = [
 /// Everything else.
 pub const HEAP: u64 = RAM + 0x30_0000;
 
-/// Where the driver keeps a QP's queues: four sends and four receives of 128 bytes.
+/// The driver's memory for a QP's queues: four sends and four receives of 128 bytes.
 struct QpMemory {
     buffer: Buffer,
     doorbell: u64,
@@ -57,7 +57,7 @@ struct QpMemory {
     receives: u32,
 }
 
-/// How a QP is made and connected.
+/// The parameters of a QP and of its connection.
 #[derive(Clone, Copy)]
 pub struct QpSetup {
     pub service: u32,
@@ -474,7 +474,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Where the first MTT of an SRQ's buffer is.
+    /// Returns the address of the first MTT of an SRQ's buffer.
     pub fn srq_mtt(&self, srqn: u32) -> u64 {
         ICM_GUEST + self.srqs[&srqn].0.mtt()
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What the doorbell pages remember.
+//! The state of the doorbell pages.
 
 use std::collections::BTreeSet;
 

@@ -17,12 +17,12 @@ pub type Hca = crate::engine::hca::Hca<ConnectX6>;
 /// A QP of one.
 pub type Qp = crate::engine::hca::Qp<ConnectX6>;
 
-/// What is a ConnectX-6's own.
+/// The part that is a ConnectX-6's own.
 #[derive(Default)]
 pub struct ConnectX6 {
-    /// Where the command queue is.
+    /// The address of the command queue.
     pub command_queue: u64,
-    /// How far the driver has come.
+    /// The phase to which the driver has brought the card up.
     pub phase: Phase,
     /// The interface step that the driver has chosen (SET_ISSI).
     pub issi: u16,

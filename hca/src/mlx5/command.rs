@@ -19,7 +19,7 @@ pub struct Command {
     pub input: Vec<u8>,
     /// Bytes of output that the driver has room for.
     pub output_length: usize,
-    /// Where the output after the first bytes is.
+    /// The address of the output after the first bytes.
     pub output_pointer: u64,
     /// There was a queue for its end when it was posted: the driver polls otherwise.
     pub event: bool,
@@ -33,7 +33,7 @@ impl Command {
     }
 }
 
-/// How a command ends: with its output, whose first bytes are the status, or without one.
+/// The end of a command: its output, whose first bytes are the status, or without one.
 pub type Outcome = Result<Vec<u8>, Status>;
 
 /// Command statuses (MLX5_CMD_STAT_*).
@@ -104,7 +104,7 @@ pub fn parse_status(text: &str) -> Result<u8, String> {
     Ok(status as u8)
 }
 
-/// How far the driver has brought the card up.
+/// The phase to which the driver has brought the card up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// From a reset to ENABLE_HCA, and after DISABLE_HCA.

@@ -71,7 +71,7 @@ pub struct Cq {
     pub eqn: u32,
     /// The UAR page of its doorbell.
     pub uar: u32,
-    /// Where the driver writes its consumer index.
+    /// The address to which the driver writes its consumer index.
     pub doorbell: u64,
     /// It may overrun.
     pub ignores_overrun: bool,

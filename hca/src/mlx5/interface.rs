@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What the engine asks of a ConnectX-6.
+//! The calls of the engine, as a ConnectX-6 answers them.
 
 use std::time::Instant;
 

@@ -33,7 +33,7 @@ pub fn addresses(list: &[u8]) -> Vec<u64> {
 pub struct Buffer {
     pages: Vec<u64>,
     shift: u32,
-    /// Where it begins in its first page.
+    /// The offset of its first byte in its first page.
     start: u64,
 }
 

@@ -30,7 +30,7 @@ mod optpar {
     pub const PRI_PORT: u32 = 1 << 16;
 }
 
-/// Of the primary path.
+/// Returns the field of the primary path.
 const fn primary(field: Field) -> Field {
     qpc::PRIMARY_ADDRESS_PATH.part(field)
 }
@@ -100,7 +100,7 @@ impl Context {
         self.0.bits32(qpc::UAR_PAGE)
     }
 
-    /// Where the driver counts the receives and requests it posts.
+    /// The address at which the driver counts the receives and requests that it posts.
     pub fn doorbell_record(&self) -> u64 {
         self.0.bits(qpc::DBR_ADDR) & !3
     }

@@ -21,7 +21,7 @@ pub struct Queues {
     buffer: Buffer,
     /// Basic blocks of the send queue; 0 is none.
     sq_blocks: u32,
-    /// Where the send queue begins.
+    /// The offset of the send queue.
     sq_offset: u64,
     /// The block at the head.
     sq_index: u16,

@@ -30,7 +30,7 @@ pub enum Kind {
 
 /// One shared receive queue.
 pub struct Srq {
-    /// Which commands it is about.
+    /// The kind of its commands.
     pub kind: Kind,
     /// As the driver has sent it.
     pub context: Vec<u8>,
@@ -40,7 +40,7 @@ pub struct Srq {
     pub mask: u16,
     /// Bytes of one.
     pub stride: usize,
-    /// Where the driver counts those it posts.
+    /// The address at which the driver counts those that it posts.
     pub doorbell: u64,
     /// The domain of an XRC SRQ; 0 otherwise.
     pub xrcd: u32,

@@ -11,7 +11,7 @@ use crate::engine::work::{Control, Datagram, RemoteAddress, Request, Segment, Se
 
 /// Size of a control segment (struct mlx5_wqe_ctrl_seg), and the unit WQEs are counted in (MLX5_SEND_WQE_DS).
 pub const CONTROL_SIZE: usize = 0x10;
-/// What a send queue counts (MLX5_SEND_WQE_BB).
+/// The unit in which a send queue counts (MLX5_SEND_WQE_BB).
 pub const BASIC_BLOCK: usize = 0x40;
 const SEGMENT_SIZE: usize = 0x10;
 /// Size of a datagram segment (struct mlx5_wqe_datagram_seg).

@@ -16,7 +16,7 @@ void model_or_skip(const char *name);
 
 /* Numbers the model counts, by their names in `vmlx4ctl status`. */
 unsigned long model_count(const char *name);
-/* How often the driver gave a command since the counts were reset. */
+/* The number of times that the driver gave a command since the counts were reset. */
 unsigned long model_commands(const char *name);
 /* The number of its QPs, in any state. */
 unsigned long model_qps(void);

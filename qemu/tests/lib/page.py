@@ -50,7 +50,7 @@ class Terminal:
         said = os.read(self.fd, 4096).decode(errors="replace")
         sys.stdout.write("".join(f"{self.name}: {line}\n" for line in said.replace("\r", "").splitlines() if line))
         *lines, self.partial = (self.partial + said.replace("\r", "")).split("\n")
-        # What is shown by a background process follows a prompt.
+        # The output of a background process follows a prompt.
         self.lines += [re.sub(r"^(\$ )+", "", line) for line in lines]
 
 

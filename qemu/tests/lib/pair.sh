@@ -12,7 +12,7 @@
 listening() { # listening PORT PID
 	local port sockets6 sockets
 	printf -v port ':%04X [0-9A-F]+:0000 0A ' "$1"
-	# Of bash alone: to start a program takes long on the debug kernel, and this waits for one.
+	# In bash alone: to start a program takes long on the debug kernel, and this waits for one.
 	while kill -0 "$2" 2>/dev/null; do
 		mapfile sockets <"/proc/$2/net/tcp"
 		mapfile sockets6 <"/proc/$2/net/tcp6"

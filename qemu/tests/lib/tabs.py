@@ -24,7 +24,7 @@ def main():
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("4H", 50, 500, 0, 0))
 
     def lines():
-        """What is shown until the next prompt."""
+        """The text that is shown until the next prompt."""
         shown = ""
         while not f"\n{shown}".endswith(f"\n{PROMPT}"):
             shown += os.read(fd, 4096).decode(errors="replace").replace("\r", "").replace("\a", "")

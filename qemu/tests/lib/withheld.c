@@ -144,7 +144,7 @@ int withheld_serve(void *argument)
 	(void)argument;
 	while (read(device, request, sizeof(request)) >= (ssize_t)sizeof(*in)) {
 		result = answer(in, in + 1);
-		/* Of a process that was killed meanwhile. */
+		/* ENOENT: the process was killed meanwhile. */
 		if (result && result != -ENOENT)
 			return result;
 	}

@@ -61,7 +61,7 @@ def port_lid(context, port):
 
 
 class Connection:
-    """What both kinds of connection share: a context, a PD, a CQ, a region, and how a QP gets
+    """The part that both kinds of connection share: a context, a PD, a CQ, a region, and how a QP gets
     from RESET to RTS."""
 
     def __init__(self):

@@ -551,7 +551,7 @@ static int stalled_reader_faults(void *argument)
 	CHECK(!stall(&reader));
 	CHECK(!rcv_destroy_forced(member.domain, registration[1].qp_num));
 	CHECK(!munmap(reader.page, getpagesize()));
-	/* Who waits for a page looks again. */
+	/* A thread that waits for a page looks again. */
 	close(reader.faults);
 	CHECK(!pthread_join(reader.thread, NULL));
 	CHECK(reader.result == -1 && reader.error == EFAULT);

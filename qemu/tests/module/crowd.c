@@ -57,7 +57,7 @@ static void one_open(struct one *one)
 		errx(1, "no event channel");
 }
 
-/* How many errors it reads now; all records are of that kind. */
+/* Returns the number of errors that it reads now; all records are of that kind. */
 static unsigned int one_read(struct one *one)
 {
 	struct xrc_rcv_event event;

@@ -251,7 +251,7 @@ static int destroy_if_not(bool done)
 	return done ? 0 : destroy();
 }
 
-/* Which the others' registration keeps. */
+/* The registration of others would keep the QP. */
 static int force(void)
 {
 	return rcv_destroy_with(member.domain, fixture.others.qp_num, XRC_RCV_DESTROY_FORCE);

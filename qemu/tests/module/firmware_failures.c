@@ -251,7 +251,7 @@ static uint32_t total(void)
 	return rcv_list(member.domain, 0, NULL, &count, &total) ? UINT32_MAX : total;
 }
 
-/* Who reads of many QPs must not keep the device busy. */
+/* A reader of many QPs must not keep the device busy. */
 static int debugfs_asks_nothing(void *argument)
 {
 	(void)argument;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * How long a user holds up others with whom it shares no more than the device. Each factor
+ * The time for which a user holds up others with whom it shares no more than the device. Each factor
  * that it controls is large alone, and then all together: the QPs of its domain, the
  * registrations of each, the channels on which their events are reported, the epolls that
  * watch these, events all the time, processes that create QPs, and a memory cgroup without
@@ -56,7 +56,7 @@ enum {
 	PAUSE_US = 5000,
 };
 
-/* What the user does; 0 of QPS: it does not exist. */
+/* The acts of the user; 0 of QPS: it does not exist. */
 static const struct load {
 	const char *what;
 	unsigned int qps;

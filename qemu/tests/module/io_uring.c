@@ -499,7 +499,7 @@ static int ring_ends(void *argument)
 	return -close(channel);
 }
 
-/* Of a process whose next act uses them. */
+/* Kept for the next act of a process. */
 static struct ring pending_ring;
 static struct reads pending_reads;
 static struct registration pending_qp;

@@ -204,7 +204,7 @@ static int registrations(void *nothing)
 	return qp_info.registrations;
 }
 
-/* How many QPs of the domain have a label. */
+/* Returns the number of QPs of the domain that have a label. */
 static int labelled(void *label)
 {
 	struct xrc_rcv_qp_info infos[8];

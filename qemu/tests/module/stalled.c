@@ -55,7 +55,7 @@ enum {
 	QUERY_DOMAIN = KEY(XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QUERY_DOMAIN),
 };
 
-/* What is in the page: the argument or result with this id; or else the call itself. */
+/* The content of the page: the argument or result with this id; or else the call itself. */
 enum {
 	THE_CALL = -1,
 	/* The call, in a page that can be read and not written: the handle, or which results there are. userfaultfd only. */

@@ -351,7 +351,7 @@ int main(int argc, char **argv)
 	state = seed ^ 0xd1ec704;
 	ktap_note("seed %lu, %u s", seed, seconds);
 	seed <<= 32;
-	/* Who kills and removes is not to wait for those it is done to. */
+	/* The process that kills and removes does not wait for its victims. */
 	setpriority(PRIO_PROCESS, 0, -20);
 
 	for (i = 0; i < PROCESSES; i++)

@@ -171,7 +171,7 @@ static struct account {
 static const struct account *const serial = &accounts[0], *const last_close = &accounts[1],
 			    *const killed = &accounts[2];
 
-/* Of the whole system. */
+/* Returns the number of threads of the whole system. */
 static unsigned int threads(void)
 {
 	struct sysinfo info;

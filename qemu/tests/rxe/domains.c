@@ -18,7 +18,7 @@
 #include "ktap.h"
 #include "node.h"
 
-/* Of each test another one: the domain of a file may stay. */
+/* Each test has a file of its own: the domain of a file may stay. */
 #define MEMORY_FILE "/tmp/domains.memory"
 #define REFUSED_FILE "/tmp/domains.refused"
 #define HELD_FILE "/tmp/domains.held"

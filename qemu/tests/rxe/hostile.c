@@ -899,7 +899,7 @@ static bool own_pd_write(void)
 	return right & !ibv_destroy_srq(own);
 }
 
-/* Of the SRQ's protection domain all are; one of type 2 is its QP's alone, too. */
+/* All are of the SRQ's protection domain; one of type 2 is its QP's alone, too. */
 static bool memory_windows(void)
 {
 	struct ibv_mw *any = ibv_alloc_mw(node.pd, IBV_MW_TYPE_1);

@@ -673,7 +673,7 @@ int main(int argc, char **argv)
 			_exit(0);
 		}
 	}
-	/* Who fails takes the others along: they would wait for it. */
+	/* A process that fails ends the others, too: they would wait for it. */
 	for (i = 0; i < SENDERS + RECEIVERS; i++) {
 		unsigned int other;
 		int status;

@@ -74,7 +74,7 @@ static bool acknowledged(uint32_t psn)
 	return acknowledged_within(PATIENCE_MS, psn);
 }
 
-/* Of the one receive: its status and the key that was invalidated. */
+/* Whether the one receive has this status, and invalidated this key. */
 static bool completes(const char *status, uint32_t key)
 {
 	char expected[80], found[80];

@@ -177,7 +177,7 @@ pub struct xrc_rcv_srq {
     pub srq_num: u32,
     /// The descriptor of its completion channel.
     pub fd: c_int,
-    /// How long a message can be. Not in the header.
+    /// The length of the longest message. Not in the header.
     size: usize,
     /// Not in the header.
     srq: Srq,

@@ -213,7 +213,7 @@ static int request(enum ibv_wr_opcode opcode, const struct account *to)
 	return !ibv_post_send(sender, &wr, &bad) && completion(&peer, &wc) ? (int)wc.status : -1;
 }
 
-/* What the peer sees when it uses its connection: its own state does not change by restarts. */
+/* Whether the peer can use its connection: its own state does not change by restarts. */
 static bool is_connected(void)
 {
 	struct ibv_qp_init_attr init;
@@ -270,7 +270,7 @@ static void adopt_qps(struct party *party, struct account *account)
 	free(qps);
 }
 
-/* What a service has in memory that outlives it. */
+/* The state of a service in memory that outlives it. */
 struct store {
 	/* Read by the peer. */
 	_Atomic uint64_t value;

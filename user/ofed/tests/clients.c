@@ -567,7 +567,7 @@ static void latecomer(int me)
 		ret = me ? ibv_reg_xrc_rcv_qp(domain, qpn) : 0;
 		CHECK(!ret || ret == EINVAL, "%s", strerror(ret));
 		if (!ret) {
-			/* Who is registered has the QP. */
+			/* A process that is registered has the QP. */
 			shared->received[me]++;
 			CHECK(!ibv_query_xrc_rcv_qp(domain, qpn, &attr, 0, &init_attr));
 			CHECK(!ibv_unreg_xrc_rcv_qp(domain, qpn));

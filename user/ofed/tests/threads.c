@@ -27,7 +27,7 @@ static struct ibv_device *device;
 static struct ibv_context *context;
 static struct ibv_xrc_domain *domain;
 static atomic_bool stop;
-/* Of the thread that takes events: whether it is in the layer, and how often it came back. */
+/* Whether the thread that takes events is in the layer, and how often it came back. */
 static atomic_bool inside;
 static atomic_int returned;
 

@@ -11,7 +11,7 @@ use crate::ffi;
 use crate::uapi::{ib_uverbs_ah_attr, ib_uverbs_global_route, ib_uverbs_qp_attr};
 
 bitflags! {
-    /// Which attributes are given (`enum ibv_qp_attr_mask`).
+    /// The attributes that are given (`enum ibv_qp_attr_mask`).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct QpAttrMask: u32 {
         /// [`QpAttr::state`].
@@ -353,7 +353,7 @@ impl QpAttr {
         QpAttr::default()
     }
 
-    /// Which attributes are given.
+    /// The attributes that are given.
     pub fn mask(&self) -> QpAttrMask {
         QpAttrMask::from_bits_retain(self.0.qp_attr_mask)
     }
@@ -439,7 +439,7 @@ impl QpAttr {
         /// The first packet sequence number the peer sends; needed for RTR.
         with_rq_psn, rq_psn, rq_psn: u32, RQ_PSN);
     attribute!(
-        /// How many RDMA reads and atomics of the peer may be outstanding.
+        /// The number of RDMA reads and atomics of the peer that may be outstanding.
         with_max_dest_rd_atomic, max_dest_rd_atomic, max_dest_rd_atomic: u8, MAX_DEST_RD_ATOMIC);
     attribute!(
         /// The least time that the peer waits after a receiver-not-ready NAK, as a code of five bits:
@@ -454,13 +454,13 @@ impl QpAttr {
         /// of it; 0 is without an end.
         with_timeout, timeout, timeout: u8, TIMEOUT);
     attribute!(
-        /// How often an initiator tries again that gets no answer, 7 at most.
+        /// The retries of an initiator that gets no answer, 7 at most.
         with_retry_cnt, retry_cnt, retry_cnt: u8, RETRY_CNT);
     attribute!(
-        /// How often an initiator tries again whose receiver is not ready; 7 is without an end.
+        /// The retries of an initiator whose receiver is not ready; 7 is without an end.
         with_rnr_retry, rnr_retry, rnr_retry: u8, RNR_RETRY);
     attribute!(
-        /// How many RDMA reads and atomics of an initiator may be outstanding.
+        /// The number of RDMA reads and atomics of an initiator that may be outstanding.
         with_max_rd_atomic, max_rd_atomic, max_rd_atomic: u8, MAX_QP_RD_ATOMIC);
 
     /// The attributes of `attr` that `mask` names, and the values of all others too, as

@@ -10,7 +10,7 @@ use std::{fmt, io};
 /// The result of the calls of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a call failed.
+/// The reason why a call failed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
@@ -131,7 +131,7 @@ impl Error {
         self
     }
 
-    /// Why the call failed.
+    /// The reason why the call failed.
     pub fn cause(&self) -> Cause {
         self.0.cause
     }

@@ -56,7 +56,7 @@ impl QpInfo {
         Lifetime::from_raw(self.0.lifetime)
     }
 
-    /// How many event channels and kernel users are registered with the QP.
+    /// The number of event channels and kernel users that are registered with the QP.
     pub fn registrations(&self) -> u32 {
         self.0.registrations
     }
@@ -78,7 +78,7 @@ impl QpInfo {
     }
 }
 
-/// How to register with a receive QP.
+/// Options for a registration with a receive QP.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RegisterOptions<'channel> {
     pub(crate) channel: Option<&'channel EventChannel>,
@@ -120,7 +120,7 @@ impl<'channel> RegisterOptions<'channel> {
     }
 }
 
-/// How to create a receive QP.
+/// Options for a new receive QP.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AllocOptions<'channel> {
     pub(crate) register: RegisterOptions<'channel>,

@@ -64,7 +64,7 @@ pub struct ibv_qp_init_attr_ex {
 }
 
 impl ibv_qp_init_attr_ex {
-    /// How to create an XRC target QP of a process's own.
+    /// The attributes of an XRC target QP of a process's own.
     pub fn xrc_target(xrcd: *mut ibv_xrcd, qp_context: *mut c_void) -> ibv_qp_init_attr_ex {
         ibv_qp_init_attr_ex {
             qp_context,
@@ -81,7 +81,7 @@ impl ibv_qp_init_attr_ex {
         }
     }
 
-    /// How to create an RC QP.
+    /// The attributes of an RC QP.
     pub fn rc(
         pd: *mut ibv_pd,
         send_cq: *mut c_void,
@@ -95,7 +95,7 @@ impl ibv_qp_init_attr_ex {
         }
     }
 
-    /// How to create an XRC initiator QP.
+    /// The attributes of an XRC initiator QP.
     pub fn xrc_initiator(
         pd: *mut ibv_pd,
         send_cq: *mut c_void,
@@ -164,7 +164,7 @@ pub struct ibv_srq_init_attr_ex {
 }
 
 impl ibv_srq_init_attr_ex {
-    /// How to create an SRQ in an XRC domain; its size is 0 until it is set.
+    /// The attributes of an SRQ in an XRC domain; its size is 0 until it is set.
     pub fn xrc(pd: *mut ibv_pd, xrcd: *mut ibv_xrcd, cq: *mut ibv_cq) -> ibv_srq_init_attr_ex {
         ibv_srq_init_attr_ex {
             srq_context: std::ptr::null_mut(),
@@ -290,7 +290,7 @@ pub struct ibv_wc {
     pub dlid_path_bits: u8,
 }
 
-/// Where `ibv_context.ops` has the functions that libibverbs calls inline.
+/// The places in `ibv_context.ops` of the functions that libibverbs calls inline.
 pub const IBV_OPS_POLL_CQ: usize = 11;
 pub const IBV_OPS_REQ_NOTIFY_CQ: usize = 12;
 pub const IBV_OPS_POST_SRQ_RECV: usize = 20;

@@ -193,7 +193,7 @@ impl Hca {
         Ok(Output::Mailbox(out))
     }
 
-    /// How far the device has been brought up.
+    /// Returns the phase to which the device was brought up.
     pub fn phase(&self) -> Phase {
         match (self.card.firmware.running, &self.dma.icm.layout) {
             (_, Some(_)) => Phase::Initialised,

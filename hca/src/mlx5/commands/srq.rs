@@ -18,7 +18,7 @@ use crate::mlx5::srq::{Kind, Srq};
 const LIMIT: u32 = 1 << 16;
 const LOG_MAX_WQES: u32 = 15;
 
-/// What the contexts of all kinds say.
+/// The members that the contexts of all kinds have.
 struct Layout {
     kind: Kind,
     context: Vec<u8>,

@@ -45,7 +45,7 @@ MODULE_PARM_DESC(taken, "Use the id of an object of ib_xrc_rcv, too");
 
 static struct ib_client client;
 
-/* What a device has while this module is loaded. */
+/* The definitions of a device while this module is loaded. */
 struct brought {
 	const struct uapi_definition *before;
 	struct uapi_definition now[3];

@@ -28,7 +28,7 @@ static unsigned int qps;
 static struct ib_qp *refused_qps[REFUSED];
 static struct ib_pd *refused_pds[REFUSED];
 
-/* What a probed function does instead. */
+/* A probed function returns this instead. */
 static int refuse(void)
 {
 	return -EBUSY;

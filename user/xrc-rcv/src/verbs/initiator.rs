@@ -156,7 +156,7 @@ impl Initiator {
         Ok(())
     }
 
-    /// How many requests are under way.
+    /// The number of requests that are under way.
     pub fn in_flight(&self) -> usize {
         self.regions.len()
     }
@@ -271,7 +271,7 @@ impl fmt::Debug for Initiator {
     }
 }
 
-/// How a request has completed. If one fails, so does every later one.
+/// The completion of a request. If one fails, so does every later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion(c_uint);
 

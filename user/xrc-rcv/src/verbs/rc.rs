@@ -15,8 +15,8 @@ use crate::error::Result;
 use crate::pd::Pd;
 use crate::verbs_sys::*;
 
-/// An RC QP: one of the two ends of a connection that belongs to both processes, and breaks when either ends. What
-/// programs use that have no XRC.
+/// An RC QP: one of the two ends of a connection that belongs to both processes, and breaks when either ends.
+/// Programs without XRC use one for each pair of processes.
 ///
 /// It has CQs of its own, one for each direction, and memory for the messages that it receives.
 pub struct RcQp {
