@@ -16,8 +16,8 @@ SBINDIR ?= /usr/sbin
 MANDIR ?= /usr/share/man
 
 # make and Kbuild cannot quote a path: one with white space would become two, and one of them may be
-# a directory that has nothing to do with the project. The scripts of these targets mount the checkout at a
-# plain path.
+# a directory that has nothing to do with the project. The scripts of these targets mount the
+# checkout at a plain path.
 anywhere := test test-long release-check demo demo-restart bench lint format help
 special := ! " \# $$ % & ' ( ) * , : ; < = > ? [ \ ] ^ ` { | }
 plain = $(and $(filter 1,$(words x$(1)x)),$(if $(strip $(foreach each,$(special),$(findstring $(each),$(1)))),,y))
@@ -47,8 +47,8 @@ modules: | $(MO)/.made
 clippy: | $(MO)/.made
 	+@$(kbuild) CLIPPY=1 $(if $(KSRC),CLIPPY_CONF_DIR=$(KSRC)) MO=$(abspath $(MO))/clippy modules
 
-# Headers lack the script for it: the source has it. An editor looks for its output at the top of the tree,
-# and needs the directory of the bindings, and the lab's root at its path outside it.
+# Headers lack the script for it: the source has it. An editor looks for its output at the top of
+# the tree, and needs the directory of the bindings, and the lab's root at its path outside it.
 rust-analyzer: modules
 	+@$(kbuild) $(if $(KSRC),-C $(KSRC) O=$(KDIR)) rust-analyzer
 	@sed -e 's|"\.\.[^"]*/src/\([^"]*\.rs"\)|"src/\1|' \

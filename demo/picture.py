@@ -199,7 +199,8 @@ class Panel:
                 begin = None
 
     def broken(self):
-        """When the error happened: the time of its events, or at the latest that of the sender's completion."""
+        """When the error happened: the time of its events, or at the latest that of the sender's
+        completion."""
         completed = next(r["t"] for r in self.records if r["what"] == "sent" and r["status"] != "success")
         return min([completed, *(r["happened"] for r in self.records if r["what"] == "event" and r["type"] == ACCESS)])
 

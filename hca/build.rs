@@ -2,9 +2,9 @@
 
 //! Layouts of mlx5 commands, from the kernel's `include/linux/mlx5/mlx5_ifc.h`.
 //!
-//! The header says how many bits each field has, as sizes of arrays; the offsets follow. It is GPL-2.0 or
-//! BSD, and not in this tree: `MLX5_IFC` names it, or `KSRC` the kernel's source. Without either the
-//! crate has no ConnectX-6.
+//! The header says how many bits each field has, as sizes of arrays; the offsets follow. It is
+//! GPL-2.0 or BSD, and not in this tree: `MLX5_IFC` names it, or `KSRC` the kernel's source.
+//! Without either the crate has no ConnectX-6.
 
 // It runs on no guest's words: a panic is how a build fails.
 #![allow(

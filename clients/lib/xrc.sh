@@ -43,7 +43,8 @@ libfabric_environment() {
 	# rxe's CQs are small.
 	export FI_UNIVERSE_SIZE=16 FI_OFI_RXM_MSG_TX_SIZE=64 FI_OFI_RXM_MSG_RX_SIZE=64
 }
-# Sets the variables of a node for COMMAND. The nodes can be two ports of one device, and do not share a domain then.
+# Sets the variables of a node for COMMAND. The nodes can be two ports of one device, and do not
+# share a domain then.
 libfabric_node() { # libfabric_node left|right COMMAND…
 	local node=$1 device=${1}_device
 	shift
@@ -56,8 +57,8 @@ tracing=/sys/kernel/tracing
 watch_xrc() { # watch_xrc [mainline]
 	xrc_api=${1-}
 	[ -n "$LAB_MODULE" ] || xrc_api=mainline
-	# Each QP of type RC, 2, XRC_INI, 9, or XRC_TGT, 10, of which the driver has changed the state. A receive QP is an
-	# XRC_TGT without uobject.
+	# Each QP of type RC, 2, XRC_INI, 9, or XRC_TGT, 10, of which the driver has changed the
+	# state. A receive QP is an XRC_TGT without uobject.
 	# shellcheck disable=SC2016
 	echo 'f:clients/modified ib_modify_qp_with_udata%return ret=$retval mask=attr_mask' \
 		'dest=attr->dest_qp_num:x32 type=ib_qp->qp_type state=attr->qp_state uobject=ib_qp->uobject' \

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Everything an adapter has that is no card's own. It knows no card; a group of lines may import groups
-//! below it.
+//! Everything an adapter has that is no card's own. It knows no card; a group of lines may import
+//! groups below it.
 
 pub mod control;
 pub mod server;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The ConnectX-3: its registers, commands, contexts, queues and keys, as `mlx4_core`, `mlx4_ib` and
-//! `libmlx4` use them. A group of lines may import groups below it.
+//! The ConnectX-3: its registers, commands, contexts, queues and keys, as `mlx4_core`, `mlx4_ib`
+//! and `libmlx4` use them. A group of lines may import groups below it.
 
 pub mod interface;
 

@@ -3,15 +3,16 @@
 #
 # --device rxe                rxe with XRC: network namespaces left and right with one device each [default]
 
-# The nodes: left (10.0.0.1) with rxe_left and right (10.0.0.2) with rxe_right, joined by a veth pair.
+# The nodes: left (10.0.0.1) with rxe_left and right (10.0.0.2) with rxe_right, joined by a veth
+# pair.
 
 . "${BASH_SOURCE[0]%/*}/lib/hooks.sh"
 
 # No card is plugged in: ACPI's view of PCI is not needed.
 device_append=pci=noacpi
 
-# Of each entry of a GID table there are three files in sysfs, in each network namespace: to add and to remove
-# a device with 1,024 of them takes the debug kernel seconds.
+# Of each entry of a GID table there are three files in sysfs, in each network namespace: to add and
+# to remove a device with 1,024 of them takes the debug kernel seconds.
 rxe_gids=32
 
 device_build() {
@@ -45,8 +46,9 @@ device_up() {
 rxe_node() {
 	local name=$1 ipv4=$2 ipv6=$3
 	echo "$ipv4 $name" >>/etc/hosts
-	# The address of the first GID is used at once. Until duplicate address detection has ended, up to 2 s, it does not
-	# answer neighbours, and the modification of a QP that is connected to it fails after 1 s.
+	# The address of the first GID is used at once. Until duplicate address detection has ended,
+	# up to 2 s, it does not answer neighbours, and the modification of a QP that is connected
+	# to it fails after 1 s.
 	ip netns exec "$name" sh -c 'echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad'
 	ip -n "$name" -batch - <<-EOF
 		link set lo up

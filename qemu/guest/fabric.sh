@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# For a guest of `scripts/lab fabric`: it is number LAB_GUEST, from 0, of LAB_GUESTS, and all of them share the directory
-# LAB_FABRIC. A wait ends when its file appears, however long the others take, or when it cannot appear any more: when
-# another guest has given up, or has ended.
+# For a guest of `scripts/lab fabric`: it is number LAB_GUEST, from 0, of LAB_GUESTS, and all of
+# them share the directory LAB_FABRIC. A wait ends when its file appears, however long the others
+# take, or when it cannot appear any more: when another guest has given up, or has ended.
 
 # shellcheck source=qemu/guest/wait.sh
 . "$(dirname "${BASH_SOURCE[0]}")/wait.sh"

@@ -3,8 +3,8 @@
 #
 # Waiting. It starts no program, which takes long on the debug kernel.
 
-# Seconds after which a state is believed never to come. A busy host takes any time for anything, so this is no
-# bound of what is tested: only failures take so long.
+# Seconds after which a state is believed never to come. A busy host takes any time for anything, so
+# this is no bound of what is tested: only failures take so long.
 : "${patience:=240}"
 
 # A tenth of a second.

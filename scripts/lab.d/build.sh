@@ -36,8 +36,8 @@ build_parts() {
 # The mark beside a directory that is being made.
 unfinished=
 
-# quiet NAME COMMAND… - run in the root; show the output only if it fails, and that time passes if it
-# takes more than a few seconds.
+# quiet NAME COMMAND… - run in the root; show the output only if it fails, and that time passes if
+# it takes more than a few seconds.
 quiet() {
 	local name=$1 log=$build_root/log/$1.log status=0 ticker
 	shift
@@ -68,9 +68,9 @@ still_building() {
 	done
 }
 
-# made_from DIRECTORY KEY COMMAND… - run COMMAND, which makes DIRECTORY below $build_root, unless it was made
-# from sources of the same KEY: here, or in another checkout, from which it is copied then. make(1) and cargo
-# would begin anew there: the paths are others, and the sources younger.
+# made_from DIRECTORY KEY COMMAND… - run COMMAND, which makes DIRECTORY below $build_root, unless it
+# was made from sources of the same KEY: here, or in another checkout, from which it is copied then.
+# make(1) and cargo would begin anew there: the paths are others, and the sources younger.
 made_from() {
 	local directory=$build_root/$1 relative=$1 key=$2 other
 	shift 2
@@ -100,8 +100,8 @@ made_from() {
 # copy_from CHECKOUT FILE… DIRECTORY - if nothing is being built for that checkout
 copy_from() { flock -n -s "$1/lock" cp -a --reflink=auto "${@:2}"; }
 
-# Compiled libraries of others, most of a first build, are found by cargo when they are in their place: their
-# names do not depend on the checkout.
+# Compiled libraries of others, most of a first build, are found by cargo when they are in their
+# place: their names do not depend on the checkout.
 borrow_crates() {
 	local directory=$1 other
 	[ ! -e "$directory/release" ] || return 0
@@ -134,8 +134,9 @@ build_test_modules() {
 		test-modules "$kdir" "$(build_dir)" "$tree"
 }
 
-# shared LINK KEY DESCRIPTION COMMAND… - run COMMAND DIRECTORY as a step, once for all checkouts that have
-# the same KEY, and let LINK lead to the directory. It is not moved: rdma-core knows its paths.
+# shared LINK KEY DESCRIPTION COMMAND… - run COMMAND DIRECTORY as a step, once for all checkouts
+# that have the same KEY, and let LINK lead to the directory. It is not moved: rdma-core knows its
+# paths.
 shared() {
 	local link=$1 name=${1##*/} key=$2 what=$3
 	shift 3

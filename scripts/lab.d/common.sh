@@ -19,9 +19,9 @@ die() {
 	exit 125
 }
 
-# The lab's variables, of users and of scripts that call this one. All that begin with LAB_ or VMLX4_ are passed into the
-# root (root_exec). Another one is refused: it would have no effect, as one of two guests whose adapter was not passed,
-# and which then had a fabric of its own.
+# The lab's variables, of users and of scripts that call this one. All that begin with LAB_ or
+# VMLX4_ are passed into the root (root_exec). Another one is refused: it would have no effect, as
+# one of two guests whose adapter was not passed, and which then had a fabric of its own.
 known_variables=(
 	LAB_ACCEL LAB_APPEND LAB_BIND LAB_BOOT_TIMEOUT LAB_BUILT LAB_CPUS LAB_LIVE LAB_MEMORY LAB_MODULE LAB_QEMU_ARGS
 	LAB_BUILD LAB_BUILD_ROOT LAB_CACHE LAB_INSIDE LAB_LONG LAB_ROOT LAB_STOCK LAB_TESTS LAB_TREE LAB_USER
@@ -39,7 +39,8 @@ check_variables() {
 # The key of files: 12 digits that name a cached result by its sources.
 key_of() { cat "$@" | sha256sum | cut -c1-12; }
 
-# key_of_tree DIR… - the same for all files below DIRs, names included, but for what cargo and Python make there.
+# key_of_tree DIR… - the same for all files below DIRs, names included, but for what cargo and
+# Python make there.
 key_of_tree() {
 	local path
 	for path; do
@@ -88,8 +89,8 @@ step() {
 # it made end with it.
 background() {
 	set -m
-	# mmdebstrap has dash redirect into a descriptor of its own, which can be none of two digits. The caller may have
-	# left many, as make does.
+	# mmdebstrap has dash redirect into a descriptor of its own, which can be none of two
+	# digits. The caller may have left many, as make does.
 	"$@" 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&- &
 	set +m
 	# shellcheck disable=SC2064

@@ -73,8 +73,8 @@ guest_accel() {
 }
 
 # Prints the number of CPUs. QEMU emulates several in turn, on one core of the host: a second makes
-# nothing faster, and a CPU that spins on a lock spins for its whole turn, a tenth of a second, before
-# the lock's owner runs.
+# nothing faster, and a CPU that spins on a lock spins for its whole turn, a tenth of a second,
+# before the lock's owner runs.
 guest_cpus() { # guest_cpus ACCELERATOR
 	if [ -n "$icount" ]; then
 		echo 4
@@ -125,7 +125,8 @@ guest_cleanup() {
 # The guest's console is our standard output; the kernel's log is written to a file.
 guest_qemu() {
 	local accel cpus memory=${LAB_MEMORY:-1024} thread=single qemu more
-	# The PM timer of q35: a kernel without ACPI does not find it. Where dummy is built in, there is a dummy0.
+	# The PM timer of q35: a kernel without ACPI does not find it. Where dummy is built in,
+	# there is a dummy0.
 	local append="console=ttyS0 loglevel=8 panic=-1 pmtmr=0x608 dummy.numdummies=0"
 	# kmemleak is two fifths of the debug kernel's work.
 	[ -n "$leak_check" ] || append+=" kmemleak=off"
@@ -142,21 +143,22 @@ guest_qemu() {
 		-device virtio-rng-pci "${more[@]}")
 	case $accel in
 	kvm) qemu+=(-accel kvm -cpu host -append "$append ${LAB_APPEND-}") ;;
-	# Under emulation timers are late: values that the kernel would measure with them are given to it, first
-	# of all the frequency of its clock (launch fills that in). And it skips steps that take seconds, such
-	# as old terminals.
+	# Under emulation timers are late: values that the kernel would measure with them are given
+	# to it, first of all the frequency of its clock (launch fills that in). And it skips steps
+	# that take seconds, such as old terminals.
 	*)
 		append+=" no_timer_check lpj=4000000 tsc=reliable pty.legacy_count=0"
 		append+=" tsc_early_khz=$([ -n "$icount" ] && echo 1000000 || echo HOST)"
 		append+=" $device_append ${LAB_APPEND-}"
 		[ -z "$icount" ] || qemu+=(-icount "shift=1,sleep=on")
-		# CPUs that take turns never wait for one that the host does not run, and need no atomic
-		# instructions: half the work.
+		# CPUs that take turns never wait for one that the host does not run, and need no
+		# atomic instructions: half the work.
 		[ -z "$parallel" ] || [ -n "$icount" ] || thread=multi
 		qemu+=(-accel "tcg,thread=$thread")
-		# Four-level page tables: the kernel forgets for a moment at boot that it has five, and KASAN
-		# reports any access of an interrupt then. No fast string instructions: emulated, they copy
-		# byte by byte, and without them the kernel copies and clears words, up to six times as fast.
+		# Four-level page tables: the kernel forgets for a moment at boot that it has five,
+		# and KASAN reports any access of an interrupt then. No fast string instructions:
+		# emulated, they copy byte by byte, and without them the kernel copies and clears
+		# words, up to six times as fast.
 		qemu+=(-cpu max,-la57,-erms,-fsrm,-fzrm,-fsrs,-fsrc -append "$append")
 		;;
 	esac
@@ -178,8 +180,8 @@ share() {
 		-device "virtio-9p-pci,fsdev=$1,mount_tag=$1")
 }
 
-# Starts QEMU and waits until the command runs in the guest. A guest that hangs is killed; one that is slow is not,
-# on a busy host: its kernel's log has grown since the last look.
+# Starts QEMU and waits until the command runs in the guest. A guest that hangs is killed; one that
+# is slow is not, on a busy host: its kernel's log has grown since the last look.
 guest_boot() {
 	local begin=$SECONDS look=$SECONDS size=0 seen
 	: >"$run/kernel.log"
@@ -247,8 +249,8 @@ guest_shell() {
 	guest_prepare
 	say "a prompt in the guest; 'exit' ends it"
 	[ ! -t 0 ] || stty raw -echo
-	# In the background, but of this process group, which has the terminal: a shell that waits for a
-	# command heeds no signal meanwhile.
+	# In the background, but of this process group, which has the terminal: a shell that waits
+	# for a command heeds no signal meanwhile.
 	guest_qemu off <&0 &
 	# shellcheck disable=SC2064
 	trap "kill -KILL \$(cat /proc/$!/task/$!/children) || :; wait $! || :; exit 130" INT TERM HUP

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# For scripts that run guests side by side, $jobs at a time: each job has a process group of its own, which a signal to
-# the script ends.
+# For scripts that run guests side by side, $jobs at a time: each job has a process group of its
+# own, which a signal to the script ends.
 
 # MOST, or fewer if they need more memory than is available.
 jobs_fit() { # jobs_fit MOST MEGABYTES-OF-EACH

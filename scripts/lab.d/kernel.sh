@@ -2,9 +2,9 @@
 # shellcheck shell=bash
 #
 # The kernels a guest can boot: Debian's own ("stock" and its successors), the newest source with
-# every checker on ("debug") or with versions of symbols ("modversions"), or a custom build tree. Each
-# has a build tree (kdir), a source (ksrc), a boot image, modules and an initramfs of its own; all paths
-# are as seen in the root.
+# every checker on ("debug") or with versions of symbols ("modversions"), or a custom build tree.
+# Each has a build tree (kdir), a source (ksrc), a boot image, modules and an initramfs of its own;
+# all paths are as seen in the root.
 
 kernel=${KDIR:-stock}
 kernel_rest=()
@@ -52,20 +52,23 @@ kernel_setup() {
 # ---------------------------------------------------------------------------
 #
 # A stock kernel is one of those in trixie-backports for which the mirror has image, headers and
-# source; those of later Debian releases can be asked for as well. They are listed once, newest first, and again
-# when `lab update` is called or one is asked for that is not in the list. LAB_STOCK, a line of the list, is "stock"
-# for as long as it is set: scripts/test sets it, so that all suites of a run have the same kernel.
+# source; those of later Debian releases can be asked for as well. They are listed once, newest
+# first, and again when `lab update` is called or one is asked for that is not in the list.
+# LAB_STOCK, a line of the list, is "stock" for as long as it is set: scripts/test sets it, so that
+# all suites of a run have the same kernel.
 
 kernel_list=$cache/debian/kernels
 
-# Releases in the order in which a kernel that several have is taken from them. The first is what the root's compilers
-# are for, and is always there.
+# Releases in the order in which a kernel that several have is taken from them. The first is what
+# the root's compilers are for, and is always there.
 kernel_releases=(trixie-backports forky sid experimental)
 
-# kernel_apt COMMAND… - the host's apt, with its mirror and its network, and nothing but those releases
+# kernel_apt COMMAND… - the host's apt, with its mirror and its network, and nothing but those
+# releases
 kernel_apt() { APT_CONFIG=$cache/debian/archive/conf "$@"; }
 
-# Writes down where that apt looks: releases that the mirror does not have, or cannot deliver now, are passed over.
+# Writes down where that apt looks: releases that the mirror does not have, or cannot deliver now,
+# are passed over.
 kernel_apt_make() {
 	local directory=$cache/debian/archive mirror release answer
 	mirror=$(root_mirror) || exit
@@ -97,7 +100,8 @@ kernel_apt_make() {
 
 kernel_apt_update() { kernel_apt apt-get -qq -o APT::Update::Error-Mode=any update >&2; }
 
-# Lines of "RELEASE VERSION SOURCE DEBIAN-RELEASE,…", newest first, at one version Debian's main flavour first.
+# Lines of "RELEASE VERSION SOURCE DEBIAN-RELEASE,…", newest first, at one version Debian's main
+# flavour first.
 kernel_list_make() {
 	kernel_apt_make
 	kernel_apt_update || {
@@ -139,9 +143,9 @@ kernel_list_make() {
 	mv "$kernel_list.new" "$kernel_list"
 }
 
-# The line of the list that stock:WANTED names: a version or the beginning of one, a flavour (rt, cloud), or both joined by
-# a dash, of trixie-backports, or the newest of all if trixie-backports has no such version; a Debian release, or that and
-# a flavour; or a kernel's release.
+# The line of the list that stock:WANTED names: a version or the beginning of one, a flavour (rt,
+# cloud), or both joined by a dash, of trixie-backports, or the newest of all if trixie-backports
+# has no such version; a Debian release, or that and a flavour; or a kernel's release.
 kernel_pick() {
 	local wanted=$1 flavour='' debian=${kernel_releases[0]} line release one other=''
 	case $wanted in
@@ -156,7 +160,8 @@ kernel_pick() {
 		if [ "$release" != "$1" ]; then
 			[[ $release =~ ^[^-]*-${flavour:+$flavour-}amd64$ ]] || continue
 			[[ -z $wanted || $release == "$wanted"[.+-]* ]] || continue
-			# A version of Debian's own, with a plus sign, says of which Debian release it is.
+			# A version of Debian's own, with a plus sign, says of which Debian release
+			# it is.
 			[[ ,${line##* }, = *,"$debian",* || $wanted == *+* ]] || {
 				other=${other:-${wanted:+$line}}
 				continue
@@ -169,7 +174,8 @@ kernel_pick() {
 	[ -n "$other" ]
 }
 
-# Sets kernel_line: what is listed of stock, or stock:WANTED. A whole line is its own, whatever the list has become.
+# Sets kernel_line: what is listed of stock, or stock:WANTED. A whole line is its own, whatever the
+# list has become.
 kernel_find() {
 	local wanted=${1#stock}
 	wanted=${wanted#:}
@@ -213,9 +219,9 @@ kernel_stock() {
 	kernel_root=$(readlink "$directory/toolchain") || kernel_root=$root
 }
 
-# The root that a kernel of another Debian release is compiled for in: of that release, with the compilers that the
-# configuration in its headers names, or of sid for one of experimental. It is shared by all kernels of the release
-# that were built by these.
+# The root that a kernel of another Debian release is compiled for in: of that release, with the
+# compilers that the configuration in its headers names, or of sid for one of experimental. It is
+# shared by all kernels of the release that were built by these.
 kernel_toolchain() {
 	local headers=$1 config=$1.config debian=${kernel_debian/experimental/sid} gcc rustc mirror
 	dpkg-deb --fsys-tarfile "$headers" | tar -xO "./usr/src/linux-headers-$kver/.config" >"$config"
@@ -231,15 +237,15 @@ kernel_toolchain() {
 	mv "$kernel_root.new" "$kernel_root"
 }
 
-# in_kernel_root COMMAND… - a function that calls root_exec: what is compiled for the kernel is compiled in the root
-# of its compilers.
+# in_kernel_root COMMAND… - a function that calls root_exec: what is compiled for the kernel is
+# compiled in the root of its compilers.
 in_kernel_root() {
 	local root=${kernel_root:-$root}
 	"$@"
 }
 
-# kernel_download DIRECTORY PACKAGE… - of the version that was chosen. A list that has grown old names
-# packages that the mirror does not have any more.
+# kernel_download DIRECTORY PACKAGE… - of the version that was chosen. A list that has grown old
+# names packages that the mirror does not have any more.
 kernel_download() {
 	local directory=$1
 	shift
@@ -280,7 +286,8 @@ kernel_source_unpack() {
 	step source "unpacking it" root_exec bash -ec '
 		dpkg-deb --fsys-tarfile "$1.package"/*.deb | tar -xO "./usr/src/$2.tar.xz" >"$1.tar.xz"
 		mkdir "$1"
-		# Headers with descriptions are read; sources not for x86, or not compiled here, are left out.
+		# Headers with descriptions are read; sources not for x86, or not compiled here, are
+		# left out.
 		tar -C "$1" -xf "$1.tar.xz" --strip-components=1 --wildcards \
 			--exclude="*/Documentation/*.rst" --exclude="*/arch/*/boot/dts" --exclude="*/sound/*.[ch]" \
 			--exclude="*/drivers/gpu/*.[ch]" --exclude="*/drivers/media/*.[ch]" --exclude="*/drivers/staging/*.[ch]"

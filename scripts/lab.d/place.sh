@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# Sourced first, with $tree set. Programs find directories where they are, and users other than root run what is
-# built. make and Kbuild cannot quote a path. If that of the checkout is not plain (plain-path), the
-# script runs again with the checkout mounted at a plain path, which is the same every time, so that
-# builds are found again. The mount ends with the script.
+# Sourced first, with $tree set. Programs find directories where they are, and users other than root
+# run what is built. make and Kbuild cannot quote a path. If that of the checkout is not plain
+# (plain-path), the script runs again with the checkout mounted at a plain path, which is the same
+# every time, so that builds are found again. The mount ends with the script.
 
 unset CDPATH
 umask 022

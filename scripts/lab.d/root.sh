@@ -61,9 +61,10 @@ root_setup() {
 
 # root_exec COMMAND… - run COMMAND in the root, with the tree, the cache and the working
 # directory where they are outside. All mounts and processes live in namespaces of their own and
-# end with the command, however it ends. The command is not their first process: signals that interrupt
-# others would not interrupt that one. Of the caller's variables it gets the lab's own, and those of terminals and
-# proxies: compilers and make(1) heed others, and what they make is shared.
+# end with the command, however it ends. The command is not their first process: signals that
+# interrupt others would not interrupt that one. Of the caller's variables it gets the lab's own,
+# and those of terminals and proxies: compilers and make(1) heed others, and what they make is
+# shared.
 root_exec() {
 	if [ -n "${LAB_INSIDE-}" ]; then
 		"$@"

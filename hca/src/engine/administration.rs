@@ -3,8 +3,9 @@
 //! Subnet administration: answers queries for paths and joins ports to multicast groups, as far as
 //! `ib_sa` asks for them.
 //!
-//! All active ports reach each other over one path. A multicast packet reaches every port, whether it
-//! has joined or not: adapters choose by GID. Answers have one packet, so GetTable is not supported.
+//! All active ports reach each other over one path. A multicast packet reaches every port, whether
+//! it has joined or not: adapters choose by GID. Answers have one packet, so GetTable is not
+//! supported.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Captures of the packets that the wire does not lose, as pcap files of ERF records, which Wireshark and NFStest
-//! decode.
+//! Captures of the packets that the wire does not lose, as pcap files of ERF records, which
+//! Wireshark and NFStest decode.
 //!
-//! Packets are made one at a time, whatever the length of their message, and a file that has reached
-//! [`MAX_SIZE`] is complete.
+//! Packets are made one at a time, whatever the length of their message, and a file that has
+//! reached [`MAX_SIZE`] is complete.
 //!
-//! A message of several packets is written as such, with the sequence numbers that it has. Fields that
-//! the model does not keep are constant: the message sequence number of an acknowledgement is 0, and data have no
-//! virtual lane but the first.
+//! A message of several packets is written as such, with the sequence numbers that it has. Fields
+//! that the model does not keep are constant: the message sequence number of an acknowledgement is
+//! 0, and data have no virtual lane but the first.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The subnet: adapters, and the packets between their ports. While cables are in, packets are lost,
-//! repeated or delayed only as a test requests ([`crate::engine::fault::Wire`]).
+//! The subnet: adapters, and the packets between their ports. While cables are in, packets are
+//! lost, repeated or delayed only as a test requests ([`crate::engine::fault::Wire`]).
 //!
 //! A message travels as a whole, but counts as the packets it would be: sequence numbers advance by
 //! them, and both ends must agree on their size.
 //!
-//! One mutex around it guards the whole model. A caller that changes something calls [`Fabric::run`]
-//! afterwards, or lets the engine thread do it.
+//! One mutex around it guards the whole model. A caller that changes something calls
+//! [`Fabric::run`] afterwards, or lets the engine thread do it.
 
 use std::io;
 use std::path::PathBuf;
@@ -28,7 +28,8 @@ pub struct Fabric<A: ?Sized = dyn Adapter> {
     pub hcas: Vec<Box<A>>,
     /// Subnet administration.
     pub administration: Administration,
-    /// Messages that arrive after the next one: those that are late, and answers of the administration.
+    /// Messages that arrive after the next one: those that are late, and answers of the
+    /// administration.
     late: Vec<Packet>,
     /// The directory of captures, if there may be any.
     pub captures: Option<PathBuf>,

@@ -49,8 +49,8 @@ pub enum Fate {
     Late,
 }
 
-/// The faults of messages that leave an adapter: each affects every n-th message, or with a seed one in n
-/// at random, the same ones for the same seed; 0 affects none.
+/// The faults of messages that leave an adapter: each affects every n-th message, or with a seed
+/// one in n at random, the same ones for the same seed; 0 affects none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Wire {

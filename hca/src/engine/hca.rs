@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! One adapter: its memory, its ports and its queue pairs, who it is on the fabric, and the [`Card`] that
-//! it is.
+//! One adapter: its memory, its ports and its queue pairs, who it is on the fabric, and the
+//! [`Card`] that it is.
 //!
 //! Lives as long as the process; a reset empties it. Guarded by the fabric's mutex.
 
@@ -86,8 +86,8 @@ pub trait Card: Default + Send + 'static {
     fn push(hca: &mut Hca<Self>, cqn: u32, cqe: &Cqe, solicited: bool) -> bool;
     /// SRQ `srqn`.
     fn shared(hca: &Hca<Self>, srqn: u32) -> Option<Shared>;
-    /// Takes a WQE from SRQ `srqn`, and reports an event if that passes its limit. None: there is no
-    /// such SRQ.
+    /// Takes a WQE from SRQ `srqn`, and reports an event if that passes its limit. None: there is
+    /// no such SRQ.
     fn take_shared(hca: &mut Hca<Self>, srqn: u32) -> Option<Result<Option<RecvWqe>, DmaError>>;
     /// Opens `length` bytes at virtual `address` with `key` for a queue of protection domain `pd`.
     fn open(
@@ -186,7 +186,8 @@ pub struct Hca<C: Card> {
     /// The counters.
     pub counters: Counters,
     /// Messages received by connected QPs. It lives as long as the process, as
-    /// [violations](crate::engine::violation) do: without messages, that there are none means little.
+    /// [violations](crate::engine::violation) do: without messages, that there are none means
+    /// little.
     pub messages: u64,
     /// The card.
     pub card: C,

@@ -2,8 +2,8 @@
 
 //! The headers of a packet, as they travel.
 //!
-//! The device builds those of ordinary packets, as a capture shows them: [`Frame`]. Those of management
-//! packets, which QP0 and QP1 send, are the driver's: [`RawDatagram`] reads them.
+//! The device builds those of ordinary packets, as a capture shows them: [`Frame`]. Those of
+//! management packets, which QP0 and QP1 send, are the driver's: [`RawDatagram`] reads them.
 
 use crc::{Algorithm, Crc, CRC_32_ISO_HDLC};
 
@@ -127,8 +127,8 @@ pub struct RawDatagram {
 }
 
 impl RawDatagram {
-    /// Reads one, with room for the invariant CRC behind it. None: the headers contradict each other,
-    /// or are not those of a UD SEND.
+    /// Reads one, with room for the invariant CRC behind it. None: the headers contradict each
+    /// other, or are not those of a UD SEND.
     pub fn parse(packet: &[u8]) -> Option<Self> {
         let (lrh, rest) = packet.split_first_chunk::<LRH_SIZE>()?;
         let words = usize::from(lrh.get_be16(4) & 0x7ff);

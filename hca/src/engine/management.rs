@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The subnet management agent inside the adapter, which the driver asks about its own node and ports.
-//! LIDs are fixed and ports with a cable are active: there is nothing that a subnet manager would have to
-//! set, except P_Keys.
+//! The subnet management agent inside the adapter, which the driver asks about its own node and
+//! ports. LIDs are fixed and ports with a cable are active: there is nothing that a subnet manager
+//! would have to set, except P_Keys.
 
 use crate::engine::administration::SM_LID;
 use crate::engine::bytes::Fields;

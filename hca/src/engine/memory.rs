@@ -40,8 +40,8 @@ pub enum DmaError {
     NoHca,
 }
 
-/// The ranges of guest RAM, none overlapping another. (Those of [`vm_memory::GuestMemoryMmap`] are all
-/// writable, and a change makes a new collection.)
+/// The ranges of guest RAM, none overlapping another. (Those of [`vm_memory::GuestMemoryMmap`] are
+/// all writable, and a change makes a new collection.)
 #[derive(Default)]
 pub struct GuestMemory {
     ranges: Vec<Range>,
@@ -229,7 +229,8 @@ impl GuestMemory {
     }
 }
 
-/// Everything an adapter reaches by DMA: guest RAM, and the memory that the host has lent to the card.
+/// Everything an adapter reaches by DMA: guest RAM, and the memory that the host has lent to the
+/// card.
 #[derive(Default)]
 pub struct Dma<I> {
     /// Guest RAM.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Packets between ports: requests and their answers. A message is one, however many packets it would be
-//! on a cable; sequence numbers advance by those.
+//! Packets between ports: requests and their answers. A message is one, however many packets it
+//! would be on a cable; sequence numbers advance by those.
 
 use std::time::Duration;
 

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 /// The number of P_Keys that a port's table has room for.
 pub const PKEYS: usize = 3;
-/// The P_Keys of ports, until they are set. Besides the default one the ports have theirs in opposite
-/// order, so that an index means another P_Key at the other end.
+/// The P_Keys of ports, until they are set. Besides the default one the ports have theirs in
+/// opposite order, so that an index means another P_Key at the other end.
 pub const DEFAULT_PKEYS: [[u16; PKEYS]; 2] = [[0xffff, 0x8001, 0x8002], [0xffff, 0x8002, 0x8001]];
 /// The capabilities a port shows, until the driver says others.
 pub const DEFAULT_CAPABILITY_MASK: u32 = 0x0251_4868;

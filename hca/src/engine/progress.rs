@@ -109,8 +109,8 @@ impl<C: Card> Hca<C> {
         }
     }
 
-    /// The request at the head of QP `qpn` was not answered. When its time is over, it is sent again or
-    /// fails; without an ACK timeout it waits for ever.
+    /// The request at the head of QP `qpn` was not answered. When its time is over, it is sent
+    /// again or fails; without an ACK timeout it waits for ever.
     pub fn stall_unanswered(&mut self, qpn: u32, now: Instant) {
         let Some(qp) = self.qps.get_mut(qpn) else {
             return;
@@ -164,8 +164,8 @@ impl<C: Card> Hca<C> {
         false
     }
 
-    /// The request at the head of QP `qpn` is done: the next one may come, with this sequence number
-    /// if the last one had any.
+    /// The request at the head of QP `qpn` is done: the next one may come, with this sequence
+    /// number if the last one had any.
     pub fn advance_send(&mut self, qpn: u32, next_psn: Option<u32>) {
         if let Some(qp) = self.qps.get_mut(qpn) {
             qp.stall = None;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Queue pairs: what the two halves of a transport need of one. Its parameters are the driver's own bytes
-//! ([`Context`]) and its rings lie in the driver's memory ([`Queues`]); a card reads both.
+//! Queue pairs: what the two halves of a transport need of one. Its parameters are the driver's own
+//! bytes ([`Context`]) and its rings lie in the driver's memory ([`Queues`]); a card reads both.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

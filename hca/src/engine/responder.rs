@@ -246,8 +246,8 @@ impl<C: Card> Hca<C> {
         }
     }
 
-    /// The path that a packet came over, if it is the QP's. If the sender has moved to the alternate
-    /// one, so do we, if we are ready to.
+    /// The path that a packet came over, if it is the QP's. If the sender has moved to the
+    /// alternate one, so do we, if we are ready to.
     fn check_path(&mut self, packet: &Packet) -> Result<Path, Drop> {
         let qp = self.qps.get(packet.dqpn).ok_or(Drop::Qp)?;
         let (path, alternate) = (qp.context.path(), qp.context.alternate_path());
@@ -541,7 +541,8 @@ impl<C: Card> Hca<C> {
                     Some(_) => RecvOpcode::SendImm,
                     None => RecvOpcode::Send,
                 };
-                // In place of immediate data, a completion has the index of the P_Key that admitted the datagram.
+                // In place of immediate data, a completion has the index of the P_Key that admitted
+                // the datagram.
                 let pkey_index = self.pkey_index(target.context.path().port, packet.pkey);
                 let pkey_index = [0, 0, 0, pkey_index.unwrap_or(0)];
                 Cqe::receive(qpn, wqe.index, opcode, message.len() as u32)
@@ -864,7 +865,8 @@ mod tests {
     fn both_ends_must_know_each_others_lid() {
         let (mut bench, key) = pair_with(as_it_is, as_it_is);
         assert_eq!(send_from_first(&mut bench, key, 8), Some(0));
-        // The responder expects another sender; it is at another port; the packet has another destination.
+        // The responder expects another sender; it is at another port; the packet has another
+        // destination.
         for path in [(2, 0xbeef), (1, 1)] {
             let (mut bench, key) = pair_with(as_it_is, |setup| QpSetup { path, ..setup });
             assert_eq!(send_from_first(&mut bench, key, 8), RETRIES_EXCEEDED);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The process: the model behind its mutex, the engine thread that does the work that is due, and one
-//! vfio-user connection per adapter.
+//! The process: the model behind its mutex, the engine thread that does the work that is due, and
+//! one vfio-user connection per adapter.
 
 use std::fs::File;
 use std::path::Path;
@@ -44,8 +44,8 @@ impl Model {
         self.fabric.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads or changes the fabric. Work that this makes due is done before the lock is released, up
-    /// to [`ROUNDS`] rounds; the engine does the rest.
+    /// Reads or changes the fabric. Work that this makes due is done before the lock is released,
+    /// up to [`ROUNDS`] rounds; the engine does the rest.
     pub fn with<T>(&self, action: impl FnOnce(&mut Fabric) -> T) -> T {
         let mut fabric = self.lock();
         let result = action(&mut fabric);
@@ -253,7 +253,8 @@ pub fn bind(path: &Path, identity: &Identity) -> Result<Server, vfio_user::Error
             flags: VFIO_IRQ_INFO_EVENTFD,
             count: match index {
                 VFIO_PCI_MSIX_IRQ_INDEX => u32::from(VECTORS),
-                // It is never raised, but without it QEMU warns that the device cannot be recovered.
+                // It is never raised, but without it QEMU warns that the device cannot be
+                // recovered.
                 VFIO_PCI_ERR_IRQ_INDEX => 1,
                 _ => 0,
             },

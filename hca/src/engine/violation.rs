@@ -2,10 +2,10 @@
 
 //! Violations of an adapter's rules by a driver or a library, by name.
 //!
-//! Where it is known how an adapter answers, the model answers so as well; where it is not, counting
-//! is all it does. A test that ends with an empty list has used the adapter as it wants to be used.
-//! The counts live as long as the process: neither a reset of the device nor of the counters clears
-//! them.
+//! Where it is known how an adapter answers, the model answers so as well; where it is not,
+//! counting is all it does. A test that ends with an empty list has used the adapter as it wants to
+//! be used. The counts live as long as the process: neither a reset of the device nor of the
+//! counters clears them.
 
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::fmt::Arguments;
@@ -32,7 +32,8 @@ pub enum Violation {
     NoBusMaster,
     /// An ordinary QP has a number that is reserved for firmware or for special QPs. Refused.
     ReservedQpn,
-    /// A QP other than QP0 and QP1 has the service of management QPs, or they have another. Refused.
+    /// A QP other than QP0 and QP1 has the service of management QPs, or they have another.
+    /// Refused.
     SpecialService,
     /// The headers of a packet of QP0 or QP1, which the driver builds, contradict each other or the
     /// WQE. It is not sent.

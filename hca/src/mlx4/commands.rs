@@ -3,8 +3,8 @@
 //! The time of commands in flight, and the table that sends each to the file of its object.
 //!
 //! A command takes effect when it ends. Without injected latency that is inside the register write
-//! that posts it; with latency it waits on the [`crate::engine::schedule`], and in event mode several wait
-//! at once.
+//! that posts it; with latency it waits on the [`crate::engine::schedule`], and in event mode
+//! several wait at once.
 
 use std::fmt::Arguments;
 use std::time::Instant;

@@ -250,7 +250,8 @@ impl Cqs {
         self.queues.contains_key(&cqn)
     }
 
-    /// Puts `cqe` into CQ `cqn` and reports an event if one was asked for. Returns whether there was a place.
+    /// Puts `cqe` into CQ `cqn` and reports an event if one was asked for. Returns whether there
+    /// was a place.
     pub fn push(
         &mut self,
         dma: &Dma,

@@ -3,8 +3,8 @@
 //! Event queues: how the device notifies the driver.
 //!
 //! An EQ lives from SW2HW_EQ to HW2SW_EQ or reset. MAP_EQ selects the queue of each type of
-//! asynchronous event; a completion event is written to the queue its CQ names. An armed queue raises
-//! its MSI-X vector once, then waits to be armed again.
+//! asynchronous event; a completion event is written to the queue its CQ names. An armed queue
+//! raises its MSI-X vector once, then waits to be armed again.
 
 use crate::engine::bytes::Fields;
 use crate::engine::event::EventType;
@@ -58,7 +58,8 @@ pub(super) struct Eq {
 }
 
 impl Eq {
-    /// Whether the producer has wrapped an odd number of times: the owner bit of the entries it writes.
+    /// Whether the producer has wrapped an odd number of times: the owner bit of the entries it
+    /// writes.
     pub(super) fn owner(&self) -> u8 {
         if self.producer & self.entries != 0 {
             EQE_OWNER_HW

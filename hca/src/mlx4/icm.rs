@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! ICM, the device's own address space, lent by the host page by page (MAP_ICM), and the tables that the
-//! model reads from it: the MTTs, which translate the driver's buffers, and the dMPTs ([`crate::mlx4::mpt`]).
+//! ICM, the device's own address space, lent by the host page by page (MAP_ICM), and the tables
+//! that the model reads from it: the MTTs, which translate the driver's buffers, and the dMPTs
+//! ([`crate::mlx4::mpt`]).
 //!
 //! The driver never reads queue contexts from ICM, so they stay inside the model, but there must be
 //! ICM where a real device would keep them. The map lives from MAP_ICM to UNMAP_ICM or reset.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Queue pairs: the state machine of the modify commands, and the rings in the driver's buffer. A QP
-//! lives from RST2INIT to 2RST or reset. The parameters that the driver sets are its context, [`crate::mlx4::qpc`].
+//! Queue pairs: the state machine of the modify commands, and the rings in the driver's buffer. A
+//! QP lives from RST2INIT to 2RST or reset. The parameters that the driver sets are its context,
+//! [`crate::mlx4::qpc`].
 
 use crate::engine::memory::DmaError;
 use crate::engine::qp::{self, Context as _};

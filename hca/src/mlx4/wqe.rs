@@ -44,8 +44,8 @@ mod opcode {
     pub const ATOMIC_FA: u8 = 0x12;
 }
 
-/// The control segment's owner bit, which flips every time round the ring: how the device sees that a WQE
-/// is new.
+/// The control segment's owner bit, which flips every time round the ring: how the device sees that
+/// a WQE is new.
 pub fn owner(segment: &[u8; CONTROL_SIZE]) -> bool {
     segment.get_be32(0x00) >> 31 != 0
 }

@@ -81,7 +81,8 @@ pub fn opcode_name(number: u16) -> String {
     named.map_or_else(|| format!("{number:#05x}"), |(name, _)| (*name).to_string())
 }
 
-/// The opcode a person means by `text`: the driver's name, with or without MLX5_CMD_OP_, or a number.
+/// The opcode a person means by `text`: the driver's name, with or without MLX5_CMD_OP_, or a
+/// number.
 pub fn parse_opcode(text: &str) -> Result<u16, String> {
     let name = text.strip_prefix("MLX5_CMD_OP_").unwrap_or(text);
     let named = OPCODES

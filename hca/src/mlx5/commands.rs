@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The command queue, the time of commands in flight, and the table that sends each to the file of its object.
+//! The command queue, the time of commands in flight, and the table that sends each to the file of
+//! its object.
 //!
 //! Entries have the first bytes of input and output; the rest lies in chains of blocks.
 
@@ -77,7 +78,8 @@ impl Hca {
         self.card.command_queue.wrapping_add(offset)
     }
 
-    /// The doorbell of entry `slot` was rung: executes its command, or lets it wait for its latency.
+    /// The doorbell of entry `slot` was rung: executes its command, or lets it wait for its
+    /// latency.
     pub fn post_command(&mut self, slot: u8, now: Instant) {
         if self.faults.is_dead() {
             return;

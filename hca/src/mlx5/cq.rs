@@ -167,7 +167,8 @@ pub struct Cqs {
 }
 
 impl Cqs {
-    /// Puts `entry` into CQ `cqn`, and reports an event if one was asked for. Returns whether there was a place.
+    /// Puts `entry` into CQ `cqn`, and reports an event if one was asked for. Returns whether there
+    /// was a place.
     pub fn push(
         &mut self,
         dma: &Dma,
@@ -212,7 +213,8 @@ impl Cqs {
         true
     }
 
-    /// The CQ doorbell from UAR page `page`: `sn << 28 | command << 24 | consumer index`, then the number.
+    /// The CQ doorbell from UAR page `page`: `sn << 28 | command << 24 | consumer index`, then the
+    /// number.
     pub fn doorbell(&mut self, dma: &Dma, events: &mut Events, page: u32, first: u32, cqn: u32) {
         let cqn = cqn & 0xff_ffff;
         let Some(cq) = self.queues.get_mut(&cqn) else {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Layouts of commands and contexts, which `build.rs` has read from the kernel's `mlx5_ifc.h`: a module for
-//! each structure, with its fields by their names there.
+//! Layouts of commands and contexts, which `build.rs` has read from the kernel's `mlx5_ifc.h`: a
+//! module for each structure, with its fields by their names there.
 
 #![allow(missing_docs)]
 

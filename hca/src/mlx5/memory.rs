@@ -38,8 +38,9 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// A queue's, by the fields of its context: log2 of its pages in units of 4096 bytes, the offset into
-    /// the first one in 64ths of it, and the list of pages. None: there are fewer than `size` bytes.
+    /// A queue's, by the fields of its context: log2 of its pages in units of 4096 bytes, the
+    /// offset into the first one in 64ths of it, and the list of pages. None: there are fewer than
+    /// `size` bytes.
     pub fn of_queue(log_page: u32, offset: u64, list: &[u8], size: u64) -> Option<Self> {
         let shift = log_page
             .checked_add(PAGE_SHIFT)
@@ -67,8 +68,8 @@ impl Buffer {
         bytes.saturating_sub(self.start)
     }
 
-    /// Calls `visit` with each piece of `offset..offset+length`: distance from `offset`, guest address,
-    /// bytes.
+    /// Calls `visit` with each piece of `offset..offset+length`: distance from `offset`, guest
+    /// address, bytes.
     pub fn pieces(
         &self,
         offset: u64,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The rings of a QP in the driver's buffer: the receive queue, then the send queue in basic blocks.
+//! The rings of a QP in the driver's buffer: the receive queue, then the send queue in basic
+//! blocks.
 
 use crate::engine::memory::DmaError;
 use crate::engine::qp;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Shared receive queues: XRC SRQs, and ordinary ones, which are RMPs. A linked list of receive WQEs in the
-//! driver's buffer, whose head moves as messages arrive.
+//! Shared receive queues: XRC SRQs, and ordinary ones, which are RMPs. A linked list of receive
+//! WQEs in the driver's buffer, whose head moves as messages arrive.
 
 use std::collections::BTreeMap;
 

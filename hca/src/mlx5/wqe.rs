@@ -9,7 +9,8 @@ use crate::engine::headers::Grh;
 use crate::engine::transport::Service;
 use crate::engine::work::{Control, Datagram, RemoteAddress, Request, Segment, SendWqe};
 
-/// Size of a control segment (struct mlx5_wqe_ctrl_seg), and the unit WQEs are counted in (MLX5_SEND_WQE_DS).
+/// Size of a control segment (struct mlx5_wqe_ctrl_seg), and the unit WQEs are counted in
+/// (MLX5_SEND_WQE_DS).
 pub const CONTROL_SIZE: usize = 0x10;
 /// The unit in which a send queue counts (MLX5_SEND_WQE_BB).
 pub const BASIC_BLOCK: usize = 0x40;

@@ -2,8 +2,8 @@
 # shellcheck shell=bash
 #
 # The hooks that a device of the lab may define, with their defaults. --device NAME=ARGUMENT
-# is the file NAME.sh in the directory above, which sources this one first; its line "# --device" is its
-# line in `scripts/lab help`. The hooks run in three places:
+# is the file NAME.sh in the directory above, which sources this one first; its line "# --device" is
+# its line in `scripts/lab help`. The hooks run in three places:
 #
 # in scripts/lab, on the host:
 #	device_claim			checks $device_argument; takes the hardware that the guest will own

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# A ConnectX-3 in the guest, modelled or real: one device, whose port 1 is node left and port 2 node right.
+# A ConnectX-3 in the guest, modelled or real: one device, whose port 1 is node left and port 2 node
+# right.
 
 # shellcheck source=qemu/guest/wait.sh
 . "${BASH_SOURCE[0]%/*}/../../guest/wait.sh"

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# Modules of the stock kernel's RDMA core from sources that a test has changed, for tests on the host:
+# Modules of the stock kernel's RDMA core from sources that a test has changed, for tests on the
+# host:
 #
 #	core_once "$LAB_BUILD/NAME" FUNCTION FILE…
 #
-# FUNCTION gets a directory with include/rdma and drivers/infiniband/core of the kernel. It changes them and calls
-# core_modules. $tree, $lab and the variables of `scripts/lab env` are the caller's.
+# FUNCTION gets a directory with include/rdma and drivers/infiniband/core of the kernel. It changes
+# them and calls core_modules. $tree, $lab and the variables of `scripts/lab env` are the caller's.
 
 core=drivers/infiniband/core
 
-# core_once DIRECTORY FUNCTION FILE… - once for the same files, the same test and the same kernel: each time takes
-# as long as the test
+# core_once DIRECTORY FUNCTION FILE… - once for the same files, the same test and the same kernel:
+# each time takes as long as the test
 core_once() {
 	local directory=$1 function=$2 key
 	shift 2
@@ -36,7 +37,8 @@ core_modules() {
 	core_make "$directory" -C "$KDIR" "M=$directory/$core"
 }
 
-# core_make DIRECTORY ARGUMENT… - make(1) with the compilers of the kernel and the headers of DIRECTORY
+# core_make DIRECTORY ARGUMENT… - make(1) with the compilers of the kernel and the headers of
+# DIRECTORY
 core_make() {
 	local directory=$1
 	shift

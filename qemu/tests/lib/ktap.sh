@@ -17,7 +17,8 @@
 # shellcheck source=qemu/guest/wait.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../../guest/wait.sh"
 
-# One directory for all output, and little is started below: a program takes long on the debug kernel.
+# One directory for all output, and little is started below: a program takes long on the debug
+# kernel.
 ktap_scratch=$(mktemp -d) || exit
 
 ktap_start() { # ktap_start NAME COUNT

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Agents that send and receive management datagrams of mlx4_0, for the Python tests beside this file."""
+"""Agents that send and receive management datagrams of mlx4_0, for the Python tests beside this
+file."""
 
 import fcntl
 import os

@@ -2,7 +2,8 @@
 # shellcheck shell=bash
 #
 # The two nodes of a guest, left and right, on any device (qemu/devices/lib/hooks.sh): $left_device
-# and $right_device, and commands in one or the other. By convention the receivers are right, the sender left.
+# and $right_device, and commands in one or the other. By convention the receivers are right, the
+# sender left.
 
 # shellcheck source=/dev/null
 . "$LAB_TREE/qemu/devices/$LAB_DEVICE.sh"

@@ -18,8 +18,8 @@
 #include "observe.h"
 
 /*
- * The whole output of rdma(8) in right, which may have devices of its own; to be freed. Without a shell
- * and nsenter(1), each of which takes as long to start on the debug kernel.
+ * The whole output of rdma(8) in right, which may have devices of its own; to be freed. Without a
+ * shell and nsenter(1), each of which takes as long to start on the debug kernel.
  */
 static char *output_of(char *const arguments[])
 {

@@ -12,7 +12,8 @@
 /* Whether `rdma resource show qp` shows the number on right's device. */
 bool qp_is_shown(uint32_t qp_num);
 
-/* The objects of right's device, as `rdma resource show` counts them, and as the module lists them. */
+/* The objects of right's device, as `rdma resource show` counts them, and as the module lists them.
+ */
 struct counts {
 	unsigned int pd, cq, qp, cm_id, mr, ctx, srq;
 	unsigned int domains, receive_qps, registrations;

@@ -93,7 +93,9 @@ static int answer(const struct fuse_in_header *in, const void *data)
 	const struct fuse_init_out init = {
 		.major = FUSE_KERNEL_VERSION,
 		.minor = FUSE_KERNEL_MINOR_VERSION,
-		/* A process that reads ahead waits for the page, where it can be killed, not for the request. */
+		/* A process that reads ahead waits for the page, where it can be killed, not for
+		 * the request.
+		 */
 		.max_readahead = WITHHELD_PAGE,
 		.flags = FUSE_ASYNC_READ,
 		.max_background = READS,

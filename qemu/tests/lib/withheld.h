@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A file system (FUSE) whose files have one page each, which comes when it is given: a process that maps such a
- * file and accesses the page waits for that.
+ * A file system (FUSE) whose files have one page each, which comes when it is given: a process that
+ * maps such a file and accesses the page waits for that.
  *
- * The director mounts it and starts an actor that serves it; any actor that it starts then gives pages.
+ * The director mounts it and starts an actor that serves it; any actor that it starts then gives
+ * pages.
  */
 #ifndef WITHHELD_H
 #define WITHHELD_H

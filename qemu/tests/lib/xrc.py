@@ -61,8 +61,8 @@ def port_lid(context, port):
 
 
 class Connection:
-    """The part that both kinds of connection share: a context, a PD, a CQ, a region, and how a QP gets
-    from RESET to RTS."""
+    """The part that both kinds of connection share: a context, a PD, a CQ, a region, and how a QP
+    gets from RESET to RTS."""
 
     def __init__(self):
         self.context = Context(name=HCA)
@@ -103,7 +103,8 @@ class Connection:
         return event.event_type
 
     def expect(self, *kinds):
-        """Exactly these events come. Those of ports and QPs take different ways, so in any order."""
+        """Exactly these events come. Those of ports and QPs take different ways, so in any
+        order."""
         got = [self.event() for _ in kinds]
         if sorted(got) != sorted(kinds):
             raise AssertionError(f"events {got} came, not {list(kinds)}")

@@ -317,7 +317,8 @@ static int everything_is_queried(void *argument)
 	return queried_as_set(attr_connected(&member.node, member_info->sender));
 }
 
-/* With RoCE, ib_core maps the address of a multicast group to a MAC address, of an RC QP as well. */
+/* With RoCE, ib_core maps the address of a multicast group to a MAC address, of an RC QP as well.
+ */
 static int groups_are_queried(void *argument)
 {
 	struct member_info *member_info = argument;

@@ -181,8 +181,8 @@ static int buffers(void *argument)
 }
 
 /*
- * A read takes few records with interrupts disabled, and no more than these, however long its buffer
- * is: all that it returns are settled at once.
+ * A read takes few records with interrupts disabled, and no more than these, however long its
+ * buffer is: all that it returns are settled at once.
  */
 static int many_records(void *argument)
 {
@@ -600,8 +600,8 @@ static long waits(void)
 }
 
 /*
- * A process may have as many as it may have files, and its exit closes them all. If each waited for a
- * grace period, that would take seconds. How long it takes is the host's matter, so the waits are
+ * A process may have as many as it may have files, and its exit closes them all. If each waited for
+ * a grace period, that would take seconds. How long it takes is the host's matter, so the waits are
  * counted: a few may be for a lock.
  */
 static int many_are_closed(void *argument)

@@ -170,8 +170,8 @@ static int mainline_connect(void *argument)
 }
 
 /*
- * Returns the number of QP_ACCESS_ERR events of the QP that come by mainline's way. The first may come so many milliseconds
- * after the sender knows of the error.
+ * Returns the number of QP_ACCESS_ERR events of the QP that come by mainline's way. The first may
+ * come so many milliseconds after the sender knows of the error.
  */
 static int mainline_events(void *argument)
 {

@@ -399,8 +399,8 @@ enum { OPERATIONS = ARRAY_SIZE(operations) };
 /* ---- the sweep ---- */
 
 /*
- * ENFILE is how a socket says ENOMEM, which rxe makes for each QP, and ENOBUFS how the table of neighbours
- * does, if the address of the peer is not in it.
+ * ENFILE is how a socket says ENOMEM, which rxe makes for each QP, and ENOBUFS how the table of
+ * neighbours does, if the address of the peer is not in it.
  */
 static bool out_of_memory(int result)
 {

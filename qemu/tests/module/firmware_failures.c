@@ -337,9 +337,9 @@ static int sweep_all(void *argument)
 /* ---- attributes that a QP of a process must not have ---- */
 
 /*
- * The SRQs are the processes': with the reserved L_Key, their receives could name any memory. mlx5_ib
- * enables it in the QP's context, for mainline's target QPs as well: of these, too, it sees the
- * ib_qp without a uobject. The context of an XRC SRQ has a bit for the key there, which is 0.
+ * The SRQs are the processes': with the reserved L_Key, their receives could name any memory.
+ * mlx5_ib enables it in the QP's context, for mainline's target QPs as well: of these, too, it sees
+ * the ib_qp without a uobject. The context of an XRC SRQ has a bit for the key there, which is 0.
  */
 static int has_no_reserved_key(void *argument)
 {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The time for which a user holds up others with whom it shares no more than the device. Each factor
- * that it controls is large alone, and then all together: the QPs of its domain, the
- * registrations of each, the channels on which their events are reported, the epolls that
- * watch these, events all the time, processes that create QPs, and a memory cgroup without
- * room. Meanwhile it ends its domain. What strangers then wait for is at most what is written
- * below, whatever the factors are.
+ * The time for which a user holds up others with whom it shares no more than the device. Each
+ * factor that it controls is large alone, and then all together: the QPs of its domain, the
+ * registrations of each, the channels on which their events are reported, the epolls that watch
+ * these, events all the time, processes that create QPs, and a memory cgroup without room.
+ * Meanwhile it ends its domain. What strangers then wait for is at most what is written below,
+ * whatever the factors are.
  *
  * Wants the lab's --icount: its clock counts instructions, those of all CPUs, and neither the
  * host's speed nor its load changes them. A process that never waits keeps it from being the

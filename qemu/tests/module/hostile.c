@@ -769,7 +769,8 @@ static int get_ready(void *argument)
 	CHECK(!fcntl(other.channel, F_SETFL, O_NONBLOCK));
 	good_attr = attr_to_init(&member.node);
 
-	/* The lowest that is free is given out first, and no call needs two: the third stays free. */
+	/* The lowest that is free is given out first, and no call needs two: the third stays free.
+	 */
 	for (i = 0; i < ARRAY_SIZE(pds); i++) {
 		pds[i] = ibv_alloc_pd(member.node.context);
 		CHECK(pds[i]);

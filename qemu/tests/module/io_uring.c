@@ -398,8 +398,8 @@ static int bad_buffers(void *argument)
 }
 
 /*
- * The reads and the poll of a channel that ends. If QP_GONE of a QP came before the end, one read gets
- * it; that read completes in any order with those that got EIO after it.
+ * The reads and the poll of a channel that ends. If QP_GONE of a QP came before the end, one read
+ * gets it; that read completes in any order with those that got EIO after it.
  */
 static int end_with_the_channel(struct ring *ring, struct reads *reads,
 				const struct registration *last, uint64_t cookie)

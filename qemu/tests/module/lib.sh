@@ -2,8 +2,9 @@
 # shellcheck shell=bash
 #
 # For the scripts beside this file: processes with receive QPs in right, held by the names of
-# their domains, and the kernel's log from a mark on. What is done again and again, until something holds,
-# starts no program: that takes long on the debug kernel, and so keeps what is waited for from coming.
+# their domains, and the kernel's log from a mark on. What is done again and again, until something
+# holds, starts no program: that takes long on the debug kernel, and so keeps what is waited for
+# from coming.
 
 here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 # shellcheck source=qemu/tests/lib/ktap.sh
@@ -28,8 +29,8 @@ scenario_end() {
 trap scenario_end EXIT
 
 # begin NAME COMMAND… - a holder: starts it and waits until it is ready. Its words are in
-# $work/NAME, it ends with `end NAME`. With $cgroup it is in that control group, with $label it has that label
-# of SELinux.
+# $work/NAME, it ends with `end NAME`. With $cgroup it is in that control group, with $label it has
+# that label of SELinux.
 begin() {
 	local name=$1
 	shift

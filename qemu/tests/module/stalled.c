@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * User memory whose pages do not come (by userfaultfd, and then in a file of a FUSE file system): a process each
- * is stopped in the copy of every argument and result of every method, of what follows those that may be longer,
- * and of records that it reads. Meanwhile all others do what they do, which is shown by its order: they have
- * finished, and those are still stopped. Then the pages come, and every call ends as if nothing had happened; or
- * its process is killed; or the device is being removed.
+ * User memory whose pages do not come (by userfaultfd, and then in a file of a FUSE file system): a
+ * process each is stopped in the copy of every argument and result of every method, of what follows
+ * those that may be longer, and of records that it reads. Meanwhile all others do what they do,
+ * which is shown by its order: they have finished, and those are still stopped. Then the pages
+ * come, and every call ends as if nothing had happened; or its process is killed; or the device is
+ * being removed.
  *
  * uverbs removes a device when no call of a process is in progress. A reader is none.
  *
@@ -58,7 +59,9 @@ enum {
 /* The content of the page: the argument or result with this id; or else the call itself. */
 enum {
 	THE_CALL = -1,
-	/* The call, in a page that can be read and not written: the handle, or which results there are. userfaultfd only. */
+	/* The call, in a page that can be read and not written: the handle, or which results there
+	 * are. userfaultfd only.
+	 */
 	ITS_RESULTS = -2,
 	A_RECORD = -3,
 	TWO_RECORDS = -4,	/* of which UNREG discards one */

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A domain is closed with a thousand receive QPs in it (ten thousand with --long), on a device whose
- * commands take 5 ms: the last ibv_close_xrcd() keeps several of them in flight, with a few
- * threads, and leaves nothing. Beside it, in the same run, a process that owns a thousand
- * XRC target QPs destroys them with mainline's ibv_destroy_qp(), one after the
- * other. Closing other objects meanwhile does not wait for the thousand, unless they
- * are destroyed with their domain: then it waits for commands, several at a time.
+ * A domain is closed with a thousand receive QPs in it (ten thousand with --long), on a device
+ * whose commands take 5 ms: the last ibv_close_xrcd() keeps several of them in flight, with a few
+ * threads, and leaves nothing. Beside it, in the same run, a process that owns a thousand XRC
+ * target QPs destroys them with mainline's ibv_destroy_qp(), one after the other. Closing other
+ * objects meanwhile does not wait for the thousand, unless they are destroyed with their domain:
+ * then it waits for commands, several at a time.
  *
  * The times of commands are the host's, and a guest on a busy host takes any time between two of
  * them. So commands in flight are counted and no times compared, and where many have to be left,

@@ -222,8 +222,8 @@ static void drain(struct ibv_cq *cq)
 
 /*
  * Two connected QPs on which nothing has happened, and receives. An answer that may not come is not
- * waited for. Where it has to come, a busy machine is given its time: with a timeout of 0 nothing is
- * sent again, as nothing is lost either.
+ * waited for. Where it has to come, a busy machine is given its time: with a timeout of 0 nothing
+ * is sent again, as nothing is lost either.
  */
 static void reconnect(uint8_t timeout, uint8_t retries)
 {
@@ -462,8 +462,8 @@ static bool operations(void)
 }
 
 /*
- * The same through libibverbs: EINVAL if the QP does not have it, or else a completion. A bind has no data, and
- * is refused with it.
+ * The same through libibverbs: EINVAL if the QP does not have it, or else a completion. A bind has
+ * no data, and is refused with it.
  */
 static bool posted_operations(void)
 {

@@ -17,8 +17,8 @@ programs=$LAB_BUILD_ROOT/tests/rxe
 server=("${in_right[@]}")
 client=("${in_left[@]}")
 
-# The index of a node's RoCE v2 GID for its IPv4 address, which tools need as an argument. It is among
-# the first; and to read them starts no program, which takes long on the debug kernel.
+# The index of a node's RoCE v2 GID for its IPv4 address, which tools need as an argument. It is
+# among the first; and to read them starts no program, which takes long on the debug kernel.
 gid_index() { # gid_index NODE ADDRESS
 	local octets wanted index gid
 	IFS=. read -ra octets <<<"$2"

@@ -23,8 +23,8 @@ keeper=
 trap 'kill $keeper $(jobs -p) 2>/dev/null; rm -rf "$scratch"' EXIT
 cd "$scratch" || exit 1
 
-# One node is enough: it can send to itself. A network namespace comes with a sysfs of its own, without
-# these mounts. A process keeps them, so that no command has to make them.
+# One node is enough: it can send to itself. A network namespace comes with a sysfs of its own,
+# without these mounts. A process keeps them, so that no command has to make them.
 device=$left_device node=(env)
 if [ -n "$LAB_NETNS" ]; then
 	read -r keeper < <(exec "${in_left[@]}" sh -c 'mount -t debugfs debugfs /sys/kernel/debug

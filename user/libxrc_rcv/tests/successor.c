@@ -519,7 +519,9 @@ static void *come_and_go(void *arg)
 	return NULL;
 }
 
-/* Others create and destroy QPs: what vanishes before it was adopted is not there, and not an error. */
+/* Others create and destroy QPs: what vanishes before it was adopted is not there, and not an
+ * error.
+ */
 static bool vanishing(void)
 {
 	struct xrc_rcv_adopted_qp *qps;
@@ -632,7 +634,9 @@ static bool fails(const char *what)
 	return false;
 }
 
-/* Sends a message until it was answered: again to each successor. Returns whether every request completed. */
+/* Sends a message until it was answered: again to each successor. Returns whether every request
+ * completed.
+ */
 static bool put(uint64_t number)
 {
 	int to;
@@ -721,7 +725,9 @@ static bool restarts(char *memory)
 	return forget(&load.process[KILLS]);
 }
 
-/* rxe reports the error of the request, and that of the receive QP, before it changes the state of either QP. */
+/* rxe reports the error of the request, and that of the receive QP, before it changes the state of
+ * either QP.
+ */
 static bool breaks(uint32_t qp_num, struct ibv_qp_attr *attr)
 {
 	struct timespec pause = { .tv_nsec = 1000000 };
@@ -736,7 +742,9 @@ static bool breaks(uint32_t qp_num, struct ibv_qp_attr *attr)
 	return false;
 }
 
-/* Without it, each request that names the SRQ of the dead process breaks the connection, as the domain learns. */
+/* Without it, each request that names the SRQ of the dead process breaks the connection, as the
+ * domain learns.
+ */
 static bool gone(char *memory, enum ibv_wr_opcode opcode)
 {
 	struct xrc_rcv_event_channel *domain_channel = xrc_rcv_create_event_channel(peer.xrcd);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! One receiving process of a domain, see Documentation/tutorial.rst: prints the messages to its SRQ, and the
-//! events of the receive QPs that it is registered with.
+//! One receiving process of a domain, see Documentation/tutorial.rst: prints the messages to its
+//! SRQ, and the events of the receive QPs that it is registered with.
 //!
 //! usage: receiver DEVICE[/PORT[/GID_INDEX]] FILE TCP_PORT
 //!
-//! A sender, of any language, connects to TCP_PORT and writes "LID GID QPN RECEIVE_QPN": the receive QP in the
-//! domain of FILE that its QP is connected to, or 0. It is answered "LID GID RECEIVE_QPN SRQ".
+//! A sender, of any language, connects to TCP_PORT and writes "LID GID QPN RECEIVE_QPN": the
+//! receive QP in the domain of FILE that its QP is connected to, or 0. It is answered "LID GID
+//! RECEIVE_QPN SRQ".
 
 #![forbid(unsafe_code)]
 
@@ -29,7 +30,8 @@ struct Receiver {
     port: u8,
     gid_index: u8,
     srq_num: u32,
-    /// Registrations, each with the TCP connection of the sender: so that the sender sees the end of this process.
+    /// Registrations, each with the TCP connection of the sender: so that the sender sees the end
+    /// of this process.
     qps: Mutex<HashMap<u32, (Registration, TcpStream)>>,
 }
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! The sending end of a connection to a receive QP, see Documentation/tutorial.rst. The module need not be on its
-//! node: a sender cannot tell a receive QP from other QPs.
+//! The sending end of a connection to a receive QP, see Documentation/tutorial.rst. The module need
+//! not be on its node: a sender cannot tell a receive QP from other QPs.
 //!
 //! usage: sender DEVICE[/PORT[/GID_INDEX]] HOST TCP_PORT…
 //!
-//! Sends each line of the standard input to the SRQs of all receivers: processes of one domain on HOST, each with a
-//! TCP_PORT, by one connection. The line "break" is sent to an SRQ that does not exist, which breaks it.
+//! Sends each line of the standard input to the SRQs of all receivers: processes of one domain on
+//! HOST, each with a TCP_PORT, by one connection. The line "break" is sent to an SRQ that does not
+//! exist, which breaks it.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! Receives a message by a receive QP on a device and in a protection domain of the crate sideway: the domain, the
-//! SRQ and the receive QP are this crate's. The sender is in the same process.
+//! Receives a message by a receive QP on a device and in a protection domain of the crate sideway:
+//! the domain, the SRQ and the receive QP are this crate's. The sender is in the same process.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! The successor of a process that has ended: takes over the receive QPs that it left in a domain, prints what
-//! they are and the number of an SRQ, and then every event and message. It destroys a QP whose connection
-//! breaks, and ends with the last one.
+//! The successor of a process that has ended: takes over the receive QPs that it left in a domain,
+//! prints what they are and the number of an SRQ, and then every event and message. It destroys a
+//! QP whose connection breaks, and ends with the last one.
 //!
 //! Another process has kept the domain open, such as `xrc-rcv hold FILE`.
 //!

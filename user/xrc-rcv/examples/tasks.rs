@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! A server of several tasks: while one waits for events and another for messages, a third creates a receive QP. The
-//! sender is in the same process, and breaks the connection at the end.
+//! A server of several tasks: while one waits for events and another for messages, a third creates
+//! a receive QP. The sender is in the same process, and breaks the connection at the end.
 
 use std::error::Error;
 use std::time::Duration;

@@ -191,7 +191,8 @@ impl Path {
         self
     }
 
-    /// Sets the flow label of the global route, 20 bits. RoCE v2 derives its UDP source port from it.
+    /// Sets the flow label of the global route, 20 bits. RoCE v2 derives its UDP source port from
+    /// it.
     pub fn with_flow_label(mut self, flow_label: u32) -> Path {
         self.0.grh.flow_label = flow_label;
         self
@@ -442,16 +443,18 @@ impl QpAttr {
         /// The number of RDMA reads and atomics of the peer that may be outstanding.
         with_max_dest_rd_atomic, max_dest_rd_atomic, max_dest_rd_atomic: u8, MAX_DEST_RD_ATOMIC);
     attribute!(
-        /// The least time that the peer waits after a receiver-not-ready NAK, as a code of five bits:
-        /// 0 is 655.36 ms, 1 is 0.01 ms, 12 is 0.64 ms, 31 is 491.52 ms; see `ibv_modify_qp(3)`.
+        /// The least time that the peer waits after a receiver-not-ready NAK, as a code of five
+        /// bits: 0 is 655.36 ms, 1 is 0.01 ms, 12 is 0.64 ms, 31 is 491.52 ms; see
+        /// `ibv_modify_qp(3)`.
         with_min_rnr_timer, min_rnr_timer, min_rnr_timer: u8, MIN_RNR_TIMER);
 
     attribute!(
-        /// The first packet sequence number to be sent, by an initiator; a receive QP sends nothing.
+        /// The first packet sequence number to be sent, by an initiator; a receive QP sends
+        /// nothing.
         with_sq_psn, sq_psn, sq_psn: u32, SQ_PSN);
     attribute!(
-        /// The local ACK timeout of an initiator, as a code of five bits: 4.096 microseconds times two to the power
-        /// of it; 0 is without an end.
+        /// The local ACK timeout of an initiator, as a code of five bits: 4.096 microseconds times
+        /// two to the power of it; 0 is without an end.
         with_timeout, timeout, timeout: u8, TIMEOUT);
     attribute!(
         /// The retries of an initiator that gets no answer, 7 at most.

@@ -5,7 +5,8 @@
 use crate::channel::{EventType, EventTypes};
 use crate::uapi::{XRC_RCV_ALLOC_LIFETIME_DOMAIN, xrc_rcv_caps};
 
-/// The capabilities of the kernel and a device; see [`Device::query_caps`](crate::Device::query_caps).
+/// The capabilities of the kernel and a device; see
+/// [`Device::query_caps`](crate::Device::query_caps).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caps(pub(crate) xrc_rcv_caps);
 

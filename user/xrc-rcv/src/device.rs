@@ -18,8 +18,8 @@ use crate::verbs_sys::verbs_context_xrc_ops;
 /// An open device; clones are the same one, and it stays open as long as one of them, or anything
 /// that was made through it, exists.
 ///
-/// The feature `verbs` opens it by name (`Device::open`); [`from_ibv`](Self::from_ibv) takes a context
-/// that another binding has opened.
+/// The feature `verbs` opens it by name (`Device::open`); [`from_ibv`](Self::from_ibv) takes a
+/// context that another binding has opened.
 #[derive(Clone)]
 pub struct Device(Arc<Inner>);
 
@@ -43,8 +43,8 @@ impl Device {
     ///
     /// # Safety
     ///
-    /// `context` came from `ibv_open_device()` or its like, and stays open at least until `owner` is
-    /// dropped.
+    /// `context` came from `ibv_open_device()` or its like, and stays open at least until `owner`
+    /// is dropped.
     pub unsafe fn from_ibv(
         context: NonNull<ibv_context>,
         owner: impl Send + Sync + 'static,
@@ -97,8 +97,8 @@ impl Device {
     }
 }
 
-/// The device's file, to which everything belongs that was made through it. What is kept open by another process,
-/// such as a service manager, outlives this one.
+/// The device's file, to which everything belongs that was made through it. What is kept open by
+/// another process, such as a service manager, outlives this one.
 impl AsFd for Device {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: The context is open as long as `self` exists, and its descriptor with it.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! The structs of libibverbs that calls of this crate take, as `<infiniband/verbs.h>` declares them.
+//! The structs of libibverbs that calls of this crate take, as `<infiniband/verbs.h>` declares
+//! them.
 //!
-//! All are part of libibverbs' stable ABI. Pointers of other bindings to the same C structs are cast to
-//! these.
+//! All are part of libibverbs' stable ABI. Pointers of other bindings to the same C structs are
+//! cast to these.
 
 #![allow(non_camel_case_types, missing_docs)]
 

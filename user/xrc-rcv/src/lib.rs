@@ -5,8 +5,8 @@
 //! With InfiniBand's extended reliable connected transport (XRC) one connection per remote *node*
 //! feeds the shared receive queues of every local *process*. The kernel module `ib_xrc_rcv` owns
 //! the receiving end of such a connection, so that it belongs to no process: any process of an XRC
-//! domain creates it, others register with it, each of them receives its events, and it is destroyed
-//! with its last registration.
+//! domain creates it, others register with it, each of them receives its events, and it is
+//! destroyed with its last registration.
 //!
 //! # Examples
 //!
@@ -32,20 +32,21 @@
 //!
 //! # Objects
 //!
-//! [`Device`], [`Domain`], [`Registration`], [`EventChannel`], [`Pd`] and those of the module `verbs` are
-//! owned, `'static`, `Send` and `Sync`; `Device`, `Domain` and `Pd` are cheap to clone. Each keeps open the
-//! objects it was made through, so they may be dropped in any order. All calls may be made from any
-//! thread, with the same object as well; an event and a message are returned to one of several readers.
+//! [`Device`], [`Domain`], [`Registration`], [`EventChannel`], [`Pd`] and those of the module
+//! `verbs` are owned, `'static`, `Send` and `Sync`; `Device`, `Domain` and `Pd` are cheap to clone.
+//! Each keeps open the objects it was made through, so they may be dropped in any order. All calls
+//! may be made from any thread, with the same object as well; an event and a message are returned
+//! to one of several readers.
 //!
 //! # Other bindings
 //!
-//! [`Device::from_ibv`] takes an open `ibv_context` of any binding of libibverbs, with an owner that
-//! keeps it open; [`Domain::from_ibv`] does the same with an `ibv_xrcd`, and [`Device::open_domain`]
-//! opens one on such a device for bindings that have none. [`Device::as_ibv`] and [`Domain::as_ibv`]
-//! are the way back; [`Pd`] has the same calls.
+//! [`Device::from_ibv`] takes an open `ibv_context` of any binding of libibverbs, with an owner
+//! that keeps it open; [`Domain::from_ibv`] does the same with an `ibv_xrcd`, and
+//! [`Device::open_domain`] opens one on such a device for bindings that have none.
+//! [`Device::as_ibv`] and [`Domain::as_ibv`] are the way back; [`Pd`] has the same calls.
 //!
-//! With the feature `sideway`, `Device` and `Pd` are made from that crate's `Arc<DeviceContext>` and
-//! `Arc<ProtectionDomain>` without unsafe code:
+//! With the feature `sideway`, `Device` and `Pd` are made from that crate's `Arc<DeviceContext>`
+//! and `Arc<ProtectionDomain>` without unsafe code:
 //!
 //! ```no_run
 //! # #[cfg(feature = "sideway")]
@@ -62,36 +63,39 @@
 //! # fn main() {}
 //! ```
 //!
-//! The crate `ibverbs` (0.9.2) does not return the pointers to its context and its protection domains, so neither can
-//! be made from them. A program that uses it opens the device a second time, by `Device::open` of the same name: both
-//! see the same domains, which are found by their file, but PDs, SRQs and memory regions of one are not
-//! usable with the other.
+//! The crate `ibverbs` (0.9.2) does not return the pointers to its context and its protection
+//! domains, so neither can be made from them. A program that uses it opens the device a second
+//! time, by `Device::open` of the same name: both see the same domains, which are found by their
+//! file, but PDs, SRQs and memory regions of one are not usable with the other.
 //!
 //! # Waiting
 //!
 //! [`EventChannel`] is a file descriptor: poll it ([`AsFd`](std::os::fd::AsFd)), give it to an
 //! event loop after [`set_nonblocking`](EventChannel::set_nonblocking), or use
-//! [`wait`](EventChannel::wait). SRQs and initiators of the module `verbs` have descriptors as well. With the
-//! feature `tokio`, `EventStream` is the stream of a channel, and `verbs::MessageStream` that of an SRQ.
+//! [`wait`](EventChannel::wait). SRQs and initiators of the module `verbs` have descriptors as
+//! well. With the feature `tokio`, `EventStream` is the stream of a channel, and
+//! `verbs::MessageStream` that of an SRQ.
 //!
 //! # Restarts
 //!
-//! [`Domain::adopt`] registers the successor of a process with the receive QPs that it left in the domain, which
-//! are those with [`Lifetime::Domain`] if another process holds the domain open, such as `xrc-rcv hold`.
+//! [`Domain::adopt`] registers the successor of a process with the receive QPs that it left in the
+//! domain, which are those with [`Lifetime::Domain`] if another process holds the domain open, such
+//! as `xrc-rcv hold`.
 //!
 //! # Processes
 //!
-//! The crate has no threads, and no locks but that of an `EventStream`, so a child may use it after `fork()`. Parent and child share
-//! the open objects, and with them the registrations: one that the child drops ends for both. The
-//! kernel ends the registrations of a process when it exits, however it exits.
+//! The crate has no threads, and no locks but that of an `EventStream`, so a child may use it after
+//! `fork()`. Parent and child share the open objects, and with them the registrations: one that the
+//! child drops ends for both. The kernel ends the registrations of a process when it exits, however
+//! it exits.
 //!
 //! # Requirements
 //!
 //! Linux 7.2 or later with the module `ib_xrc_rcv`, and a device whose driver has XRC, as
 //! [`Device::query_caps`] reports. Rust 1.85. Without features the crate links with
 //! nothing but the C library; `verbs` links with libibverbs, and adds `Device::open` and the module
-//! `verbs`; `tokio` adds `EventStream` and `verbs::MessageStream`; `sideway` builds that crate, with CMake and
-//! libclang.
+//! `verbs`; `tokio` adds `EventStream` and `verbs::MessageStream`; `sideway` builds that crate,
+//! with CMake and libclang.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

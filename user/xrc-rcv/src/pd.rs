@@ -10,8 +10,8 @@ use std::sync::Arc;
 use crate::device::Device;
 use crate::ffi::ibv_pd;
 
-/// A protection domain; clones are the same one. An SRQ in it ([`Srq::in_pd`](crate::verbs::Srq::in_pd)) gives
-/// peers access to the memory regions in it.
+/// A protection domain; clones are the same one. An SRQ in it
+/// ([`Srq::in_pd`](crate::verbs::Srq::in_pd)) gives peers access to the memory regions in it.
 #[derive(Clone)]
 pub struct Pd(Arc<Inner>);
 
@@ -35,8 +35,8 @@ impl Pd {
     ///
     /// # Safety
     ///
-    /// `pd` came from `ibv_alloc_pd()` or its like on the context of `device`, and stays allocated at least until
-    /// `owner` is dropped.
+    /// `pd` came from `ibv_alloc_pd()` or its like on the context of `device`, and stays allocated
+    /// at least until `owner` is dropped.
     pub unsafe fn from_ibv(
         device: &Device,
         pd: NonNull<ibv_pd>,

@@ -14,18 +14,18 @@ use crate::pd::Pd;
 /// The device keeps the context open.
 impl From<Arc<DeviceContext>> for Device {
     fn from(context: Arc<DeviceContext>) -> Device {
-        // SAFETY: It came from `ibv_open_device()`, which librdmacm calls as well, and it is open as long as there is
-        // a reference to it, as all safe calls of sideway require.
+        // SAFETY: It came from `ibv_open_device()`, which librdmacm calls as well, and it is open
+        // as long as there is a reference to it, as all safe calls of sideway require.
         unsafe { Device::from_ibv(context.context().cast(), context) }
     }
 }
 
-/// The PD keeps the protection domain allocated; its device is the context that it was allocated on, which stays
-/// open as long.
+/// The PD keeps the protection domain allocated; its device is the context that it was allocated
+/// on, which stays open as long.
 impl From<Arc<ProtectionDomain>> for Pd {
     fn from(pd: Arc<ProtectionDomain>) -> Pd {
-        // SAFETY: It came from `ibv_alloc_pd()`, so that its context did from `ibv_open_device()`. It holds the
-        // context, and is deallocated when its last reference is dropped.
+        // SAFETY: It came from `ibv_alloc_pd()`, so that its context did from `ibv_open_device()`.
+        // It holds the context, and is deallocated when its last reference is dropped.
         unsafe {
             let allocated = pd.pd();
             let context = NonNull::new_unchecked((*allocated.as_ptr()).context);

@@ -25,8 +25,8 @@ pub const RDMA_VERBS_IOCTL: libc::c_ulong = VERBS_IOCTL as libc::c_ulong;
 /// The kernel refuses a command if it does not know an attribute with this flag.
 pub const UVERBS_ATTR_F_MANDATORY: u16 = ATTR_F_MANDATORY as u16;
 
-// Calls pass the sizes of these to the kernel, and bindgen derives the layouts from the machine on which
-// it runs.
+// Calls pass the sizes of these to the kernel, and bindgen derives the layouts from the machine on
+// which it runs.
 const _: () = {
     const fn is_record_size(size: usize, first: u32) -> bool {
         size >= first as usize && size <= XRC_RCV_RECORD_SIZE_MAX as usize && size % 8 == 0

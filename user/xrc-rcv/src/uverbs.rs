@@ -34,7 +34,8 @@ unsafe impl Plain for u32 {}
 unsafe impl Plain for u64 {}
 // SAFETY: Consists of integers, with all padding explicit.
 unsafe impl Plain for ib_uverbs_qp_attr {}
-// SAFETY: Consists of integers, each at a multiple of its size, and ends with two that fill eight bytes.
+// SAFETY: Consists of integers, each at a multiple of its size, and ends with two that fill eight
+// bytes.
 unsafe impl Plain for xrc_rcv_qp_info {}
 // SAFETY: Consists of integers, each at a multiple of its size, and ends with one.
 unsafe impl Plain for xrc_rcv_caps {}
@@ -177,10 +178,10 @@ impl<'buf> Command<'buf> {
 
     /// Calls the method with the device's driver id, which no public object of rdma-core holds.
     ///
-    /// The kernel checks the id first and returns `EINVAL` for a wrong one. So the id that worked last
-    /// is tried first, and only after `EINVAL` is the right one looked up: that is exact for every
-    /// device in every namespace, needs neither sysfs nor a netlink socket, and stays correct when a
-    /// descriptor number is used again.
+    /// The kernel checks the id first and returns `EINVAL` for a wrong one. So the id that worked
+    /// last is tried first, and only after `EINVAL` is the right one looked up: that is exact for
+    /// every device in every namespace, needs neither sysfs nor a netlink socket, and stays correct
+    /// when a descriptor number is used again.
     fn run_with(&mut self, target: &mut impl Target) -> Result<()> {
         static LAST: AtomicU32 = AtomicU32::new(0);
 

@@ -2,10 +2,11 @@
 
 //! Devices, shared receive queues, memory regions and sending ends of libibverbs (feature `verbs`).
 //!
-//! Enough, without unsafe code, for a program that receives messages through a receive QP and lets its peers read
-//! memory ([`Srq`], [`Region`]), and for such a peer ([`Initiator`]). [`TargetQp`] is the receiving end without the
-//! module, and [`RcQp`] either end of a connection without XRC. Programs with a binding of their own use
-//! [`Device::from_ibv`] and create their SRQs by it, with [`Domain::as_ibv`](crate::Domain::as_ibv).
+//! Enough, without unsafe code, for a program that receives messages through a receive QP and lets
+//! its peers read memory ([`Srq`], [`Region`]), and for such a peer ([`Initiator`]). [`TargetQp`]
+//! is the receiving end without the module, and [`RcQp`] either end of a connection without XRC.
+//! Programs with a binding of their own use [`Device::from_ibv`] and create their SRQs by it, with
+//! [`Domain::as_ibv`](crate::Domain::as_ibv).
 //!
 //! Objects keep alive those that they use, so they may be dropped in any order.
 
@@ -90,7 +91,8 @@ impl List {
             .map(|i| unsafe { *self.0.as_ptr().add(i) })
             .take_while(|device| !device.is_null())
             .map(|device| {
-                // SAFETY: The device is alive as long as the list, and its name is a C string in it.
+                // SAFETY: The device is alive as long as the list, and its name is a C string in
+                // it.
                 let name = unsafe { CStr::from_ptr(ibv_get_device_name(device)) };
                 (device, name)
             })
@@ -111,8 +113,8 @@ impl Drop for List {
 }
 
 impl Device {
-    /// The names of the devices that processes of this network namespace can open, for [`open`](Self::open); none
-    /// without RDMA.
+    /// The names of the devices that processes of this network namespace can open, for
+    /// [`open`](Self::open); none without RDMA.
     ///
     /// # Errors
     ///
@@ -128,7 +130,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// `ENODEV` if there is none ([`list`](Self::list) has their names), and those of `ibv_open_device()`.
+    /// `ENODEV` if there is none ([`list`](Self::list) has their names), and those of
+    /// `ibv_open_device()`.
     pub fn open(name: &str) -> Result<Device> {
         let open = || {
             let list = List::new()?;
@@ -143,7 +146,8 @@ impl Device {
         Ok(unsafe { Device::from_ibv(context, Open(context)) })
     }
 
-    /// The kernel's number of the device called `name`, as rdma(8) shows it, if libibverbs knows it.
+    /// The kernel's number of the device called `name`, as rdma(8) shows it, if libibverbs knows
+    /// it.
     ///
     /// It identifies a device of all network namespaces as long as it is there. A name does so only
     /// in its own namespace, and can change.
@@ -154,17 +158,20 @@ impl Device {
         u32::try_from(index).ok()
     }
 
-    /// The file in `/dev/infiniband` of the device called `name`, such as `uverbs0`, if libibverbs knows it.
+    /// The file in `/dev/infiniband` of the device called `name`, such as `uverbs0`, if libibverbs
+    /// knows it.
     ///
     /// sysfs has the files of the devices of all network namespaces, which can have the same name.
     pub fn uverbs_of(name: &str) -> Option<String> {
         let list = List::new().ok()??;
-        // SAFETY: The device is alive as long as the list, and the name of its file is a C string in it.
+        // SAFETY: The device is alive as long as the list, and the name of its file is a C string
+        // in it.
         let file = unsafe { CStr::from_ptr((&raw const (*list.find(name)?).dev_name).cast()) };
         Some(file.to_str().ok()?.to_owned())
     }
 
-    /// Queries what peers have to know of `port` to connect to it, by entry `gid_index` of its GID table.
+    /// Queries what peers have to know of `port` to connect to it, by entry `gid_index` of its GID
+    /// table.
     ///
     /// # Errors
     ///
@@ -172,7 +179,8 @@ impl Device {
     pub fn query_address(&self, port: u8, gid_index: u8) -> Result<Address> {
         let error = self.error("query the port");
         let mut attr = ibv_port_attr::default();
-        // SAFETY: The context is open as long as `self` exists, and the struct has all that is written.
+        // SAFETY: The context is open as long as `self` exists, and the struct has all that is
+        // written.
         match unsafe { ibv_query_port(self.as_ibv(), port, &mut attr) } {
             0 => {}
             errno => return Err(error(Cause::Os(errno))),
@@ -199,8 +207,8 @@ pub struct Address {
 }
 
 impl Address {
-    /// The path to it from local port `port`: within a subnet by its LID, with RoCE by its GID and entry `sgid_index`
-    /// of the local port's.
+    /// The path to it from local port `port`: within a subnet by its LID, with RoCE by its GID and
+    /// entry `sgid_index` of the local port's.
     pub fn path_from(&self, port: u8, sgid_index: u8) -> Path {
         match self.lid {
             0 => Path::gid(port, self.gid, sgid_index),

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! More structs of rdma-core, for this crate, the OFED layer and the benchmark. Not part of the API: they
-//! may change in every version.
+//! More structs of rdma-core, for this crate, the OFED layer and the benchmark. Not part of the
+//! API: they may change in every version.
 //!
 //! All are part of libibverbs' stable ABI except [`verbs_xrcd`], which is private to it;
-//! [`borrowed::Domain::from_ibv`](crate::borrowed::Domain::from_ibv) checks its contents. A test of the
-//! workspace compares sizes and offsets with the installed headers.
+//! [`borrowed::Domain::from_ibv`](crate::borrowed::Domain::from_ibv) checks its contents. A test of
+//! the workspace compares sizes and offsets with the installed headers.
 
 #![allow(non_camel_case_types, missing_docs)]
 
@@ -255,7 +255,8 @@ impl Default for ibv_send_wr {
     }
 }
 
-/// `struct ibv_port_attr`, of which the function that libibverbs exports writes what is up to `flags`.
+/// `struct ibv_port_attr`, of which the function that libibverbs exports writes what is up to
+/// `flags`.
 #[repr(C)]
 #[derive(Default)]
 pub struct ibv_port_attr {
@@ -345,9 +346,9 @@ impl verbs_context_xrc_ops {
     ///
     /// `context` is an open context of libibverbs, and stays open for `'a`.
     pub unsafe fn of<'a>(context: *mut ibv_context) -> Option<&'a verbs_context_xrc_ops> {
-        // SAFETY: Every libibverbs since 1.1.7 (2013), the only ABI of libibverbs.so.1 that programs
-        // of today can load, embeds the context at the end of a larger struct that grows at its
-        // front; `sz` before the context is that struct's size.
+        // SAFETY: Every libibverbs since 1.1.7 (2013), the only ABI of libibverbs.so.1 that
+        // programs of today can load, embeds the context at the end of a larger struct that grows
+        // at its front; `sz` before the context is that struct's size.
         let ops = unsafe { &*context.cast::<verbs_context_xrc_ops>().sub(1) };
         (ops.sz >= size_of::<verbs_context_xrc_ops>() + size_of::<ibv_context>()).then_some(ops)
     }

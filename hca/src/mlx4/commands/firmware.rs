@@ -211,7 +211,8 @@ impl Hca {
         )
     }
 
-    /// The mailbox of MAP_FA, MAP_ICM_AUX and MAP_ICM: {ICM address, guest address | log2 of pages}.
+    /// The mailbox of MAP_FA, MAP_ICM_AUX and MAP_ICM: {ICM address, guest address | log2 of
+    /// pages}.
     fn chunks(&self, command: &Command) -> Result<Vec<Chunk>, Status> {
         if command.in_modifier > MAX_MAP_ICM_ENTRIES {
             return Err(Status::BadParam);
@@ -362,7 +363,8 @@ impl Hca {
         Ok(Output::None)
     }
 
-    /// CLOSE_PORT. A driver that is unloaded closes all ports, whether it has initialised them or not.
+    /// CLOSE_PORT. A driver that is unloaded closes all ports, whether it has initialised them or
+    /// not.
     pub fn close_port(&mut self, command: &Command) -> Outcome {
         let number = port_number(command)?;
         self.port(number).ok_or(Status::BadIndex)?;

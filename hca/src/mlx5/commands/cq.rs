@@ -98,7 +98,8 @@ impl Hca {
         Ok(out)
     }
 
-    /// MODIFY_CQ: moderation, which the model does not delay interrupts by. Resizing is not announced.
+    /// MODIFY_CQ: moderation, which the model does not delay interrupts by. Resizing is not
+    /// announced.
     pub fn modify_cq(&mut self, input: &[u8]) -> Outcome {
         let cqn = input.bits32(modify_cq_in::CQN);
         if !self.card.cqs.queues.contains_key(&cqn) {

@@ -2,7 +2,8 @@
 
 //! usage: conforms SCHEMA DEFINITION FILE
 //!
-//! Fails unless each JSON text of FILE is as SCHEMA says of DEFINITION, and has no key that SCHEMA does not describe.
+//! Fails unless each JSON text of FILE is as SCHEMA says of DEFINITION, and has no key that SCHEMA
+//! does not describe.
 
 use std::{env, fs};
 

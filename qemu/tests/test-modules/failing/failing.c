@@ -2,8 +2,9 @@
 /*
  * What drivers of the lab never do, and memory that one thread does not get. Needs kprobes.
  *
- * QPs and protection domains of ib_xrc_rcv are not destroyed as often as "qps" and "pds" say. QPs are then
- * destroyed when "qps" is written, protection domains when their device has left its clients.
+ * QPs and protection domains of ib_xrc_rcv are not destroyed as often as "qps" and "pds" say. QPs
+ * are then destroyed when "qps" is written, protection domains when their device has left its
+ * clients.
  */
 #include <linux/kprobes.h>
 #include <linux/module.h>
@@ -90,7 +91,9 @@ static int before_allocation(struct kprobe *p, struct pt_regs *regs)
 	return instead(regs, no_memory);
 }
 
-/* Only a probe that has a post_handler may change the instruction pointer of a function that ftrace traces. */
+/* Only a probe that has a post_handler may change the instruction pointer of a function that ftrace
+ * traces.
+ */
 static void after(struct kprobe *p, struct pt_regs *regs, unsigned long flags)
 {
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Shows the address vector with which a QP of a RoCE device was modified last: the MAC address that ib_core or
- * ib_xrc_rcv resolved is in no query. Stands between ib_core and the driver's modify_qp.
+ * Shows the address vector with which a QP of a RoCE device was modified last: the MAC address that
+ * ib_core or ib_xrc_rcv resolved is in no query. Stands between ib_core and the driver's modify_qp.
  */
 #include <linux/etherdevice.h>
 #include <linux/module.h>

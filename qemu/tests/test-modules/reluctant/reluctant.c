@@ -124,7 +124,9 @@ static int before_allocation(struct kprobe *p, struct pt_regs *regs)
 	return 1;
 }
 
-/* Only a probe that has a post_handler may change the instruction pointer of a function that ftrace traces. */
+/* Only a probe that has a post_handler may change the instruction pointer of a function that ftrace
+ * traces.
+ */
 static void after(struct kprobe *p, struct pt_regs *regs, unsigned long flags)
 {
 }

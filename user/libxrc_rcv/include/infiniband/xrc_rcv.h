@@ -371,9 +371,8 @@ int xrc_rcv_query_domain(struct ibv_xrcd *xrcd, uint32_t after,
  * @count: the number of elements of the array
  *
  * For the successor of a process that has ended. QPs that are destroyed before they are
- * registered with are left out. If registering with a QP fails, its element has the error, and the others
- * are registered with nevertheless. If the call itself fails, nothing is registered
- * with.
+ * registered with are left out. If registering with a QP fails, its element has the error, and the
+ * others are registered with nevertheless. If the call itself fails, nothing is registered with.
  *
  * EINVAL if @size is not that of a version of &struct xrc_rcv_adopted_qp, or
  * for @reg_attr as of xrc_rcv_reg_qp_ex().

@@ -23,14 +23,14 @@ unsafe extern "C" {
     fn ibv_wc_status_str(status: c_uint) -> *const c_char;
 }
 
-/// An XRC initiator QP: sends to the SRQs of the domain that its peer, a receive QP, is in, and reads memory
-/// through them.
+/// An XRC initiator QP: sends to the SRQs of the domain that its peer, a receive QP, is in, and
+/// reads memory through them.
 ///
-/// It has a CQ of its own. Every request completes, in the order in which they were posted, and holds the
-/// [`Region`] of its words until then.
+/// It has a CQ of its own. Every request completes, in the order in which they were posted, and
+/// holds the [`Region`] of its words until then.
 ///
-/// Its descriptor ([`AsFd`]) is for event loops: once [`wait`](Self::wait) has returned `None` with a request under way,
-/// it is readable when the next request completes.
+/// Its descriptor ([`AsFd`]) is for event loops: once [`wait`](Self::wait) has returned `None` with
+/// a request under way, it is readable when the next request completes.
 ///
 /// # Examples
 ///
@@ -73,8 +73,8 @@ impl Initiator {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` if the device has no XRC, `EINVAL` if `depth` is 0 or more than it can have, and those of the
-    /// calls of libibverbs.
+    /// `EOPNOTSUPP` if the device has no XRC, `EINVAL` if `depth` is 0 or more than it can have,
+    /// and those of the calls of libibverbs.
     pub fn new(pd: &Pd, depth: u32) -> Result<Initiator> {
         let attr = ibv_qp_init_attr_ex::xrc_initiator;
         Initiator::create(pd, depth, attr).map_err(pd.device().error("create an XRC initiator QP"))
@@ -99,8 +99,8 @@ impl Initiator {
             ..Default::default()
         };
         let mut attr = attr(pd.as_ibv(), completions.cq().cast(), cap);
-        // SAFETY: The provider's function is given its own context, and an attribute with everything its
-        // mask names.
+        // SAFETY: The provider's function is given its own context, and an attribute with
+        // everything its mask names.
         let qp = unsafe { create_qp_ex(device.as_ibv(), &mut attr) };
         Ok(Initiator {
             qp: Object::new(qp, ibv_destroy_qp)?,
@@ -124,13 +124,14 @@ impl Initiator {
 
     /// Connects to a receive QP: takes the QP from RESET to RTS.
     ///
-    /// `attr` has P_Key index, port, path, path MTU, number of the receive QP and PSNs. Unless given otherwise both
-    /// PSNs are 0, the ACK timeout is 14 (67 ms), and there are 7 retries, without an end when the receiver is
-    /// not ready, and one RDMA READ at a time.
+    /// `attr` has P_Key index, port, path, path MTU, number of the receive QP and PSNs. Unless
+    /// given otherwise both PSNs are 0, the ACK timeout is 14 (67 ms), and there are 7 retries,
+    /// without an end when the receiver is not ready, and one RDMA READ at a time.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for attributes that are missing or wrong, and if it was connected before; the provider's own.
+    /// `EINVAL` for attributes that are missing or wrong, and if it was connected before; the
+    /// provider's own.
     pub fn connect(&mut self, attr: &QpAttr) -> Result<()> {
         self.ready_to_send(attr)
             .map_err(self.pd.device().error("connect an XRC initiator QP"))
@@ -165,14 +166,15 @@ impl Initiator {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if it is not connected, or if `region` does not have the words, or is of another PD; `ENOMEM` if as
-    /// many requests are under way as there can be; the provider's own.
+    /// `EINVAL` if it is not connected, or if `region` does not have the words, or is of another
+    /// PD; `ENOMEM` if as many requests are under way as there can be; the provider's own.
     pub fn send(&mut self, srq_num: u32, region: &Region, range: Range<usize>) -> Result<()> {
         self.post(IBV_WR_SEND, srq_num, Remote::default(), region, range)
             .map_err(self.pd.device().error("post a SEND"))
     }
 
-    /// Posts an RDMA READ of memory of the PD of the SRQ `srq_num` into the words of `range` of `region`.
+    /// Posts an RDMA READ of memory of the PD of the SRQ `srq_num` into the words of `range` of
+    /// `region`.
     ///
     /// # Errors
     ///
@@ -217,8 +219,8 @@ impl Initiator {
         };
         let mut bad = ptr::null_mut();
         let device = self.pd.device();
-        // SAFETY: The QP is alive and the request is valid. Its words are registered until it completes, and
-        // are atomics, which may change at any time.
+        // SAFETY: The QP is alive and the request is valid. Its words are registered until it
+        // completes, and are atomics, which may change at any time.
         match unsafe { device.op::<Post>(IBV_OPS_POST_SEND)(self.qp.as_ptr(), &mut wr, &mut bad) } {
             0 => self.regions.push_back(region.clone()),
             errno => return Err(Cause::Os(errno)),
@@ -226,8 +228,8 @@ impl Initiator {
         Ok(())
     }
 
-    /// Waits for the next completion, and for no longer than `timeout` if given: `None` if the time is up, or if no
-    /// request is under way. With [`Duration::ZERO`] it does not wait.
+    /// Waits for the next completion, and for no longer than `timeout` if given: `None` if the time
+    /// is up, or if no request is under way. With [`Duration::ZERO`] it does not wait.
     ///
     /// # Errors
     ///
@@ -249,7 +251,8 @@ impl Initiator {
     }
 }
 
-/// Readable when a request completes, after [`Initiator::wait`] has returned `None` with one under way.
+/// Readable when a request completes, after [`Initiator::wait`] has returned `None` with one under
+/// way.
 impl AsFd for Initiator {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.completions.fd()

@@ -13,12 +13,12 @@ use std::sync::atomic::AtomicU64;
 
 /// Memory of a `memfd_create(2)`, as a slice of atomic words; clones are the same memory.
 ///
-/// Others change it meanwhile: devices, other processes, and peers with the key of a [`Region`](super::Region) of
-/// it. So it is never borrowed as bytes. A word is in the byte order of the machine; a peer with another one sees
-/// it swapped.
+/// Others change it meanwhile: devices, other processes, and peers with the key of a
+/// [`Region`](super::Region) of it. So it is never borrowed as bytes. A word is in the byte order
+/// of the machine; a peer with another one sees it swapped.
 ///
-/// The memory stays as long as a descriptor of it is open in any process ([`AsFd`]), or it is registered in
-/// an open device.
+/// The memory stays as long as a descriptor of it is open in any process ([`AsFd`]), or it is
+/// registered in an open device.
 ///
 /// # Examples
 ///
@@ -62,11 +62,13 @@ fn checked(result: i32) -> io::Result<i32> {
 }
 
 impl Memory {
-    /// Creates memory of `length` words of zeroes, which is called `name` in `/proc`. Its size is sealed.
+    /// Creates memory of `length` words of zeroes, which is called `name` in `/proc`. Its size is
+    /// sealed.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if `name` has a zero byte or `length` is 0 or too much; those of `memfd_create(2)` and `mmap(2)`.
+    /// `EINVAL` if `name` has a zero byte or `length` is 0 or too much; those of `memfd_create(2)`
+    /// and `mmap(2)`.
     pub fn new(name: &str, length: usize) -> io::Result<Memory> {
         let name = CString::new(name)?;
         let size = length.checked_mul(size_of::<u64>()).ok_or_else(invalid)?;
@@ -89,8 +91,8 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if it is not the descriptor of a memfd, of one that can shrink, or of one whose size is no multiple of
-    /// 8; those of `mmap(2)`.
+    /// `EINVAL` if it is not the descriptor of a memfd, of one that can shrink, or of one whose
+    /// size is no multiple of 8; those of `mmap(2)`.
     pub fn from_fd(fd: OwnedFd) -> io::Result<Memory> {
         // SAFETY: The call touches no memory.
         let seals = checked(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) })?;
@@ -133,8 +135,9 @@ impl Deref for Memory {
     type Target = [AtomicU64];
 
     fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: The words are mapped as long as `self` exists, and because the file cannot shrink there is
-        // memory behind them. Whatever changes them, they are words, and only accessed atomically.
+        // SAFETY: The words are mapped as long as `self` exists, and because the file cannot shrink
+        // there is memory behind them. Whatever changes them, they are words, and only accessed
+        // atomically.
         unsafe { std::slice::from_raw_parts(self.0.words.as_ptr(), self.0.length) }
     }
 }

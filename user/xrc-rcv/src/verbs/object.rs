@@ -126,8 +126,8 @@ impl Device {
     ///
     /// # Safety
     ///
-    /// `F` is the type of the function at `index`, and the provider has it, as providers with XRC have all of
-    /// those that this crate names.
+    /// `F` is the type of the function at `index`, and the provider has it, as providers with XRC
+    /// have all of those that this crate names.
     pub(super) unsafe fn op<F: Copy>(&self, index: usize) -> F {
         assert_eq!(size_of::<F>(), size_of::<*mut c_void>());
         // SAFETY: The context is open as long as `self` exists, and the caller names the type.
@@ -198,8 +198,8 @@ impl Completions {
         }
     }
 
-    /// The next completion, `None` if there is none until `end`. In that case the channel becomes readable with the
-    /// next one.
+    /// The next completion, `None` if there is none until `end`. In that case the channel becomes
+    /// readable with the next one.
     pub(super) fn wait(&mut self, end: Option<Instant>) -> Result<Option<ibv_wc>> {
         loop {
             if let Some(wc) = self.poll()? {

@@ -15,8 +15,8 @@ use crate::error::Result;
 use crate::pd::Pd;
 use crate::verbs_sys::*;
 
-/// An RC QP: one of the two ends of a connection that belongs to both processes, and breaks when either ends.
-/// Programs without XRC use one for each pair of processes.
+/// An RC QP: one of the two ends of a connection that belongs to both processes, and breaks when
+/// either ends. Programs without XRC use one for each pair of processes.
 ///
 /// It has CQs of its own, one for each direction, and memory for the messages that it receives.
 pub struct RcQp {
@@ -26,13 +26,13 @@ pub struct RcQp {
 }
 
 impl RcQp {
-    /// Creates an RC QP in `pd` that can have `depth` requests under way, and receives messages of up to `size`
-    /// bytes, `receives` of which can be there without being received.
+    /// Creates an RC QP in `pd` that can have `depth` requests under way, and receives messages of
+    /// up to `size` bytes, `receives` of which can be there without being received.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` if libibverbs or its provider has no `ibv_create_qp_ex()`, `EINVAL` if a number is 0 or more than
-    /// the device can have, and those of the calls of libibverbs.
+    /// `EOPNOTSUPP` if libibverbs or its provider has no `ibv_create_qp_ex()`, `EINVAL` if a number
+    /// is 0 or more than the device can have, and those of the calls of libibverbs.
     pub fn new(pd: &Pd, depth: u32, receives: u32, size: u32) -> Result<RcQp> {
         let create = || {
             let count = receives;
@@ -52,8 +52,9 @@ impl RcQp {
         self.sender.qp_num()
     }
 
-    /// Connects to the QP of a peer: takes the QP from RESET to RTS, and then posts the receives, so that a peer that
-    /// sends before needs RNR retries. Attributes that are not given are those of [`Initiator::connect`].
+    /// Connects to the QP of a peer: takes the QP from RESET to RTS, and then posts the receives,
+    /// so that a peer that sends before needs RNR retries. Attributes that are not given are those
+    /// of [`Initiator::connect`].
     ///
     /// # Errors
     ///
@@ -78,7 +79,8 @@ impl RcQp {
         self.sender.send(0, region, range)
     }
 
-    /// Posts an RDMA READ of memory of the PD of the peer's QP into the words of `range` of `region`.
+    /// Posts an RDMA READ of memory of the PD of the peer's QP into the words of `range` of
+    /// `region`.
     ///
     /// # Errors
     ///
@@ -100,7 +102,8 @@ impl RcQp {
     ///
     /// # Errors
     ///
-    /// `EIO` for a receive that failed, as all do once the connection is broken, or if the device was removed.
+    /// `EIO` for a receive that failed, as all do once the connection is broken, or if the device
+    /// was removed.
     pub fn receive(&mut self, timeout: Option<Duration>) -> Result<Option<Vec<u8>>> {
         let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         self.receive_until(end)

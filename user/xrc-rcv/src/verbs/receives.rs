@@ -28,7 +28,8 @@ struct Buffers(NonNull<[u8]>);
 
 // SAFETY: The buffers are owned by the receives, and no thread has a reference to them.
 unsafe impl Send for Buffers {}
-// SAFETY: A shared reference gives access to the address only; `Receives` reads the memory through `&mut self`.
+// SAFETY: A shared reference gives access to the address only; `Receives` reads the memory through
+// `&mut self`.
 unsafe impl Sync for Buffers {}
 
 impl Buffers {
@@ -57,7 +58,8 @@ impl Receives {
         let completions = Completions::new(pd.device(), depth)?;
         let buffers = Buffers::new(length);
         let address = buffers.address().cast::<c_void>();
-        // SAFETY: The PD is allocated as long as `pd` exists, and the memory is there as long as the MR is.
+        // SAFETY: The PD is allocated as long as `pd` exists, and the memory is there as long as
+        // the MR is.
         let mr = unsafe { ibv_reg_mr(pd.as_ibv(), address, length, IBV_ACCESS_LOCAL_WRITE) };
         Ok(Receives {
             mr: Object::new(mr, ibv_dereg_mr)?,
@@ -95,8 +97,8 @@ impl Receives {
     ///
     /// # Safety
     ///
-    /// `op` is the function by which receives are posted to a `T`. `queue` is of this device, is destroyed before
-    /// `self`, and its receives complete in the CQ of `self`.
+    /// `op` is the function by which receives are posted to a `T`. `queue` is of this device, is
+    /// destroyed before `self`, and its receives complete in the CQ of `self`.
     pub(super) unsafe fn post<T>(&self, op: usize, queue: &Object<T>, index: u64) -> Result<()> {
         type Post<T> =
             unsafe extern "C" fn(*mut T, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int;
@@ -120,8 +122,8 @@ impl Receives {
         }
     }
 
-    /// Waits until `end` for the next message: its place, which is to be posted again, and the message, or an
-    /// error if the receive failed.
+    /// Waits until `end` for the next message: its place, which is to be posted again, and the
+    /// message, or an error if the receive failed.
     pub(super) fn wait(&mut self, end: Option<Instant>) -> Result<Option<(u64, Result<Vec<u8>>)>> {
         let Some(wc) = self.completions.wait(end)? else {
             return Ok(None);

@@ -16,8 +16,8 @@ use crate::verbs_sys::{IBV_ACCESS_LOCAL_WRITE, ibv_mr, ibv_sge};
 
 /// [`Memory`] that is registered with a device; clones are the same region.
 ///
-/// It is deregistered when the last clone is dropped; a request that is under way holds one. Peers that know
-/// its key then get an error.
+/// It is deregistered when the last clone is dropped; a request that is under way holds one. Peers
+/// that know its key then get an error.
 #[derive(Clone)]
 pub struct Region(Arc<Inner>);
 
@@ -38,8 +38,8 @@ pub struct Remote {
 }
 
 impl Region {
-    /// Registers `memory` in `pd`: for requests of this process, and for those of peers that `remote` permits,
-    /// by an SRQ of the same PD.
+    /// Registers `memory` in `pd`: for requests of this process, and for those of peers that
+    /// `remote` permits, by an SRQ of the same PD.
     ///
     /// # Errors
     ///
@@ -47,8 +47,8 @@ impl Region {
     pub fn new(pd: &Pd, memory: &Memory, remote: Access) -> Result<Region> {
         let access = IBV_ACCESS_LOCAL_WRITE | remote.bits() as c_int;
         let address = memory.as_ptr().cast_mut().cast();
-        // SAFETY: The PD is allocated as long as `pd` exists, and the memory is mapped as long as the MR is
-        // registered. It may be written at any time.
+        // SAFETY: The PD is allocated as long as `pd` exists, and the memory is mapped as long as
+        // the MR is registered. It may be written at any time.
         let mr = unsafe { ibv_reg_mr(pd.as_ibv(), address, size_of_val(&**memory), access) };
         let mr = Object::new(mr, ibv_dereg_mr).map_err(pd.device().error("register memory"))?;
         Ok(Region(Arc::new(Inner {

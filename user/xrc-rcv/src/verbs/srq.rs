@@ -17,11 +17,13 @@ use crate::verbs_sys::*;
 /// An SRQ of an XRC domain, to which senders address messages by [`srq_num`](Self::srq_num) through
 /// any receive QP of the domain.
 ///
-/// It has a CQ and memory of its own: `depth` messages of up to `size` bytes can be there without being received.
-/// Peers that name it access the memory regions of its PD. It keeps its domain open.
+/// It has a CQ and memory of its own: `depth` messages of up to `size` bytes can be there without
+/// being received. Peers that name it access the memory regions of its PD. It keeps its domain
+/// open.
 ///
-/// Its descriptor ([`AsFd`]) is for event loops: once [`receive`](Self::receive) has returned `None`, it is readable when
-/// the next message comes. With the feature `tokio`, `MessageStream` is its stream.
+/// Its descriptor ([`AsFd`]) is for event loops: once [`receive`](Self::receive) has returned
+/// `None`, it is readable when the next message comes. With the feature `tokio`, `MessageStream` is
+/// its stream.
 pub struct Srq {
     // Each is dropped before the objects it uses.
     srq: Object<ibv_srq>,
@@ -35,8 +37,8 @@ impl Srq {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` if the device has no XRC SRQs, `EINVAL` if `depth` or `size` is 0 or more than it
-    /// can have, and those of the calls of libibverbs.
+    /// `EOPNOTSUPP` if the device has no XRC SRQs, `EINVAL` if `depth` or `size` is 0 or more than
+    /// it can have, and those of the calls of libibverbs.
     pub fn new(domain: &Domain, depth: u32, size: u32) -> Result<Srq> {
         Srq::in_pd(&Pd::new(domain.device())?, domain, depth, size)
     }
@@ -115,7 +117,8 @@ impl Srq {
         self.receive_until(end)?.transpose()
     }
 
-    /// As [`receive`](Self::receive). The inner error is of one message, the outer one of the SRQ, which remains.
+    /// As [`receive`](Self::receive). The inner error is of one message, the outer one of the SRQ,
+    /// which remains.
     pub(super) fn receive_until(
         &mut self,
         end: Option<Instant>,

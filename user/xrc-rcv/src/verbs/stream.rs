@@ -18,8 +18,8 @@ use crate::error::{Cause, Result};
 
 /// The messages to an SRQ, as a [`Stream`].
 ///
-/// A receive that failed, such as of a message that is too long, is an error in the stream, which continues. The stream
-/// ends after an error of the SRQ, such as `EIO` when the device was removed.
+/// A receive that failed, such as of a message that is too long, is an error in the stream, which
+/// continues. The stream ends after an error of the SRQ, such as `EIO` when the device was removed.
 ///
 /// # Examples
 ///
@@ -63,7 +63,8 @@ impl MessageStream {
         self.srq.get_ref()
     }
 
-    /// The next message; `None` after an error of the SRQ. No message is lost if the future is dropped.
+    /// The next message; `None` after an error of the SRQ. No message is lost if the future is
+    /// dropped.
     #[expect(
         clippy::should_implement_trait,
         reason = "the name that streams have for it"

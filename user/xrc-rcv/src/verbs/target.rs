@@ -11,10 +11,11 @@ use crate::domain::Domain;
 use crate::error::{Cause, Result};
 use crate::verbs_sys::*;
 
-/// An XRC target QP that belongs to the processes that created and opened it, and is destroyed with the last of
-/// them: what Linux has without the module `ib_xrc_rcv`.
+/// An XRC target QP that belongs to the processes that created and opened it, and is destroyed with
+/// the last of them: what Linux has without the module `ib_xrc_rcv`.
 ///
-/// One that opened it gets none of its events. A domain does not list them: the number has to be known.
+/// One that opened it gets none of its events. A domain does not list them: the number has to be
+/// known.
 pub struct TargetQp {
     // Each is dropped before the objects it uses.
     qp: Object<ibv_qp>,
@@ -30,8 +31,8 @@ impl TargetQp {
     pub fn create(domain: &Domain) -> Result<TargetQp> {
         let mut attr = ibv_qp_init_attr_ex::xrc_target(domain.as_ibv(), ptr::null_mut());
         let create = domain.device().xrc_ops().and_then(|ops| ops.create_qp_ex);
-        // SAFETY: The provider's function is given its own context, and an attribute with everything its mask
-        // names; the domain is open.
+        // SAFETY: The provider's function is given its own context, and an attribute with
+        // everything its mask names; the domain is open.
         let qp = create.map(|create| unsafe { create(domain.device().as_ibv(), &mut attr) });
         TargetQp::made(qp, domain).map_err(domain.device().error("create an XRC target QP"))
     }
