@@ -9,6 +9,23 @@
 //! [`Domain::as_ibv`](crate::Domain::as_ibv).
 //!
 //! Objects keep alive those that they use, so they may be dropped in any order.
+//!
+//! # Why not another binding
+//!
+//! The examples need calls that neither `sideway` (0.4.3) nor `ibverbs` (0.9.2) has:
+//!
+//! * [`Srq`]: neither has SRQs.
+//! * [`Initiator`]: a request of neither can name an SRQ.
+//! * [`TargetQp`]: neither gives a QP an XRC domain, or opens a QP.
+//! * Waiting: both poll CQs, without `ibv_req_notify_cq()` and `ibv_get_cq_event()`.
+//! * [`Region`] and [`Memory`]: a region holds its memory, and a request its region, so that no
+//!   unsafe code is needed. `sideway` leaves both to its callers, who register and post in unsafe
+//!   blocks. The memory of `ibverbs` is that of one process.
+//!
+//! Both open devices, query addresses and have RC QPs. To open a device and a PD, query an address
+//! and register memory takes 4 statements here, and 10 with `sideway`, one of which is unsafe; a
+//! program is built from 3 crates, and from 55 with `sideway`. [`RcQp`] is an initiator with the
+//! receives of an SRQ, and waits; a QP of `sideway` can only be polled.
 
 mod initiator;
 mod memory;
