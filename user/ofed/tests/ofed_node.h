@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * The common part of the processes of the OFED tests: an open device and the path to
- * itself, as all of them are on one node. Written for OFED 1.5's verbs.h.
+ * itself, as all of them are on one node. qemu/tests/lib/node.c does the same with
+ * mainline's verbs.h; this is written for OFED 1.5's, whose calls and structs are
+ * others, and part of user/, which packages have without qemu/.
  */
 
 #ifndef OFED_NODE_H
