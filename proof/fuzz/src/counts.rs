@@ -21,7 +21,7 @@ pub struct Counts {
     /// Steps that were begun by the one process.
     pub steps: AtomicU64,
     pub programs: AtomicU64,
-    /// Steps whose results were compared with the model.
+    /// Steps whose results were compared with the specification.
     pub compared: AtomicU64,
     pub kills: AtomicU64,
     pub removals: AtomicU64,

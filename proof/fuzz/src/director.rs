@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::device::{self, Device, QpCount};
 use crate::errno::result_name;
-use crate::model;
+use crate::oracle;
 use crate::program::{Call, Name, PROCESSES, Program, Step};
 use crate::shared::{NONE, Shared};
 use crate::worker::{self, Worker};
@@ -170,7 +170,7 @@ impl Director {
         }
         if !program.race {
             let fact = |index| self.shared.fact(index);
-            let compared = model::check(program, &results, fact, own_qps)?;
+            let compared = oracle::check(program, &results, fact, own_qps)?;
             counts.compared.fetch_add(compared, SeqCst);
         }
         Ok(results[..count].to_vec())

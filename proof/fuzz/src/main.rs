@@ -18,7 +18,7 @@ mod many;
 mod director;
 mod world;
 
-mod model;
+mod oracle;
 mod worker;
 
 mod device;

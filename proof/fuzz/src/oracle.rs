@@ -40,7 +40,7 @@ struct Channel {
 }
 
 #[derive(Default)]
-struct Model {
+struct Oracle {
     files: BTreeMap<u64, File>,
     /// The files that processes have.
     held: [Option<u64>; PROCESSES],
@@ -68,16 +68,16 @@ struct Seen<'a> {
     qp: Option<u64>,
 }
 
-/// Compares results with the model, up to a step of which the model does not know the effect.
-/// Returns the number of steps. `own_qps` is the number of the device's QPs that are not the
-/// module's.
+/// Compares results with the specification, up to a step of which the oracle does not know the
+/// effect. Returns the number of steps. `own_qps` is the number of the device's QPs that are not
+/// the module's.
 pub fn check(
     program: &Program,
     results: &[i32],
     facts: impl Fn(usize) -> Fact,
     own_qps: u64,
 ) -> Result<u64, String> {
-    let mut model = Model::default();
+    let mut oracle = Oracle::default();
     let ends = (0..PROCESSES).map(Step::end);
     let steps = program.steps.iter().copied().chain(ends);
     let mut compared = 0;
@@ -94,13 +94,13 @@ pub fn check(
             let result = result_name(*result);
             format!("step {}: {step}: {result}: {what}", index + 1)
         };
-        model.begin(&step, &fact);
+        oracle.begin(&step, &fact);
         if !is_other {
-            model.step(&step, *result, &fact).map_err(wrong)?;
+            oracle.step(&step, *result, &fact).map_err(wrong)?;
         }
-        model.end(&step, &fact);
+        oracle.end(&step, &fact);
         if let Some(counted) = fact.device_qps {
-            let expected = own_qps + model.qps.len() as u64;
+            let expected = own_qps + oracle.qps.len() as u64;
             let what = &format!("the device has {counted} QPs, not {expected}");
             must(counted == expected, what).map_err(wrong)?;
         }
@@ -145,7 +145,7 @@ fn may_fail(is_wrong: bool) -> Result<(), String> {
     must(is_wrong, "nothing is wrong with it")
 }
 
-impl Model {
+impl Oracle {
     /// Replaces the file of a process.
     fn holds(&mut self, process: usize, file: Option<u64>) {
         let before = std::mem::replace(&mut self.held[process], file);
