@@ -72,6 +72,7 @@ const STRUCTURES: &[&str] = &[
     "pvlc_reg",
     "qpc",
     "query_adapter_out",
+    "query_adapter_param_block",
     "query_cq_in",
     "query_cq_out",
     "query_hca_cap_in",

@@ -11,6 +11,9 @@ use crate::engine::hca::{Card, Hca};
 /// Size of a management datagram.
 pub const MAD_SIZE: usize = 256;
 
+/// The vendor of the cards.
+pub const OUI_MELLANOX: u32 = 0x0002c9;
+
 // struct ib_smp.
 const MAD_CLASS: usize = 0x01;
 const MAD_METHOD: usize = 0x03;
@@ -106,7 +109,6 @@ impl<C: Card> Hca<C> {
 
     fn node_info(&self, port: u8) -> [u8; DATA_SIZE] {
         const CHANNEL_ADAPTER: u8 = 1;
-        const OUI_MELLANOX: u32 = 0x0002c9;
         let mut data = [0; DATA_SIZE];
         data.set_u8(0, 1);
         data.set_u8(1, 1);

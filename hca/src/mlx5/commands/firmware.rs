@@ -3,13 +3,14 @@
 //! Commands about firmware, its memory and its capabilities.
 
 use crate::engine::bytes::Fields;
+use crate::engine::management::OUI_MELLANOX;
 use crate::engine::violation::Violation;
 use crate::mlx5::card::Hca;
 use crate::mlx5::command::{Outcome, Phase, Status};
 use crate::mlx5::ifc::{
     atomic_caps, cmd_hca_cap, manage_pages_in, manage_pages_out, query_adapter_out,
-    query_hca_cap_in, query_hca_cap_out, query_issi_out, query_pages_in, query_pages_out,
-    query_special_contexts_out, set_issi_in, Bits, Field,
+    query_adapter_param_block, query_hca_cap_in, query_hca_cap_out, query_issi_out, query_pages_in,
+    query_pages_out, query_special_contexts_out, set_issi_in, Bits, Field,
 };
 use crate::mlx5::memory::addresses;
 use crate::mlx5::qpc::LOG_MAX_MESSAGE;
@@ -76,6 +77,15 @@ const GENERAL: &[(Field, u64)] = &[
     (cmd_hca_cap::BLOCK_LB_MC, 1),
     (cmd_hca_cap::QKV, 1),
     (cmd_hca_cap::PKV, 1),
+];
+
+/// Compare and swap, fetch and add, of 8 bytes. The requester writes the old value in the host's
+/// byte order.
+const ATOMIC: &[(Field, u64)] = &[
+    (atomic_caps::ATOMIC_OPERATIONS, 3),
+    (atomic_caps::ATOMIC_SIZE_QP, 8),
+    (atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE, 1),
+    (atomic_caps::SUPPORTED_ATOMIC_REQ_8B_ENDIANNESS_MODE_1, 1),
 ];
 
 impl Hca {
@@ -194,8 +204,9 @@ impl Hca {
                 }
             }
             CAP_ATOMIC => {
-                // Compare and swap, fetch and add.
-                out.set_bits(capability.part(atomic_caps::ATOMIC_OPERATIONS), 3);
+                for (field, value) in ATOMIC {
+                    out.set_bits(capability.part(*field), *value);
+                }
             }
             _ => {}
         }
@@ -205,6 +216,9 @@ impl Hca {
     /// QUERY_ADAPTER.
     pub fn query_adapter(&self) -> Outcome {
         let mut out = vec![0; query_adapter_out::SIZE];
+        let vendor =
+            query_adapter_out::QUERY_ADAPTER_STRUCT.part(query_adapter_param_block::IEEE_VENDOR_ID);
+        out.set_bits(vendor, OUI_MELLANOX.into());
         // The board id ends the answer.
         let at = query_adapter_out::SIZE.saturating_sub(PSID.len());
         out.set_field(at, PSID);
