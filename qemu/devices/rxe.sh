@@ -69,14 +69,15 @@ device_unplug() {
 }
 
 device_replug() {
+	local node=${2-right}
 	case $1 in
 	unplug | driver)
-		ip netns exec right rdma link add rxe_right type rxe netdev eth0 || return
+		ip netns exec "$node" rdma link add "rxe_$node" type rxe netdev eth0 || return
 		# With exclusive namespaces a new device is in the first one.
-		ip netns exec right rdma link show rxe_right/1 >/dev/null 2>&1 ||
-			rdma dev set rxe_right netns right
+		ip netns exec "$node" rdma link show "rxe_$node/1" >/dev/null 2>&1 ||
+			rdma dev set "rxe_$node" netns "$node"
 		;;
-	move) ip netns exec elsewhere rdma dev set rxe_right netns right ;;
+	move) ip netns exec elsewhere rdma dev set "rxe_$node" netns "$node" ;;
 	*) return 1 ;;
 	esac
 }

@@ -89,10 +89,12 @@ device_unplug() {
 vmlx5_pci_remove() { echo 1 >"/sys/class/infiniband/$1/device/remove" && wait_for vmlx5_absent "$1"; }
 
 device_replug() {
-	case $1 in
-	unplug) echo 1 >/sys/bus/pci/rescan && wait_for vmlx5_present mlx5_0 ;;
-	driver) modprobe mlx5_ib && wait_for vmlx5_present mlx5_0 ;;
-	move) ip netns exec elsewhere rdma dev set mlx5_0 netns /proc/1/ns/net && wait_for vmlx5_present mlx5_0 ;;
+	# The left one comes after the right one, or it has its number.
+	case $1-${2-right} in
+	unplug-right) echo 1 >/sys/bus/pci/rescan && wait_for vmlx5_present mlx5_0 ;;
+	driver-right) modprobe mlx5_ib && wait_for vmlx5_present mlx5_0 ;;
+	driver-left | unplug-left) echo 1 >/sys/bus/pci/rescan && wait_for vmlx5_present mlx5_1 ;;
+	move-right) ip netns exec elsewhere rdma dev set mlx5_0 netns /proc/1/ns/net && wait_for vmlx5_present mlx5_0 ;;
 	*) return 1 ;;
 	esac
 }

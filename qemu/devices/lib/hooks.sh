@@ -21,7 +21,7 @@
 #		move		into the network namespace "elsewhere"
 #		surprise	without a notice to its driver
 #		catastrophe	by an error after which its driver resets it
-#	device_replug KIND		brings it back
+#	device_replug KIND [NODE]	brings it back
 #
 # Tests know a device by these variables:
 #	LAB_LEFT, LAB_RIGHT	the devices and ports of the two nodes, as rdma(8) writes them: NAME/PORT

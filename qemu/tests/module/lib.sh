@@ -107,3 +107,24 @@ expect() {
 	echo "expected '$1', found '$2'"
 	return 1
 }
+
+# The results of QUERY_CAPS of right's device, and one of them.
+caps() { "${in_right[@]}" "$rcv" caps "$device"; }
+field() { caps | sed -n "s/^$1=//p"; }
+
+loaded() { grep -q "^$1 " /proc/modules; }
+unload() {
+	local module
+	for module; do
+		! loaded "$module" || rmmod "$module" || return
+	done
+}
+
+# stack MODULE… - ib_core and ib_uverbs without devices, and MODULEs before the latter.
+stack() {
+	local module
+	unload rdma_ucm ib_umad ib_uverbs || return
+	for module; do insmod "$module" || return; done
+	modprobe ib_uverbs && modprobe -q rdma_ucm && modprobe -q ib_umad
+	return 0
+}
