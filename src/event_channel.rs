@@ -130,11 +130,23 @@ impl EventChannel {
             count: event.count,
             reserved: 0,
         };
-        let (known, zeroes) = self.record_size.fit(&record);
-        let start = place * self.record_size.bytes();
+        let (known, _) = self.record_size.fit(&record);
 
-        buffer.write_nofault(start, known)
-            && (zeroes.is_empty() || buffer.write_nofault(start + known.len(), zeroes))
+        buffer.write_nofault(place * self.record_size.bytes(), known)
+    }
+
+    /// Writes the zeroes that follow a record where the process knows a longer one, to as many
+    /// places of the buffer as there are, until a page is missing. Returns the number of places.
+    ///
+    /// Without the lock: the buffer can be memory of a device, where each store takes long.
+    fn write_zeroes(&self, buffer: &UserBuffer, places: usize) -> usize {
+        let size = self.record_size.bytes();
+        let zeroes = self.record_size.zeroes();
+        let has_place = |place: usize| {
+            zeroes.is_empty() || buffer.write_nofault((place + 1) * size - zeroes.len(), zeroes)
+        };
+
+        (0..places).take_while(|place| has_place(*place)).count()
     }
 
     /// Waits for events, and copies them. Returns their number, or `None` if a page is missing.
@@ -166,8 +178,12 @@ impl EventChannel {
         let buffer = UserBuffer::new(buffer, places * size);
 
         for _ in 0..ATTEMPTS {
-            if let Some(copied) = self.copy(&buffer, places, nonblocking)? {
-                return Ok(copied * size);
+            let places = self.write_zeroes(&buffer, places);
+
+            if places != 0 {
+                if let Some(copied) = self.copy(&buffer, places, nonblocking)? {
+                    return Ok(copied * size);
+                }
             }
             buffer.fault_in(size)?;
             if is_killed() {

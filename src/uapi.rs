@@ -113,14 +113,18 @@ impl<R: Record> RecordSize<R> {
         self.0
     }
 
-    /// Returns a record in this size: the part that the process knows, followed by zeroes where the
-    /// process knows more than the kernel.
-    pub(crate) fn fit<'a>(&self, record: &'a R) -> (&'a [u8], &'static [u8]) {
+    /// Returns the zeroes that follow a record where the process knows more than the kernel.
+    pub(crate) fn zeroes(&self) -> &'static [u8] {
         static ZEROES: [u8; XRC_RCV_RECORD_SIZE_MAX as usize] =
             [0; XRC_RCV_RECORD_SIZE_MAX as usize];
-        let known = record.as_bytes();
-        let known = &known[..known.len().min(self.0)];
 
-        (known, &ZEROES[known.len()..self.0])
+        &ZEROES[size_of::<R>().min(self.0)..self.0]
+    }
+
+    /// Returns a record in this size: the part that the process knows, and what follows it.
+    pub(crate) fn fit<'a>(&self, record: &'a R) -> (&'a [u8], &'static [u8]) {
+        let known = record.as_bytes();
+
+        (&known[..known.len().min(self.0)], self.zeroes())
     }
 }

@@ -279,7 +279,9 @@ impl Action {
             }
             // The creator is registered, or the user itself.
             Destroy | DestroyUnregistered | KernelDestroy => Err(EBUSY),
-            Read | ReadByTwo | ReadFaults => Err(EAGAIN),
+            Read | ReadByTwo => Err(EAGAIN),
+            // The zeroes of a longer record are written before the log is walked.
+            ReadFaults => Err(EFAULT),
             Alloc | Register | RegisterByTwo | RegisterMasked | RegisterReader | Unregister
             | DestroyForced | Events | ReadWaits | CloseChannel | CloseFile | CloseDomain
             | RemoveDevice | KernelAlloc | KernelRegister | KernelUnregister => Ok(()),

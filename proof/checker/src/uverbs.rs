@@ -21,7 +21,7 @@ use crate::{
     receive_qp::{Lifetime, ReceiveQp},
     right::Right,
     subscriber::Subscriber,
-    uapi::{xrc_rcv_event, RecordSize, XRC_RCV_EVENT_QP_GONE},
+    uapi::{xrc_rcv_event, RecordSize, XRC_RCV_EVENT_QP_GONE, XRC_RCV_RECORD_SIZE_MAX},
     watch::Watch,
 };
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -59,6 +59,9 @@ pub(crate) struct File {
     cookies: AtomicU64,
 }
 
+/// The size of a record: the processes know a longer one than the kernel.
+const RECORD: usize = XRC_RCV_RECORD_SIZE_MAX as usize;
+
 struct Registered {
     qpn: u32,
     /// Of the QP, which distinguishes it from others with its number.
@@ -78,7 +81,7 @@ pub(crate) struct Channel {
 
 impl Channel {
     fn new(domain: Arc<Domain>, right: Right) -> StdArc<Self> {
-        let size = RecordSize::new(None).expect("the default is valid");
+        let size = RecordSize::new(Some(RECORD as u32)).expect("the size is valid");
 
         StdArc::new(Self {
             member: Member::new(domain, right, size).expect("there is memory"),
@@ -162,8 +165,7 @@ impl Channel {
     /// Reads up to `max` records, of which `valid` can be copied. Returns the number of records.
     pub(crate) fn read(&self, max: usize, valid: usize, nonblocking: bool) -> Result<usize> {
         let _reader = self.readers.read().unwrap();
-        let size = size_of::<xrc_rcv_event>();
-        let mut buffer = UserBuffer::new(max * size, valid * size);
+        let mut buffer = UserBuffer::new(max * RECORD, valid * RECORD);
 
         if !self.descriptor.load(Ordering::SeqCst) {
             return Err(EIO);
@@ -177,10 +179,13 @@ impl Channel {
         };
         let bytes = self
             .member
-            .read(UserPtr::new(&mut buffer), max * size, nonblocking)?;
+            .read(UserPtr::new(&mut buffer), max * RECORD, nonblocking)?;
         let watches = self.watches.lock().unwrap();
 
-        for record in buffer.bytes[..bytes].chunks(size) {
+        for record in buffer.bytes[..bytes].chunks(RECORD) {
+            let longer = &record[size_of::<xrc_rcv_event>()..];
+
+            assert!(longer.iter().all(|byte| *byte == 0), "a longer record");
             // SAFETY: The record consists of integers, and was copied whole.
             let event: xrc_rcv_event =
                 unsafe { record.as_ptr().cast::<xrc_rcv_event>().read_unaligned() };
@@ -198,7 +203,7 @@ impl Channel {
                 silent.push(event.cookie);
             }
         }
-        Ok(bytes / size)
+        Ok(bytes / RECORD)
     }
 }
 

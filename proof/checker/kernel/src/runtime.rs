@@ -96,6 +96,11 @@ pub fn might_sleep(what: &str) {
     assert_eq!(ATOMIC.with(Cell::get), 0, "{what}, in atomic context");
 }
 
+/// Whether the thread must not sleep now.
+pub fn is_atomic() -> bool {
+    ATOMIC.with(Cell::get) != 0
+}
+
 /// Calls a function in atomic context, in which it must not sleep.
 pub fn atomic<R>(call: impl FnOnce() -> R) -> R {
     enter_atomic();

@@ -15,7 +15,7 @@ impl UserBuffer {
     /// Creates a buffer, none of whose pages is there.
     pub fn new(length: usize, valid: usize) -> Self {
         Self {
-            bytes: vec![0; length],
+            bytes: vec![0xee; length],
             present: 0,
             valid: valid.min(length),
         }

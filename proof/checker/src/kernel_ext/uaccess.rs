@@ -2,6 +2,7 @@
 
 //! `src/kernel_ext/uaccess.rs`
 
+use crate::uapi::xrc_rcv_event;
 use kernel::{
     prelude::*,
     runtime,
@@ -31,6 +32,12 @@ impl UserBuffer {
 
     pub(crate) fn write_nofault(&self, offset: usize, bytes: &[u8]) -> bool {
         let end = offset + bytes.len();
+
+        // The memory can be that of a device, to which each store takes long.
+        assert!(
+            bytes.len() <= size_of::<xrc_rcv_event>() || !runtime::is_atomic(),
+            "copying more than a record, in atomic context"
+        );
 
         if end > self.length {
             return false;
