@@ -158,6 +158,7 @@ impl EventChannel {
             match self.walk(buffer, places) {
                 Walk::Found(copied) => break Some(Ok(Some(copied))),
                 Walk::Fault => break Some(Ok(None)),
+                Walk::More if is_killed() => break Some(Err(EINTR)),
                 Walk::More => (),
                 Walk::End if has_ended => break Some(Err(EIO)),
                 Walk::End => break nonblocking.then_some(Err(EAGAIN)),
@@ -217,6 +218,7 @@ impl EventChannel {
         loop {
             match self.walk(&nothing, 0) {
                 Walk::Found(_) | Walk::Fault => return true,
+                Walk::More if is_killed() => return false,
                 Walk::More => (),
                 Walk::End => return false,
             }
