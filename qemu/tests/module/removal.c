@@ -3,6 +3,8 @@
  * The device is removed while processes have receive QPs, registrations and channels
  * on it, and some of them wait for events: they get a last record, then EIO and
  * a hang-up, nothing waits for them, and their later calls fail cleanly.
+ * A process that closes its channels then frees the memory of its registrations,
+ * though another process still has registrations with the same QPs.
  * When the device is back everything begins anew.
  *
  * tags: races vmlx4 long-vmlx4 vmlx5 traced
@@ -12,11 +14,14 @@
 #include <err.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "ktap.h"
@@ -24,16 +29,24 @@
 #include "observe.h"
 
 #define DOMAIN_FILE "/tmp/removal"
+#define CGROUP "/sys/fs/cgroup"
+#define GROUP CGROUP "/removal"
 
 enum {
 	MANY = 128,
+	CHANNELS = 16,		/* that are registered with each of MANY */
 	SIZE = sizeof(struct xrc_rcv_event),
+	MEMORY = CHANNELS * MANY * 200,	/* no less, in bytes, for the registrations */
+	SUM_S = 3,		/* after which the kernel has summed up memory.stat */
 };
 
-static struct actor holder, reader, poller, remote_actor;
-static struct member_info *mh, *mr, *mp;
+static struct actor holder, reader, poller, crowd, remote_actor;
+static struct member_info *mh, *mr, *mp, *mc;
 static struct remote *remote;
 static struct traffic *traffic;
+static uint32_t *numbers;	/* shared: of the holder's QPs */
+static int group = -1;		/* where processes enter it */
+static int channels[CHANNELS];	/* the crowd's */
 
 /* ---- acts ---- */
 
@@ -42,9 +55,43 @@ static int many_qps(void *argument)
 	unsigned int i;
 
 	(void)argument;
-	for (i = 0; i < MANY; i++)
+	for (i = 0; i < MANY; i++) {
 		CHECK(!rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL,
 				 member.channel, i, &member.registration));
+		numbers[i] = member.registration.qp_num;
+	}
+	return 0;
+}
+
+/* What the channels cost is charged to the group, too. */
+static int open_channels(void *argument)
+{
+	unsigned int i;
+
+	(void)argument;
+	CHECK(write(group, "0", 1) == 1);
+	for (i = 0; i < CHANNELS; i++)
+		CHECK((channels[i] = rcv_channel(member.domain)) >= 0);
+	return 0;
+}
+
+static int register_channels(void *argument)
+{
+	unsigned int i;
+
+	(void)argument;
+	for (i = 0; i < CHANNELS; i++)
+		CHECK(!rcv_reg_many(member.domain.uverbs_fd, channels[i], numbers, MANY, NULL));
+	return 0;
+}
+
+static int close_channels(void *argument)
+{
+	unsigned int i;
+
+	(void)argument;
+	for (i = 0; i < CHANNELS; i++)
+		CHECK(!close(channels[i]));
 	return 0;
 }
 
@@ -143,6 +190,62 @@ static bool silent(void)
 	return actor_do(&remote_actor, sender_send, traffic) == -EIO;
 }
 
+/* Bytes of slabs that the group is charged for. */
+static long charged(void)
+{
+	FILE *file = fopen(GROUP "/memory.stat", "re");
+	long bytes = -1, value;
+	char name[64];
+
+	if (!file)
+		err(1, GROUP "/memory.stat");
+	while (bytes < 0 && fscanf(file, "%63s %ld", name, &value) == 2)
+		if (!strcmp(name, "slab"))
+			bytes = value;
+	fclose(file);
+	return bytes;
+}
+
+/* Waits until it is less than LESS, and not less than LEAST. */
+static long charged_between(long least, long less)
+{
+	uint64_t end = now_ns() + PATIENCE_MS * 1000000ull;
+	long bytes;
+
+	while (((bytes = charged()) < least || bytes >= less) && now_ns() < end)
+		usleep(100000);
+	return bytes;
+}
+
+/* The memory comes back but for a quarter, which may be in use for something else. */
+static bool memory_returns(long before, long registered)
+{
+	const long limit = before + (registered - before) / 4;
+	long left = charged_between(LONG_MIN, limit);
+
+	ktap_note("%u registrations: %ld bytes, of which %ld are left", CHANNELS * MANY,
+		  registered - before, left - before);
+	return registered - before >= MEMORY && left < limit;
+}
+
+static void make_group(void)
+{
+	int fd;
+
+	if (access(CGROUP "/cgroup.controllers", F_OK) &&
+	    mount("cgroup2", CGROUP, "cgroup2", 0, NULL))
+		err(1, CGROUP);
+	fd = open(CGROUP "/cgroup.subtree_control", O_WRONLY | O_CLOEXEC);
+	if (fd < 0 || write(fd, "+memory", 7) != 7 || close(fd))
+		err(1, CGROUP "/cgroup.subtree_control");
+	if (mkdir(GROUP, 0755))
+		err(1, GROUP);
+	/* A namespace has another /sys. */
+	group = open(GROUP "/cgroup.procs", O_WRONLY | O_CLOEXEC);
+	if (group < 0)
+		err(1, GROUP);
+}
+
 static void start(struct actor *actor, struct member_info **member_info, unsigned int depth)
 {
 	*member_info = member_info_new(DOMAIN_FILE, depth, 64);
@@ -157,11 +260,14 @@ static void start(struct actor *actor, struct member_info **member_info, unsigne
 int main(void)
 {
 	struct counts before;
+	long memory, registered;
 	uint64_t begin, took;
 	bool gone;
 
-	ktap_start("a device is removed under its users", nodes_share_device() ? 10 : 11);
+	ktap_start("a device is removed under its users", nodes_share_device() ? 11 : 12);
 	before = count_objects();
+	make_group();
+	numbers = share(MANY * sizeof(*numbers));
 	remote = remote_new(64);
 	traffic = share(sizeof(*traffic));
 	actor_start(&remote_actor);
@@ -170,6 +276,7 @@ int main(void)
 	start(&holder, &mh, 0);
 	start(&reader, &mr, 4);
 	start(&poller, &mp, 0);
+	start(&crowd, &mc, 0);
 
 	/* One QP that both are registered with and that messages come through. */
 	ktap_result(DO(reader, member_alloc_connected, mr) &&
@@ -177,6 +284,13 @@ int main(void)
 		    DO(holder, many_qps, NULL), "processes hold QPs, registrations and channels");
 	remote_aim(remote, mr, mr->qp_num);
 	DO(remote_actor, sender_connect, remote);
+	if (!DO(crowd, open_channels, NULL))
+		errx(1, "the channels are not open");
+	sleep(SUM_S);
+	memory = charged();
+	if (!DO(crowd, register_channels, NULL))
+		errx(1, "the channels are not registered");
+	registered = charged_between(memory + MEMORY, LONG_MAX);
 	actor_begin(&reader, read_until_the_end, mr);
 	actor_begin(&poller, poll_until_the_end, NULL);
 	usleep(300000);
@@ -190,6 +304,8 @@ int main(void)
 	ktap_result(succeeded("reader", actor_wait(&reader)), "read() returns a record, then EIO");
 	ktap_result(succeeded("poller", actor_wait(&poller)), "poll() reports a record, then a hang-up");
 	ktap_result(DO(holder, read_all_records, NULL), "the records of many QPs can be read afterwards");
+	ktap_result(DO(crowd, close_channels, NULL) && memory_returns(memory, registered),
+		    "registrations whose channels are closed free their memory, others' stay");
 	ktap_result(DO(holder, every_call_fails, mh), "every call returns EIO");
 	ktap_result(DO(holder, gives_up, NULL), "a registration can be dropped");
 	/* Where it is the sender's device, too, there is no sender left. */
@@ -208,8 +324,10 @@ int main(void)
 	actor_kill(&holder);
 	actor_exit(&reader);
 	actor_exit(&poller);
+	actor_exit(&crowd);
 	actor_exit(&remote_actor);
 	ktap_result(counts_return_to(&before), "no object is left");
 	unlink(DOMAIN_FILE);
+	rmdir(GROUP);
 	return ktap_end();
 }
