@@ -392,6 +392,14 @@ static bool reg(void)
 	return true;
 }
 
+/* The part of a longer record that the kernel does not know is zero. */
+static bool is_zero(const uint8_t *bytes, size_t size)
+{
+	while (size--)
+		HOLDS(!bytes[size]);
+	return true;
+}
+
 /* A page of two elements, which are longer than the kernel's. */
 static bool list_page(uint32_t after, uint8_t page[2][LONG], uint32_t *count)
 {
@@ -437,6 +445,7 @@ static bool query_domain(void)
 			;
 		memcpy(&info, listed[i], sizeof(info));
 		HOLDS(is_qp(&info.qp_num, qp) && info.registrations == 2);
+		HOLDS(is_zero(listed[i] + sizeof(info), LONG - sizeof(info)));
 		memcpy(listed[i], &info, sizeof(info));
 		wrote("info", listed[i], LONG);
 	}
@@ -515,6 +524,7 @@ static bool read_gone(unsigned int which, size_t size, uint64_t cookie, unsigned
 	memset(record, UNWRITTEN, sizeof(record));
 	HOLDS(read(channels[which], record, size) == (ssize_t)size);
 	memcpy(&event, record, sizeof(event));
+	HOLDS(is_zero(record + sizeof(event), size - sizeof(event)));
 	HOLDS(event.type == XRC_RCV_EVENT_QP_GONE && event.count == 1 && event.cookie == cookie);
 	HOLDS(event.last_ns && event.last_ns <= now_ns());
 	HOLDS(is_qp(&event.qp_num, qp));
