@@ -29,7 +29,7 @@ struct ib_xrc_rcv_qp {
 };
 
 void ib_xrc_rcv_notify(enum ib_xrc_rcv_action action, const struct ib_xrc_rcv_qp *qp, int pid,
-		       const void *file, bool forced);
+		       const void *file, u64 mask, bool forced);
 void ib_xrc_rcv_notify_event(const struct ib_xrc_rcv_qp *qp, u32 type, u32 delivered);
 void ib_xrc_rcv_notify_gone(const struct ib_xrc_rcv_qp *qp, u32 delivered);
 void ib_xrc_rcv_notify_close(const struct ib_xrc_rcv_qp *qp);

@@ -26,7 +26,7 @@ int ib_xrc_rcv_unregister_notifier(struct notifier_block *nb)
 EXPORT_SYMBOL_GPL(ib_xrc_rcv_unregister_notifier);
 
 void ib_xrc_rcv_notify(enum ib_xrc_rcv_action action, const struct ib_xrc_rcv_qp *qp, int pid,
-		       const void *file, bool forced)
+		       const void *file, u64 mask, bool forced)
 {
 	struct ib_xrc_rcv_notifier_info info = {
 		.device = qp->ibdev,
@@ -39,10 +39,10 @@ void ib_xrc_rcv_notify(enum ib_xrc_rcv_action action, const struct ib_xrc_rcv_qp
 		trace_ib_xrc_rcv_alloc(qp);
 		break;
 	case IB_XRC_RCV_REG:
-		trace_ib_xrc_rcv_reg(qp, pid, file);
+		trace_ib_xrc_rcv_reg(qp, pid, file, mask);
 		break;
 	case IB_XRC_RCV_UNREG:
-		trace_ib_xrc_rcv_unreg(qp, pid, file);
+		trace_ib_xrc_rcv_unreg(qp, pid, file, mask);
 		break;
 	case IB_XRC_RCV_DESTROY:
 		trace_ib_xrc_rcv_destroy(qp, forced);

@@ -82,6 +82,8 @@ pub(crate) struct Holder {
     /// 0 for a kernel user.
     pub(crate) pid: i32,
     pub(crate) file: Option<FileId>,
+    /// The event mask of the registration in the interface; 0 if it gets no event.
+    pub(crate) mask: u64,
 }
 
 fn notify(action: bindings::ib_xrc_rcv_action, qp: Qp<'_>, holder: Option<Holder>, forced: bool) {
@@ -89,12 +91,13 @@ fn notify(action: bindings::ib_xrc_rcv_action, qp: Qp<'_>, holder: Option<Holder
     let file = holder
         .and_then(|holder| holder.file)
         .map_or(null(), FileId::as_ptr);
+    let mask = holder.map_or(0, |holder| holder.mask);
 
     // SAFETY:
     // * The device is valid as long as it is borrowed, which is longer than the call. The address
     //   of the channel is not dereferenced.
     // * The function may sleep, and so may the callers of the functions below: they hold a mutex.
-    unsafe { bindings::ib_xrc_rcv_notify(action, &qp.to_c(), pid, file, forced) }
+    unsafe { bindings::ib_xrc_rcv_notify(action, &qp.to_c(), pid, file, mask, forced) }
 }
 
 /// Reports that a QP was added to its domain.

@@ -143,6 +143,11 @@ impl Subscriber {
         notify::Holder {
             pid: self.pid(),
             file: self.file(),
+            mask: if self.hears() {
+                self.mask().as_raw()
+            } else {
+                0
+            },
         }
     }
 

@@ -97,8 +97,9 @@ TRACE_EVENT(ib_xrc_rcv_destroy,
 
 /* The file is the event channel of the registration, NULL in the kernel; its hash is printed. */
 DECLARE_EVENT_CLASS(ib_xrc_rcv_registration,
-	TP_PROTO(const struct ib_xrc_rcv_qp *qp, int pid, const void *file),
-	TP_ARGS(qp, pid, file),
+	TP_PROTO(const struct ib_xrc_rcv_qp *qp, int pid, const void *file,
+		 u64 mask),
+	TP_ARGS(qp, pid, file, mask),
 	TP_STRUCT__entry(
 		__field(u32, index)
 		__string(device, qp->ibdev->name)
@@ -108,6 +109,7 @@ DECLARE_EVENT_CLASS(ib_xrc_rcv_registration,
 		__field(u32, keeping)
 		__field(int, pid)
 		__field(const void *, file)
+		__field(u64, mask)
 		__field(u64, serial)
 		__field(u64, changes)
 	),
@@ -120,24 +122,27 @@ DECLARE_EVENT_CLASS(ib_xrc_rcv_registration,
 		__entry->keeping = qp->keeping;
 		__entry->pid = pid;
 		__entry->file = file;
+		__entry->mask = mask;
 		__entry->serial = qp->serial;
 		__entry->changes = qp->changes;
 	),
-	TP_printk("index=%u device=%s domain=%u qpn=0x%x registrations=%u keeping=%u pid=%d file=%p serial=%llu changes=%llu",
+	TP_printk("index=%u device=%s domain=%u qpn=0x%x registrations=%u keeping=%u pid=%d file=%p mask=0x%llx serial=%llu changes=%llu",
 		  __entry->index, __get_str(device), __entry->domain,
 		  __entry->qpn, __entry->registrations, __entry->keeping,
-		  __entry->pid, __entry->file, __entry->serial,
-		  __entry->changes)
+		  __entry->pid, __entry->file, __entry->mask,
+		  __entry->serial, __entry->changes)
 );
 
 DEFINE_EVENT(ib_xrc_rcv_registration, ib_xrc_rcv_reg,
-	TP_PROTO(const struct ib_xrc_rcv_qp *qp, int pid, const void *file),
-	TP_ARGS(qp, pid, file)
+	TP_PROTO(const struct ib_xrc_rcv_qp *qp, int pid, const void *file,
+		 u64 mask),
+	TP_ARGS(qp, pid, file, mask)
 );
 
 DEFINE_EVENT(ib_xrc_rcv_registration, ib_xrc_rcv_unreg,
-	TP_PROTO(const struct ib_xrc_rcv_qp *qp, int pid, const void *file),
-	TP_ARGS(qp, pid, file)
+	TP_PROTO(const struct ib_xrc_rcv_qp *qp, int pid, const void *file,
+		 u64 mask),
+	TP_ARGS(qp, pid, file, mask)
 );
 
 TRACE_EVENT(ib_xrc_rcv_event,

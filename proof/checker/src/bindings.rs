@@ -76,6 +76,7 @@ pub(crate) unsafe fn ib_xrc_rcv_notify(
     qp: *const ib_xrc_rcv_qp,
     _pid: i32,
     file: *const c_void,
+    _mask: u64,
     forced: bool,
 ) {
     // SAFETY: The QP is valid for the length of the call.

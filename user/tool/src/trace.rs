@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::snapshot::{JSON_VERSION, LABEL};
+use crate::snapshot::{JSON_VERSION, LABEL, type_names};
 
 /// The mount points of tracefs, newest first.
 const ROOTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
@@ -203,6 +203,10 @@ struct Fields {
     /// reg, unreg: the process whose registration it is; null for the kernel.
     #[serde(skip_serializing_if = "absent")]
     pid: Option<u32>,
+    /// reg, unreg: the event mask of the registration, as type names the types of events; empty if
+    /// it gets no event.
+    #[serde(skip_serializing_if = "absent")]
+    mask: Vec<String>,
     /// alloc, destroy: the label that its creator gave it; null if none.
     #[serde(skip_serializing_if = "absent")]
     #[schemars(extend("pattern" = LABEL))]
@@ -315,6 +319,8 @@ fn parse_fields(text: &str) -> Map<String, Value> {
                     Ok(0) if matches!(key, "pid" | "label") => Value::Null,
                     // A string, as that of `show`.
                     Ok(_) if key == "label" => Value::from(value),
+                    // As that of `show`.
+                    Ok(mask) if key == "mask" => Value::from(type_names(mask)),
                     // A hash in hexadecimal digits.
                     Ok(_) if key == "file" => Value::from(value),
                     Ok(number) => Value::from(number),
@@ -366,6 +372,13 @@ mod tests {
         };
         assert_eq!(label("0xfedcba9876543210"), "0xfedcba9876543210");
         assert_eq!(label("0x0"), Value::Null);
+        let reg = "1 [000] 1.000001: reg: qpn=0x11 file=00000000abc00000 mask=0x8000000000000010";
+        let reg = record("a", reg);
+        assert_eq!(
+            reg.fields["mask"],
+            serde_json::json!(["COMM_EST", "QP_GONE"])
+        );
+        assert_eq!(reg.fields["file"], "00000000abc00000");
         let flags = record("app", "7 [001] ..... 2.000003: ib_xrc_rcv_reg: device=a");
         assert_eq!((flags.time_ns, &*flags.action), (2_000_003_000, "reg"));
         let counted = record("app", "7 [001] 4711: ib_xrc_rcv_reg: device=a");

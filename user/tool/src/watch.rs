@@ -15,7 +15,9 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use serde_json::Value;
 use signal_hook::consts::*;
+use xrc_rcv::EventTypes;
 
 use crate::check::Check;
 use crate::cli::{Filter, Watch};
@@ -184,12 +186,26 @@ fn print(args: &Watch, device: Option<u64>, line: &[u8], out: &mut impl Write) -
                 (Some(value), _) => write!(out, " {key}={value}")?,
                 (None, Some(number)) if key == "lqpn" => write!(out, " {key}={number:#x}")?,
                 (None, None) if value.is_null() => write!(out, " {key}=-")?,
+                (None, None) if key == "mask" => write!(out, " {key}={}", mask(value))?,
                 _ => write!(out, " {key}={value}")?,
             }
         }
         writeln!(out)?;
     }
     Ok(true)
+}
+
+/// An event mask for people: `all`, as in `show`, or the names of its types.
+fn mask(names: &Value) -> String {
+    let names = names.as_array().map_or(&[][..], Vec::as_slice);
+    match names.len() {
+        0 => "-".into(),
+        all if all >= EventTypes::all().bits().count_ones() as usize => "all".into(),
+        _ => {
+            let names: Vec<_> = names.iter().filter_map(Value::as_str).collect();
+            names.join(",")
+        }
+    }
 }
 
 fn wanted(device: Option<u64>, filter: &Filter, record: &Record) -> bool {
@@ -214,6 +230,10 @@ mod tests {
     }
 
     fn filtered(device: Option<u64>, json: bool, filter: Filter) -> String {
+        of_line(LINE, device, json, filter)
+    }
+
+    fn of_line(line: &[u8], device: Option<u64>, json: bool, filter: Filter) -> String {
         let mut out = Vec::new();
         let args = Watch {
             device: None,
@@ -223,7 +243,7 @@ mod tests {
             check: false,
             from: None,
         };
-        let any = print(&args, device, LINE, &mut out).unwrap();
+        let any = print(&args, device, line, &mut out).unwrap();
         assert_eq!(any, !out.is_empty());
         String::from_utf8(out).unwrap()
     }
@@ -240,6 +260,27 @@ mod tests {
              \"task_comm\":\"receiver\",\"task_pid\":12,\
              \"ifindex\":3,\"ifname\":\"rxe_left\",\"lqpn\":17,\"delivered\":2}\n"
         );
+    }
+
+    #[test]
+    fn masks_have_names() {
+        for (mask, shown, json) in [
+            ("0x80000000000100fe", "all", None),
+            ("0x0", "-", Some("[]")),
+            (
+                "0x8000000000000010",
+                "COMM_EST,QP_GONE",
+                Some("[\"COMM_EST\",\"QP_GONE\"]"),
+            ),
+        ] {
+            let line = format!("        receiver-12 [000] 7.250000: ib_xrc_rcv_reg: mask={mask}");
+            let printed = |json| of_line(line.as_bytes(), None, json, Filter::default());
+            assert_eq!(printed(false), format!("7.250000 reg mask={shown}\n"));
+            if let Some(json) = json {
+                let text = printed(true);
+                assert!(text.contains(&format!("\"mask\":{json}")), "{text}");
+            }
+        }
     }
 
     #[test]
