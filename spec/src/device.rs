@@ -9,8 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{Lifetime, Phase, Qp, Step, Violation};
 
-/// The event channel that holds a registration; `None` for a user in the kernel.
-pub type Holder = Option<u64>;
+/// The holder of a registration.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Holder {
+    /// The event channel; `None` for a user in the kernel.
+    pub channel: Option<u64>,
+    /// The types of events that are delivered to it: bit n is that of type n.
+    pub mask: u64,
+}
 
 /// A report of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,11 +73,15 @@ pub struct Registrations {
     pub changes: u64,
 }
 
-/// The registrations that an event is for.
+/// An event, and the registrations that it is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Delivery {
-    /// Their number.
+    /// The type of the event, less than 64.
+    pub kind: u32,
+    /// The number of registrations.
     pub number: u32,
+    /// The number of those that it is delivered to.
+    pub delivered: u32,
     /// [`Registrations::changes`] when it happened.
     pub changes: u64,
 }
@@ -79,7 +89,10 @@ pub struct Delivery {
 struct Known {
     qp: Qp,
     number: u32,
-    holders: BTreeSet<u64>,
+    /// The event masks of the registrations of channels, and of those of users in the kernel. Of a
+    /// QP that was created before the reports began, only those that were reported.
+    channels: BTreeMap<u64, u64>,
+    kernel: Vec<u64>,
     /// [`Registrations::changes`].
     changes: u64,
     /// Events after a change that is not reported yet: of one, as the next waits for the lock of
@@ -160,6 +173,11 @@ impl Device {
             }
             self.allocates(domain, serial);
         }
+        if let What::Event(delivery) | What::Gone(delivery) = what {
+            if delivery.delivered > delivery.number {
+                return Err(Violation::DeliveredToOthers);
+            }
+        }
         let Some(known) = self.qps.get_mut(&(domain, serial)) else {
             return self.first_step(domain, number, serial, what);
         };
@@ -194,13 +212,7 @@ impl Device {
         serial: u64,
         what: What,
     ) -> Result<(), Violation> {
-        let mut known = Known {
-            qp: Qp::NEW,
-            number,
-            holders: BTreeSet::new(),
-            changes: 0,
-            waiting: Vec::new(),
-        };
+        let mut known = Known::new(number);
         if let What::Alloc { lifetime, .. } = what {
             known.qp.lifetime = Some(lifetime);
             known.step(what, self.domains.get(&domain).is_some_and(|of| of.closed))?;
@@ -241,8 +253,8 @@ impl Device {
         known.qp.registrations = before.number;
         known.qp.keeping = before.keeping;
         known.changes = before.changes;
-        if let What::Unregister(Some(file), _) = what {
-            known.holders.insert(file);
+        if let What::Unregister(holder, _) = what {
+            known.holds(holder);
         }
         known.step(what, false)?;
         if !known.qp.is_over() {
@@ -253,6 +265,17 @@ impl Device {
 }
 
 impl Known {
+    fn new(number: u32) -> Known {
+        Known {
+            qp: Qp::NEW,
+            number,
+            channels: BTreeMap::new(),
+            kernel: Vec::new(),
+            changes: 0,
+            waiting: Vec::new(),
+        }
+    }
+
     fn step(&mut self, what: What, closed: bool) -> Result<(), Violation> {
         let step = match what {
             What::Alloc { registers, .. } => Step::Alloc { registers },
@@ -272,7 +295,7 @@ impl Known {
             What::Alloc { .. } => (),
             What::Register(holder, now) => {
                 self.changes += 1;
-                if holder.is_some_and(|file| !self.holders.insert(file)) {
+                if !self.holds(holder) {
                     return Err(Violation::SameFile);
                 }
                 self.check(now)?;
@@ -280,8 +303,10 @@ impl Known {
             What::Unregister(holder, left) => {
                 self.changes += 1;
                 // The holders of a QP that was created before the reports began are not known.
-                if holder.is_some_and(|file| !self.holders.remove(&file)) && is_new {
-                    return Err(Violation::NotRegistered);
+                match self.held(holder) {
+                    None if is_new => return Err(Violation::NotRegistered),
+                    Some(mask) if mask != holder.mask => return Err(Violation::OtherMask),
+                    _ => (),
                 }
                 self.check(left)?;
             }
@@ -295,6 +320,29 @@ impl Known {
             }
         }
         Ok(())
+    }
+
+    /// A registration begins. `false` if the channel has one.
+    fn holds(&mut self, holder: Holder) -> bool {
+        match holder.channel {
+            Some(channel) => self.channels.insert(channel, holder.mask).is_none(),
+            None => {
+                self.kernel.push(holder.mask);
+                true
+            }
+        }
+    }
+
+    /// A registration ends: the mask with which it began, if that is known. Of users in the kernel,
+    /// those with one mask are alike.
+    fn held(&mut self, holder: Holder) -> Option<u64> {
+        match holder.channel {
+            Some(channel) => self.channels.remove(&channel),
+            None => {
+                let at = self.kernel.iter().position(|mask| *mask == holder.mask)?;
+                Some(self.kernel.swap_remove(at))
+            }
+        }
     }
 
     /// Checks the registrations that are reported, and the events that waited for the report.
@@ -312,14 +360,24 @@ impl Known {
         waiting.try_for_each(|delivery| self.check_delivery(delivery))
     }
 
-    /// An event is for the registrations that exist when it happens.
+    /// An event is for the registrations that exist when it happens, and is delivered to those
+    /// whose masks have its type.
     fn check_delivery(&self, delivery: Delivery) -> Result<(), Violation> {
         if delivery.changes != self.changes {
-            Err(Violation::WrongCount)
-        } else if delivery.number != self.qp.registrations {
-            Err(Violation::DeliveredToOthers)
-        } else {
-            Ok(())
+            return Err(Violation::WrongCount);
         }
+        let masks = self.channels.values().chain(&self.kernel);
+        let (mut known, mut wanting) = (0, 0);
+        for mask in masks {
+            known += 1;
+            wanting += u32::from(mask & (1 << delivery.kind) != 0);
+        }
+        let unknown = self.qp.registrations.saturating_sub(known);
+        if delivery.number != self.qp.registrations
+            || !(wanting..=wanting + unknown).contains(&delivery.delivered)
+        {
+            return Err(Violation::DeliveredToOthers);
+        }
+        Ok(())
     }
 }

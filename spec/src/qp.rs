@@ -87,8 +87,11 @@ pub enum Violation {
     GoneTwice,
     /// An event was delivered after QP_GONE.
     EventAfterGone,
-    /// An event was for more or for fewer registrations than there were.
+    /// An event was for more or for fewer registrations than there were, or was delivered to more
+    /// or to fewer than those whose masks have its type.
     DeliveredToOthers,
+    /// A registration ended with another event mask than it began with.
+    OtherMask,
     /// Another number of registrations was reported.
     WrongCount,
     /// The QP was never created, or was destroyed.
@@ -118,6 +121,7 @@ impl fmt::Display for Violation {
             Violation::DeliveredToOthers => {
                 "an event is delivered to each registration that exists when it happens, and no other"
             }
+            Violation::OtherMask => "a registration has one event mask",
             Violation::WrongCount => "the QP has another number of registrations",
             Violation::Unknown => "there is no such QP",
             Violation::SameNumber => "another QP of the domain has the number",

@@ -7,7 +7,7 @@
 pub(crate) use crate::ib_verbs::*;
 use crate::rdma::device::Device;
 use core::ffi::c_void;
-use xrc_rcv_spec::{Delivery, Lifetime, Record, Registrations, What};
+use xrc_rcv_spec::{Delivery, Holder, Lifetime, Record, Registrations, What};
 
 /// The interface to processes, as bindgen reads it from the header.
 #[rustfmt::skip]
@@ -43,9 +43,11 @@ impl ib_xrc_rcv_qp {
         }
     }
 
-    fn delivery(&self) -> Delivery {
+    fn delivery(&self, kind: u32, delivered: u32) -> Delivery {
         Delivery {
+            kind,
             number: self.registrations,
+            delivered,
             changes: self.changes,
         }
     }
@@ -76,12 +78,15 @@ pub(crate) unsafe fn ib_xrc_rcv_notify(
     qp: *const ib_xrc_rcv_qp,
     _pid: i32,
     file: *const c_void,
-    _mask: u64,
+    mask: u64,
     forced: bool,
 ) {
     // SAFETY: The QP is valid for the length of the call.
     let qp = unsafe { &*qp };
-    let holder = (!file.is_null()).then(|| file.addr() as u64);
+    let holder = Holder {
+        channel: (!file.is_null()).then(|| file.addr() as u64),
+        mask,
+    };
     let lifetime = match qp.lifetime {
         uapi::XRC_RCV_LIFETIME_DOMAIN => Lifetime::Domain,
         _ => Lifetime::Registrations,
@@ -102,18 +107,18 @@ pub(crate) unsafe fn ib_xrc_rcv_notify(
     unsafe { qp.report(what) }
 }
 
-pub(crate) unsafe fn ib_xrc_rcv_notify_event(
-    qp: *const ib_xrc_rcv_qp,
-    _event: u32,
-    _delivered: u32,
-) {
+pub(crate) unsafe fn ib_xrc_rcv_notify_event(qp: *const ib_xrc_rcv_qp, event: u32, delivered: u32) {
     // SAFETY: The QP and the device are valid for the length of the call.
-    unsafe { (*qp).report(What::Event((*qp).delivery())) }
+    unsafe { (*qp).report(What::Event((*qp).delivery(event, delivered))) }
 }
 
-pub(crate) unsafe fn ib_xrc_rcv_notify_gone(qp: *const ib_xrc_rcv_qp, _delivered: u32) {
+pub(crate) unsafe fn ib_xrc_rcv_notify_gone(qp: *const ib_xrc_rcv_qp, delivered: u32) {
     // SAFETY: The QP and the device are valid for the length of the call.
-    unsafe { (*qp).report(What::Gone((*qp).delivery())) }
+    unsafe {
+        (*qp).report(What::Gone(
+            (*qp).delivery(uapi::XRC_RCV_EVENT_QP_GONE, delivered),
+        ))
+    }
 }
 
 pub(crate) unsafe fn ib_xrc_rcv_notify_close(qp: *const ib_xrc_rcv_qp) {

@@ -6,8 +6,10 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
+use xrc_rcv::EventType;
 use xrc_rcv_spec as spec;
 
+use crate::snapshot::type_names;
 use crate::trace::{Record, printable};
 
 /// The devices of a trace.
@@ -91,9 +93,11 @@ fn step(record: &Record) -> Option<(u64, spec::Record)> {
         keeping: short("keeping").unwrap_or(0),
         changes: number("changes")?,
     };
-    let delivery = || {
+    let delivery = |kind| {
         Some(spec::Delivery {
+            kind,
             number: registrations.number,
+            delivered: short("delivered")?,
             changes: registrations.changes,
         })
     };
@@ -109,8 +113,8 @@ fn step(record: &Record) -> Option<(u64, spec::Record)> {
         "reg" => spec::What::Register(holder(record)?, registrations),
         "unreg" => spec::What::Unregister(holder(record)?, registrations),
         "destroy" => spec::What::End(registrations, number("forced")? != 0),
-        "event" => spec::What::Event(delivery()?),
-        "gone" => spec::What::Gone(delivery()?),
+        "event" => spec::What::Event(delivery(kind(record.fields.get("type")?.as_str()?)?)?),
+        "gone" => spec::What::Gone(delivery(EventType::QP_GONE.raw())?),
         _ => return None,
     };
     let step = spec::Record::Qp {
@@ -122,11 +126,23 @@ fn step(record: &Record) -> Option<(u64, spec::Record)> {
     Some((device, step))
 }
 
-/// The event channel of a registration: the kernel prints a hash of its address.
+/// The holder of a registration, of whose event channel the kernel prints a hash of the address.
 fn holder(record: &Record) -> Option<spec::Holder> {
     let file = record.fields.get("file")?.as_str()?;
-    // A user in the kernel has none, and before the kernel has a key for the hash all are 0.
-    Some(u64::from_str_radix(file, 16).ok().filter(|file| *file != 0))
+    let mut mask = 0;
+    for name in record.fields.get("mask")?.as_array()? {
+        mask |= 1 << kind(name.as_str()?)?;
+    }
+    Some(spec::Holder {
+        // A user in the kernel has none, and before the kernel has a key for the hash all are 0.
+        channel: u64::from_str_radix(file, 16).ok().filter(|file| *file != 0),
+        mask,
+    })
+}
+
+/// The type of events that has a name.
+fn kind(name: &str) -> Option<u32> {
+    (0..u64::BITS).find(|kind| type_names(1 << kind) == [name])
 }
 
 #[cfg(test)]
@@ -136,11 +152,11 @@ mod tests {
     /// Two processes, of which the first creates a QP; the device breaks it.
     const TRACE: [&str; 8] = [
         "alloc: index=1 device=a domain=1 qpn=0x11 label=0x0 registrations=1 keeping=1 lifetime=registrations serial=1 changes=1",
-        "reg: index=1 device=a domain=1 qpn=0x11 registrations=1 keeping=1 pid=7 file=00000000aaaaaaaa serial=1 changes=1",
-        "reg: index=1 device=a domain=1 qpn=0x11 registrations=2 keeping=2 pid=8 file=00000000bbbbbbbb serial=1 changes=2",
+        "reg: index=1 device=a domain=1 qpn=0x11 registrations=1 keeping=1 pid=7 file=00000000aaaaaaaa mask=0x80000000000100fe serial=1 changes=1",
+        "reg: index=1 device=a domain=1 qpn=0x11 registrations=2 keeping=2 pid=8 file=00000000bbbbbbbb mask=0x80000000000100fe serial=1 changes=2",
         "event: index=1 device=a domain=1 qpn=0x11 type=QP_FATAL delivered=2 registrations=2 serial=1 changes=2",
-        "unreg: index=1 device=a domain=1 qpn=0x11 registrations=1 keeping=1 pid=7 file=00000000aaaaaaaa serial=1 changes=3",
-        "unreg: index=1 device=a domain=1 qpn=0x11 registrations=0 keeping=0 pid=8 file=00000000bbbbbbbb serial=1 changes=4",
+        "unreg: index=1 device=a domain=1 qpn=0x11 registrations=1 keeping=1 pid=7 file=00000000aaaaaaaa mask=0x80000000000100fe serial=1 changes=3",
+        "unreg: index=1 device=a domain=1 qpn=0x11 registrations=0 keeping=0 pid=8 file=00000000bbbbbbbb mask=0x80000000000100fe serial=1 changes=4",
         "destroy: index=1 device=a domain=1 qpn=0x11 label=0x0 registrations=0 keeping=0 lifetime=registrations forced=0 serial=1 changes=4",
         "gone: index=1 device=a domain=1 qpn=0x11 registrations=0 delivered=0 serial=1 changes=4",
     ];
@@ -173,6 +189,8 @@ mod tests {
         for first in 1..TRACE.len() {
             check(&TRACE[first..]).unwrap();
         }
+        let event = TRACE[3].replace("delivered=2", "delivered=3");
+        assert!(check(&[&event]).is_err());
     }
 
     #[test]
@@ -211,6 +229,27 @@ mod tests {
                 "registrations=1",
                 "an event is delivered to each",
             ),
+            (
+                3,
+                "delivered=2",
+                "delivered=3",
+                "an event is delivered to each",
+            ),
+            (
+                3,
+                "delivered=2",
+                "delivered=1",
+                "an event is delivered to each",
+            ),
+            (
+                7,
+                "delivered=0",
+                "delivered=1",
+                "an event is delivered to each",
+            ),
+            (3, "type=QP_FATAL", "type=SRQ_ERR", "a field of"),
+            (2, "100fe", "100fc", "an event is delivered to each"),
+            (4, "100fe", "100fc", "has one event mask"),
             (
                 3,
                 "changes=2",
@@ -285,9 +324,73 @@ mod tests {
     }
 
     #[test]
+    fn an_event_is_delivered_to_those_whose_masks_have_its_type() {
+        // The first has QP_FATAL alone, the second all others, a user in the kernel COMM_EST.
+        let all = "0x80000000000100fe";
+        let with_masks = |step: &str| {
+            step.replace(&format!("aaaaaaaa mask={all}"), "aaaaaaaa mask=0x2")
+                .replace(all, "0x80000000000100fc")
+        };
+        let kernel = "index=1 device=a domain=1 qpn=0x11 registrations=3 keeping=2 pid=0 \
+                      file=0000000000000000 mask=0x10 serial=1 changes=3";
+        let begin = format!("reg: {kernel}");
+        let end = format!(
+            "unreg: {}",
+            kernel
+                .replace("registrations=3", "registrations=2")
+                .replace("changes=3", "changes=4")
+        );
+        let event = |kind: &str, delivered: u32| {
+            TRACE[3]
+                .replace(
+                    "type=QP_FATAL delivered=2",
+                    &format!("type={kind} delivered={delivered}"),
+                )
+                .replace(
+                    "registrations=2 serial=1 changes=2",
+                    "registrations=3 serial=1 changes=3",
+                )
+        };
+        for (kind, right) in [
+            ("QP_FATAL", 1),
+            ("QP_ACCESS_ERR", 1),
+            ("COMM_EST", 2),
+            ("QP_LAST_WQE_REACHED", 1),
+        ] {
+            for delivered in 0..4 {
+                let mut steps = TRACE[..3]
+                    .iter()
+                    .copied()
+                    .map(with_masks)
+                    .collect::<Vec<_>>();
+                steps.extend([begin.clone(), event(kind, delivered), end.clone()]);
+                let steps = steps.iter().map(String::as_str).collect::<Vec<_>>();
+                assert_eq!(
+                    check(&steps).is_ok(),
+                    delivered == right,
+                    "{kind}: {delivered}"
+                );
+                // Who has registered before the trace began may have any mask, if there is one.
+                let known = u32::from(kind == "COMM_EST");
+                assert_eq!(
+                    check(&steps[3..]).is_ok(),
+                    (known..=known + 2).contains(&delivered),
+                    "{kind}: {delivered} of a QP that was there"
+                );
+            }
+        }
+        let other = end.replace("mask=0x10", "mask=0x20");
+        let mut steps = TRACE[..3].to_vec();
+        steps.extend([&*begin, &*other]);
+        let error = check(&steps).unwrap_err().to_string();
+        assert!(error.contains("does not exist"), "{error}");
+    }
+
+    #[test]
     fn an_event_is_for_the_registrations_at_its_time() {
         let event = |number: u32, changes: u64| {
             TRACE[3]
+                .replace("delivered=2", &format!("delivered={number}"))
                 .replace("registrations=2", &format!("registrations={number}"))
                 .replace("changes=2", &format!("changes={changes}"))
         };
