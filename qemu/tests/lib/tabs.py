@@ -1,43 +1,66 @@
 # SPDX-License-Identifier: GPL-2.0
-"""usage: tabs.py LINE
+"""usage: tabs.py bash|zsh LINE
 
-Types LINE and a TAB into an interactive bash that has the completions of xrc-rcv, and prints the
-candidates that bash shows, or the line that it has completed.
+Types LINE and a TAB into an interactive shell that has the completions of xrc-rcv, and prints the
+candidates that it shows, or the line that it has completed. bash has the completions that xrc-rcv
+prints, zsh finds those that are installed beside it.
 """
 
 import fcntl
 import os
 import pty
+import re
+import shutil
 import struct
 import sys
 import termios
 
 PROMPT = "(tabs) "
+END = "--end--"
+
+SHELLS = {
+    "bash": (
+        ["bash", "--norc", "--noprofile", "-i"],
+        "bind 'set show-all-if-ambiguous on'; . <(xrc-rcv completions bash)",
+    ),
+    "zsh": (
+        ["zsh", "-f", "-o", "no_prompt_sp", "-i"],
+        "unset zle_bracketed_paste; fpath=({share}/zsh/site-functions $fpath); "
+        "autoload -U compinit && compinit -u -D; zstyle ':completion:*' verbose no",
+    ),
+}
 
 
 def main():
-    line = sys.argv[1]
+    shell, line = sys.argv[1:]
+    program, initialise = SHELLS[shell]
+    share = os.path.join(os.path.dirname(shutil.which("xrc-rcv")), "../share")
     pid, fd = pty.fork()
     if pid == 0:
+        # Before the shell shows a prompt, which it would show once more in another size.
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("4H", 50, 500, 0, 0))
         os.environ.update(TERM="dumb", PS1=PROMPT, INPUTRC="/dev/null")
-        os.execvp("bash", ["bash", "--norc", "--noprofile", "-i"])
-    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("4H", 50, 500, 0, 0))
+        os.execvp(program[0], program)
 
-    def lines():
-        """The text that is shown until the next prompt."""
+    def until(pattern):
+        """The text that is shown until a text that has the pattern."""
         shown = ""
-        while not f"\n{shown}".endswith(f"\n{PROMPT}"):
-            shown += os.read(fd, 4096).decode(errors="replace").replace("\r", "").replace("\a", "")
-        return shown.splitlines()[:-1]
+        while not re.search(pattern, shown, re.MULTILINE):
+            shown += os.read(fd, 4096).decode(errors="replace")
+            # zsh announces that it takes pasted text.
+            shown = re.sub("\x1b\\[[?0-9]*[hl]|[\r\a]", "", shown)
+        return shown
 
-    lines()
-    os.write(fd, b"bind 'set show-all-if-ambiguous on'; . <(xrc-rcv completions bash)\n")
-    lines()
+    prompt = re.escape(PROMPT)
+    until(f"{prompt}$")
+    os.write(fd, (initialise.format(share=share) + "\n").encode())
+    until(f"\n{prompt}$")
     # In the end an "echo" before the line prints it.
-    os.write(fd, f"{line}\t\x01echo \x05\n".encode())
-    shown = lines()
-    candidates = [words for words in shown[1:-1] if PROMPT not in words]
-    print(" ".join(" ".join(candidates).split()) if candidates else shown[-1].rstrip())
+    os.write(fd, f"{line}\t\x01echo \x05 {END}\n".encode())
+    shown = until(rf"{END}\n.*{END}\n{prompt}$").splitlines()
+    completed = next(words for words in reversed(shown) if words.endswith(END))
+    candidates = [words for words in shown[1:] if PROMPT not in words and END not in words]
+    print(" ".join(" ".join(candidates).split()) or completed.removesuffix(END).rstrip())
 
 
 main()
