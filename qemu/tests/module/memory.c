@@ -7,6 +7,7 @@
  *
  * A process that lists QPs is as slow between the list and the first query. The owner
  * destroys the QP of that page meanwhile; an empty page would be the end of the list.
+ * One that reads the list in debugfs is killed in the first domain, and goes on to no other.
  *
  * Needs kprobes and memory cgroups: the stock kernel.
  *
@@ -17,6 +18,8 @@
 #include <err.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,6 +41,7 @@
 enum {
 	CROWD = 3,		/* with the creator as many as a QP has room for at first */
 	DELAYS = 6,		/* at least, in the calls below */
+	DOMAINS = 4,		/* with a QP each, that debugfs lists */
 };
 
 static struct actor owner, slow;
@@ -197,6 +201,83 @@ static bool lists_what_is_left(bool both)
 	return right && (both || DO(owner, destroy, &numbers[!first]));
 }
 
+static bool pages_are_not_empty(void)
+{
+	return DO(slow, member_join, owned) && lists_what_is_left(false) &&
+	       lists_what_is_left(true);
+}
+
+static int make_domains(void *argument)
+{
+	struct registration registration;
+	struct file files[DOMAINS];
+	unsigned int i;
+	char path[64];
+
+	(void)argument;
+	for (i = 0; i < DOMAINS; i++) {
+		snprintf(path, sizeof(path), DOMAIN_FILE ".%u", i);
+		file_open(&files[i], path);
+		unlink(path);
+		CHECK(!rcv_alloc(files[i].domain, 0, NULL, NO_CHANNEL, 0, &registration));
+	}
+	return 0;
+}
+
+/* Makes the text of the list of the device that has the domains, as open() does. */
+static int read_list(void *argument)
+{
+	char line[64], path[256];
+	glob_t files;
+	int fd = -1;
+	size_t i;
+
+	(void)argument;
+	/* A process that has not joined sees debugfs. */
+	CHECK(!glob("/sys/kernel/debug/ib_xrc_rcv/*", 0, NULL, &files));
+	for (i = 0; i < files.gl_pathc; i++) {
+		snprintf(path, sizeof(path), "%s/domains", files.gl_pathv[i]);
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		CHECK(fd >= 0);
+		if (read(fd, line, sizeof(line)) > 0)
+			break;
+		close(fd);
+	}
+	CHECK(i < files.gl_pathc && !close(fd));
+	snprintf(path, sizeof(path), "%s/qps", files.gl_pathv[i]);
+	be_slow(gettid());
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	be_slow(0);
+	CHECK(!close(fd));
+	globfree(&files);
+	return 0;
+}
+
+/*
+ * Each domain takes an allocation, and the text some more. A process that is killed in the
+ * first makes no other.
+ */
+static bool stops_listing(void)
+{
+	unsigned int all, killed, tries;
+	bool right;
+
+	write_number(PARAMETERS "ended", ~0u);
+	right = DO(owner, make_domains, NULL) && DO(slow, read_list, NULL);
+	all = read_number(PARAMETERS "delays");
+	write_number(PARAMETERS "ended", all);
+	actor_begin(&slow, read_list, NULL);
+	for (tries = 0; tries < PATIENCE_MS / 10 && read_number(PARAMETERS "delays") == all; tries++)
+		usleep(10000);
+	kill(slow.pid, SIGKILL);
+	write_number(PARAMETERS "ended", ~0u);
+	actor_kill(&slow);
+	be_slow(0);
+	killed = read_number(PARAMETERS "delays") - all;
+	ktap_note("%u allocations for the list, %u by a process that was killed", all, killed);
+	return right && all >= DOMAINS && killed && killed + DOMAINS <= all + 1;
+}
+
 static void insert(const char *parameters)
 {
 	const char *build = getenv("LAB_BUILD");
@@ -208,11 +289,25 @@ static void insert(const char *parameters)
 		errx(1, "%s", command);
 }
 
+/* With another function that is slow. */
+static bool with_slow(const char *symbol, bool (*scenario)(void))
+{
+	bool right = !system("rmmod slow_memory");
+
+	insert(symbol);
+	actor_start(&owner);
+	actor_start(&slow);
+	right = right && DO(owner, member_join, owned) && scenario() && !read_number(PARAMETERS "expired");
+	actor_exit(&slow);
+	actor_exit(&owner);
+	return right;
+}
+
 int main(void)
 {
 	bool right;
 
-	ktap_start("slow memory of another process, and slow queries", 3);
+	ktap_start("slow memory of another process, and slow queries", 4);
 	insert("");
 	if (access(CGROUP "/cgroup.controllers", F_OK) &&
 	    mount("cgroup2", CGROUP, "cgroup2", 0, NULL))
@@ -242,15 +337,10 @@ int main(void)
 	actor_exit(&slow);
 	actor_exit(&owner);
 
-	right = !system("rmmod slow_memory");
-	insert("symbol=down_read_killable");
-	actor_start(&owner);
-	actor_start(&slow);
-	right = right && DO(owner, member_join, owned) && DO(slow, member_join, owned) &&
-		lists_what_is_left(false) && lists_what_is_left(true) && !read_number(PARAMETERS "expired");
-	ktap_result(right, "a page has QPs as long as some are left");
-	actor_exit(&slow);
-	actor_exit(&owner);
+	ktap_result(with_slow("symbol=down_read_killable", pages_are_not_empty),
+		    "a page has QPs as long as some are left");
+	ktap_result(with_slow("symbol=kvrealloc_node_align_noprof", stops_listing),
+		    "a process that is killed while it lists QPs in debugfs stops");
 	unlink(DOMAIN_FILE);
 	unlink(OTHER_FILE);
 	rmdir(GROUP);
