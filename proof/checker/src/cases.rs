@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Calls that no scenario has: threads that share a file, a domain that does not exist yet, a
-//! thread that is killed between two numbers, and modifications.
+//! thread that is killed between two numbers or in a long log, and modifications.
 
 use crate::{
     event::EventMask,
@@ -225,6 +225,49 @@ fn a_record_that_is_put_back_wakes_a_reader() {
         reader.join().unwrap();
 
         drop(file);
+        Rest::default().finish(attached, false);
+    });
+}
+
+/// A reader that is killed stops in a log that is longer than it passes at once, in read(2) and in
+/// poll(2), before it finds the record at the end.
+#[test]
+fn a_killed_reader_stops_in_the_log() {
+    const QPS: usize = 17;
+
+    runtime::check(5, 0x18, || {
+        let attached = Attached::new();
+        let creator = attached.open();
+        let files = [attached.open(), attached.open()];
+        let qpns: Vec<_> = (0..QPS).map(|_| alloc(&attached, &creator)).collect();
+
+        for file in &files {
+            attached
+                .register(file, qpns[QPS - 1], EventMask::ALL)
+                .unwrap();
+        }
+        qpns.iter().for_each(|qpn| attached.report(*qpn));
+
+        let killed = {
+            let [reader, poller] = files.clone();
+
+            runtime::spawn(move || {
+                // After the page of the buffer was brought in.
+                runtime::kill_after(1);
+
+                (
+                    reader.channel().read(1, 1, true),
+                    poller.channel().is_readable(),
+                )
+            })
+        };
+
+        assert_eq!(killed.join().unwrap(), (Err(EINTR), false));
+        for file in &files {
+            assert!(file.channel().is_readable(), "the record is still there");
+        }
+
+        drop((creator, files));
         Rest::default().finish(attached, false);
     });
 }

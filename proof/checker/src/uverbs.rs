@@ -158,7 +158,7 @@ impl Channel {
     }
 
     /// Whether `poll(2)` reports records to read.
-    fn is_readable(&self) -> bool {
+    pub(crate) fn is_readable(&self) -> bool {
         self.member.poll() & kernel::bindings::POLLIN != 0
     }
 
