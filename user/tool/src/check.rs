@@ -370,7 +370,7 @@ mod tests {
                     delivered == right,
                     "{kind}: {delivered}"
                 );
-                // Who has registered before the trace began may have any mask, if there is one.
+                // A registration that was made before the trace began may have any mask.
                 let known = u32::from(kind == "COMM_EST");
                 assert_eq!(
                     check(&steps[3..]).is_ok(),
