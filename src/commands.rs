@@ -116,7 +116,10 @@ fn right<H: Command, const X: u32>(
     xrcd: Attribute<XrcdHandle, X>,
     qp: &ReceiveQp,
 ) -> Result<Right> {
-    Ok(Right::of_caller(call.xrcd(xrcd)?, Some(qp.creator())))
+    Ok(Right::of_caller(
+        call.xrcd(xrcd)?,
+        Some(qp.status().creator()),
+    ))
 }
 
 /// Returns what the caller chooses for a registration.

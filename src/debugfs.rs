@@ -162,21 +162,25 @@ fn print_domains(shown: &Shown, text: &mut Text) -> Result {
 
 fn print_qps(shown: &Shown, text: &mut Text) -> Result {
     for_each_qp(shown, |qp| {
-        let state = qp.known().state().map_or("?", |state| state.name());
+        let state = qp
+            .status()
+            .known()
+            .state()
+            .map_or("?", |state| state.name());
 
         text.print(fmt!(
             "domain={} qpn={:#x} state={} lifetime={} registrations={} dest_qpn={:#x} \
              label={:#x} events={} creator={} user={}\n",
-            qp.subscribers().domain(),
+            qp.status().domain(),
             qp.qpn(),
             state,
             qp.lifetime().name(),
             qp.subscribers().len(),
-            qp.known().destination(),
+            qp.status().known().destination(),
             qp.label(),
-            qp.subscribers().events(),
-            qp.creator().uid(),
-            qp.creator().accounting_uid(),
+            qp.status().events(),
+            qp.status().creator().uid(),
+            qp.status().creator().accounting_uid(),
         ))
     })
 }
@@ -210,7 +214,7 @@ fn print_registration(qp: &ReceiveQp, subscriber: &Subscriber, text: &mut Text) 
         subscriber.mask().as_raw(),
         subscriber.delivered(counts),
         subscriber.unread(counts),
-        qp.subscribers().domain(),
+        qp.status().domain(),
         qp.qpn(),
         pid,
     ))?;

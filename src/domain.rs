@@ -24,6 +24,7 @@ use crate::{
         UserQuota, //
     },
     notify,
+    qp_status::QpStatus,
     rdma::{
         cgroup::Charge,
         pd::ProtectionDomain,
@@ -208,10 +209,7 @@ impl Domain {
         let user = UserQuota::take(&creator, &charge)?;
         let serial = self.last_serial.fetch_add(1, Relaxed).wrapping_add(1);
         let subscribers = Subscribers::new(
-            device.into(),
-            self.id,
-            serial,
-            creator.accounting_uid(),
+            QpStatus::new(device.into(), self.id, serial, creator),
             self.log.clone(),
             self.workers.clone(),
         )?;
@@ -230,7 +228,6 @@ impl Domain {
             modifier,
             init_attr.lifetime,
             init_attr.label,
-            creator,
             subscribers,
         )?;
 
@@ -487,7 +484,7 @@ impl Registration {
 
     /// Returns the number and the serial number of the QP.
     pub(crate) fn key(&self) -> (u32, u64) {
-        (self.qpn(), self.qp.subscribers().serial())
+        (self.qpn(), self.qp.status().serial())
     }
 
     /// Ends the registration, once. If this was the last registration that kept it, a QP of

@@ -92,7 +92,7 @@ impl EventChannel {
             };
 
             if let Some(subscriber) = qp.of_channel(&log, self.listener.id()) {
-                while let Some(event) = subscriber.next_unread(qp.qpn(), qp.counts()) {
+                while let Some(event) = subscriber.next_unread(qp.status().qpn(), qp.counts()) {
                     if copied == places {
                         return Walk::Found(copied);
                     }

@@ -44,6 +44,7 @@ mod event;
 mod known_state;
 mod limits;
 mod notify;
+mod qp_status;
 mod right;
 mod uapi;
 mod workers;

@@ -88,11 +88,11 @@ struct Table {
     registrations: RBTree<Key, Registration>,
 }
 
-/// The number of a QP, and its [serial number](crate::subscribers::Subscribers::serial).
+/// The number of a QP, and its [serial number](crate::qp_status::QpStatus::serial).
 type Key = (u32, u64);
 
 fn key(qp: &ReceiveQp) -> Key {
-    (qp.qpn(), qp.subscribers().serial())
+    (qp.qpn(), qp.status().serial())
 }
 
 /// Memory for an entry of a table.
@@ -201,7 +201,7 @@ impl Member {
         // Without the lock, for which ALLOC waits without being killed: these may reclaim memory,
         // and wait for the end of the QP.
         let room = Room::new(GFP_KERNEL_ACCOUNT)?;
-        let subscriber = self.subscriber(Some(qp.creator()), choice)?;
+        let subscriber = self.subscriber(Some(qp.status().creator()), choice)?;
 
         qp.admit_caller()?;
 

@@ -20,7 +20,6 @@ use crate::{
         InitialState,
         Port, //
     },
-    creator::Creator,
     kernel_ext::{
         mutex::lock_killable,
         rwsem::{
@@ -28,12 +27,12 @@ use crate::{
             RwSemaphore, //
         }, //
     },
-    known_state::KnownState,
     limits::{
         DrainGuard,
         UserQuota, //
     },
     notify,
+    qp_status::QpStatus,
     rdma::{
         cgroup::Charge,
         qp::{
@@ -113,10 +112,8 @@ impl Lifetime {
 /// See the [module's documentation](self).
 #[pin_data]
 pub(crate) struct ReceiveQp {
-    qpn: u32,
     lifetime: Lifetime,
     label: u64,
-    creator: Creator,
     subscribers: Arc<Subscribers>,
     /// The QP is about to be destroyed: no further verb is called.
     is_dying: Atomic<bool>,
@@ -179,16 +176,13 @@ impl ReceiveQp {
         modifier: Modifier,
         lifetime: Lifetime,
         label: u64,
-        creator: Creator,
         subscribers: Arc<Subscribers>,
     ) -> Result<Arc<Self>> {
-        subscribers.set_qpn(verbs.qp.qpn());
+        subscribers.status().set_qpn(verbs.qp.qpn());
         Arc::pin_init(
             pin_init!(Self {
-                qpn: verbs.qp.qpn(),
                 lifetime,
                 label,
-                creator,
                 _logged: LoggedQp(subscribers.clone()),
                 subscribers,
                 is_dying: Atomic::new(false),
@@ -204,7 +198,7 @@ impl ReceiveQp {
 
     /// Returns the QP number.
     pub(crate) fn qpn(&self) -> u32 {
-        self.qpn
+        self.status().qpn()
     }
 
     /// Returns the lifetime.
@@ -217,33 +211,25 @@ impl ReceiveQp {
         self.label
     }
 
-    /// Returns the creator.
-    pub(crate) fn creator(&self) -> &Creator {
-        &self.creator
-    }
-
     /// Returns the subscribers.
     pub(crate) fn subscribers(&self) -> &Arc<Subscribers> {
         &self.subscribers
     }
 
-    /// Returns the last known state.
-    pub(crate) fn known(&self) -> &KnownState {
-        self.subscribers.known()
+    /// Returns the status.
+    pub(crate) fn status(&self) -> &QpStatus {
+        self.subscribers.status()
     }
 
     /// Returns the values that tracepoints and notifiers report.
     pub(crate) fn report(&self) -> notify::Qp<'_> {
         notify::Qp {
-            device: self.subscribers.device(),
-            domain: self.subscribers.domain(),
-            qpn: self.qpn,
-            serial: self.subscribers.serial(),
             label: self.label,
             lifetime: self.lifetime.as_raw(),
             registrations: self.subscribers.len() as u32,
             keeping: self.subscribers.keeping() as u32,
             changes: self.subscribers.changes(),
+            ..self.status().report(self.qpn())
         }
     }
 
@@ -259,7 +245,8 @@ impl ReceiveQp {
             let attributes = attributes.towards(state, mask);
 
             self.modify_qp(|qp, modifier| {
-                self.known()
+                self.status()
+                    .known()
                     .note_modify(attributes, |attr| qp.modify(modifier, attr, udata))
             })
         };
@@ -279,7 +266,7 @@ impl ReceiveQp {
     pub(crate) fn modify(&self, user: &UserQpAttr, udata: &UData<'_>) -> Result {
         let mask = modification(user.mask()?);
         let state = user.state(mask)?;
-        let mut attributes = user.resolve(self.subscribers.device(), mask)?;
+        let mut attributes = user.resolve(self.status().device(), mask)?;
         let path_port = attributes.path_port();
 
         self.modify_qp(|qp, modifier| {
@@ -289,7 +276,7 @@ impl ReceiveQp {
                 Port::FromPath => attributes.set_port(path_port),
                 Port::AsGiven | Port::MustBeOwn | Port::MustMatch => (),
             }
-            self.known().note_modify(&mut attributes, |attr| {
+            self.status().known().note_modify(&mut attributes, |attr| {
                 qp.modify(modifier, attr, Some(udata))
             })
         })
@@ -309,14 +296,15 @@ impl ReceiveQp {
     /// Modifies the QP on behalf of a kernel user.
     pub(crate) fn modify_from_kernel(&self, attributes: &mut QpAttr) -> Result {
         self.modify_qp(|qp, modifier| {
-            self.known()
+            self.status()
+                .known()
                 .note_modify(attributes, |attr| qp.modify(modifier, attr, None))
         })
     }
 
     /// Returns all attributes, or `None` if the QP was destroyed.
     pub(crate) fn query(&self) -> Result<Option<QpAttr>> {
-        self.with_qp(|qp| self.known().note_query(|| qp.query()))
+        self.with_qp(|qp| self.status().known().note_query(|| qp.query()))
     }
 
     /// Calls verbs of the QP. Returns `None` if it was or is about to be destroyed.
@@ -357,7 +345,7 @@ impl ReceiveQp {
             let QpResources { qp, .. } = verbs;
 
             drop(qp);
-            self.subscribers.as_arc_borrow().gone(self.qpn);
+            self.subscribers.as_arc_borrow().gone();
         }
     }
 

@@ -13,8 +13,6 @@
 //! An event is for the registrations that exist when it happens: each remembers how many there were
 //! before it. A registration that ends with the device stays in the list, for its unread events,
 //! until its channel is closed.
-//!
-//! The last known state of the QP is kept here, too, because its events change it.
 
 use crate::{
     event::{
@@ -33,7 +31,6 @@ use crate::{
         },
         SpinLockIrq, //
     },
-    known_state::KnownState,
     limits,
     log::{
         Log,
@@ -44,8 +41,8 @@ use crate::{
         self,
         FileId, //
     },
+    qp_status::QpStatus,
     rdma::{
-        device::Device,
         qp::EventHandler,
         uverbs::RemoveReason, //
     },
@@ -59,7 +56,6 @@ use crate::{
 use kernel::{
     prelude::*,
     sync::{
-        aref::ARef,
         atomic::{
             Atomic,
             Relaxed, //
@@ -98,18 +94,9 @@ pub(crate) fn new_log() -> Result<Arc<DomainLog>> {
 /// lock of the log held.
 #[pin_data]
 pub(crate) struct Subscribers {
-    device: ARef<Device>,
-    domain: u32,
-    serial: u64,
-    user: u32,
+    status: QpStatus,
     log: Arc<DomainLog>,
-    /// Set before there is a registration: the QP is created with these as the context of its
-    /// events.
-    qpn: Atomic<u32>,
-    /// The number of all events, also of kinds that are not reported.
-    events: Atomic<i64>,
     counts: Counts,
-    known: KnownState,
     workers: Arc<Workers>,
     /// The QP was destroyed.
     is_gone: Atomic<bool>,
@@ -209,13 +196,10 @@ fn key(subscriber: &Subscriber) -> Key {
 }
 
 impl Subscribers {
-    /// Creates the list of the `serial`th QP of the domain with the id `domain`, which counts for
-    /// the uid `user`. The workers signal the subscribers, if they are many.
+    /// Creates the list of a QP of the domain that has the log. The workers signal the subscribers,
+    /// if they are many.
     pub(crate) fn new(
-        device: ARef<Device>,
-        domain: u32,
-        serial: u64,
-        user: u32,
+        status: QpStatus,
         log: Arc<DomainLog>,
         workers: Arc<Workers>,
     ) -> Result<Arc<Self>> {
@@ -230,16 +214,10 @@ impl Subscribers {
 
         Arc::pin_init(
             pin_init!(Self {
-                device,
-                domain,
-                serial,
-                user,
+                status,
                 list,
                 log,
-                qpn: Atomic::new(0),
-                events: Atomic::new(0),
                 counts: Counts::new(),
-                known: KnownState::new(),
                 workers,
                 is_gone: Atomic::new(false),
                 registrations: Numbers::new(),
@@ -267,24 +245,14 @@ impl Subscribers {
         self.registrations.changes.load(Relaxed)
     }
 
-    /// Returns the number of events of the QP.
-    pub(crate) fn events(&self) -> i64 {
-        self.events.load(Relaxed)
-    }
-
     /// Returns the numbers of events of each kind.
     pub(crate) fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// Sets the QP number, which is that of the QP that was created with these.
-    pub(crate) fn set_qpn(&self, qpn: u32) {
-        self.qpn.store(qpn, Relaxed);
-    }
-
-    /// Returns the QP number.
-    pub(crate) fn qpn(&self) -> u32 {
-        self.qpn.load(Relaxed)
+    /// Returns the status of the QP.
+    pub(crate) fn status(&self) -> &QpStatus {
+        &self.status
     }
 
     /// Returns the position in the log. Called with its lock held.
@@ -292,29 +260,9 @@ impl Subscribers {
         self.position.load(Relaxed)
     }
 
-    /// Returns the last known state of the QP.
-    pub(crate) fn known(&self) -> &KnownState {
-        &self.known
-    }
-
-    /// Returns the device.
-    pub(crate) fn device(&self) -> &Device {
-        &self.device
-    }
-
     /// Returns the workqueues of the device.
     pub(crate) fn workers(&self) -> &Arc<Workers> {
         &self.workers
-    }
-
-    /// Returns the id of the domain.
-    pub(crate) fn domain(&self) -> u32 {
-        self.domain
-    }
-
-    /// Returns which of the QPs of the domain it is, in the order in which they were created.
-    pub(crate) fn serial(&self) -> u64 {
-        self.serial
     }
 
     /// Adds a registration. `EDQUOT` over the limit. Calls must be serialised.
@@ -389,9 +337,9 @@ impl Subscribers {
     }
 
     /// The QP has been destroyed: QP_GONE is the last event.
-    pub(crate) fn gone(self: ArcBorrow<'_, Self>, qpn: u32) {
+    pub(crate) fn gone(self: ArcBorrow<'_, Self>) {
         self.is_gone.store(true, Relaxed);
-        self.post(qpn, EventType::QP_GONE);
+        self.post(self.status.qpn(), EventType::QP_GONE);
     }
 
     /// Takes the QP out of the log. No event of it follows, and it has no registration.
@@ -425,7 +373,7 @@ impl Subscribers {
         // QP_GONE is not for the kernel log. A registration that does not keep the QP may be a
         // stranger's.
         if kind != EventType::QP_GONE && self.registrations.hearing.load(Relaxed) == 0 {
-            self.device.log_qp_event(self.user, qpn, kind.as_raw());
+            self.status.log_event(qpn, kind.as_raw());
         }
         if !done {
             Self::queue(self.into());
@@ -459,7 +407,7 @@ impl Subscribers {
                 break;
             };
 
-            subscriber.signal(self.qpn(), &self.counts);
+            subscriber.signal(self.status.qpn(), &self.counts);
             list.tree.advance();
         }
         list.is_signalling = list.tree.at_cursor().is_some();
@@ -470,15 +418,9 @@ impl Subscribers {
     /// last.
     fn report_event(&self, qpn: u32, kind: EventType) {
         let qp = notify::Qp {
-            device: &self.device,
-            domain: self.domain,
-            qpn,
-            serial: self.serial,
-            label: 0,
-            lifetime: 0,
             registrations: self.len() as u32,
-            keeping: 0,
             changes: self.changes(),
+            ..self.status.report(qpn)
         };
         let delivered = self.registrations.wanting[kind.index()].load(Relaxed) as u32;
 
@@ -492,13 +434,10 @@ impl Subscribers {
 
 impl EventHandler for Subscribers {
     fn event(self: ArcBorrow<'_, Self>, qpn: u32, ib_event: u32) {
-        self.events.add(1, Relaxed);
-        if EventType::ends_in_error(ib_event) {
-            self.known.note_break();
-        }
+        self.status.note_event(ib_event);
 
         let Some(kind) = EventType::from_ib_event(ib_event) else {
-            return self.device.log_qp_event(self.user, qpn, ib_event);
+            return self.status.log_event(qpn, ib_event);
         };
 
         self.post(qpn, kind);

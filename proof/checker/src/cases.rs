@@ -278,7 +278,7 @@ fn to_state(state: QpState) -> QpAttr {
 
 /// The state that is known without a query is that of the device.
 fn check_known(qp: &ReceiveQp) {
-    let known = qp.known().state();
+    let known = qp.status().known().state();
     let attributes = qp.query().unwrap().expect("the QP exists");
 
     assert!(known == attributes.state(), "another state is known");
@@ -300,10 +300,10 @@ fn the_known_state_is_that_of_the_device() {
         // A device that fails may have modified the QP: a query finds out.
         attached.device.fail(Verb::Modify);
         assert!(qp.modify_from_kernel(&mut to_state(QpState::Err)) == Err(EIO));
-        assert!(qp.known().state() == Ok(QpState::Rtr));
+        assert!(qp.status().known().state() == Ok(QpState::Rtr));
         qp.query().unwrap();
         check_known(&qp);
-        assert!(qp.known().state() == Ok(QpState::Err));
+        assert!(qp.status().known().state() == Ok(QpState::Err));
 
         let call = |call: fn(&ReceiveQp)| {
             let qp = qp.clone();

@@ -44,6 +44,9 @@ mod member;
 #[path = "../../../src/notify.rs"]
 mod notify;
 #[rustfmt::skip]
+#[path = "../../../src/qp_status.rs"]
+mod qp_status;
+#[rustfmt::skip]
 #[path = "../../../src/receive_qp.rs"]
 mod receive_qp;
 #[rustfmt::skip]
