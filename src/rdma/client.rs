@@ -224,7 +224,8 @@ impl<D: ClientData> Client<D> {
         // client is `D::client()`, the only one with these callbacks.
         unsafe { bindings::ib_set_client_data(device, D::client().raw.get(), null_mut()) };
         // SAFETY:
-        // * As above, and nothing uses it after this.
+        // * `add_callback` stored `data`, from `into_foreign`. It is taken back once, here, and
+        //   nothing uses it after this.
         // * By the requirements of `Client::data`, its return value is not used any more.
         //   `Client::get` finds null since the line above.
         drop(unsafe { KBox::<Arc<D>>::from_foreign(data) });
