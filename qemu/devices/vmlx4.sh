@@ -25,7 +25,7 @@ device_qemu_args() {
 
 device_start() { vmlx4_start "$1" "$2/vmlx4/release/vmlx4" --captures "$2/captures"; }
 
-# The adapter of this guest in a model for several.
+# The adapter of this guest in a vmlx4 for several.
 device_environment() {
 	mlx4_environment
 	export VMLX4_HCA=${LAB_GUEST:-0}
@@ -33,12 +33,12 @@ device_environment() {
 
 device_up() { mlx4_up && vmlx4_connects_guests; }
 
-# The model has an adapter for each guest, and this one drives its own.
+# vmlx4 has an adapter for each guest, and this one drives its own.
 vmlx4_connects_guests() {
 	local last=$((${LAB_GUESTS:-1} - 1)) lid
 	vmlx4_ctl --hca $last status && lid=$(vmlx4_get /ports/0/lid) &&
 		[ $((lid)) = $(($(cat /sys/class/infiniband/mlx4_0/ports/1/lid))) ] && return
-	echo "lab: mlx4_0 is not adapter $VMLX4_HCA of a model with $((last + 1))"
+	echo "lab: mlx4_0 is not adapter $VMLX4_HCA of a vmlx4 with $((last + 1))"
 	return 1
 }
 

@@ -32,7 +32,7 @@ device_qemu_args() {
 			-device "{\"driver\":\"vfio-user-pci\",\"id\":\"vmlx5-$number\",\"bus\":\"vmlx5-port$number\",\"socket\":{\"type\":\"unix\",\"path\":\"$1/vmlx5-$number.sock\"}}"
 		)
 	done
-	# Where the model's control looks, whichever card it is.
+	# Where the modelled adapter's control looks, whichever card it is.
 	qemu+=(
 		-chardev "socket,id=vmlx4ctl,path=$1/vmlx5ctl.sock"
 		-device virtio-serial-pci,id=vmlx4-serial

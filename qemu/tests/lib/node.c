@@ -108,8 +108,8 @@ int node_pkey_index(const struct node *node, uint16_t pkey)
 	return -1;
 }
 
-/* A partition that the model's ports have under different indices, so that the loss of one is
- * noticed; elsewhere the first.
+/* A partition that the modelled adapter's ports have under different indices, so that the loss of
+ * one is noticed; elsewhere the first.
  */
 static void find_pkey(struct node *node)
 {

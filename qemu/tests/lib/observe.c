@@ -315,7 +315,7 @@ long slab_noise(void)
 	return memory_is_checked() ? 64 << 10 : 2 << 10;
 }
 
-bool device_is_model(void)
+bool device_is_modelled(void)
 {
 	const char *device = getenv("LAB_DEVICE");
 

@@ -42,7 +42,7 @@ bool memory_is_checked(void);
 /* The difference that slabs may have in the end without a leak. */
 long slab_noise(void);
 /* Whether the device is a modelled ConnectX-3 or ConnectX-6, whose firmware is a program. */
-bool device_is_model(void);
+bool device_is_modelled(void);
 /* Whether LAB_LONG is set: do as much as there is to do, however long it takes. */
 bool is_long_run(void);
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """XRC and RC connections of one process from port to port of mlx4_0, over the distribution's
-pyverbs, and the model's control: for the Python tests beside this file."""
+pyverbs, and the modelled adapter's control: for the Python tests beside this file."""
 
 import json
 import os
@@ -26,7 +26,7 @@ EVERY_ACCESS = (e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACC
 
 
 def ctl(*arguments):
-    """Asks the model."""
+    """Asks the modelled adapter."""
     answer = subprocess.run([CTL, *map(str, arguments)], check=True, stdout=subprocess.PIPE)
     return json.loads(answer.stdout)
 

@@ -20,20 +20,20 @@ cd "$scratch" || exit 1
 server=(env)
 client=(env)
 
-# The model's control; a real card has none.
+# The modelled adapter's control; a real card has none.
 ctl() { "$LAB_BUILD_ROOT/vmlx4/release/vmlx4ctl" "$@"; }
 
-# A number the model counts, by its place in `vmlx4ctl status`.
+# A number that the adapter counts, by its place in `vmlx4ctl status`.
 count() { ctl --get "$1" status; }
 
 # The device's resources: queues, keys, QPs.
 objects() { ctl --get /objects status; }
 
-# Skips the whole script where there is no model to ask.
-model_only() { # model_only NAME
+# Skips the whole script where no modelled adapter can be asked.
+modelled_only() { # modelled_only NAME
 	if [ "$LAB_DEVICE" != vmlx4 ]; then
 		echo "KTAP version 1"
-		echo "1..0 # SKIP $1 needs the model's control"
+		echo "1..0 # SKIP $1 needs the modelled adapter's control"
 		exit 4
 	fi
 }

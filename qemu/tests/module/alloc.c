@@ -447,7 +447,7 @@ static int transitions(void *argument)
 		moves(number, &rtr, IBV_QPS_INIT, 0) &
 		moves(number, &init, IBV_QPS_RTR, -EINVAL) &
 		/* rxe only checks changes of the state. */
-		moves(number, &path, IBV_QPS_RTR, device_is_model() ? -EINVAL : 0) &
+		moves(number, &path, IBV_QPS_RTR, device_is_modelled() ? -EINVAL : 0) &
 		moves(number, &two_ports, IBV_QPS_RTR, -EINVAL) &
 		moves(number, &rts, IBV_QPS_RTR, 0) &
 		drains(number) &

@@ -245,8 +245,8 @@ static bool alone(enum stage stage)
 
 int main(void)
 {
-	/* With a model a message travels as a whole, and has no middle that could be hit. */
-	enum stage last = device_is_model() || nodes_share_device() ? REGISTERED : IN_MESSAGE;
+	/* On a modelled adapter a message travels as a whole, and has no middle to be hit. */
+	enum stage last = device_is_modelled() || nodes_share_device() ? REGISTERED : IN_MESSAGE;
 	struct counts before;
 	char text[128];
 	enum stage stage;

@@ -408,7 +408,7 @@ int main(void)
 	 * The checkers of the debug kernel make each many times dearer; with a modelled adapter
 	 * each is three commands of its firmware.
 	 */
-	bool slow = memory_is_checked() || device_is_model();
+	bool slow = memory_is_checked() || device_is_modelled();
 	unsigned int repetitions = slow ? 1000 : is_long_run() ? 100000 : 20000;
 	struct counts before;
 	bool ready = true;

@@ -2,7 +2,8 @@
 /*
  * Every event that the driver reports of a QP reaches every process that is
  * registered with it, once and with its own cookie, and no other process. The
- * model raises them: some of them are hard to provoke with an XRC target QP.
+ * modelled adapter raises them: some of them are hard to provoke with an XRC
+ * target QP.
  *
  * tags: vmlx4 long-vmlx4 vmlx5 traced
  */
@@ -15,7 +16,7 @@
 #include "ktap.h"
 #include "member.h"
 #include "observe.h"
-#include "model.h"
+#include "adapter.h"
 
 #define DOMAIN_FILE "/tmp/fan_out"
 
@@ -158,7 +159,7 @@ static bool no_process_reads(void)
 
 static bool fanned_out(const struct kind *kind)
 {
-	model_event(kind->name, mc->qp_num, 1);
+	adapter_event(kind->name, mc->qp_num, 1);
 	return all_read(kind->type, 1) & no_process_reads();
 }
 
@@ -169,7 +170,7 @@ static bool all_counted(void)
 	unsigned int i;
 
 	for (i = 0; i < KINDS; i++) {
-		model_event(kinds[i].name, mc->qp_num, REPEATED);
+		adapter_event(kinds[i].name, mc->qp_num, REPEATED);
 		right &= all_read(kinds[i].type, REPEATED);
 	}
 	return right & no_process_reads();
@@ -178,7 +179,7 @@ static bool all_counted(void)
 /* An unread event of a QP is not another one's, and is dropped with its registration. */
 static bool of_the_other_qp(void)
 {
-	model_event("wq_access_error", mb->qp_num, 1);
+	adapter_event("wq_access_error", mb->qp_num, 1);
 	*expected = (struct expectation) { IBV_EVENT_QP_ACCESS_ERR, 1 };
 	return DO(bystander, read_expected_records, mb) & no_process_reads();
 }
@@ -196,14 +197,14 @@ static bool breaks_during(act *call, const char *command, const char *state)
 {
 	bool right = DO(bystander, query, mb) && !is_listed_in("ERR");
 
-	model_reset_counts();
-	model_latency_of(command, COMMAND_US);
+	adapter_reset_counts();
+	adapter_latency_of(command, COMMAND_US);
 	actor_begin(&bystander, call, mb);
-	while (!model_count("max_commands_in_flight"))
+	while (!adapter_count("max_commands_in_flight"))
 		usleep(1000);
-	model_event("wq_catas_error", mb->qp_num, 1);
-	right &= succeeded(command, actor_wait(&bystander)) && model_commands(command) == 1;
-	model_clear();
+	adapter_event("wq_catas_error", mb->qp_num, 1);
+	right &= succeeded(command, actor_wait(&bystander)) && adapter_commands(command) == 1;
+	adapter_clear();
 	*expected = (struct expectation) { IBV_EVENT_QP_FATAL, 1 };
 	return right & DO(bystander, read_expected_records, mb) & is_listed_in(state);
 }
@@ -226,7 +227,7 @@ static bool leaves_nothing(const struct counts *before)
 	unsigned int i;
 
 	for (i = 0; i < KINDS; i++)
-		model_event(kinds[i].name, mc->qp_num, 1);
+		adapter_event(kinds[i].name, mc->qp_num, 1);
 	for (i = 0; i < MEMBERS; i++) {
 		right &= DO(members[i], member_unreg, NULL) & DO(members[i], read_nothing, NULL);
 		actor_exit(&members[i]);
@@ -273,7 +274,7 @@ int main(void)
 	char text[96];
 	unsigned int i;
 
-	model_or_skip("raising events");
+	adapter_or_skip("raising events");
 	ktap_start("every event of a receive QP", KINDS + 8);
 	before = count_objects();
 	ktap_result(prepared(), "two processes are registered with a QP");

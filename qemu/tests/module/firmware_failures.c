@@ -21,7 +21,7 @@
 #include "ktap.h"
 #include "member.h"
 #include "observe.h"
-#include "model.h"
+#include "adapter.h"
 
 #define DOMAIN_FILE "/tmp/steps"
 
@@ -256,10 +256,10 @@ static int debugfs_asks_nothing(void *argument)
 {
 	(void)argument;
 	CHECK(!in_rtr());
-	model_reset_counts();
+	adapter_reset_counts();
 	CHECK(count_listed("qps") == total());
-	CHECK(!model_commands("QUERY_QP"));
-	CHECK(!query() && model_commands("QUERY_QP") == 1);
+	CHECK(!adapter_commands("QUERY_QP"));
+	CHECK(!query() && adapter_commands("QUERY_QP") == 1);
 	return unreg();
 }
 
@@ -276,11 +276,11 @@ static int one_fails(const struct call_ *call, unsigned int status, unsigned int
 {
 	int result;
 
-	model_reset_counts();
-	model_fail(statuses[status].name, skip, 1);
+	adapter_reset_counts();
+	adapter_fail(statuses[status].name, skip, 1);
 	result = call->call();
-	model_clear();
-	snprintf(command, size, "%s", model_failed());
+	adapter_clear();
+	snprintf(command, size, "%s", adapter_failed());
 	return result;
 }
 
@@ -294,8 +294,8 @@ static int sweep(const struct call_ *call, unsigned int status)
 	int result;
 
 	CHECK(!call->prepare());
-	pages = model_count("icm_pages");
-	qps = model_qps();
+	pages = adapter_count("icm_pages");
+	qps = adapter_qps();
 	others = total();
 	for (skip = 0; skip < LIMIT; skip++) {
 		result = one_fails(call, status, skip, command, sizeof(command));
@@ -310,7 +310,7 @@ static int sweep(const struct call_ *call, unsigned int status)
 			return -EBADMSG;
 		}
 		CHECK(total() == others);
-		CHECK(model_qps() == qps && model_count("icm_pages") == pages);
+		CHECK(adapter_qps() == qps && adapter_count("icm_pages") == pages);
 		CHECK(call->state == NO_QP || state() == call->state);
 	}
 	/* All commands succeeded: the call succeeds. */
@@ -350,11 +350,11 @@ static int has_no_reserved_key(void *argument)
 
 	(void)argument;
 	qp_connect(&member.node, mainlines, silent_sender);
-	enabled = model_lets_use_all_memory(mainlines->qp_num);
+	enabled = adapter_lets_use_all_memory(mainlines->qp_num);
 	CHECK(!enabled || !is_mlx4());
 	for (i = 0; i < ARRAY_SIZE(ways); i++) {
 		CHECK(!ways[i]());
-		CHECK(model_lets_use_all_memory(mine.qp_num) == enabled);
+		CHECK(adapter_lets_use_all_memory(mine.qp_num) == enabled);
 		CHECK(!unreg());
 	}
 	return -ibv_destroy_qp(mainlines);
@@ -372,9 +372,9 @@ static int last_one_out(void *argument)
 	CHECK(!in_rtr());
 	kept = mine;
 	CHECK(!in_rtr());
-	model_fail("bad_qp_state", 0, 1);
+	adapter_fail("bad_qp_state", 0, 1);
 	CHECK(!unreg());
-	model_clear();
+	adapter_clear();
 	CHECK(total() == 1);
 	mine = kept;
 	CHECK(alloc_in_init() == -EIO && total() == 1);
@@ -389,9 +389,9 @@ static int last_one_out(void *argument)
 static int undoing(void *argument)
 {
 	(void)argument;
-	model_fail("exceed_lim", 1, ALL_FAIL);
+	adapter_fail("exceed_lim", 1, ALL_FAIL);
 	CHECK(alloc_connected() == -ENOMEM);
-	model_clear();
+	adapter_clear();
 	CHECK(total() == 0);
 	return 0;
 }
@@ -405,9 +405,9 @@ static int one_of_a_crowd(void *argument)
 	for (i = 0; i < CROWD; i++)
 		CHECK(!rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, &attr, NO_CHANNEL,
 				 0, &mine) && !unreg());
-	model_fail("bad_res_state", CROWD / 2, 1);
+	adapter_fail("bad_res_state", CROWD / 2, 1);
 	CHECK(!ibv_close_xrcd(member.xrcd));
-	model_clear();
+	adapter_clear();
 	return 0;
 }
 
@@ -482,7 +482,7 @@ static bool reset_once(const struct fatality *fatality, bool *is_late)
 	actor_begin(&other, gets_the_event_of_the_reset, mo);
 	right = is_reset && DO(villain, fatality->act, NULL);
 	polled = log_count(polls, "Internal error mark was detected on device");
-	model_clear();
+	adapter_clear();
 	/* Also when a call was wrong: what comes next needs the device. */
 	is_reset = is_reset && restarted(restarts) &&
 		   succeeded("another process", actor_wait(&other));
@@ -506,7 +506,7 @@ static bool reset_by(const struct fatality *fatality, const struct counts *befor
 			break;
 		ktap_note("the driver polled before all calls were made");
 	}
-	return right && works() && model_qps() == qps && counts_return_to(before);
+	return right && works() && adapter_qps() == qps && counts_return_to(before);
 }
 
 int main(void)
@@ -519,13 +519,13 @@ int main(void)
 	struct actor a;
 	char text[128];
 
-	model_or_skip("commands that fail");
+	adapter_or_skip("commands that fail");
 	statuses = is_mlx4() ? mlx4_statuses : mlx5_statuses;
 	count = is_mlx4() ? MLX4_CALLS : MLX5_CALLS;
 	fatal = is_mlx4() ? FATALITIES : 0;
 	ktap_start("every firmware command fails once", count + fatal + 3);
 	before = count_objects();
-	qps = model_qps();
+	qps = adapter_qps();
 	silent_sender = peer = share(sizeof(*peer));
 	index = share(sizeof(*index));
 	member_info = member_info_new(DOMAIN_FILE, 0, 0);
@@ -543,7 +543,7 @@ int main(void)
 				"no QP may use the reserved L_Key if mainline's may not");
 	ktap_result(DO(a, debugfs_asks_nothing, NULL), "reading debugfs gives the device no command");
 	actor_exit(&a);
-	ktap_result(counts_return_to(&before) && model_qps() == qps,
+	ktap_result(counts_return_to(&before) && adapter_qps() == qps,
 		    "no object is left in the module and the device");
 	for (i = 0; i < fatal; i++) {
 		snprintf(text, sizeof(text), "%s is destroyed though the device keeps it",

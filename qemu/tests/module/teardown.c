@@ -26,7 +26,7 @@
 #include "ktap.h"
 #include "member.h"
 #include "observe.h"
-#include "model.h"
+#include "adapter.h"
 
 #define DOMAIN_FILE "/tmp/teardown"
 #define OTHER_FILE "/tmp/teardown-other"
@@ -202,7 +202,7 @@ static void *watch_threads(void *argument)
 static void come_and_go(struct account *account, const struct counts *before)
 {
 	struct member_info *member_info = member_info_new(DOMAIN_FILE, 0, 0);
-	unsigned long qps = model_qps(), there, left, in_flight, overlapping;
+	unsigned long qps = adapter_qps(), there, left, in_flight, overlapping;
 	unsigned int threads_before;
 	struct actor owner;
 	pthread_t watcher;
@@ -212,9 +212,9 @@ static void come_and_go(struct account *account, const struct counts *before)
 	right = DO(owner, member_join, member_info);
 	measured->peer = (struct path) { .lid = member_info->path.lid, .qp_num = 0x40 };
 	right = right && DO(owner, account->create, NULL);
-	there = model_qps() - qps;
-	model_reset_counts();
-	model_latency(COMMAND_US);
+	there = adapter_qps() - qps;
+	adapter_reset_counts();
+	adapter_latency(COMMAND_US);
 	watching = true;
 	most_threads = threads_before = threads();
 	if (pthread_create(&watcher, NULL, watch_threads, NULL))
@@ -228,10 +228,10 @@ static void come_and_go(struct account *account, const struct counts *before)
 	}
 	watching = false;
 	pthread_join(watcher, NULL);
-	model_clear();
-	left = model_qps() - qps;
-	in_flight = model_count("max_commands_in_flight");
-	overlapping = model_count("overlapping_commands");
+	adapter_clear();
+	left = adapter_qps() - qps;
+	in_flight = adapter_count("max_commands_in_flight");
+	overlapping = adapter_count("overlapping_commands");
 	actor_exit(&owner);
 	ktap_note("%s: %lu QPs in %lu ms, %lu commands in flight and %u more threads at most, %lu commands came beside others",
 		  account->what, there - left, measured->ns / 1000000, in_flight,
@@ -251,7 +251,7 @@ static bool others_do_not_wait(const struct counts *before)
 {
 	struct member_info *member_info = member_info_new(DOMAIN_FILE, 0, 0);
 	struct member_info *other = member_info_new(OTHER_FILE, 0, 0);
-	unsigned long qps = model_qps(), there;
+	unsigned long qps = adapter_qps(), there;
 	struct actor owner, closing, ending;
 	bool right;
 
@@ -263,19 +263,19 @@ static bool others_do_not_wait(const struct counts *before)
 	right = right && DO(closing, member_join, other) && DO(ending, member_join, member_info) &&
 		DO(closing, create_one_of_domain, NULL) &&
 		DO(ending, create_one_registered, NULL) && DO(owner, create_registered, NULL);
-	there = model_qps() - qps;
-	model_latency(SLOW_COMMAND_US);
+	there = adapter_qps() - qps;
+	adapter_latency(SLOW_COMMAND_US);
 	kill(owner.pid, SIGKILL);
-	while (model_qps() - qps > there - 32)
+	while (adapter_qps() - qps > there - 32)
 		usleep(1000);
 	right = right && DO(closing, close_domain, NULL);
-	ktap_note("after another's close %lu of %lu QPs are left", model_qps() - qps, there);
+	ktap_note("after another's close %lu of %lu QPs are left", adapter_qps() - qps, there);
 	actor_kill(&ending);
-	right = right && model_qps() - qps > QPS / 2;
-	ktap_note("after another's end %lu are left", model_qps() - qps);
-	model_clear();
+	right = right && adapter_qps() - qps > QPS / 2;
+	ktap_note("after another's end %lu are left", adapter_qps() - qps);
+	adapter_clear();
 	actor_kill(&owner);
-	right = right && there == QPS + 2 && model_qps() == qps;
+	right = right && there == QPS + 2 && adapter_qps() == qps;
 	actor_exit(&closing);
 	unlink(OTHER_FILE);
 	return right && counts_return_to(before);
@@ -289,7 +289,7 @@ static bool strangers_wait_for_several_at_once(const struct counts *before)
 {
 	struct member_info *member_info = member_info_new(DOMAIN_FILE, 0, 0);
 	struct member_info *other = member_info_new(OTHER_FILE ".unused", 0, 0);
-	unsigned long qps = model_qps(), there, in_flight;
+	unsigned long qps = adapter_qps(), there, in_flight;
 	struct actor owner, stranger;
 	bool right;
 
@@ -298,9 +298,9 @@ static bool strangers_wait_for_several_at_once(const struct counts *before)
 	right = DO(owner, member_join, member_info) && DO(stranger, member_join, other);
 	measured->peer = (struct path) { .lid = member_info->path.lid, .qp_num = 0x40 };
 	right = right && DO(owner, create_domains, NULL);
-	there = model_qps() - qps;
-	model_reset_counts();
-	model_latency(COMMAND_US);
+	there = adapter_qps() - qps;
+	adapter_reset_counts();
+	adapter_latency(COMMAND_US);
 	measured->worst_ns = measured->turns = 0;
 	measured->stop = false;
 	actor_begin(&stranger, open_and_close, NULL);
@@ -309,11 +309,11 @@ static bool strangers_wait_for_several_at_once(const struct counts *before)
 	right = right && DO(owner, close_domain, NULL);
 	measured->stop = true;
 	right = succeeded("a stranger", actor_wait(&stranger)) && right;
-	in_flight = model_count("max_commands_in_flight");
+	in_flight = adapter_count("max_commands_in_flight");
 	ktap_note("%lu QPs went with their domain in %lu ms, %lu commands in flight at most; a stranger waited for %lu ms",
 		  there, measured->ns / 1000000, in_flight, measured->worst_ns / 1000000);
-	right = right && there == QPS && model_qps() == qps && in_flight >= IN_FLIGHT;
-	model_clear();
+	right = right && there == QPS && adapter_qps() == qps && in_flight >= IN_FLIGHT;
+	adapter_clear();
 	actor_exit(&owner);
 	actor_exit(&stranger);
 	unlink(OTHER_FILE);
@@ -339,7 +339,7 @@ int main(void)
 	struct counts before;
 	unsigned int i;
 
-	model_or_skip("the time of commands");
+	adapter_or_skip("the time of commands");
 	ktap_start("many receive QPs are destroyed", 8);
 	if (is_long_run() && !memory_is_checked())
 		count = LONG_QPS;

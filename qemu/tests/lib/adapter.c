@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "model.h"
+#include "adapter.h"
 #include "observe.h"
 
 #define PORT_NAME "org.ib_xrc_rcv.vmlx4"
@@ -19,11 +19,11 @@
 /* The last answer. */
 static char answer[1 << 16];
 
-void model_or_skip(const char *name)
+void adapter_or_skip(const char *name)
 {
-	if (device_is_model())
+	if (device_is_modelled())
 		return;
-	printf("KTAP version 1\n1..0 # SKIP %s needs the model\n", name);
+	printf("KTAP version 1\n1..0 # SKIP %s needs the modelled adapter\n", name);
 	exit(4);
 }
 
@@ -66,7 +66,7 @@ static int open_port(void)
 	return fd;
 }
 
-/* Puts the fields of a request to the model; its answer is in answer. */
+/* Puts the fields of a request to the adapter; its answer is in answer. */
 __attribute__((format(printf, 1, 2)))
 static void ask(const char *format, ...)
 {
@@ -80,11 +80,11 @@ static void ask(const char *format, ...)
 	size = vsnprintf(request, sizeof(request), format, fields);
 	va_end(fields);
 	if (size >= (int)sizeof(request) || write(fd, request, size) != size)
-		err(1, "asking the model");
+		err(1, "asking the adapter");
 	while (!end) {
 		got = read(fd, answer + length, sizeof(answer) - 1 - length);
 		if (got <= 0)
-			err(1, "the model's answer");
+			err(1, "the adapter's answer");
 		length += got;
 		answer[length] = '\0';
 		end = strchr(answer, '\n');
@@ -92,7 +92,7 @@ static void ask(const char *format, ...)
 	*end = '\0';
 	close(fd);
 	if (strncmp(answer, "{\"result\":", 10))
-		errx(1, "the model answers %s to %s", answer, request);
+		errx(1, "the adapter answers %s to %s", answer, request);
 }
 
 /* Returns the text after "NAME": in the answer. */
@@ -106,7 +106,7 @@ static const char *find(const char *name)
 	return found ? found + strlen(wanted) : NULL;
 }
 
-unsigned long model_count(const char *name)
+unsigned long adapter_count(const char *name)
 {
 	const char *found;
 
@@ -115,7 +115,7 @@ unsigned long model_count(const char *name)
 	return found ? strtoul(found, NULL, 10) : 0;
 }
 
-unsigned long model_commands(const char *name)
+unsigned long adapter_commands(const char *name)
 {
 	unsigned long commands = 0;
 	const char *counts;
@@ -128,7 +128,7 @@ unsigned long model_commands(const char *name)
 	return commands;
 }
 
-unsigned long model_qps(void)
+unsigned long adapter_qps(void)
 {
 	const char *objects;
 
@@ -136,11 +136,11 @@ unsigned long model_qps(void)
 	objects = find("objects");
 	objects = objects ? strstr(objects, "\"qps\":") : NULL;
 	if (!objects)
-		errx(1, "the model has no word of its QPs: %s", answer);
+		errx(1, "the adapter says nothing of its QPs: %s", answer);
 	return strtoul(objects + strlen("\"qps\":"), NULL, 10);
 }
 
-bool model_lets_use_all_memory(uint32_t qp_num)
+bool adapter_lets_use_all_memory(uint32_t qp_num)
 {
 	char wanted[32];
 	const char *qp;
@@ -149,30 +149,30 @@ bool model_lets_use_all_memory(uint32_t qp_num)
 	snprintf(wanted, sizeof(wanted), "\"qpn\":%u,", qp_num);
 	qp = strstr(answer, wanted);
 	if (!qp)
-		errx(1, "the model has no QP %#x: %s", qp_num, answer);
+		errx(1, "the adapter has no QP %#x: %s", qp_num, answer);
 	qp = strstr(qp, "\"reserved_key\":");
 	if (!qp)
-		errx(1, "the model has no word of reserved keys: %s", answer);
+		errx(1, "the adapter says nothing of reserved keys: %s", answer);
 	return !strncmp(qp + strlen("\"reserved_key\":"), "true", 4);
 }
 
-void model_event(const char *kind, uint32_t qp_num, unsigned int repeat)
+void adapter_event(const char *kind, uint32_t qp_num, unsigned int repeat)
 {
 	ask("{\"op\":\"event\",\"kind\":\"%s\",\"number\":%u,\"repeat\":%u}\n", kind, qp_num,
 	    repeat);
 }
 
-void model_latency(unsigned int microseconds)
+void adapter_latency(unsigned int microseconds)
 {
 	ask("{\"op\":\"latency\",\"micros\":%u}\n", microseconds);
 }
 
-void model_latency_of(const char *name, unsigned int microseconds)
+void adapter_latency_of(const char *name, unsigned int microseconds)
 {
 	ask("{\"op\":\"latency\",\"opcode\":\"%s\",\"micros\":%u}\n", name, microseconds);
 }
 
-void model_fail(const char *status, unsigned int skip, unsigned int count)
+void adapter_fail(const char *status, unsigned int skip, unsigned int count)
 {
 	char limit[32] = "";
 
@@ -181,7 +181,7 @@ void model_fail(const char *status, unsigned int skip, unsigned int count)
 	ask("{\"op\":\"fail_command\",\"status\":\"%s\",\"skip\":%u%s}\n", status, skip, limit);
 }
 
-const char *model_failed(void)
+const char *adapter_failed(void)
 {
 	static char name[64];
 	const char *found;
@@ -193,12 +193,12 @@ const char *model_failed(void)
 	return name;
 }
 
-void model_clear(void)
+void adapter_clear(void)
 {
 	ask("{\"op\":\"clear\"}\n");
 }
 
-void model_reset_counts(void)
+void adapter_reset_counts(void)
 {
 	ask("{\"op\":\"reset_counters\"}\n");
 }
