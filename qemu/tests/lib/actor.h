@@ -27,11 +27,7 @@ struct actor {
 typedef int act(void *argument);
 
 /* Ends an act that finds something else than it expects. */
-#define CHECK(condition) \
-	do { \
-		if (!ktap_holds(condition)) \
-			return -EBADMSG; \
-	} while (0)
+#define CHECK(condition) ktap_check(condition, return -EBADMSG)
 
 /* Memory that all actors started later see. */
 void *share(size_t size);

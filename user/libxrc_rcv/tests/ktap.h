@@ -48,10 +48,7 @@ static inline bool ktap_result(bool passed, const char *description)
 	return passed;
 }
 
-/*
- * Whether CONDITION holds; says where it does not. Macros made of this return from a test, return
- * from an act of another process (actor.h), or exit.
- */
+/* Whether CONDITION holds; says where it does not. */
 #define ktap_holds(condition)						\
 	((condition) ||							\
 	 ktap_wrong("%s:%d: %s (errno %s)", __func__, __LINE__,		\
@@ -60,12 +57,18 @@ static inline bool ktap_result(bool passed, const char *description)
 /* False, with a diagnostic that says why. */
 #define ktap_wrong(...) ({ ktap_note(__VA_ARGS__); false; })
 
-/* Ends a test that returns bool, unless CONDITION holds. */
-#define HOLDS(condition)						\
+/*
+ * Does what END says, unless CONDITION holds: HOLDS() ends a test, CHECK() what another process
+ * does for a test, by a return (actor.h) or with the process (user/ofed/tests/clients.c).
+ */
+#define ktap_check(condition, end)					\
 	do {								\
 		if (!ktap_holds(condition))				\
-			return false;					\
+			end;						\
 	} while (0)
+
+/* Ends a test that returns bool, unless CONDITION holds. */
+#define HOLDS(condition) ktap_check(condition, return false)
 
 /* The exit status of the program. */
 static inline int ktap_end(void)

@@ -48,13 +48,9 @@ static struct shared {
 	atomic_int step;
 } *shared;
 
-#define CHECK(condition, ...)						\
-	do {								\
-		if (!ktap_holds(condition)) {				\
-			ktap_note(" " __VA_ARGS__);			\
-			exit(1);					\
-		}							\
-	} while (0)
+/* Ends a process that finds something else than it expects, and says what it found. */
+#define CHECK(condition, ...) \
+	ktap_check(condition, ({ ktap_note(" " __VA_ARGS__); exit(1); }))
 
 static void barrier(void)
 {
