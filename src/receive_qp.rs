@@ -82,7 +82,7 @@ use kernel::{
     }, //
 };
 
-/// The object whose removal destroys a receive QP.
+/// Says how long a receive QP exists, if it is not destroyed by a call before.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lifetime {
     /// Its registrations: the QP is destroyed with the last one that keeps it.
@@ -170,7 +170,7 @@ impl_list_item! {
 }
 
 impl ReceiveQp {
-    /// Wraps a QP in RESET, of which `modifier` is.
+    /// Wraps a QP in RESET and its modifier.
     pub(crate) fn new(
         verbs: QpResources,
         modifier: Modifier,
@@ -325,7 +325,10 @@ impl ReceiveQp {
         &self,
         call: impl FnOnce(&TargetQp<Subscribers>, &mut Modifier) -> Result,
     ) -> Result {
-        // The turn comes first: the QP is destroyed without those that wait for theirs.
+        // The turn comes first: threads that wait for theirs hold no semaphore, and the QP is
+        // destroyed without them. With the semaphore held, ten processes that modify a QP, on a
+        // device that takes seconds for it, would keep the one that closes the domain waiting until
+        // the last of them has had its turn.
         let mut modifier = lock_killable(&self.modifier)?;
 
         self.with_qp(|qp| call(qp, &mut modifier))?.ok_or(EINVAL)
