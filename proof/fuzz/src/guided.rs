@@ -33,7 +33,8 @@ use crate::limits::Limits;
 use crate::program::Program;
 use crate::shared::Shared;
 
-/// The most steps of a program: what each of them reaches is to be known.
+/// The largest number of steps of a program. The plugin counts for a program as a whole: of a
+/// longer one, fewer steps would have to do with the new block that makes it a parent.
 const MOST: usize = 240;
 /// The number of new programs before the first is changed.
 const STRANGERS: usize = 32;
@@ -41,8 +42,9 @@ const STRANGERS: usize = 32;
 const CHANGES: usize = 12;
 /// The number of changed programs of a parent, at most, before the next parent.
 const CHILDREN: NonZeroUsize = NonZeroUsize::new(16).unwrap();
-/// The name of the map.
+/// The name of the map of blocks, by which LibAFL keeps what programs have reached.
 const MAP: &str = "module";
+/// The time between two lines of the summary.
 const REPORT: Duration = Duration::from_secs(30);
 
 impl Input for Program {}
@@ -121,7 +123,8 @@ impl<OT> HasObservers for InWorkers<OT> {
     }
 }
 
-/// The programs of a file, then a number of new ones.
+/// The programs of a file, then a number of new ones: without these, a small corpus would have
+/// children that all look like it.
 struct Strangers<P> {
     known: P,
     new: usize,
@@ -179,8 +182,8 @@ fn blocks(state: &impl HasNamedMetadata) -> usize {
         .map_or(0, |reached| reached.num_covered_map_indexes)
 }
 
-/// Begins with the programs of a file; ends at a limit, or with a finding. With `keep` it prints a
-/// new such file.
+/// Runs the programs of a file, and then programs that it makes and changes, until a limit is
+/// reached or one fails. With `keep` it prints the programs that were kept, as a new such file.
 pub fn run(path: &str, size: u64, limits: &Limits, keep: bool) -> Result<(), String> {
     let parents = Program::read_all(path)?;
     let map = coverage::open(size)?.as_mut_ptr();
