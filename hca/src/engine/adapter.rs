@@ -11,7 +11,7 @@ use crate::engine::event::EventType;
 use crate::engine::fault::{CommandFailure, Faults};
 use crate::engine::hca::{Card, Hca};
 use crate::engine::memory::GuestMemory;
-use crate::engine::packet::{Drop, Packet, Reply, Response};
+use crate::engine::packet::{DropReason, Packet, Reply, Response};
 use crate::engine::pci::{Identity, Msix};
 use crate::engine::port::Port;
 use crate::engine::requester::Transfer;
@@ -35,7 +35,7 @@ pub trait Adapter: Send {
     fn respond(&mut self, packet: &Packet, now: Instant) -> Option<Response>;
     fn receive_multicast(&mut self, packet: &Packet);
     fn take_response(&mut self, qpn: u32, packet: &Packet, response: Response) -> Reply;
-    fn count_drop(&mut self, reason: Drop);
+    fn count_drop(&mut self, reason: DropReason);
 
     // To QEMU.
     fn identity(&self) -> &'static Identity;
@@ -128,7 +128,7 @@ impl<C: Card> Adapter for Hca<C> {
         self.take_response(qpn, packet, response)
     }
 
-    fn count_drop(&mut self, reason: Drop) {
+    fn count_drop(&mut self, reason: DropReason) {
         self.counters.count_drop(reason);
     }
 

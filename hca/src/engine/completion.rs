@@ -24,7 +24,7 @@ pub enum Syndrome {
     RnrRetryExcErr = 0x16,
 }
 
-/// Opcodes of a receive completion (MLX4_RECV_OPCODE_*).
+/// Opcodes of a receive completion (`MLX4_RECV_OPCODE_*` of `include/linux/mlx4/device.h`).
 #[allow(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

@@ -17,7 +17,7 @@ use crate::engine::adapter::Adapter;
 use crate::engine::administration::{Administration, Endport, SM_LID};
 use crate::engine::capture::Capture;
 use crate::engine::fault::Fate;
-use crate::engine::packet::{Drop, Packet, Reply, Response, LID_MULTICAST, LID_PERMISSIVE};
+use crate::engine::packet::{DropReason, Packet, Reply, Response, LID_MULTICAST, LID_PERMISSIVE};
 
 /// Requests of one QP before another gets its turn, and the lock can change hands.
 const BURST: usize = 16;
@@ -163,7 +163,7 @@ impl<A: Adapter + ?Sized> Fabric<A> {
         match self.at(response.dlid) {
             Some(hca) if hca.index() == index => hca.take_response(qpn, packet, response),
             Some(hca) => {
-                hca.count_drop(Drop::Response);
+                hca.count_drop(DropReason::Response);
                 Reply::Silence
             }
             None => Reply::Silence,

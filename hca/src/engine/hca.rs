@@ -17,7 +17,7 @@ use crate::engine::event::EventType;
 use crate::engine::fault::Faults;
 use crate::engine::key::{Access, KeyError, Region};
 use crate::engine::memory::{Dma, DmaError};
-use crate::engine::packet::{Drop, Packet};
+use crate::engine::packet::{DropReason, Packet};
 use crate::engine::pci::{Config, Identity, Msix};
 use crate::engine::port::{pkeys_match, Port, DEFAULT_PKEYS};
 use crate::engine::qp::{Context, Qps, Queues};
@@ -143,7 +143,7 @@ pub struct Counters {
     /// Requests without an answer.
     pub timeouts: u64,
     /// Packets dropped at one of our ports, by reason.
-    pub drops: BTreeMap<Drop, u64>,
+    pub drops: BTreeMap<DropReason, u64>,
 }
 
 impl Counters {
@@ -155,7 +155,7 @@ impl Counters {
     }
 
     /// Counts a packet that was dropped.
-    pub fn count_drop(&mut self, reason: Drop) {
+    pub fn count_drop(&mut self, reason: DropReason) {
         let count = self.drops.entry(reason).or_default();
         *count = count.saturating_add(1);
     }

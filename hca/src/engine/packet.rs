@@ -206,7 +206,7 @@ pub enum Nak {
 /// The reason why a packet is dropped without an answer: the sender times out and sends it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Drop {
+pub enum DropReason {
     /// There is no such QP.
     Qp,
     /// The QP has another transport service.

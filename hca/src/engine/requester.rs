@@ -10,7 +10,7 @@ use crate::engine::event::EventType;
 use crate::engine::hca::{Card, Hca, Qp};
 use crate::engine::headers::Grh;
 use crate::engine::packet::{
-    previous_psn, Atomic, Body, DatagramHeader, Drop, Nak, Packet, Reply, Response,
+    previous_psn, Atomic, Body, DatagramHeader, DropReason, Nak, Packet, Reply, Response,
 };
 use crate::engine::qp::{Context, Queues};
 use crate::engine::transport::{Migration, Service, State};
@@ -250,7 +250,7 @@ impl<C: Card> Hca<C> {
             _ => packet.psn,
         };
         if !ours || response.psn != awaited {
-            self.counters.count_drop(Drop::Response);
+            self.counters.count_drop(DropReason::Response);
             return Reply::Silence;
         }
         // Data come in packets of the responder's size.
@@ -541,7 +541,7 @@ mod tests {
         test.bench.post_send(0x40, wqe);
         test.bench.settle();
         assert!(!test.bench.received(0));
-        assert_eq!(test.bench.hca.counters.drops[&Drop::Service], 1);
+        assert_eq!(test.bench.hca.counters.drops[&DropReason::Service], 1);
     }
 
     #[test]

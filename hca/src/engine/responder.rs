@@ -17,7 +17,7 @@ use crate::engine::headers::GRH_SIZE;
 use crate::engine::key::{Access, KeyError, Region};
 use crate::engine::memory::DmaError;
 use crate::engine::packet::{
-    previous_psn, psn_is_before, Body, DatagramHeader, Drop, Nak, Packet, Reply, Response,
+    previous_psn, psn_is_before, Body, DatagramHeader, DropReason, Nak, Packet, Reply, Response,
     LID_MULTICAST,
 };
 use crate::engine::qp::{Context, Queues};
@@ -28,10 +28,11 @@ use crate::engine::work::RecvWqe;
 /// The reason why a request is not executed.
 #[derive(Debug, Error)]
 enum Refusal {
-    /// No receive WQE.
+    /// The receive queue has no WQE; the sender tries again.
     #[error("not ready")]
     NotReady,
-    /// Not possible with this QP; there is no WQE to say so in.
+    /// The QP does not execute such a request. No receive WQE was taken, so only the sender learns
+    /// of it.
     #[error("invalid request")]
     Invalid,
     /// The remote key does not allow it.
@@ -93,7 +94,7 @@ impl<C: Card> Hca<C> {
         } else {
             let repeated = psn_is_before(packet.psn, expected);
             let Some(data) = repeated.then(|| self.repeat(packet)).flatten() else {
-                self.counters.count_drop(Drop::Sequence);
+                self.counters.count_drop(DropReason::Sequence);
                 return None;
             };
             // The last request received is acknowledged, however old the packet.
@@ -102,7 +103,7 @@ impl<C: Card> Hca<C> {
         self.address(qpn, psn, reply)
     }
 
-    /// Whether a packet gets as far as QP `qpn`. Counts it otherwise.
+    /// Whether QP `qpn` processes a packet. One that it drops is counted.
     fn admits(&mut self, qpn: u32, packet: &Packet) -> bool {
         match self.admit(qpn, packet) {
             Ok(()) => true,
@@ -114,39 +115,41 @@ impl<C: Card> Hca<C> {
         }
     }
 
-    fn admit(&mut self, qpn: u32, packet: &Packet) -> Result<(), Drop> {
-        let qp = self.qps.get(qpn).ok_or(Drop::Qp)?;
+    /// Checks what a QP requires of a packet before it looks at the request in it.
+    fn admit(&mut self, qpn: u32, packet: &Packet) -> Result<(), DropReason> {
+        let qp = self.qps.get(qpn).ok_or(DropReason::Qp)?;
         let service = match packet.dqpn {
             0 | 1 => Service::Mlx,
             _ => packet.service,
         };
         if qp.service != service || (service == Service::Mlx && packet.datagram.is_none()) {
-            return Err(Drop::Service);
+            return Err(DropReason::Service);
         }
         if !qp.can_receive() {
-            return Err(Drop::State);
+            return Err(DropReason::State);
         }
         if qp.service == Service::Xrc && !qp.is_xrc_target() {
-            return Err(Drop::Initiator);
+            return Err(DropReason::Initiator);
         }
         let path = match &packet.datagram {
-            // Subnet management packets are of no partition.
+            // QP 0 has no partition: a port must answer the subnet manager before it has a table of
+            // P_Keys.
             Some(_) if packet.dqpn == 0 => return Ok(()),
-            Some(header) if header.qkey != qp.context.qkey() => return Err(Drop::QKey),
+            Some(header) if header.qkey != qp.context.qkey() => return Err(DropReason::QKey),
             Some(_) if packet.dqpn == 1 => {
                 let index = self.pkey_index(qp.context.path().port, packet.pkey);
-                return index.map(|_| ()).ok_or(Drop::PKey);
+                return index.map(|_| ()).ok_or(DropReason::PKey);
             }
             Some(_) => {
                 let path = qp.context.path();
                 let lid = self.port(path.port).map(|port| port.lid);
                 let here = lid == Some(packet.dlid) || packet.dlid >= LID_MULTICAST;
-                here.then_some(path).ok_or(Drop::Path)?
+                here.then_some(path).ok_or(DropReason::Path)?
             }
             None => self.check_path(packet)?,
         };
         if !self.pkey_matches(&path, packet.pkey) {
-            return Err(Drop::PKey);
+            return Err(DropReason::PKey);
         }
         Ok(())
     }
@@ -183,7 +186,8 @@ impl<C: Card> Hca<C> {
         }
     }
 
-    /// Answers a request that was executed before: a READ is executed again.
+    /// Answers a request that was executed before, whose answer was lost. A READ is executed again,
+    /// as it changes nothing; an atomic must not be, and returns the value that it returned then.
     fn repeat(&mut self, packet: &Packet) -> Option<Vec<u8>> {
         match &packet.body {
             Body::Send { .. } | Body::Write { .. } => Some(Vec::new()),
@@ -223,14 +227,17 @@ impl<C: Card> Hca<C> {
         self.execute_packet(&target, packet)
     }
 
-    /// A message over an unreliable connection: one that does not fit is dropped.
+    /// Executes a packet of an unreliable connection. It is never answered: one that is refused is
+    /// dropped, and counted.
     fn execute_unreliable(&mut self, packet: &Packet, now: Instant) {
         let executed = self.execute_request(packet);
         self.expect(packet, &[]);
         match executed {
             Ok(_) => {}
-            Err(Refusal::NotReady) => self.counters.count_drop(Drop::NoReceive),
-            Err(Refusal::Invalid | Refusal::Access(_)) => self.counters.count_drop(Drop::Refused),
+            Err(Refusal::NotReady) => self.counters.count_drop(DropReason::NoReceive),
+            Err(Refusal::Invalid | Refusal::Access(_)) => {
+                self.counters.count_drop(DropReason::Refused)
+            }
             Err(refusal) => {
                 self.refuse(packet.dqpn, &refusal, now);
             }
@@ -246,10 +253,11 @@ impl<C: Card> Hca<C> {
         }
     }
 
-    /// The path that a packet came over, if it is the QP's. If the sender has moved to the
-    /// alternate one, so do we, if we are ready to.
-    fn check_path(&mut self, packet: &Packet) -> Result<Path, Drop> {
-        let qp = self.qps.get(packet.dqpn).ok_or(Drop::Qp)?;
+    /// Returns the path that a packet came over, if it is one of the QP's. If the sender has moved
+    /// to the alternate path and the QP is armed for it, the QP moves, too: else it would answer
+    /// over the path that the sender has left because it failed.
+    fn check_path(&mut self, packet: &Packet) -> Result<Path, DropReason> {
+        let qp = self.qps.get(packet.dqpn).ok_or(DropReason::Qp)?;
         let (path, alternate) = (qp.context.path(), qp.context.alternate_path());
         let came_over = |path: &Path| {
             self.on_path(path, packet.slid, packet.dlid) && self.gids_match(path, packet)
@@ -258,14 +266,14 @@ impl<C: Card> Hca<C> {
             (Migration::Armed, true) => {
                 if !came_over(&alternate) {
                     self.event(EventType::PathMigFailed, packet.dqpn);
-                    return Err(Drop::Path);
+                    return Err(DropReason::Path);
                 }
                 self.migrate(packet.dqpn);
                 Ok(alternate)
             }
             (migration, _) => {
                 if !came_over(&path) {
-                    return Err(Drop::Path);
+                    return Err(DropReason::Path);
                 }
                 if migration == Migration::Rearm && !packet.migration_request {
                     self.peer_rearmed(packet.dqpn);
@@ -275,7 +283,9 @@ impl<C: Card> Hca<C> {
         }
     }
 
-    /// The receive queue of the packet: for XRC that is an SRQ of the target's domain.
+    /// Returns the receive queue for a packet, which an XRC packet names itself: an SRQ of the
+    /// target's domain. With any other, a sender could write into processes that have never shared
+    /// a file with the target's.
     fn target(&self, packet: &Packet) -> Result<Target<C::Context>, Refusal> {
         let qpn = packet.dqpn;
         let qp = self.qps.get(qpn).ok_or(Refusal::Invalid)?;
@@ -526,7 +536,7 @@ impl<C: Card> Hca<C> {
             context: qp.context.clone(),
         };
         let Ok(wqe) = self.take_receive(&target) else {
-            self.counters.count_drop(Drop::NoReceive);
+            self.counters.count_drop(DropReason::NoReceive);
             return;
         };
         let mut message = match &packet.grh {
@@ -853,7 +863,7 @@ mod tests {
         bench.completion(Bench::SEND_CQN, 0)
     }
 
-    fn drops(bench: &Bench, reason: Drop) -> u64 {
+    fn drops(bench: &Bench, reason: DropReason) -> u64 {
         bench.hca.counters.drops.get(&reason).copied().unwrap_or(0)
     }
 
@@ -870,7 +880,7 @@ mod tests {
         for path in [(2, 0xbeef), (1, 1)] {
             let (mut bench, key) = pair_with(as_it_is, |setup| QpSetup { path, ..setup });
             assert_eq!(send_from_first(&mut bench, key, 8), RETRIES_EXCEEDED);
-            assert_eq!(drops(&bench, Drop::Path), TRIES);
+            assert_eq!(drops(&bench, DropReason::Path), TRIES);
             assert_eq!(bench.completion(Bench::RECV_CQN, 0), None);
         }
         let path = (1, 0xbeef);
@@ -889,7 +899,7 @@ mod tests {
         // The request itself arrived, once.
         assert_eq!(bench.completion(Bench::RECV_CQN, 0), Some(0));
         assert_eq!(bench.completion(Bench::RECV_CQN, 1), None);
-        assert_eq!(drops(&bench, Drop::Response), TRIES);
+        assert_eq!(drops(&bench, DropReason::Response), TRIES);
     }
 
     #[test]
@@ -909,12 +919,12 @@ mod tests {
         // A packet that comes too early is dropped.
         let (mut bench, key) = pair_with(first, second(0xff_fffe));
         assert_eq!(send_from_first(&mut bench, key, 8), RETRIES_EXCEEDED);
-        assert_eq!(drops(&bench, Drop::Sequence), TRIES);
+        assert_eq!(drops(&bench, DropReason::Sequence), TRIES);
         assert_eq!(bench.completion(Bench::RECV_CQN, 0), None);
         // A packet that seems to be a repetition is acknowledged, but as another request's.
         let (mut bench, key) = pair_with(first, second(5));
         assert_eq!(send_from_first(&mut bench, key, 8), RETRIES_EXCEEDED);
-        assert_eq!(drops(&bench, Drop::Response), TRIES);
+        assert_eq!(drops(&bench, DropReason::Response), TRIES);
         assert_eq!(bench.completion(Bench::RECV_CQN, 0), None);
     }
 
@@ -987,7 +997,7 @@ mod tests {
         for (first, second) in [(1, 1), (0, 1), (1, 0), (5, 0), (0, 5), (5, 5)] {
             let (mut bench, key) = pair_with(index(first), index(second));
             assert_eq!(send_from_first(&mut bench, key, 8), RETRIES_EXCEEDED);
-            assert_eq!(drops(&bench, Drop::PKey), TRIES);
+            assert_eq!(drops(&bench, DropReason::PKey), TRIES);
         }
     }
 
@@ -1097,7 +1107,7 @@ mod tests {
         let wqe = Bench::wqe(0x0a, SRQN, None, (8, xrc.rkey, REMOTE));
         xrc.bench.post_send(0x20b, wqe);
         xrc.bench.settle();
-        assert_eq!(drops(&xrc.bench, Drop::Initiator), 1);
+        assert_eq!(drops(&xrc.bench, DropReason::Initiator), 1);
         assert_eq!(xrc.bench.hca.qps.get(0x20a).unwrap().state, State::Rts);
         assert!(xrc.bench.event_types().is_empty());
     }
@@ -1115,11 +1125,11 @@ mod tests {
         };
         bench.hca.dma.memory.write(page, b"data").unwrap();
         write(&mut bench, key ^ 1);
-        assert_eq!(drops(&bench, Drop::Refused), 1);
+        assert_eq!(drops(&bench, DropReason::Refused), 1);
         let send = Bench::wqe(0x0a, 0, None, (4, key, LOCAL));
         bench.post_send(0x40, send);
         bench.settle();
-        assert_eq!(drops(&bench, Drop::NoReceive), 1);
+        assert_eq!(drops(&bench, DropReason::NoReceive), 1);
         assert!(bench.event_types().is_empty());
         // The QP continues as before.
         write(&mut bench, key);

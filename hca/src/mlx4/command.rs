@@ -55,7 +55,8 @@ pub enum Output {
 /// The end of a command.
 pub type Outcome = Result<Output, Status>;
 
-/// Command statuses (CMD_STAT_*).
+/// Command statuses (`CMD_STAT_*` of `drivers/net/ethernet/mellanox/mlx4/cmd.c`, which makes an
+/// errno of each).
 #[derive(
     Clone,
     Copy,

@@ -17,7 +17,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::fence;
 use std::sync::atomic::Ordering;
 
-/// Size of an EQE without the 64-byte capability (MLX4_EQ_ENTRY_SIZE).
+/// Size of an EQE without the 64-byte capability (`MLX4_EQ_ENTRY_SIZE` of
+/// `drivers/net/ethernet/mellanox/mlx4/eq.c`).
 pub const EQE_SIZE: usize = 0x20;
 
 // struct mlx4_eqe.

@@ -9,9 +9,9 @@
 
 use crate::mlx4::command::{Command, Status};
 
-/// Offset of the HCR in BAR 0 (MLX4_HCR_BASE).
+/// Offset of the HCR in BAR 0 (`MLX4_HCR_BASE` of `drivers/net/ethernet/mellanox/mlx4/mlx4.h`).
 pub const HCR_BASE: u64 = 0x80680;
-/// Its size (MLX4_HCR_SIZE is 0x1c).
+/// Its size (`MLX4_HCR_SIZE`, beside it).
 pub const HCR_SIZE: u64 = 0x1c;
 
 // Dwords, by the driver's byte offset.

@@ -72,7 +72,8 @@ const PM_MASK: u32 = 3 << PM_SHIFT;
 const PARAMS1_RNR_RETRY: u32 = 7 << 13;
 const PARAMS1_RETRY_CNT: u32 = 7 << 16;
 const PARAMS1_SRA_MAX: u32 = 7 << 21;
-/// In QPC_PARAMS2 (MLX4_QP_BIT_*).
+/// In QPC_PARAMS2, the remote operations that the QP executes: READ, WRITE and atomics
+/// (`MLX4_QP_BIT_*` of `include/linux/mlx4/qp.h`).
 const QP_BIT_RRE: u32 = 1 << 15;
 const QP_BIT_RWE: u32 = 1 << 14;
 const QP_BIT_RAE: u32 = 1 << 13;

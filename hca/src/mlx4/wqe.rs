@@ -27,12 +27,13 @@ const INLINE_LINE: usize = 64;
 /// MLX4_INVALID_LKEY ends a scatter list.
 const INVALID_LKEY: u32 = 0x100;
 
-/// MLX4_WQE_CTRL_CQ_UPDATE.
+/// The driver wants a CQE of the WQE (`MLX4_WQE_CTRL_CQ_UPDATE` of `include/linux/mlx4/qp.h`).
 const CTRL_CQ_UPDATE: u32 = 3 << 2;
-/// MLX4_WQE_CTRL_SOLICITED.
+/// The receiver's CQE is solicited, for a receiver that waits for such ones only
+/// (`MLX4_WQE_CTRL_SOLICITED`).
 const CTRL_SOLICITED: u32 = 1 << 1;
 
-/// Opcodes (MLX4_OPCODE_*).
+/// Opcodes (`MLX4_OPCODE_*` of `include/linux/mlx4/device.h`).
 mod opcode {
     pub const NOP: u8 = 0x00;
     pub const RDMA_WRITE: u8 = 0x08;
