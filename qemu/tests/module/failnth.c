@@ -8,7 +8,7 @@
  *
  * Needs a kernel with failslab: the lab's debug kernel.
  *
- * tags: debug labels failslab
+ * tags: debug partitions failslab
  */
 
 #define _GNU_SOURCE
