@@ -19,8 +19,8 @@ MANDIR ?= /usr/share/man
 # a directory that has nothing to do with the project. The scripts of these targets mount the
 # checkout at a plain path.
 anywhere := test test-long release-check demo demo-restart bench lint format help
-# The characters are written here, in user/Makefile and in scripts/plain-path: at a path with
-# one of them, make cannot include a file either. qemu/tests/lab/paths tries each with all three.
+# The characters are written here, in user/Makefile and in scripts/plain-path: at a path with one of
+# them, make cannot include a file either. qemu/tests/lab/plain-paths tries each with all three.
 special := ! " \# $$ % & ' ( ) * , : ; < = > ? [ \ ] ^ ` { | }
 plain = $(and $(filter 1,$(words x$(1)x)),$(if $(strip $(foreach each,$(special),$(findstring $(each),$(1)))),,y))
 paths := $(if $(filter-out $(anywhere),$(or $(MAKECMDGOALS),modules)),\

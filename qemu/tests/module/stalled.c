@@ -29,7 +29,7 @@
 #include "ktap.h"
 #include "member.h"
 #include "observe.h"
-#include "withheld.h"
+#include "withheld_page.h"
 
 #define DOMAIN_FILE "/tmp/stalled"
 #define FILES "/tmp/stalled.pages"

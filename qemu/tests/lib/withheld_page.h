@@ -6,8 +6,8 @@
  * The director mounts it and starts an actor that serves it; any actor that it starts then gives
  * pages.
  */
-#ifndef WITHHELD_H
-#define WITHHELD_H
+#ifndef WITHHELD_PAGE_H
+#define WITHHELD_PAGE_H
 
 #include "actor.h"
 

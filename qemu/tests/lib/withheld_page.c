@@ -15,7 +15,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "withheld.h"
+#include "withheld_page.h"
 
 enum {
 	FILES = 256,
