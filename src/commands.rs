@@ -396,7 +396,7 @@ impl Handler for QueryDomain {
         let xrcd = call.xrcd(Self::XRCD)?;
         let after = call.input(Self::AFTER_QPN)?;
         let size = RecordSize::<xrc_rcv_qp_info>::new(call.input(Self::INFO_SIZE)?)?;
-        let room = call.output_len(Self::RESP_INFO)? / size.bytes();
+        let room = call.output_len(Self::RESP_INFO)?.unwrap_or(0) / size.bytes();
         let (found, total) = match call.data().domains().get(xrcd) {
             Some(domain) => page(&domain, after, room)?,
             None => (KVVec::new(), 0),

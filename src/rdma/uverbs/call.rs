@@ -305,16 +305,19 @@ impl<'a, H: Handler> Call<'a, H> {
         self.copy_to::<ID>(value)
     }
 
-    /// Returns the size in bytes of an output buffer, or 0 if the attribute is not present.
-    pub(crate) fn output_len<const ID: u32>(&self, _: Attribute<OutBytes, ID>) -> Result<usize> {
+    /// Returns the size in bytes of an output buffer, or `None` if the attribute is not present.
+    pub(crate) fn output_len<const ID: u32>(
+        &self,
+        _: Attribute<OutBytes, ID>,
+    ) -> Result<Option<usize>> {
         if !self.has::<OutBytes, ID>() {
-            return Ok(0);
+            return Ok(None);
         }
         // SAFETY: By the type invariant, the bundle is valid; the method declares the attribute as
         // output, which `has` has checked.
         let len = unsafe { bindings::ib_xrc_rcv_attr_len(self.bundle, ID as u16) };
 
-        Ok(usize::try_from(len)?)
+        Ok(Some(usize::try_from(len)?))
     }
 
     /// Writes an output array, if the attribute is present.
