@@ -43,7 +43,7 @@ pub(crate) mod uapi {
 }
 
 // The header for kernel users refers to this struct.
-use uapi::xrc_rcv_event;
+use uapi::xrc_rcv_record;
 
 include!(concat!(env!("XRC_RCV_OUT"), "/bindings/generated.rs"));
 include!(concat!(env!("XRC_RCV_OUT"), "/bindings/leaves.rs"));

@@ -20,7 +20,6 @@ use crate::{
     kernel_ext::process::is_killed,
     limits,
     member::{
-        Choice,
         Member,
         Room, //
     },
@@ -122,21 +121,6 @@ fn right<H: Command, const X: u32>(
     ))
 }
 
-/// Returns what the caller chooses for a registration.
-fn choice<H: Command, const COOKIE: u32, const EVENTS: u32>(
-    call: &Call<'_, H>,
-    cookie: Attribute<In<u64>, COOKIE>,
-    events: Attribute<In<u64>, EVENTS>,
-) -> Result<Choice> {
-    Ok(Choice {
-        cookie: call.input(cookie)?.unwrap_or(0),
-        events: match call.input(events)? {
-            Some(bits) => EventMask::from_raw(bits)?,
-            None => EventMask::ALL,
-        },
-    })
-}
-
 /// `XRC_RCV_METHOD_QP_ALLOC`
 struct Alloc;
 
@@ -145,10 +129,9 @@ impl Alloc {
     const FLAGS: Attribute<Flags, XRC_RCV_ATTR_QP_ALLOC_FLAGS> = Attribute::new();
     const ATTR: Attribute<InStruct<UserQpAttr>, XRC_RCV_ATTR_QP_ALLOC_ATTR> = Attribute::new();
     const CHANNEL: Attribute<Fd<Member>, XRC_RCV_ATTR_QP_ALLOC_CHANNEL> = Attribute::new();
-    const COOKIE: Attribute<In<u64>, XRC_RCV_ATTR_QP_ALLOC_COOKIE> = Attribute::new();
     const RESP_QPN: Attribute<Out<u32>, XRC_RCV_ATTR_QP_ALLOC_RESP_QPN> = Attribute::new();
-    const EVENTS: Attribute<In<u64>, XRC_RCV_ATTR_QP_ALLOC_EVENTS> = Attribute::new();
     const LABEL: Attribute<In<u64>, XRC_RCV_ATTR_QP_ALLOC_LABEL> = Attribute::new();
+    const RESP_SERIAL: Attribute<Out<u64>, XRC_RCV_ATTR_QP_ALLOC_RESP_SERIAL> = Attribute::new();
 
     fn lifetime(call: &Call<'_, Self>) -> Result<Lifetime> {
         let flags = call.flags(Self::FLAGS, XRC_RCV_ALLOC_LIFETIME_DOMAIN)?;
@@ -182,10 +165,9 @@ impl Handler for Alloc {
         &Self::FLAGS.optional(),
         &Self::ATTR.optional(),
         &Self::CHANNEL.optional(),
-        &Self::COOKIE.optional(),
         &Self::RESP_QPN.mandatory(),
-        &Self::EVENTS.optional(),
         &Self::LABEL.optional(),
+        &Self::RESP_SERIAL.optional(),
     ];
 
     fn run(call: &Call<'_, Self>) -> Result {
@@ -207,7 +189,6 @@ impl Handler for Alloc {
             None => (),
         }
 
-        let choice = choice(call, Self::COOKIE, Self::EVENTS)?;
         let (initial_state, mut attributes) = Self::initial_state(call)?;
         let init_attr = QpInitAttr {
             lifetime,
@@ -219,7 +200,7 @@ impl Handler for Alloc {
         let registers = match member {
             Some(member) => Some((
                 member,
-                member.subscriber(None, choice)?,
+                member.subscriber(None)?,
                 Room::new(GFP_KERNEL_ACCOUNT)?,
             )),
             None => None,
@@ -230,6 +211,7 @@ impl Handler for Alloc {
         let qp = domain.create(xrcd, device.pd(), init_attr, subscriber)?;
 
         call.output(Self::RESP_QPN, &qp.qpn())?;
+        call.output(Self::RESP_SERIAL, &qp.serial())?;
         match registers {
             Some((member, _, room)) => member.publish(qp, room),
             None => drop(qp.publish()),
@@ -401,20 +383,14 @@ impl Handler for QueryDomain {
             Some(domain) => page(&domain, after, room)?,
             None => (KVVec::new(), 0),
         };
-        let mut infos = KVVec::<u8>::with_capacity(found.len() * size.bytes(), GFP_KERNEL)?;
+        let mut infos = KVVec::with_capacity(found.len() * size.bytes(), GFP_KERNEL)?;
 
         for info in &found {
-            let (known, zeroes) = size.fit(info);
-
-            infos.extend_from_slice(known, GFP_KERNEL)?;
-            infos.extend_from_slice(zeroes, GFP_KERNEL)?;
+            size.push(info, &mut infos)?;
         }
 
         call.output_bytes(Self::RESP_INFO, &infos)?;
-        call.output(
-            Self::RESP_COUNT,
-            &u32::try_from(infos.len() / size.bytes())?,
-        )?;
+        call.output(Self::RESP_COUNT, &u32::try_from(found.len())?)?;
         call.output(Self::RESP_TOTAL, &u32::try_from(total)?)
     }
 }
@@ -441,7 +417,7 @@ impl Handler for QueryCaps {
                 event_types: EventType::all(),
                 max_qps_per_domain: limits::per_domain(),
                 max_qps_per_user: limits::per_user(),
-                event_size: size_of::<xrc_rcv_event>() as u32,
+                record_size: size_of::<xrc_rcv_record>() as u32,
                 max_registrations_per_qp: limits::per_qp(),
             },
         )
@@ -455,8 +431,9 @@ impl AllocEventChannel {
     const FD: Attribute<NewFd<Member>, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD> = Attribute::new();
     const XRCD: Attribute<XrcdHandle, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_XRCD_HANDLE> =
         Attribute::new();
-    const EVENT_SIZE: Attribute<In<u32>, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE> =
+    const RECORD_SIZE: Attribute<In<u32>, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_RECORD_SIZE> =
         Attribute::new();
+    const EVENTS: Attribute<In<u64>, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENTS> = Attribute::new();
 }
 
 impl Handler for AllocEventChannel {
@@ -466,19 +443,26 @@ impl Handler for AllocEventChannel {
     const ATTRIBUTES: Declarations = &[
         &Self::FD.mandatory(),
         &Self::XRCD.mandatory(),
-        &Self::EVENT_SIZE.optional(),
+        &Self::RECORD_SIZE.optional(),
+        &Self::EVENTS.optional(),
     ];
 
     fn run(call: &Call<'_, Self>) -> Result {
         let xrcd = call.xrcd(Self::XRCD)?;
-        let size = RecordSize::new(call.input(Self::EVENT_SIZE)?)?;
+        let size = RecordSize::new(call.input(Self::RECORD_SIZE)?)?;
+        let mask = match call.input(Self::EVENTS)? {
+            Some(bits) => EventMask::from_raw(bits)?,
+            None => EventMask::ALL,
+        };
 
         xrcd.check_is_private()?;
 
         let file = call.new_file(Self::FD)?;
         let domain = call.data().domains().get_or_new(xrcd)?;
 
-        file.set(Member::new(domain, Right::of_caller(xrcd, None), size)?);
+        let right = Right::of_caller(xrcd, None);
+
+        file.set(Member::new(domain, right, mask, size)?);
         Ok(())
     }
 }
@@ -489,9 +473,9 @@ struct Register;
 impl Register {
     const CHANNEL: Attribute<Fd<Member>, XRC_RCV_ATTR_QP_REG_CHANNEL> = Attribute::new();
     const QPNS: Attribute<InArray<u32>, XRC_RCV_ATTR_QP_REG_QPNS> = Attribute::new();
-    const COOKIE: Attribute<In<u64>, XRC_RCV_ATTR_QP_REG_COOKIE> = Attribute::new();
-    const EVENTS: Attribute<In<u64>, XRC_RCV_ATTR_QP_REG_EVENTS> = Attribute::new();
     const RESP_DONE: Attribute<Out<u32>, XRC_RCV_ATTR_QP_REG_RESP_DONE> = Attribute::new();
+    const RESP_INFO: Attribute<OutBytes, XRC_RCV_ATTR_QP_REG_RESP_INFO> = Attribute::new();
+    const INFO_SIZE: Attribute<In<u32>, XRC_RCV_ATTR_QP_REG_INFO_SIZE> = Attribute::new();
 }
 
 impl Handler for Register {
@@ -501,22 +485,35 @@ impl Handler for Register {
     const ATTRIBUTES: Declarations = &[
         &Self::CHANNEL.mandatory(),
         &Self::QPNS.mandatory(),
-        &Self::COOKIE.optional(),
-        &Self::EVENTS.optional(),
         &Self::RESP_DONE.optional(),
+        &Self::RESP_INFO.optional(),
+        &Self::INFO_SIZE.optional(),
     ];
 
     fn run(call: &Call<'_, Self>) -> Result {
         let member = call.event_file(Self::CHANNEL)?.ok_or(EINVAL)?;
-        let choice = choice(call, Self::COOKIE, Self::EVENTS)?;
         let qpns = call.array(Self::QPNS)?;
+        let size = RecordSize::<xrc_rcv_reg_info>::new(call.input(Self::INFO_SIZE)?)?;
+        let room = call.output_len(Self::RESP_INFO)?;
+        let mut infos = KVVec::new();
 
+        if let Some(room) = room {
+            if room / size.bytes() < qpns.len() {
+                return Err(EINVAL);
+            }
+            // No registration is made for which there is no memory here.
+            infos.reserve(qpns.len() * size.bytes(), GFP_KERNEL)?;
+        }
         // A bad pointer is found before a registration is made.
         call.output(Self::RESP_DONE, &0)?;
 
-        let (done, result) = member.register_all(&qpns, choice);
+        let (done, result) = member.register_all(&qpns, |info| match room {
+            Some(_) => size.push(info, &mut infos),
+            None => Ok(()),
+        });
 
         call.output(Self::RESP_DONE, &u32::try_from(done)?)?;
+        call.output_bytes(Self::RESP_INFO, &infos)?;
         result
     }
 }

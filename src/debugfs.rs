@@ -203,23 +203,22 @@ fn print_registrations(shown: &Shown, text: &mut Text) -> Result {
 fn print_registration(qp: &ReceiveQp, subscriber: &Subscriber, text: &mut Text) -> Result {
     let counts = qp.subscribers().counts();
     let (kind, pid) = match subscriber.holder() {
-        Holder::File(_, _, process, ..) => ("file", process.pid()),
+        Holder::File(_, process, _) => ("file", process.pid()),
         Holder::Kernel(..) => ("kernel", 0),
     };
 
     text.print(fmt!(
-        "kind={} channel={} mask={:#x} events={} pending={} domain={} qpn={:#x} pid={} comm=",
+        "kind={} channel={} mask={:#x} pending={} domain={} qpn={:#x} pid={} comm=",
         kind,
         u8::from(subscriber.has_channel()),
         subscriber.mask().as_raw(),
-        subscriber.delivered(counts),
-        subscriber.unread(counts),
+        subscriber.unread_records(counts),
         qp.status().domain(),
         qp.qpn(),
         pid,
     ))?;
     match subscriber.holder() {
-        Holder::File(_, _, process, ..) => text.print(fmt!("{}\n", process.name()))?,
+        Holder::File(_, process, _) => text.print(fmt!("{}\n", process.name()))?,
         Holder::Kernel(..) => text.print(fmt!("\n"))?,
     }
     Ok(())

@@ -48,6 +48,7 @@ use crate::{
         DomainLog,
         Subscribers, //
     },
+    uapi::xrc_rcv_reg_info,
     workers::Workers, //
 };
 use core::mem::take;
@@ -273,24 +274,29 @@ impl Domain {
     }
 
     /// Registers with a QP that was looked up before. `EINVAL` if it is about to be destroyed. A
-    /// member registers once.
+    /// member registers once. Returns the totals of the events before the registration, too.
     pub(crate) fn register(
         self: &Arc<Self>,
         qp: &Arc<ReceiveQp>,
         subscriber: Arc<Subscriber>,
-    ) -> Result<Registration> {
+    ) -> Result<(Registration, xrc_rcv_reg_info)> {
         let _order = self.order.lock();
 
         if !self.has(qp) {
             return Err(EINVAL);
         }
-        qp.subscribers().add(&subscriber)?;
+
+        let info = qp.subscribers().add(&subscriber)?;
+
         notify::registered(qp.report(), subscriber.report());
-        Ok(Registration {
+
+        let registration = Registration {
             domain: self.clone(),
             qp: qp.clone(),
             subscriber,
-        })
+        };
+
+        Ok((registration, info))
     }
 
     /// Destroys a QP that was looked up before. `EINVAL` if it is about to be destroyed, or not of
@@ -434,6 +440,11 @@ impl NewQp {
     /// Returns the QP number.
     pub(crate) fn qpn(&self) -> u32 {
         self.qp.qpn()
+    }
+
+    /// Returns the serial number.
+    pub(crate) fn serial(&self) -> u64 {
+        self.qp.status().serial()
     }
 
     /// Adds the QP to its domain, or destroys it if that was closed with the device. Cannot fail.

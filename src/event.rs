@@ -5,7 +5,11 @@
 use crate::{
     bindings,
     kernel_ext::monotonic_ns,
-    uapi::XRC_RCV_EVENT_QP_GONE, //
+    uapi::{
+        xrc_rcv_record,
+        xrc_rcv_reg_info,
+        XRC_RCV_EVENT_QP_GONE, //
+    }, //
 };
 use kernel::{
     prelude::*,
@@ -190,22 +194,35 @@ impl EventMask {
     }
 }
 
-/// Events of a receive QP.
+/// Events of a kind of a receive QP.
 #[derive(Clone, Copy)]
 pub(crate) struct Event {
-    pub(crate) qpn: u32,
     pub(crate) kind: EventType,
-    /// The number of occurrences: more than one if they could not be delivered separately.
-    pub(crate) count: u32,
+    /// The number of all occurrences.
+    pub(crate) total: u64,
     /// The `CLOCK_MONOTONIC` time of the last occurrence, in nanoseconds.
     pub(crate) time: u64,
 }
 
-/// The numbers of all events of a receive QP, by kind, and the times of the last. Changed with the
-/// lock of the [`Log`](crate::log::Log) held.
+impl Event {
+    /// Returns the record of an event of the QP that has, or had, a number and a serial number.
+    pub(crate) fn to_record(self, qpn: u32, serial: u64) -> xrc_rcv_record {
+        xrc_rcv_record {
+            last_ns: self.time,
+            serial,
+            count: self.total,
+            qp_num: qpn,
+            type_: self.kind.as_raw(),
+        }
+    }
+}
+
+/// The numbers of all events of a receive QP, by kind, and the times and positions of the last.
+/// Changed with the lock of the [`Log`](crate::log::Log) held.
 pub(crate) struct Counts {
     totals: [Atomic<u64>; EventType::COUNT],
     times: [Atomic<u64>; EventType::COUNT],
+    positions: [Atomic<u64>; EventType::COUNT],
 }
 
 impl Counts {
@@ -214,15 +231,17 @@ impl Counts {
         Self {
             totals: [const { Atomic::new(0) }; EventType::COUNT],
             times: [const { Atomic::new(0) }; EventType::COUNT],
+            positions: [const { Atomic::new(0) }; EventType::COUNT],
         }
     }
 
-    /// Counts an event that happens now.
-    pub(crate) fn add(&self, kind: EventType) {
+    /// Counts an event that happens now, and has a position in the log.
+    pub(crate) fn add(&self, kind: EventType, position: u64) {
         let index = kind.index();
 
         self.totals[index].store(self.total(kind).wrapping_add(1), Relaxed);
         self.times[index].store(monotonic_ns(), Relaxed);
+        self.positions[index].store(position, Relaxed);
     }
 
     /// Returns the number of events of a kind.
@@ -234,11 +253,55 @@ impl Counts {
     pub(crate) fn time(&self, kind: EventType) -> u64 {
         self.times[kind.index()].load(Relaxed)
     }
+
+    /// Returns the position of the last event of a kind; 0 if there was none.
+    pub(crate) fn position(&self, kind: EventType) -> u64 {
+        self.positions[kind.index()].load(Relaxed)
+    }
+
+    /// Returns the totals, and the serial number of the QP, for the holder of a registration.
+    pub(crate) fn to_info(&self, serial: u64) -> xrc_rcv_reg_info {
+        let mut info = xrc_rcv_reg_info {
+            serial,
+            counts: Default::default(),
+        };
+
+        for kind in EventType::iter() {
+            // QP_GONE has no element: a QP that was destroyed is not registered with.
+            if let Some(count) = info.counts.get_mut(kind.as_raw() as usize) {
+                *count = self.total(kind);
+            }
+        }
+        info
+    }
 }
 
 #[kunit_tests(ib_xrc_rcv_event)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn totals_are_at_the_values_of_their_kinds() {
+        let counts = Counts::new();
+
+        for (number, kind) in (1..).zip(EventType::iter()) {
+            for position in 0..number {
+                counts.add(kind, position);
+            }
+        }
+
+        let info = counts.to_info(42);
+
+        assert_eq!(info.serial, 42);
+        for (raw, count) in (0..).zip(info.counts) {
+            let kind = EventType::from_ib_event(raw);
+
+            assert_eq!(count, kind.map_or(0, |kind| kind.index() as u64 + 1));
+        }
+        assert!(EventType::iter()
+            .filter(|kind| *kind != EventType::QP_GONE)
+            .all(|kind| (kind.as_raw() as usize) < info.counts.len()));
+    }
 
     #[test]
     fn masks_have_the_kinds_of_their_bits() -> Result {

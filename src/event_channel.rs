@@ -12,7 +12,10 @@
 //! Unread events can still be read; then `read(2)` returns `EIO`.
 
 use crate::{
-    event::Event,
+    event::{
+        Event,
+        EventMask, //
+    },
     kernel_ext::{
         in_time_namespace,
         process::is_killed,
@@ -20,10 +23,10 @@ use crate::{
         wait_queue::WaitQueue, //
     },
     listener::Listener,
-    subscriber::Subscriber,
+    qp_status::QpStatus,
     subscribers::DomainLog,
     uapi::{
-        xrc_rcv_event,
+        xrc_rcv_record,
         RecordSize, //
     }, //
 };
@@ -43,7 +46,7 @@ const ATTEMPTS: usize = 16;
 
 /// See the [module's documentation](self).
 pub(crate) struct EventChannel {
-    record_size: RecordSize<xrc_rcv_event>,
+    record_size: RecordSize<xrc_rcv_record>,
     log: Arc<DomainLog>,
     listener: Arc<Listener>,
 }
@@ -61,14 +64,18 @@ enum Walk {
 }
 
 impl EventChannel {
-    /// Creates a channel of a log, whose records have the given size.
-    pub(crate) fn new(log: Arc<DomainLog>, record_size: RecordSize<xrc_rcv_event>) -> Result<Self> {
+    /// Creates a channel of a log, which reports the events of a mask in records of a size.
+    pub(crate) fn new(
+        log: Arc<DomainLog>,
+        mask: EventMask,
+        record_size: RecordSize<xrc_rcv_record>,
+    ) -> Result<Self> {
         let end = log.lock().end();
 
         Ok(Self {
             record_size,
             log,
-            listener: Listener::new(end)?,
+            listener: Listener::new(mask, end)?,
         })
     }
 
@@ -92,11 +99,11 @@ impl EventChannel {
             };
 
             if let Some(subscriber) = qp.of_channel(&log, self.listener.id()) {
-                while let Some(event) = subscriber.next_unread(qp.status().qpn(), qp.counts()) {
+                while let Some(event) = subscriber.next_unread(qp.counts()) {
                     if copied == places {
                         return Walk::Found(copied);
                     }
-                    if !self.write(buffer, copied, &subscriber, &event) {
+                    if !self.write(buffer, copied, qp.status(), event) {
                         return match copied {
                             0 => Walk::Fault,
                             copied => Walk::Found(copied),
@@ -115,20 +122,10 @@ impl EventChannel {
     }
 
     /// Writes a record to a place of the buffer. Returns whether it was written as a whole.
-    fn write(
-        &self,
-        buffer: &UserBuffer,
-        place: usize,
-        subscriber: &Subscriber,
-        event: &Event,
-    ) -> bool {
-        let record = xrc_rcv_event {
-            cookie: subscriber.cookie(),
+    fn write(&self, buffer: &UserBuffer, place: usize, status: &QpStatus, event: Event) -> bool {
+        let record = xrc_rcv_record {
             last_ns: in_time_namespace(event.time),
-            qp_num: event.qpn,
-            type_: event.kind.as_raw(),
-            count: event.count,
-            reserved: 0,
+            ..event.to_record(status.qpn(), status.serial())
         };
         let (known, _) = self.record_size.fit(&record);
 

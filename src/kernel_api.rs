@@ -17,10 +17,7 @@ use crate::{
         QpInitAttr,
         Registration, //
     },
-    event::{
-        Event,
-        EventMask, //
-    },
+    event::EventMask,
     kernel_ext::not_supported,
     rdma::{
         attachment::{
@@ -45,7 +42,7 @@ use crate::{
         Subscriber, //
     },
     uapi::{
-        xrc_rcv_event,
+        xrc_rcv_record,
         XRC_RCV_ALLOC_LIFETIME_DOMAIN,
         XRC_RCV_DESTROY_FORCE, //
     }, //
@@ -57,7 +54,7 @@ use kernel::{
 };
 
 /// An `ib_xrc_rcv_handler` that is not `NULL`.
-type Handler = unsafe extern "C" fn(event: *const xrc_rcv_event, context: *mut c_void);
+type Handler = unsafe extern "C" fn(event: *const xrc_rcv_record, context: *mut c_void);
 
 /// A handler with its context.
 ///
@@ -77,20 +74,11 @@ unsafe impl Send for CHandler {}
 unsafe impl Sync for CHandler {}
 
 impl Callback for CHandler {
-    fn event(&self, event: &Event) {
-        let event = xrc_rcv_event {
-            cookie: 0,
-            last_ns: event.time,
-            qp_num: event.qpn,
-            type_: event.kind.as_raw(),
-            count: event.count,
-            reserved: 0,
-        };
-
+    fn event(&self, record: &xrc_rcv_record) {
         // SAFETY:
         // * By the type invariant, the handler may be called with the context, in any context.
-        // * `event` is valid for the length of the call, and the handler does not keep it.
-        unsafe { (self.handler)(&event, self.context) }
+        // * `record` is valid for the length of the call, and the handler does not keep it.
+        unsafe { (self.handler)(record, self.context) }
     }
 }
 
@@ -251,7 +239,7 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_reg_qp(
         let subscriber = unsafe { subscriber(handler, context, events) }?;
 
         let room = KBox::new_uninit(GFP_KERNEL)?;
-        let registration = domain.register(&domain.find(qpn)?, subscriber)?;
+        let (registration, _) = domain.register(&domain.find(qpn)?, subscriber)?;
 
         Ok(KBox::write(room, registration))
     };

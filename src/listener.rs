@@ -7,6 +7,7 @@
 //! added until it begins.
 
 use crate::{
+    event::EventMask,
     kernel_ext::{
         wait_queue::{
             new_wait_queue,
@@ -56,6 +57,8 @@ pub(crate) unsafe fn init() -> Result<ModuleQueueOwner> {
 /// See the [module's documentation](self).
 #[pin_data]
 pub(crate) struct Listener {
+    /// The events that the channel reports.
+    mask: EventMask,
     /// The position in the log up to which all events were read, or are not for this member.
     /// Changed with the lock of the log held.
     cursor: Atomic<u64>,
@@ -71,10 +74,11 @@ impl_has_work! {
 }
 
 impl Listener {
-    /// Creates a listener that has read the log up to a position.
-    pub(crate) fn new(position: u64) -> Result<Arc<Self>> {
+    /// Creates a listener to the events of a mask that has read the log up to a position.
+    pub(crate) fn new(mask: EventMask, position: u64) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
+                mask,
                 cursor: Atomic::new(position),
                 has_ended: Atomic::new(false),
                 readable <- new_wait_queue!("Listener::readable"),
@@ -87,6 +91,11 @@ impl Listener {
     /// Returns the identity of the event channel.
     pub(crate) fn id(&self) -> FileId {
         FileId::of(self)
+    }
+
+    /// Returns the events that the channel reports.
+    pub(crate) fn mask(&self) -> EventMask {
+        self.mask
     }
 
     /// Returns the position in the log. Called with the lock of the log held.

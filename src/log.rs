@@ -55,8 +55,8 @@ impl<Q: Logged> Log<Q> {
         self.last
     }
 
-    /// Moves a QP to the end, or adds it there.
-    pub(crate) fn move_to_end(&mut self, qp: ArcBorrow<'_, Q>) {
+    /// Moves a QP to the end, or adds it there. Returns its position.
+    pub(crate) fn move_to_end(&mut self, qp: ArcBorrow<'_, Q>) -> u64 {
         // Not the last reference: the caller has one.
         let moved = self.tree.remove(&qp).unwrap_or_else(|| qp.into());
 
@@ -65,6 +65,7 @@ impl<Q: Logged> Log<Q> {
         moved.position().store(self.last, Relaxed);
         // Cannot fail: the QP is in no tree.
         let _ = self.tree.insert(moved);
+        self.last
     }
 
     /// Removes a QP. Returns the reference, for the caller to drop without the lock.

@@ -51,7 +51,8 @@ use crate::{
         Subscriber, //
     },
     uapi::{
-        xrc_rcv_event,
+        xrc_rcv_record,
+        xrc_rcv_reg_info,
         RecordSize,
         XRC_RCV_OBJECT_EVENT_CHANNEL, //
     }, //
@@ -98,24 +99,16 @@ fn key(qp: &ReceiveQp) -> Key {
 /// Memory for an entry of a table.
 pub(crate) type Room = RBTreeNodeReservation<Key, Registration>;
 
-/// What a process chooses for a registration.
-#[derive(Clone, Copy)]
-pub(crate) struct Choice {
-    /// Returned with each event.
-    pub(crate) cookie: u64,
-    /// The event mask.
-    pub(crate) events: EventMask,
-}
-
 impl Member {
-    /// Creates a member of a domain, for a process with a right in it, whose channel has records of
-    /// the given size.
+    /// Creates a member of a domain, for a process with a right in it, whose channel reports the
+    /// events of a mask in records of a size.
     pub(crate) fn new(
         domain: Arc<Domain>,
         right: Right,
-        record_size: RecordSize<xrc_rcv_event>,
+        mask: EventMask,
+        record_size: RecordSize<xrc_rcv_record>,
     ) -> Result<Arc<Self>> {
-        let channel = EventChannel::new(domain.log().clone(), record_size)?;
+        let channel = EventChannel::new(domain.log().clone(), mask, record_size)?;
 
         Arc::pin_init(
             pin_init!(Self {
@@ -145,11 +138,7 @@ impl Member {
     /// Creates the subscriber for a registration with a QP that the calling process creates, or
     /// that has a creator. Over a QP of its own the process has every right, whatever right the
     /// member has.
-    pub(crate) fn subscriber(
-        &self,
-        creator: Option<&Creator>,
-        choice: Choice,
-    ) -> Result<Arc<Subscriber>> {
+    pub(crate) fn subscriber(&self, creator: Option<&Creator>) -> Result<Arc<Subscriber>> {
         let right = match creator {
             Some(creator) if !creator.is_caller() => self.right,
             _ => Right::Own,
@@ -157,9 +146,7 @@ impl Member {
 
         Subscriber::new(Holder::File(
             self.channel.listener().clone(),
-            choice.cookie,
             Process::current(),
-            choice.events,
             right,
         ))
     }
@@ -182,9 +169,10 @@ impl Member {
         }
     }
 
-    /// Registers with a QP of the domain, unless the member is registered. `EINVAL` if the domain
-    /// has no such QP; `EDQUOT` over a limit; `EACCES` if the caller may not use a partition.
-    fn register(&self, qpn: u32, choice: Choice) -> Result {
+    /// Registers with a QP of the domain, unless the member is registered. Returns the totals of
+    /// the events before, or those of now if it was registered. `EINVAL` if the domain has no such
+    /// QP; `EDQUOT` over a limit; `EACCES` if the caller may not use a partition.
+    fn register(&self, qpn: u32) -> Result<xrc_rcv_reg_info> {
         let (domain, qp) = {
             let table = lock_killable(&self.table)?;
             let Table {
@@ -194,14 +182,14 @@ impl Member {
             let qp = domain.find(qpn)?;
 
             if registrations.get(&key(&qp)).is_some() {
-                return Ok(());
+                return Ok(qp.subscribers().info());
             }
             (domain.clone(), qp)
         };
         // Without the lock, for which ALLOC waits without being killed: these may reclaim memory,
         // and wait for the end of the QP.
         let room = Room::new(GFP_KERNEL_ACCOUNT)?;
-        let subscriber = self.subscriber(Some(qp.status().creator()), choice)?;
+        let subscriber = self.subscriber(Some(qp.status().creator()))?;
 
         qp.admit_caller()?;
 
@@ -210,13 +198,13 @@ impl Member {
 
         // Another thread may have registered meanwhile.
         if registrations.get(&key(&qp)).is_some() {
-            return Ok(());
+            return Ok(qp.subscribers().info());
         }
 
-        let registration = domain.register(&qp, subscriber)?;
+        let (registration, info) = domain.register(&qp, subscriber)?;
 
         registrations.insert(room.into_node(key(&qp), registration));
-        Ok(())
+        Ok(info)
     }
 
     /// Calls `call` with each of the QP numbers, until it fails or the caller is killed. Returns
@@ -233,10 +221,15 @@ impl Member {
         (qpns.len(), Ok(()))
     }
 
-    /// Registers with QPs, in order, see [`register`](Self::register). Returns the number of those
-    /// that the member is registered with, and the error of the next.
-    pub(crate) fn register_all(&self, qpns: &[u32], choice: Choice) -> (usize, Result) {
-        Self::for_each(qpns, |qpn| self.register(qpn, choice))
+    /// Registers with QPs, in order, see [`register`](Self::register), and passes the totals of
+    /// each to `registered`. Returns the number of those that the member is registered with, and
+    /// the error of the next.
+    pub(crate) fn register_all(
+        &self,
+        qpns: &[u32],
+        mut registered: impl FnMut(&xrc_rcv_reg_info) -> Result,
+    ) -> (usize, Result) {
+        Self::for_each(qpns, |qpn| registered(&self.register(qpn)?))
     }
 
     /// Ends registrations with QPs, in order; their unread events are discarded. One that the

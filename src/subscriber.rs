@@ -2,10 +2,10 @@
 
 //! A subscriber of a receive QP: the part of a registration that its events are for.
 //!
-//! It has no events of its own. It remembers how many of each kind it has got, and the QP counts
-//! all: the difference is unread. The registration owns a reference, and so does the list of the QP
-//! until the registration ends. Members that change are atomic, and changed with the lock of the
-//! log held.
+//! It has no events of its own, and remembers one position of the log: a kind of event of its QP is
+//! unread if the last one is at a later position. The registration owns a reference, and so does
+//! the list of the QP until the registration ends. Members that change are atomic, and changed with
+//! the lock of the log held.
 
 use crate::{
     event::{
@@ -28,7 +28,9 @@ use crate::{
         self,
         FileId, //
     },
-    right::Right, //
+    qp_status::QpStatus,
+    right::Right,
+    uapi::xrc_rcv_record, //
 };
 use kernel::{
     prelude::*,
@@ -41,27 +43,25 @@ use kernel::{
     }, //
 };
 
-/// The holder of a registration, and its event mask.
+/// The holder of a registration.
 pub(crate) enum Holder {
-    /// The event channel of a member, its cookie, the process that registered, and its right.
-    File(Arc<Listener>, u64, Process, EventMask, Right),
-    /// A kernel user, and the handler of its events.
+    /// The event channel of a member, the process that registered, and its right.
+    File(Arc<Listener>, Process, Right),
+    /// A kernel user, the handler of its events, and their mask.
     Kernel(Option<KBox<dyn Callback>>, EventMask),
 }
 
 /// A handler of events of a kernel user.
 pub(crate) trait Callback: Send + Sync {
-    /// Handles an event. Called in any context, with locks held: it must not sleep, nor unregister.
-    fn event(&self, event: &Event);
+    /// Handles events. Called in any context, with locks held: it must not sleep, nor unregister.
+    fn event(&self, record: &xrc_rcv_record);
 }
 
 /// See the [module's documentation](self).
 pub(crate) struct Subscriber {
     holder: Holder,
-    /// The number of events of each kind that it has got, of those of the QP.
-    read: [Atomic<u64>; EventType::COUNT],
-    /// The number of events that its mask has, before it was added.
-    before: Atomic<u64>,
+    /// The position in the log up to which all events were read, or are not for it.
+    read: Atomic<u64>,
     /// The time at which the registration ended with the device, or 0: QP_GONE is all that comes
     /// after the events that are unread.
     removed: Atomic<u64>,
@@ -70,8 +70,11 @@ pub(crate) struct Subscriber {
     listed: Linked<BY_HOLDER>,
 }
 
-/// With its reference count, the subscriber fits into kmalloc-192.
-const _: () = assert!(size_of::<Subscriber>() + size_of::<u64>() <= 192);
+/// With its reference count, the subscriber fits into kmalloc-96.
+const _: () = assert!(size_of::<Subscriber>() + size_of::<u64>() <= 96);
+
+/// The position of QP_GONE, which no event is after.
+const END: u64 = u64::MAX;
 
 /// The order of the subscribers of a QP: by the address of the event channel, or, of a kernel
 /// user's, by its own.
@@ -100,8 +103,7 @@ impl Subscriber {
         Ok(Arc::new(
             Self {
                 holder,
-                read: [const { Atomic::new(0) }; EventType::COUNT],
-                before: Atomic::new(0),
+                read: Atomic::new(0),
                 removed: Atomic::new(0),
                 links: Links::new(),
                 listed: Linked::new(),
@@ -115,25 +117,18 @@ impl Subscriber {
         &self.holder
     }
 
-    /// Returns the event mask.
+    /// Returns the event mask: that of the channel, or of the kernel user.
     pub(crate) fn mask(&self) -> EventMask {
-        let (Holder::File(.., mask, _) | Holder::Kernel(_, mask)) = self.holder;
-
-        mask
+        match &self.holder {
+            Holder::File(listener, ..) => listener.mask(),
+            Holder::Kernel(_, mask) => *mask,
+        }
     }
 
     /// Returns the pid of the process that registered, or 0 for a kernel user.
     pub(crate) fn pid(&self) -> i32 {
         match &self.holder {
-            Holder::File(_, _, process, ..) => process.pid(),
-            Holder::Kernel(..) => 0,
-        }
-    }
-
-    /// Returns the cookie that is returned with each event; 0 for a kernel user.
-    pub(crate) fn cookie(&self) -> u64 {
-        match self.holder {
-            Holder::File(_, cookie, ..) => cookie,
+            Holder::File(_, process, _) => process.pid(),
             Holder::Kernel(..) => 0,
         }
     }
@@ -184,96 +179,76 @@ impl Subscriber {
         self.file().is_some()
     }
 
-    /// Begins: events that happened before are not for it.
-    pub(crate) fn begin(&self, counts: &Counts) {
-        for kind in EventType::iter() {
-            self.read[kind.index()].store(counts.total(kind), Relaxed);
-        }
-        self.before.store(self.wanted(counts), Relaxed);
+    /// Begins: events up to a position are not for it.
+    pub(crate) fn begin(&self, position: u64) {
+        self.read.store(position, Relaxed);
     }
 
-    /// Returns the number of events of the QP that the mask has.
-    fn wanted(&self, counts: &Counts) -> u64 {
-        let totals = self.mask().kinds().map(|kind| counts.total(kind));
+    /// Returns the position of the last event of a kind. That of QP_GONE is the [`END`], also if
+    /// the registration ended with the device, and other events of the QP follow.
+    fn position(&self, kind: EventType, counts: &Counts) -> u64 {
+        let position = counts.position(kind);
 
-        totals.fold(0, u64::wrapping_add)
-    }
-
-    /// Returns the number of events that were for it, modulo 2^32.
-    pub(crate) fn delivered(&self, counts: &Counts) -> u32 {
-        if !self.hears() {
-            return 0;
-        }
-        self.wanted(counts).wrapping_sub(self.before.load(Relaxed)) as u32
-    }
-
-    /// Returns the number of unread events of a kind. QP_GONE is the last.
-    fn unread_of(&self, kind: EventType, counts: &Counts) -> u32 {
-        let gone = EventType::QP_GONE;
-        let of = |kind: EventType| {
-            let read = self.read[kind.index()].load(Relaxed);
-
-            u32::try_from(counts.total(kind).wrapping_sub(read)).unwrap_or(u32::MAX)
-        };
-        let gone_was_read = self.read[gone.index()].load(Relaxed) != 0;
-
-        if !self.mask().has(kind) || gone_was_read {
-            0
-        } else if kind == gone && self.is_removed() {
-            1
+        if kind == EventType::QP_GONE && (position != 0 || self.is_removed()) {
+            END
         } else {
-            of(kind)
+            position
         }
+    }
+
+    /// Returns the kinds of unread events.
+    fn unread<'a>(&'a self, counts: &'a Counts) -> impl Iterator<Item = EventType> + 'a {
+        let read = self.read.load(Relaxed);
+
+        self.mask()
+            .kinds()
+            .filter(move |kind| self.position(*kind, counts) > read)
     }
 
     /// Returns the number of records that are unread.
-    pub(crate) fn unread(&self, counts: &Counts) -> usize {
-        EventType::iter()
-            .filter(|kind| self.unread_of(*kind, counts) != 0)
-            .count()
+    pub(crate) fn unread_records(&self, counts: &Counts) -> usize {
+        self.unread(counts).count()
     }
 
     /// Returns the next unread events of one kind: in the order of the last ones, QP_GONE last.
-    pub(crate) fn next_unread(&self, qpn: u32, counts: &Counts) -> Option<Event> {
-        let kind = EventType::iter()
-            .filter(|kind| self.unread_of(*kind, counts) != 0)
-            .min_by_key(|kind| (*kind == EventType::QP_GONE, counts.time(*kind)))?;
-        let time = match counts.time(kind) {
-            0 => self.removed.load(Relaxed),
-            time => time,
-        };
+    pub(crate) fn next_unread(&self, counts: &Counts) -> Option<Event> {
+        let kind = self
+            .unread(counts)
+            .min_by_key(|kind| self.position(*kind, counts))?;
 
-        Some(Event {
-            qpn,
-            kind,
-            count: self.unread_of(kind, counts),
-            time,
+        Some(match counts.total(kind) {
+            // The registration ended with the device, and the QP exists.
+            0 => Event {
+                kind,
+                total: 1,
+                time: self.removed.load(Relaxed),
+            },
+            total => Event {
+                kind,
+                total,
+                time: counts.time(kind),
+            },
         })
     }
 
-    /// All events of a kind were read.
+    /// The next unread events, which are of this kind, were read.
     pub(crate) fn note_read(&self, kind: EventType, counts: &Counts) {
-        let read = match kind {
-            EventType::QP_GONE => 1,
-            _ => counts.total(kind),
-        };
-
-        self.read[kind.index()].store(read, Relaxed);
+        self.read.store(self.position(kind, counts), Relaxed);
     }
 
-    /// Delivers unread events to the handler of a kernel user, or wakes the readers of the channel.
-    /// May be called in any context.
-    pub(crate) fn signal(&self, qpn: u32, counts: &Counts) {
+    /// Delivers unread events of a QP to the handler of a kernel user, or wakes the readers of the
+    /// channel. May be called in any context.
+    pub(crate) fn signal(&self, status: &QpStatus, counts: &Counts) {
         match &self.holder {
             Holder::File(listener, ..) => {
-                if self.next_unread(qpn, counts).is_some() {
+                if self.unread(counts).next().is_some() {
                     listener.wake_later();
                 }
             }
             Holder::Kernel(Some(callback), _) => {
-                while let Some(event) = self.next_unread(qpn, counts) {
+                while let Some(event) = self.next_unread(counts) {
                     self.note_read(event.kind, counts);
-                    callback.event(&event);
+                    callback.event(&event.to_record(status.qpn(), status.serial()));
                 }
             }
             Holder::Kernel(None, _) => (),
@@ -305,82 +280,96 @@ mod tests {
         None => EventType::QP_GONE,
     };
 
-    fn subscriber(mask: EventMask) -> Result<Arc<Subscriber>> {
-        let holder = Holder::File(
-            Listener::new(0)?,
-            42,
-            Process::current(),
-            mask,
-            Right::Write,
-        );
-
-        Subscriber::new(holder)
+    /// The events of a QP, which is alone in its log.
+    struct Qp {
+        counts: Counts,
+        end: u64,
     }
 
-    /// Reads the next record.
-    fn read(subscriber: &Subscriber, counts: &Counts) -> Option<(EventType, u32)> {
-        let event = subscriber.next_unread(0x17, counts)?;
+    impl Qp {
+        fn new() -> Self {
+            Self {
+                counts: Counts::new(),
+                end: 0,
+            }
+        }
 
-        subscriber.note_read(event.kind, counts);
-        Some((event.kind, event.count))
+        fn event(&mut self, kind: EventType) {
+            self.end += 1;
+            self.counts.add(kind, self.end);
+        }
+
+        fn register(&self, mask: EventMask) -> Result<Arc<Subscriber>> {
+            let listener = Listener::new(mask, self.end)?;
+            let holder = Holder::File(listener, Process::current(), Right::Write);
+            let subscriber = Subscriber::new(holder)?;
+
+            subscriber.begin(self.end);
+            Ok(subscriber)
+        }
+
+        /// Reads the next record.
+        fn read(&self, subscriber: &Subscriber) -> Option<(EventType, u64)> {
+            let event = subscriber.next_unread(&self.counts)?;
+
+            subscriber.note_read(event.kind, &self.counts);
+            Some((event.kind, event.total))
+        }
     }
 
     #[test]
-    fn repeated_events_are_one_record() -> Result {
-        let counts = Counts::new();
-        let subscriber = subscriber(EventMask::ALL)?;
+    fn repeated_events_are_one_record_with_the_total() -> Result {
+        let mut qp = Qp::new();
 
-        counts.add(FIRST);
-        subscriber.begin(&counts);
-        assert!(read(&subscriber, &counts).is_none());
+        qp.event(FIRST);
+
+        let subscriber = qp.register(EventMask::ALL)?;
+        let other = qp.register(EventMask::ALL)?;
+
+        assert!(qp.read(&subscriber).is_none());
         for _ in 0..100 {
-            counts.add(FIRST);
+            qp.event(FIRST);
         }
-        assert_eq!(subscriber.unread(&counts), 1);
-        assert_eq!(subscriber.delivered(&counts), 100);
-        assert!(read(&subscriber, &counts) == Some((FIRST, 100)));
-        assert!(read(&subscriber, &counts).is_none());
-        counts.add(FIRST);
-        assert!(read(&subscriber, &counts) == Some((FIRST, 1)));
-        assert_eq!(subscriber.delivered(&counts), 101);
+        assert_eq!(subscriber.unread_records(&qp.counts), 1);
+        assert!(qp.read(&subscriber) == Some((FIRST, 101)));
+        assert!(qp.read(&subscriber).is_none());
+        qp.event(FIRST);
+        assert!(qp.read(&subscriber) == Some((FIRST, 102)));
+        assert!(qp.read(&other) == Some((FIRST, 102)));
         Ok(())
     }
 
     #[test]
-    fn count_stays_at_its_maximum() -> Result {
-        let counts = Counts::new();
-        let subscriber = subscriber(EventMask::ALL)?;
+    fn kinds_are_read_in_the_order_of_their_last_events() -> Result {
+        let mut qp = Qp::new();
+        let subscriber = qp.register(EventMask::ALL)?;
 
-        subscriber.begin(&counts);
-        subscriber.read[FIRST.index()].store(0u64.wrapping_sub(u64::from(u32::MAX)), Relaxed);
-        assert!(read(&subscriber, &counts) == Some((FIRST, u32::MAX)));
-        subscriber.read[FIRST.index()].store(0u64.wrapping_sub(1 << 40), Relaxed);
-        assert!(read(&subscriber, &counts) == Some((FIRST, u32::MAX)));
-        assert!(read(&subscriber, &counts).is_none());
+        qp.event(FIRST);
+        qp.event(SECOND);
+        qp.event(FIRST);
+        assert_eq!(subscriber.unread_records(&qp.counts), 2);
+        assert!(qp.read(&subscriber) == Some((SECOND, 1)));
+        qp.event(SECOND);
+        assert!(qp.read(&subscriber) == Some((FIRST, 2)));
+        assert!(qp.read(&subscriber) == Some((SECOND, 2)));
+        assert!(qp.read(&subscriber).is_none());
         Ok(())
     }
 
     #[test]
     fn only_events_that_were_asked_for_are_unread() -> Result {
-        let counts = Counts::new();
+        let mut qp = Qp::new();
         let mut mask = EventMask::default();
 
         mask.add(SECOND);
 
-        let subscriber = subscriber(mask)?;
+        let subscriber = qp.register(mask)?;
 
-        subscriber.begin(&counts);
-        counts.add(FIRST);
-        counts.add(EventType::QP_GONE);
-        assert_eq!(
-            (subscriber.unread(&counts), subscriber.delivered(&counts)),
-            (0, 0)
-        );
-        counts.add(SECOND);
-        assert_eq!(
-            (subscriber.unread(&counts), subscriber.delivered(&counts)),
-            (1, 1)
-        );
+        qp.event(FIRST);
+        qp.event(EventType::QP_GONE);
+        assert_eq!(subscriber.unread_records(&qp.counts), 0);
+        qp.event(SECOND);
+        assert_eq!(subscriber.unread_records(&qp.counts), 1);
         Ok(())
     }
 
@@ -388,24 +377,27 @@ mod tests {
     fn gone_is_the_last_record_and_comes_once() -> Result {
         // The QP is destroyed, or the registration ends with the device, or both.
         for (is_destroyed, is_removed) in [(true, false), (false, true), (true, true)] {
-            let counts = Counts::new();
-            let subscriber = subscriber(EventMask::ALL)?;
+            let mut qp = Qp::new();
+            let subscriber = qp.register(EventMask::ALL)?;
 
-            subscriber.begin(&counts);
             if is_removed {
                 subscriber.remove_with_device();
             }
             if is_destroyed {
-                counts.add(EventType::QP_GONE);
+                qp.event(EventType::QP_GONE);
             }
-            counts.add(SECOND);
-            counts.add(FIRST);
-            assert_eq!(subscriber.unread(&counts), 3);
-            assert!(read(&subscriber, &counts) == Some((SECOND, 1)));
-            assert!(read(&subscriber, &counts) == Some((FIRST, 1)));
-            assert!(read(&subscriber, &counts) == Some((EventType::QP_GONE, 1)));
-            counts.add(FIRST);
-            assert!(read(&subscriber, &counts).is_none());
+            qp.event(SECOND);
+            qp.event(FIRST);
+            assert_eq!(subscriber.unread_records(&qp.counts), 3);
+            assert!(qp.read(&subscriber) == Some((SECOND, 1)));
+            assert!(qp.read(&subscriber) == Some((FIRST, 1)));
+            assert!(qp.read(&subscriber) == Some((EventType::QP_GONE, 1)));
+            qp.event(FIRST);
+            if !is_destroyed {
+                qp.event(EventType::QP_GONE);
+            }
+            subscriber.remove_with_device();
+            assert!(qp.read(&subscriber).is_none());
         }
         Ok(())
     }

@@ -10,7 +10,7 @@
 //! worker, so many at a time. That holds for QP_GONE, too: the thread that destroys the QP has
 //! locks that others wait for.
 //!
-//! An event is for the registrations that exist when it happens: each remembers how many there were
+//! An event is for the registrations that exist when it happens: each remembers where the log ended
 //! before it. A registration that ends with the device stays in the list, for its unread events,
 //! until its channel is closed.
 
@@ -51,6 +51,7 @@ use crate::{
         Subscriber,
         BY_HOLDER, //
     },
+    uapi::xrc_rcv_reg_info,
     workers::Workers, //
 };
 use kernel::{
@@ -265,13 +266,21 @@ impl Subscribers {
         &self.workers
     }
 
-    /// Adds a registration. `EDQUOT` over the limit. Calls must be serialised.
-    pub(crate) fn add(&self, subscriber: &Arc<Subscriber>) -> Result {
+    /// Returns the totals of the events that have happened.
+    pub(crate) fn info(&self) -> xrc_rcv_reg_info {
+        let _log = self.log.lock();
+
+        self.counts.to_info(self.status.serial())
+    }
+
+    /// Adds a registration, and returns the totals of the events before it. `EDQUOT` over the
+    /// limit. Calls must be serialised.
+    pub(crate) fn add(&self, subscriber: &Arc<Subscriber>) -> Result<xrc_rcv_reg_info> {
         limits::another_registration(self.len(), self.keeping(), subscriber.keeps())?;
 
         let mut log = self.log.lock();
 
-        subscriber.begin(&self.counts);
+        subscriber.begin(log.end());
         // Cannot fail: a new subscriber is in no list.
         self.list
             .access_mut(&mut log)
@@ -279,7 +288,7 @@ impl Subscribers {
             .insert(subscriber.clone())
             .map_err(|_| EINVAL)?;
         self.registrations.add(subscriber);
-        Ok(())
+        Ok(self.counts.to_info(self.status.serial()))
     }
 
     /// Removes a registration. No event is for it after this returns; those that are unread are
@@ -354,8 +363,7 @@ impl Subscribers {
         let done = {
             let mut log = self.log.lock();
 
-            self.counts.add(kind);
-            log.move_to_end(self);
+            self.counts.add(kind, log.move_to_end(self));
             self.report_event(qpn, kind);
 
             let list = self.list.access_mut(&mut log);
@@ -363,7 +371,7 @@ impl Subscribers {
             let mut next = list.tree.after(None).filter(|_| at_once);
 
             while let Some(subscriber) = next {
-                subscriber.signal(qpn, &self.counts);
+                subscriber.signal(&self.status, &self.counts);
                 next = list.tree.after(Some(&key(&subscriber)));
             }
             list.is_pending |= !at_once;
@@ -407,7 +415,7 @@ impl Subscribers {
                 break;
             };
 
-            subscriber.signal(self.status.qpn(), &self.counts);
+            subscriber.signal(&self.status, &self.counts);
             list.tree.advance();
         }
         list.is_signalling = list.tree.at_cursor().is_some();

@@ -42,19 +42,25 @@ impl_as_bytes! {
         event_types: u64,
         max_qps_per_domain: u32,
         max_qps_per_user: u32,
-        event_size: u32,
+        record_size: u32,
         max_registrations_per_qp: u32,
     }
 }
 
 impl_as_bytes! {
-    xrc_rcv_event {
-        cookie: u64,
+    xrc_rcv_record {
         last_ns: u64,
+        serial: u64,
+        count: u64,
         qp_num: u32,
         type_: u32,
-        count: u32,
-        reserved: u32,
+    }
+}
+
+impl_as_bytes! {
+    xrc_rcv_reg_info {
+        serial: u64,
+        counts: [u64; 17],
     }
 }
 
@@ -84,8 +90,12 @@ pub(crate) trait Record: AsBytes + Sized {
     );
 }
 
-impl Record for xrc_rcv_event {
-    const FIRST_SIZE: u32 = XRC_RCV_EVENT_SIZE_VER1;
+impl Record for xrc_rcv_record {
+    const FIRST_SIZE: u32 = XRC_RCV_RECORD_SIZE_VER1;
+}
+
+impl Record for xrc_rcv_reg_info {
+    const FIRST_SIZE: u32 = XRC_RCV_REG_INFO_SIZE_VER1;
 }
 
 impl Record for xrc_rcv_qp_info {
@@ -119,6 +129,15 @@ impl<R: Record> RecordSize<R> {
             [0; XRC_RCV_RECORD_SIZE_MAX as usize];
 
         &ZEROES[size_of::<R>().min(self.0)..self.0]
+    }
+
+    /// Adds a record in this size to an array.
+    pub(crate) fn push(&self, record: &R, array: &mut KVVec<u8>) -> Result {
+        let (known, zeroes) = self.fit(record);
+
+        array.extend_from_slice(known, GFP_KERNEL)?;
+        array.extend_from_slice(zeroes, GFP_KERNEL)?;
+        Ok(())
     }
 
     /// Returns a record in this size: the part that the process knows, and what follows it.

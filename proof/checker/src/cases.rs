@@ -4,7 +4,6 @@
 //! thread that is killed between two numbers or in a long log, and modifications.
 
 use crate::{
-    event::EventMask,
     kernel_user::KernelUser,
     rdma::{
         device::{Verb, REPORTED},
@@ -25,7 +24,7 @@ fn alloc(attached: &Attached, file: &File) -> u32 {
 }
 
 /// A process that clears up after QP_GONE does not end its registration with a QP that has the
-/// number since.
+/// number since. Their serial numbers differ.
 #[test]
 fn registrations_with_two_qps_of_a_number() {
     runtime::check(20, 0x18, || {
@@ -34,12 +33,15 @@ fn registrations_with_two_qps_of_a_number() {
         let other = attached.open();
         let lifetime = Lifetime::Registrations;
         let alloc = || attached.alloc(&creator, lifetime, false).unwrap();
-        let register = |qpn| attached.register(&other, qpn, EventMask::ALL).unwrap();
+        let register = |qpn| attached.register(&other, qpn).unwrap();
         let qpn = alloc();
+        let serial = || attached.find(qpn).unwrap().status().serial();
+        let first = serial();
 
         register(qpn);
         attached.destroy(&creator, qpn, true).unwrap();
         assert_eq!(alloc(), qpn, "the number is given away again");
+        assert_ne!(serial(), first, "a serial number is not");
         register(qpn);
 
         // The first ends the older registration.
@@ -65,7 +67,7 @@ fn alloc_and_reg_by_one_channel() {
         let other = {
             let (attached, file) = (attached.clone(), file.clone());
 
-            runtime::spawn(move || attached.register(&file, 1, EventMask::ALL))
+            runtime::spawn(move || attached.register(&file, 1))
         };
 
         assert_eq!(alloc(&attached, &file), 1);
@@ -150,7 +152,7 @@ fn unreg_of_a_number_without_registration() {
         let first = alloc(&attached, &other);
 
         alloc(&attached, &file);
-        attached.register(&file, first, EventMask::ALL).unwrap();
+        attached.register(&file, first).unwrap();
         attached.unregister(&file).unwrap();
         assert_eq!(attached.unregister_unknown(&file, first), (1, Ok(())));
         assert_eq!(attached.find(first + 1).map(|qp| qp.qpn()), Ok(first + 1));
@@ -242,9 +244,7 @@ fn a_killed_reader_stops_in_the_log() {
         let qpns: Vec<_> = (0..QPS).map(|_| alloc(&attached, &creator)).collect();
 
         for file in &files {
-            attached
-                .register(file, qpns[QPS - 1], EventMask::ALL)
-                .unwrap();
+            attached.register(file, qpns[QPS - 1]).unwrap();
         }
         qpns.iter().for_each(|qpn| attached.report(*qpn));
 

@@ -7,10 +7,11 @@
 
 use crate::{
     domain::Registration,
-    event::{Event, EventMask},
+    event::EventMask,
     rdma::uverbs::RemoveReason,
     receive_qp::Lifetime,
     subscriber::{Callback, Holder, Subscriber},
+    uapi::xrc_rcv_record,
     uverbs::Attached,
     watch::Watch,
 };
@@ -24,12 +25,12 @@ pub(crate) struct KernelUser {
 struct Handler(StdArc<Watch>);
 
 impl Callback for Handler {
-    fn event(&self, event: &Event) {
+    fn event(&self, record: &xrc_rcv_record) {
         assert!(
             !self.0.is_silent(),
             "an event after UNREG, or after QP_GONE"
         );
-        self.0.got(event.kind.as_raw(), event.count);
+        self.0.got(record);
     }
 }
 
@@ -43,7 +44,7 @@ impl KernelUser {
     }
 
     fn subscriber() -> Result<(Arc<Subscriber>, StdArc<Watch>)> {
-        let watch = Watch::new(0, EventMask::ALL);
+        let watch = Watch::new(EventMask::ALL);
         let handler: KBox<dyn Callback> = Box::new(Handler(watch.clone()));
         let holder = Holder::Kernel(Some(handler), EventMask::ALL);
 
@@ -65,9 +66,7 @@ impl KernelUser {
         let (subscriber, watch) = Self::subscriber()?;
         let qp = attached.create(lifetime, Some(subscriber))?;
 
-        if let Some(history) = attached.device.history(qp.qpn()) {
-            watch.begins(history, Default::default());
-        }
+        watch.begins_with(attached.device.history(qp.qpn()));
         self.keep(qp.publish().expect("it has a subscriber"), watch);
         attached.device.check_ended();
         Ok(())

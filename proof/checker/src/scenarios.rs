@@ -114,12 +114,17 @@ impl Action {
         }
 
         let file = match self {
-            RegisterReader => attached.open_with(Right::Use),
+            RegisterReader => attached.open_with(Right::Use, EventMask::ALL),
+            RegisterMasked => {
+                let mask = EventMask::from_raw(1 << REPORTED[0]).unwrap();
+
+                attached.open_with(Right::Write, mask)
+            }
             _ => attached.open(),
         };
 
         if self.is_of_registered() {
-            attached.register(&file, qpn, EventMask::ALL).unwrap();
+            attached.register(&file, qpn).unwrap();
         }
         if self == CloseFile {
             attached
@@ -155,25 +160,17 @@ impl Action {
                 attached.alloc(file, lifetime, false).map(drop)
             }
             AllocFaults => attached.alloc(file, lifetime, true).map(drop),
-            Register | RegisterReader => attached.register(file, qpn, EventMask::ALL),
+            Register | RegisterMasked | RegisterReader => attached.register(file, qpn),
             RegisterByTwo => {
                 let (other, of_other) = (file.clone(), attached.clone());
-                let other = runtime::spawn(move || of_other.register(&other, qpn, EventMask::ALL));
-                let results = [
-                    attached.register(file, qpn, EventMask::ALL),
-                    other.join().unwrap(),
-                ];
+                let other = runtime::spawn(move || of_other.register(&other, qpn));
+                let results = [attached.register(file, qpn), other.join().unwrap()];
 
                 results[0].and(results[1])
             }
-            RegisterMasked => {
-                let mask = EventMask::from_raw(1 << REPORTED[0]);
-
-                attached.register(file, qpn, mask?)
-            }
             RegisterKilled => {
                 runtime::kill();
-                attached.register(file, qpn, EventMask::ALL)
+                attached.register(file, qpn)
             }
             Unregister => attached.unregister(file),
             Destroy | DestroyUnregistered => attached.destroy(file, qpn, false),
@@ -306,9 +303,7 @@ impl Scenario {
         let qpn = attached.alloc(&creator, lifetime, false).unwrap();
 
         for _ in 0..self.bystanders {
-            attached
-                .register(&attached.open(), qpn, EventMask::ALL)
-                .unwrap();
+            attached.register(&attached.open(), qpn).unwrap();
         }
 
         let users: Vec<_> = self

@@ -10,9 +10,9 @@ use crate::{
     domain::{Domain, Domains, NewQp, QpInitAttr, Registration},
     event::EventMask,
     kernel_ext::workqueue::ModuleQueue,
-    member::{Choice, Member, Room},
+    member::{Member, Room},
     rdma::{
-        device::{Device, History, REPORTED},
+        device::{Device, REPORTED},
         pd::ProtectionDomain,
         qp_attr::{QpAttr, QpAttrMask},
         uverbs::{event_file::EventFile, RemoveReason},
@@ -21,17 +21,23 @@ use crate::{
     receive_qp::{Lifetime, ReceiveQp},
     right::Right,
     subscriber::Subscriber,
-    uapi::{xrc_rcv_event, RecordSize, XRC_RCV_EVENT_QP_GONE, XRC_RCV_RECORD_SIZE_MAX},
-    watch::Watch,
+    uapi::{
+        xrc_rcv_record, xrc_rcv_reg_info, RecordSize, XRC_RCV_EVENT_QP_GONE,
+        XRC_RCV_RECORD_SIZE_MAX,
+    },
+    watch::{Found, Watch},
 };
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 use kernel::{
     prelude::*,
     runtime::{self, RwLock},
     sync::Arc,
     uaccess::{UserBuffer, UserPtr},
 };
-use std::sync::{Arc as StdArc, Mutex as StdMutex};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc as StdArc, Mutex as StdMutex},
+};
 
 /// The device with its one domain that processes share.
 pub(crate) struct Attached {
@@ -56,7 +62,6 @@ pub(crate) struct File {
     /// The registrations of the channel, the oldest first.
     registered: StdMutex<Vec<Registered>>,
     channel: StdArc<Channel>,
-    cookies: AtomicU64,
 }
 
 /// The size of a record: the processes know a longer one than the kernel.
@@ -64,8 +69,7 @@ const RECORD: usize = XRC_RCV_RECORD_SIZE_MAX as usize;
 
 struct Registered {
     qpn: u32,
-    /// Of the QP, which distinguishes it from others with its number.
-    history: Option<StdArc<History>>,
+    serial: u64,
     watch: StdArc<Watch>,
 }
 
@@ -74,20 +78,29 @@ pub(crate) struct Channel {
     member: Arc<Member>,
     object: AtomicBool,
     descriptor: AtomicBool,
-    watches: StdMutex<Vec<StdArc<Watch>>>,
+    mask: EventMask,
+    /// By the serial number of the QP. The first record may be read before REG returns.
+    watches: StdMutex<BTreeMap<u64, StdArc<Watch>>>,
+    /// The unread events of all registrations were discarded.
+    is_discarded: AtomicBool,
+    /// An ALLOC failed: records of the QP may have been read before.
+    has_failed: AtomicBool,
     /// Held by processes that read, which keep the descriptor open.
     readers: RwLock<()>,
 }
 
 impl Channel {
-    fn new(domain: Arc<Domain>, right: Right) -> StdArc<Self> {
+    fn new(domain: Arc<Domain>, right: Right, mask: EventMask) -> StdArc<Self> {
         let size = RecordSize::new(Some(RECORD as u32)).expect("the size is valid");
 
         StdArc::new(Self {
-            member: Member::new(domain, right, size).expect("there is memory"),
+            member: Member::new(domain, right, mask, size).expect("there is memory"),
             object: AtomicBool::new(true),
             descriptor: AtomicBool::new(true),
+            mask,
             watches: StdMutex::default(),
+            is_discarded: AtomicBool::new(false),
+            has_failed: AtomicBool::new(false),
             readers: RwLock::new(()),
         })
     }
@@ -103,7 +116,7 @@ impl Channel {
     fn destroy(&self, why: RemoveReason) {
         if self.object.swap(false, Ordering::SeqCst) {
             if why != RemoveReason::DeviceRemoved {
-                self.for_each_watch(Watch::discard);
+                self.discard();
             }
             self.for_each_watch(Watch::ends);
             runtime::for_others(|| Member::closed(self.member.clone(), why));
@@ -117,15 +130,33 @@ impl Channel {
         self.watches
             .lock()
             .unwrap()
-            .iter()
+            .values()
             .for_each(|watch| call(watch));
+    }
+
+    /// Returns that of the QP with a serial number.
+    fn watch(&self, serial: u64) -> StdArc<Watch> {
+        let mut watches = self.watches.lock().unwrap();
+        let watch = watches
+            .entry(serial)
+            .or_insert_with(|| Watch::new(self.mask));
+
+        if self.is_discarded.load(Ordering::SeqCst) {
+            watch.discard();
+        }
+        watch.clone()
+    }
+
+    fn discard(&self) {
+        self.is_discarded.store(true, Ordering::SeqCst);
+        self.for_each_watch(Watch::discard);
     }
 
     /// A process closes the descriptor, which no thread reads.
     pub(crate) fn close(&self) {
         let _no_reader = self.readers.write().unwrap();
 
-        self.for_each_watch(Watch::discard);
+        self.discard();
         self.destroy(RemoveReason::FileClosed);
         if self.descriptor.swap(false, Ordering::SeqCst) {
             self.member.released();
@@ -136,7 +167,7 @@ impl Channel {
     pub(crate) fn is_complete(&self, have_ended: bool) -> bool {
         let watches = self.watches.lock().unwrap();
 
-        watches.iter().all(|watch| watch.is_complete(have_ended))
+        watches.values().all(|watch| watch.is_complete(have_ended))
     }
 
     /// Reads the events that have happened. The QPs have ended if `have_ended`.
@@ -152,9 +183,11 @@ impl Channel {
 
     /// Checks the events that were read, after the QPs have ended.
     pub(crate) fn check(&self) {
-        for watch in &*self.watches.lock().unwrap() {
-            watch.check();
-        }
+        self.for_each_watch(|watch| {
+            if watch.has_begun() || !self.has_failed.load(Ordering::SeqCst) {
+                watch.check();
+            }
+        });
     }
 
     /// Whether `poll(2)` reports records to read.
@@ -171,36 +204,31 @@ impl Channel {
             return Err(EIO);
         }
 
-        let mut silent: Vec<u64> = {
+        let mut silent: BTreeSet<u64> = {
             let watches = self.watches.lock().unwrap();
-            let silent = watches.iter().filter(|watch| watch.is_silent());
+            let silent = watches.iter().filter(|(_, watch)| watch.is_silent());
 
-            silent.map(|watch| watch.cookie).collect()
+            silent.map(|(serial, _)| *serial).collect()
         };
         let bytes = self
             .member
             .read(UserPtr::new(&mut buffer), max * RECORD, nonblocking)?;
-        let watches = self.watches.lock().unwrap();
 
         for record in buffer.bytes[..bytes].chunks(RECORD) {
-            let longer = &record[size_of::<xrc_rcv_event>()..];
+            let longer = &record[size_of::<xrc_rcv_record>()..];
 
             assert!(longer.iter().all(|byte| *byte == 0), "a longer record");
             // SAFETY: The record consists of integers, and was copied whole.
-            let event: xrc_rcv_event =
-                unsafe { record.as_ptr().cast::<xrc_rcv_event>().read_unaligned() };
-            let watch = watches
-                .iter()
-                .find(|watch| watch.cookie == event.cookie)
-                .expect("an event of a registration of the channel");
+            let record: xrc_rcv_record =
+                unsafe { record.as_ptr().cast::<xrc_rcv_record>().read_unaligned() };
 
             assert!(
-                !silent.contains(&event.cookie),
+                !silent.contains(&record.serial),
                 "an event after QP_GONE, or after UNREG"
             );
-            watch.got(event.type_, event.count);
-            if event.type_ == XRC_RCV_EVENT_QP_GONE {
-                silent.push(event.cookie);
+            self.watch(record.serial).got(&record);
+            if record.type_ == XRC_RCV_EVENT_QP_GONE {
+                silent.insert(record.serial);
             }
         }
         Ok(bytes / RECORD)
@@ -235,11 +263,11 @@ impl Attached {
     /// A process that may write to the domain's file opens the device, the domain and an event
     /// channel.
     pub(crate) fn open(&self) -> StdArc<File> {
-        self.open_with(Right::Write)
+        self.open_with(Right::Write, EventMask::ALL)
     }
 
-    /// A process with a right does so.
-    pub(crate) fn open_with(&self, right: Right) -> StdArc<File> {
+    /// A process with a right does so, for the events of a mask.
+    pub(crate) fn open_with(&self, right: Right, mask: EventMask) -> StdArc<File> {
         let mut files = self.files.lock().unwrap();
 
         self.get_xrcd();
@@ -249,8 +277,7 @@ impl Attached {
             is_open: RwLock::new(true),
             xrcd: RwLock::new(true),
             registered: StdMutex::default(),
-            channel: Channel::new(domain, right),
-            cookies: AtomicU64::new(0),
+            channel: Channel::new(domain, right, mask),
         });
 
         files.push(file.clone());
@@ -293,20 +320,6 @@ impl Attached {
         command()
     }
 
-    /// What a process chooses for a registration, whose events are reported on the channel of a
-    /// file.
-    fn choice(&self, file: &File, mask: EventMask) -> (Choice, StdArc<Watch>) {
-        let watch = Watch::new(file.cookies.fetch_add(1, Ordering::SeqCst), mask);
-        let choice = Choice {
-            cookie: watch.cookie,
-            events: mask,
-        };
-
-        // The first event may be read before REG returns.
-        file.channel.watches.lock().unwrap().push(watch.clone());
-        (choice, watch)
-    }
-
     /// Creates a QP in the domain.
     pub(crate) fn create(
         &self,
@@ -334,18 +347,14 @@ impl Attached {
         subscriber: Arc<Subscriber>,
         watch: &Watch,
     ) -> Result<Registration> {
-        let before = self.device.history(qpn);
-        let over_before = before.as_ref().map(|history| history.done());
+        let found = self.device.history(qpn).map(Found::new);
         let domain = self.domain()?;
-        let registration = domain
+        let (registration, info) = domain
             .find(qpn)
             .and_then(|qp| domain.register(&qp, subscriber))?;
         let after = self.device.history(qpn);
 
-        // Otherwise another QP got the number meanwhile.
-        if let Some(history) = before.filter(|before| is_same(Some(before), after.as_ref())) {
-            watch.begins(history, over_before.unwrap_or_default());
-        }
+        watch.begins(&info, found.and_then(|found| found.is_same(after.as_ref())));
         Ok(registration)
     }
 
@@ -363,94 +372,53 @@ impl Attached {
     pub(crate) fn alloc(&self, file: &File, lifetime: Lifetime, fault: bool) -> Result<u32> {
         self.command(file, || {
             let member = file.channel.get()?;
-            let (choice, watch) = self.choice(file, EventMask::ALL);
             let result = (|| {
-                let subscriber = member.subscriber(None, choice)?;
+                let subscriber = member.subscriber(None)?;
                 let room = Room::new(GFP_KERNEL)?;
 
                 Ok((self.create(lifetime, Some(subscriber))?, room))
             })();
-            let (qp, room) = result.inspect_err(|_: &Error| watch.discard())?;
-            let qpn = qp.qpn();
+            let fails = || file.channel.has_failed.store(true, Ordering::SeqCst);
+            let (qp, room) = result.inspect_err(|_: &Error| fails())?;
+            let (qpn, serial) = (qp.qpn(), qp.serial());
 
             runtime::interleave();
             if fault {
-                watch.discard();
+                fails();
                 return Err(EFAULT);
             }
 
-            let history = self.device.history(qpn);
+            let watch = file.channel.watch(serial);
 
-            if let Some(history) = &history {
-                watch.begins(history.clone(), Default::default());
-            }
-            file.registered.lock().unwrap().push(Registered {
-                qpn,
-                history,
-                watch,
-            });
+            watch.begins_with(self.device.history(qpn));
+            file.registered(qpn, serial, watch);
             member.publish(qp, room);
             Ok(qpn)
         })
     }
 
-    /// Returns the choice for a registration with the QP that has this history, what is watched for
-    /// it, and whether the registration is new.
-    fn choice_of(
-        &self,
-        file: &File,
-        qpn: u32,
-        mask: EventMask,
-        history: Option<&StdArc<History>>,
-    ) -> (Choice, StdArc<Watch>, bool) {
-        let mut registered = file.registered.lock().unwrap();
-        let known = registered.iter().find(|registered| {
-            registered.qpn == qpn && is_same(registered.history.as_ref(), history)
-        });
-
-        if let Some(known) = known {
-            let choice = Choice {
-                cookie: known.watch.cookie,
-                events: mask,
-            };
-
-            return (choice, known.watch.clone(), false);
-        }
-
-        let (choice, watch) = self.choice(file, mask);
-
-        registered.push(Registered {
-            qpn,
-            history: history.cloned(),
-            watch: watch.clone(),
-        });
-        (choice, watch, true)
-    }
-
     /// `XRC_RCV_METHOD_QP_REG`. A channel that is registered already stays as it is.
-    pub(crate) fn register(&self, file: &File, qpn: u32, mask: EventMask) -> Result {
+    pub(crate) fn register(&self, file: &File, qpn: u32) -> Result {
         self.command(file, || {
             let member = file.channel.get()?;
-            let before = self.device.history(qpn);
-            let over_before = before.as_ref().map(|history| history.done());
-            let (choice, watch, is_new) = self.choice_of(file, qpn, mask, before.as_ref());
-            let (done, result) = member.register_all(&[qpn], choice);
+            let found = self.device.history(qpn).map(Found::new);
+            let mut infos = Vec::new();
+            let (done, result) = member.register_all(&[qpn], |info: &xrc_rcv_reg_info| {
+                infos.push(*info);
+                Ok(())
+            });
 
-            assert_eq!(done, usize::from(result.is_ok()));
-            if let Err(e) = result {
-                // Another thread may have registered with this choice meanwhile.
-                watch.discard();
-                return Err(e);
-            }
+            assert_eq!((done, infos.len()), (usize::from(result.is_ok()), done));
+            result?;
 
             let after = self.device.history(qpn);
+            let watch = file.channel.watch(infos[0].serial);
 
-            // Otherwise another QP got the number meanwhile.
-            if let Some(history) = before.filter(|before| is_same(Some(before), after.as_ref())) {
-                if is_new {
-                    watch.begins(history, over_before.unwrap_or_default());
-                }
-            }
+            watch.begins(
+                &infos[0],
+                found.and_then(|found| found.is_same(after.as_ref())),
+            );
+            file.registered(qpn, infos[0].serial, watch);
             Ok(())
         })
     }
@@ -627,11 +595,13 @@ impl File {
     pub(crate) fn channel(&self) -> &Channel {
         &self.channel
     }
-}
 
-/// Whether a QP with these events exists still.
-pub(crate) fn is_same(before: Option<&StdArc<History>>, after: Option<&StdArc<History>>) -> bool {
-    before
-        .zip(after)
-        .is_some_and(|(before, after)| StdArc::ptr_eq(before, after))
+    /// The channel is registered with a QP, whichever thread has registered it.
+    fn registered(&self, qpn: u32, serial: u64, watch: StdArc<Watch>) {
+        let mut registered = self.registered.lock().unwrap();
+
+        if registered.iter().all(|known| known.serial != serial) {
+            registered.push(Registered { qpn, serial, watch });
+        }
+    }
 }

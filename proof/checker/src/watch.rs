@@ -1,68 +1,112 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The events that a registration was promised, and those that it got.
+//! The events that a registration was promised, and the records that it got.
 
 use crate::{
     event::{EventMask, EventType},
     rdma::device::{Counts, History, REPORTED},
-    uapi::XRC_RCV_EVENT_QP_GONE,
+    uapi::{xrc_rcv_record, xrc_rcv_reg_info, XRC_RCV_EVENT_QP_GONE},
 };
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc as StdArc, OnceLock};
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc as StdArc, Mutex as StdMutex, OnceLock},
+};
 
 pub(crate) struct Watch {
-    pub(crate) cookie: u64,
     mask: EventMask,
-    promise: OnceLock<Promise>,
+    /// The totals of the events before the registration, once ALLOC or REG has returned.
+    before: StdMutex<Option<Counts>>,
+    /// The events of the QP, of which a registration gets each that happens while it exists.
+    history: OnceLock<StdArc<History>>,
     /// Events that were over before the registration began to end.
     over_at_end: OnceLock<Counts>,
-    got: [AtomicU32; REPORTED.len()],
+    /// The totals of the records.
+    got: StdMutex<[BTreeSet<u64>; REPORTED.len()]>,
     gone: AtomicBool,
-    /// It did not come into being, or its unread events were discarded: by UNREG, or its file or
-    /// channel was closed.
+    /// Its unread events were discarded: by UNREG, or its file or channel was closed.
     is_discarded: AtomicBool,
     /// UNREG has returned.
     is_over: AtomicBool,
 }
 
-/// The events of the QP, of which a registration gets each that happens while it exists.
-struct Promise {
+/// The events of a QP that is found by its number, when REG is called.
+pub(crate) struct Found {
     history: StdArc<History>,
-    /// Events that were over before REG began.
-    over_before: Counts,
-    /// Events that had begun when REG returned.
-    begun_before: Counts,
+    over: Counts,
+}
+
+impl Found {
+    pub(crate) fn new(history: StdArc<History>) -> Self {
+        Self {
+            over: history.done(),
+            history,
+        }
+    }
+
+    /// The same QP, if it has the number when REG has returned. Otherwise the registration can be
+    /// one with another QP that got it meanwhile.
+    pub(crate) fn is_same(self, after: Option<&StdArc<History>>) -> Option<Self> {
+        after
+            .is_some_and(|after| StdArc::ptr_eq(&self.history, after))
+            .then_some(self)
+    }
 }
 
 impl Watch {
-    pub(crate) fn new(cookie: u64, mask: EventMask) -> StdArc<Self> {
+    pub(crate) fn new(mask: EventMask) -> StdArc<Self> {
         StdArc::new(Self {
-            cookie,
             mask,
-            promise: OnceLock::new(),
+            before: StdMutex::default(),
+            history: OnceLock::new(),
             over_at_end: OnceLock::new(),
-            got: Default::default(),
+            got: StdMutex::default(),
             gone: AtomicBool::new(false),
             is_discarded: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
         })
     }
 
-    /// REG has returned.
-    pub(crate) fn begins(&self, history: StdArc<History>, over_before: Counts) {
-        let promise = Promise {
-            begun_before: history.begun(),
-            history,
-            over_before,
-        };
+    /// ALLOC has returned.
+    pub(crate) fn begins_with(&self, history: Option<StdArc<History>>) {
+        *self.before.lock().unwrap() = Some(Counts::default());
+        if let Some(history) = history {
+            assert!(self.history.set(history).is_ok());
+        }
+    }
 
-        assert!(self.promise.set(promise).is_ok());
+    /// REG has returned the totals: of several threads of a process, for one those before the
+    /// registration, for the others later ones.
+    pub(crate) fn begins(&self, info: &xrc_rcv_reg_info, found: Option<Found>) {
+        let totals = REPORTED.map(|event| info.counts[event as usize]);
+
+        if let Some(Found { history, over }) = found {
+            for ((total, over), begun) in totals.into_iter().zip(over).zip(history.begun()) {
+                assert!(
+                    (over..=begun).contains(&total),
+                    "a total of {total}, where {over} events were over and {begun} had begun"
+                );
+            }
+            let _ = self.history.set(history);
+        }
+
+        let mut before = self.before.lock().unwrap();
+        let earlier = before.unwrap_or(totals);
+
+        *before = Some(core::array::from_fn(|index| {
+            totals[index].min(earlier[index])
+        }));
+    }
+
+    /// Whether ALLOC or REG has returned.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.before.lock().unwrap().is_some()
     }
 
     /// UNREG is called, or another end begins.
     pub(crate) fn ends(&self) {
-        if let Some(promise) = self.promise.get() {
-            let _ = self.over_at_end.set(promise.history.done());
+        if let Some(history) = self.history.get() {
+            let _ = self.over_at_end.set(history.done());
         }
     }
 
@@ -80,8 +124,9 @@ impl Watch {
         self.gone.load(Ordering::SeqCst) || self.is_over.load(Ordering::SeqCst)
     }
 
-    /// `count` events are delivered to a handler, or read.
-    pub(crate) fn got(&self, event: u32, count: u32) {
+    /// A record is passed to a handler, or read.
+    pub(crate) fn got(&self, record: &xrc_rcv_record) {
+        let event = record.type_;
         let kind = EventType::all()
             .checked_shr(event)
             .is_some_and(|bits| bits & 1 == 1);
@@ -92,13 +137,17 @@ impl Watch {
             "an event of type {event}, which the mask excludes"
         );
         if event == XRC_RCV_EVENT_QP_GONE {
-            assert_eq!(count, 1, "QP_GONE comes once");
+            assert_eq!(record.count, 1, "QP_GONE comes once");
             assert!(
                 !self.gone.swap(true, Ordering::SeqCst),
                 "QP_GONE comes again"
             );
         } else if let Some(index) = REPORTED.iter().position(|reported| *reported == event) {
-            self.got[index].fetch_add(count, Ordering::SeqCst);
+            assert!(
+                self.got.lock().unwrap()[index].insert(record.count),
+                "two records with a total of {}",
+                record.count
+            );
         } else {
             panic!("an event of type {event}, which the device did not report");
         }
@@ -112,56 +161,69 @@ impl Watch {
         }
     }
 
-    fn counts(&self) -> Counts {
-        core::array::from_fn(|index| self.got[index].load(Ordering::SeqCst))
-    }
-
-    /// Returns how many events the registration has to get at least.
-    fn least(&self) -> Counts {
-        let Some(promise) = self.promise.get() else {
-            return Counts::default();
-        };
-        let over = self.over_at_end.get().copied();
-        let over = over.unwrap_or_else(|| promise.history.done());
+    /// Returns the totals up to which the registration has got all events, or needs none.
+    fn reached(&self) -> Counts {
+        let before = self.before.lock().unwrap().unwrap_or_default();
+        let got = self.got.lock().unwrap();
 
         core::array::from_fn(|index| {
+            let last = got[index].last().copied().unwrap_or(0);
+
             if self.wants(REPORTED[index]) {
-                over[index].saturating_sub(promise.begun_before[index])
+                last.max(before[index])
             } else {
-                0
+                u64::MAX
             }
         })
+    }
+
+    /// Returns the totals that have to be reached.
+    fn least(&self) -> Counts {
+        let over = self.over_at_end.get().copied();
+
+        over.or_else(|| self.history.get().map(|history| history.done()))
+            .unwrap_or_default()
     }
 
     /// Whether all has come that is to come. The QP has ended if `has_ended`.
     pub(crate) fn is_complete(&self, has_ended: bool) -> bool {
         let gone = has_ended && self.mask.has(EventType::QP_GONE);
-        let (got, least) = (self.counts(), self.least());
-        let is_waiting = got.iter().zip(least).any(|(got, least)| *got < least);
+        let (reached, least) = (self.reached(), self.least());
+        let is_waiting = reached
+            .iter()
+            .zip(least)
+            .any(|(reached, least)| *reached < least);
 
         self.is_discarded.load(Ordering::SeqCst)
             || !is_waiting && (!gone || self.gone.load(Ordering::SeqCst))
             || self.gone.load(Ordering::SeqCst)
     }
 
-    /// Checks what the registration got, after the QP has ended.
+    /// Checks the records that the registration got, after the QP has ended.
     pub(crate) fn check(&self) {
-        let got = self.counts();
+        let before = *self.before.lock().unwrap();
+        let is_discarded = self.is_discarded.load(Ordering::SeqCst);
 
-        if let Some(promise) = self.promise.get() {
-            let begun = promise.history.begun();
+        assert!(
+            before.is_some() || is_discarded,
+            "records of no registration of the channel"
+        );
+        for (index, got) in self.got.lock().unwrap().iter().enumerate() {
+            let before = before.unwrap_or_default()[index];
+            let begun = self.history.get().map(|history| history.begun()[index]);
 
-            for index in 0..got.len() {
-                let most = begun[index] - promise.over_before[index];
-
-                assert!(got[index] <= most, "{} events of {most}", got[index]);
+            for total in got {
+                assert!(
+                    *total > before && *total <= begun.unwrap_or(u64::MAX),
+                    "a total of {total}, which was {before} before and is {begun:?}"
+                );
             }
         }
-        if self.is_discarded.load(Ordering::SeqCst) {
+        if is_discarded {
             return;
         }
-        for (got, least) in got.into_iter().zip(self.least()) {
-            assert!(got >= least, "{got} events of {least}");
+        for (reached, least) in self.reached().into_iter().zip(self.least()) {
+            assert!(reached >= least, "events up to {reached} of {least}");
         }
         if self.mask.has(EventType::QP_GONE) {
             assert!(self.gone.load(Ordering::SeqCst), "no QP_GONE");

@@ -23,8 +23,9 @@ struct ib_xrc_rcv_registration;
 
 /**
  * typedef ib_xrc_rcv_handler - handler of events of a receive QP
- * @event: the event; @event->cookie is 0; @event->count is more than 1 if it happened
- *	again before it was delivered, which only occurs with many registrations
+ * @event: the event, with its total; the total is more than 1 greater than before if
+ *	it happened again before it was delivered, which only occurs with many
+ *	registrations
  * @context: the context that was passed with the handler
  *
  * Called in any context, with locks of the provider and of this module held, and with
@@ -33,7 +34,7 @@ struct ib_xrc_rcv_registration;
  * with spin_lock_irqsave(). It is not called after ib_xrc_rcv_unreg_qp() has returned,
  * nor after %XRC_RCV_EVENT_QP_GONE.
  */
-typedef void (*ib_xrc_rcv_handler)(const struct xrc_rcv_event *event, void *context);
+typedef void (*ib_xrc_rcv_handler)(const struct xrc_rcv_record *event, void *context);
 
 /**
  * struct ib_xrc_rcv_init_attr - parameters of a new receive QP

@@ -93,6 +93,15 @@ impl<T> KVVec<T> {
         Ok(())
     }
 
+    pub fn extend_from_slice(&mut self, values: &[T], flags: Flags) -> Result<(), AllocError>
+    where
+        T: Clone,
+    {
+        self.reserve(values.len(), flags)?;
+        self.0.extend_from_slice(values);
+        Ok(())
+    }
+
     pub fn pop(&mut self) -> Option<T> {
         self.0.pop()
     }

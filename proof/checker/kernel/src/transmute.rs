@@ -19,3 +19,6 @@ unsafe impl AsBytes for u32 {}
 
 // SAFETY: It is an integer.
 unsafe impl AsBytes for u64 {}
+
+// SAFETY: Each byte is one of an element.
+unsafe impl<T: AsBytes, const N: usize> AsBytes for [T; N] {}

@@ -2,7 +2,7 @@
 
 //! `src/kernel_ext/uaccess.rs`
 
-use crate::uapi::xrc_rcv_event;
+use crate::uapi::xrc_rcv_record;
 use kernel::{
     prelude::*,
     runtime,
@@ -35,7 +35,7 @@ impl UserBuffer {
 
         // The memory can be that of a device, to which each store takes long.
         assert!(
-            bytes.len() <= size_of::<xrc_rcv_event>() || !runtime::is_atomic(),
+            bytes.len() <= size_of::<xrc_rcv_record>() || !runtime::is_atomic(),
             "copying more than a record, in atomic context"
         );
 

@@ -6,7 +6,7 @@ use crate::{ib_verbs, oracle::Oracle};
 use core::{
     cell::RefCell,
     ptr::NonNull,
-    sync::atomic::{AtomicIsize, AtomicU32, Ordering},
+    sync::atomic::{AtomicIsize, AtomicU64, Ordering},
 };
 use kernel::{
     new_condvar, new_mutex,
@@ -61,13 +61,13 @@ pub(crate) const REPORTED: [u32; 2] = [
 ];
 
 /// A number for each type.
-pub(crate) type Counts = [u32; REPORTED.len()];
+pub(crate) type Counts = [u64; REPORTED.len()];
 
 /// The events of a QP, which outlive it.
 #[derive(Default)]
 pub(crate) struct History {
-    begun: [AtomicU32; REPORTED.len()],
-    done: [AtomicU32; REPORTED.len()],
+    begun: [AtomicU64; REPORTED.len()],
+    done: [AtomicU64; REPORTED.len()],
 }
 
 impl History {

@@ -23,26 +23,30 @@
  *
  * Raised when a method, attribute, flag or field is added. Nothing is ever removed.
  *
- * 2: event channels of a domain, which have registrations; arrays of QP numbers in
- * XRC_RCV_METHOD_QP_REG and XRC_RCV_METHOD_QP_UNREG; label and dest_qp_num of
- * &struct xrc_rcv_qp_info. Version 1 was not released.
+ * 2: event channels of a domain, which have registrations and an event mask, and from
+ * which totals are read; arrays of QP numbers in XRC_RCV_METHOD_QP_REG and
+ * XRC_RCV_METHOD_QP_UNREG; label and dest_qp_num of &struct xrc_rcv_qp_info. Version 1
+ * was not released.
  */
 #define XRC_RCV_VERSION 2
 
 /**
- * enum xrc_rcv_record_sizes - sizes of &struct xrc_rcv_qp_info and &struct xrc_rcv_event
+ * enum xrc_rcv_record_sizes - sizes of &struct xrc_rcv_qp_info, &struct xrc_rcv_reg_info
+ * and &struct xrc_rcv_record
  *
  * The caller passes the size of the struct in the version that it was built with: a
  * multiple of 8 from the size in version 1 up to %XRC_RCV_RECORD_SIZE_MAX, otherwise
  * EINVAL. If this is longer than the struct of the kernel, the rest is zeroed.
  *
  * @XRC_RCV_QP_INFO_SIZE_VER1: &struct xrc_rcv_qp_info in version 1
- * @XRC_RCV_EVENT_SIZE_VER1: &struct xrc_rcv_event in version 1
+ * @XRC_RCV_REG_INFO_SIZE_VER1: &struct xrc_rcv_reg_info in version 1
+ * @XRC_RCV_RECORD_SIZE_VER1: &struct xrc_rcv_record in version 1
  * @XRC_RCV_RECORD_SIZE_MAX: the maximum for all versions
  */
 enum xrc_rcv_record_sizes {
 	XRC_RCV_QP_INFO_SIZE_VER1 = 16,
-	XRC_RCV_EVENT_SIZE_VER1 = 32,
+	XRC_RCV_REG_INFO_SIZE_VER1 = 144,
+	XRC_RCV_RECORD_SIZE_VER1 = 32,
 	XRC_RCV_RECORD_SIZE_MAX = 256,
 };
 
@@ -51,8 +55,8 @@ enum xrc_rcv_record_sizes {
  *
  * @XRC_RCV_OBJECT_QP: methods on receive QPs, which have numbers and no handles
  * @XRC_RCV_OBJECT_EVENT_CHANNEL: FD object of one domain, which has *registrations*
- *	with receive QPs of the domain, and from which &struct xrc_rcv_event records are
- *	read. Closing the descriptor, or the uverbs file, ends the registrations.
+ *	with receive QPs of the domain, and from which &struct xrc_rcv_record is read.
+ *	Closing the descriptor, or the uverbs file, ends the registrations.
  */
 enum xrc_rcv_objects {
 	XRC_RCV_OBJECT_QP = (1U << UVERBS_ID_NS_SHIFT) + 10,
@@ -138,25 +142,20 @@ enum xrc_rcv_alloc_flags {
  *	through the same uverbs file, otherwise EBADF, and for the same domain,
  *	otherwise EINVAL. It is registered with the QP. Optional with
  *	%XRC_RCV_ALLOC_LIFETIME_DOMAIN, otherwise EINVAL if absent.
- * @XRC_RCV_ATTR_QP_ALLOC_COOKIE: in, u64 returned in each event of this
- *	registration. Optional, 0 if absent.
  * @XRC_RCV_ATTR_QP_ALLOC_RESP_QPN: out, u32 QP number. Mandatory.
- * @XRC_RCV_ATTR_QP_ALLOC_EVENTS: in, u64, the events that are delivered to this
- *	registration: bit n for those of type n, as in event_types of &struct
- *	xrc_rcv_caps. EINVAL for a bit that is not set there. 0 is no event at all.
- *	Optional, absent: every event.
  * @XRC_RCV_ATTR_QP_ALLOC_LABEL: in, u64, kept with the QP and returned by
  *	queries. The kernel does not interpret it. Optional, 0 if absent.
+ * @XRC_RCV_ATTR_QP_ALLOC_RESP_SERIAL: out, u64, the serial number of the QP, as in
+ *	&struct xrc_rcv_record. All totals of its events are 0. Optional.
  */
 enum xrc_rcv_qp_alloc_attrs {
 	XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE = (1U << UVERBS_ID_NS_SHIFT),
 	XRC_RCV_ATTR_QP_ALLOC_FLAGS,
 	XRC_RCV_ATTR_QP_ALLOC_ATTR,
 	XRC_RCV_ATTR_QP_ALLOC_CHANNEL,
-	XRC_RCV_ATTR_QP_ALLOC_COOKIE,
 	XRC_RCV_ATTR_QP_ALLOC_RESP_QPN,
-	XRC_RCV_ATTR_QP_ALLOC_EVENTS,
 	XRC_RCV_ATTR_QP_ALLOC_LABEL,
+	XRC_RCV_ATTR_QP_ALLOC_RESP_SERIAL,
 };
 
 /**
@@ -280,7 +279,7 @@ enum xrc_rcv_query_domain_attrs {
  * @max_qps_per_domain: limit on the receive QPs of a domain; 0 = unlimited
  * @max_qps_per_user: limit on the receive QPs that a user created, on all devices;
  *	0 = unlimited. CAP_SYS_RESOURCE is exempt.
- * @event_size: size of &struct xrc_rcv_event in the version of the kernel
+ * @record_size: size of &struct xrc_rcv_record in the version of the kernel
  * @max_registrations_per_qp: limit on the registrations of a receive QP; 0 =
  *	unlimited. CAP_SYS_RESOURCE is exempt.
  */
@@ -290,7 +289,7 @@ struct xrc_rcv_caps {
 	__aligned_u64 event_types;
 	__u32 max_qps_per_domain;
 	__u32 max_qps_per_user;
-	__u32 event_size;
+	__u32 record_size;
 	__u32 max_registrations_per_qp;
 };
 
@@ -311,14 +310,32 @@ enum xrc_rcv_query_caps_attrs {
  * @XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_XRCD_HANDLE: in, UVERBS_OBJECT_XRCD handle of the
  *	domain. The channel does not keep the domain open. Mandatory. EPERM as for
  *	XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE.
- * @XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE: in, u32, the size of the records
+ * @XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_RECORD_SIZE: in, u32, the size of the records
  *	that read() returns (&enum xrc_rcv_record_sizes). Optional,
- *	%XRC_RCV_EVENT_SIZE_VER1 if absent.
+ *	%XRC_RCV_RECORD_SIZE_VER1 if absent.
+ * @XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENTS: in, u64, the event mask: the events that
+ *	the channel reports, of all its registrations. Bit n is for those of type n, as
+ *	in event_types of &struct xrc_rcv_caps. EINVAL for a bit that is not set there.
+ *	0 is no event at all. Optional, absent: every event.
  */
 enum xrc_rcv_event_channel_alloc_attrs {
 	XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD = (1U << UVERBS_ID_NS_SHIFT),
 	XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_XRCD_HANDLE,
-	XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE,
+	XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_RECORD_SIZE,
+	XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENTS,
+};
+
+/**
+ * struct xrc_rcv_reg_info - information on a QP that a channel is registered with
+ *
+ * @serial: the serial number of the QP, as in &struct xrc_rcv_record
+ * @counts: element n is the total of the QP's events of type n when the channel was
+ *	registered: a record that is read later has a greater one. If the channel was
+ *	registered before the call, the total now, of which events may be unread.
+ */
+struct xrc_rcv_reg_info {
+	__aligned_u64 serial;
+	__aligned_u64 counts[17];
 };
 
 /**
@@ -334,11 +351,16 @@ enum xrc_rcv_event_channel_alloc_attrs {
  *	the QP has the maximum number of registrations, or half of it, of registrations
  *	that do not keep it, and the channel's would not either; EINTR if the caller is
  *	killed.
- * @XRC_RCV_ATTR_QP_REG_COOKIE: in, u64, as for ALLOC, of each new registration. Optional.
- * @XRC_RCV_ATTR_QP_REG_EVENTS: in, u64, as for ALLOC, of each new registration. Optional.
  * @XRC_RCV_ATTR_QP_REG_RESP_DONE: out, u32, the number of QPs, from the first of the
  *	array, with which the channel is registered; also where the call fails after it
  *	has read its attributes. Optional.
+ * @XRC_RCV_ATTR_QP_REG_RESP_INFO: out, array of &struct xrc_rcv_reg_info, an element for
+ *	each of these QPs, in the order of QPNS. EINVAL, and no registration, if it is
+ *	too short for all of QPNS: an attribute has up to 65535 bytes, that is 455
+ *	elements of version 1. EFAULT if it cannot be written; then the registrations
+ *	stay, and RESP_DONE has their number. Optional.
+ * @XRC_RCV_ATTR_QP_REG_INFO_SIZE: in, u32, the size of an element of RESP_INFO
+ *	(&enum xrc_rcv_record_sizes). Optional, %XRC_RCV_REG_INFO_SIZE_VER1 if absent.
  *
  * The registration *keeps* the QP if the process that created the channel owned the
  * domain's file then or could write to it, if the domain has no file, or if the caller is
@@ -348,9 +370,9 @@ enum xrc_rcv_event_channel_alloc_attrs {
 enum xrc_rcv_qp_reg_attrs {
 	XRC_RCV_ATTR_QP_REG_CHANNEL = (1U << UVERBS_ID_NS_SHIFT),
 	XRC_RCV_ATTR_QP_REG_QPNS,
-	XRC_RCV_ATTR_QP_REG_COOKIE,
-	XRC_RCV_ATTR_QP_REG_EVENTS,
 	XRC_RCV_ATTR_QP_REG_RESP_DONE,
+	XRC_RCV_ATTR_QP_REG_RESP_INFO,
+	XRC_RCV_ATTR_QP_REG_INFO_SIZE,
 };
 
 /**
@@ -382,16 +404,16 @@ enum xrc_rcv_qp_unreg_attrs {
 #define XRC_RCV_EVENT_QP_GONE 63
 
 /**
- * struct xrc_rcv_event - a record read from an event channel
+ * struct xrc_rcv_record - a record read from an event channel
  *
- * @cookie: the cookie of the registration
  * @last_ns: CLOCK_MONOTONIC time of the last occurrence, in nanoseconds, in the time
  *	namespace of the reader
+ * @serial: which QP of the domain it is, in the order of creation, from 1: tells the QP
+ *	from another that had, or will have, its number
+ * @count: the total: all occurrences of the type in the life of the QP, also those
+ *	before the registration; 1 for XRC_RCV_EVENT_QP_GONE
  * @qp_num: QP number
  * @type: &enum ib_event_type of the verbs API, or XRC_RCV_EVENT_QP_GONE
- * @count: number of occurrences since the last record of this type was read for
- *	this registration; saturates at 0xffffffff
- * @reserved: 0
  *
  * read() returns whole records, as many as are unread and fit, up to 16, or fewer if
  * a page of the buffer is not in memory: in the order of the last events of their QPs,
@@ -400,13 +422,12 @@ enum xrc_rcv_qp_unreg_attrs {
  * there is no record, it blocks, or fails with EAGAIN with O_NONBLOCK. After the device
  * was removed or the uverbs file closed, it fails with EIO once all records are read.
  */
-struct xrc_rcv_event {
-	__aligned_u64 cookie;
+struct xrc_rcv_record {
 	__aligned_u64 last_ns;
+	__aligned_u64 serial;
+	__aligned_u64 count;
 	__u32 qp_num;
 	__u32 type;
-	__u32 count;
-	__u32 reserved;
 };
 
 #endif /* IB_XRC_RCV_H */
