@@ -7,22 +7,21 @@
 //! gives, which may be less or more than this library knows; they are passed to the kernel as they
 //! are.
 //!
-//! There is no lock in here and nothing is remembered but the receives of an SRQ, so a child may
-//! call everything else after `fork()`.
+//! Nothing is remembered but the registrations of a channel, whose lock the crate frees in a child
+//! after `fork()`, and the receives of an SRQ. A child may call all but those.
 
 #![allow(non_camel_case_types, clippy::missing_safety_doc)]
 
 use std::ffi::{c_char, c_int, c_void};
-use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-use xrc_rcv::borrowed::{Context, Domain, Result};
-use xrc_rcv::ffi::{ibv_context, ibv_qp_attr, ibv_xrcd};
-use xrc_rcv::uapi::{xrc_rcv_caps, xrc_rcv_event, xrc_rcv_qp_info};
+use xrc_rcv::borrowed::{self, Context, Domain, Registered, Result};
+use xrc_rcv::ffi::{ibv_context, ibv_qp_attr, ibv_xrcd, xrc_rcv_event};
+use xrc_rcv::uapi::{xrc_rcv_caps, xrc_rcv_qp_info};
 use xrc_rcv::verbs::Srq;
 use xrc_rcv::verbs_sys;
 use xrc_rcv::{
@@ -48,22 +47,24 @@ struct Descriptor {
     /// -1 after it was closed.
     fd: AtomicI32,
     /// The size of the records.
-    event_size: usize,
+    record_size: usize,
+    registered: Registered,
 }
 
 impl Channel {
     /// Takes the descriptor of a new channel over.
     fn of(channel: EventChannel) -> Result<Channel> {
-        let event_size = channel.event_size();
+        let record_size = channel.event_size();
         // Nothing is registered yet.
         let fd = channel.try_into_fd().map_err(|_| Cause::Os(libc::EBUSY))?;
         Ok(Channel(Arc::new(Descriptor {
             fd: AtomicI32::new(fd.into_raw_fd()),
-            event_size,
+            record_size,
+            registered: Registered::default(),
         })))
     }
 
-    /// The channel `given`, or a new one of the domain.
+    /// The channel `given`, or a new one of the domain, without events.
     ///
     /// # Safety
     ///
@@ -72,7 +73,7 @@ impl Channel {
         // SAFETY: By the caller's word.
         match unsafe { given.as_ref() } {
             Some(channel) => Ok(channel.shared.clone()),
-            None => Channel::of(domain.create_event_channel()?),
+            None => Channel::of(domain.create_unread_channel()?),
         }
     }
 
@@ -80,12 +81,15 @@ impl Channel {
         self.0.fd.load(Ordering::Relaxed)
     }
 
-    /// The channel, without its ownership of the descriptor. It is open.
-    fn borrow(&self) -> ManuallyDrop<EventChannel> {
-        // SAFETY: The descriptor is open as long as the channel is, and the result does not close
-        // it.
-        let fd = unsafe { OwnedFd::from_raw_fd(self.fd()) };
-        ManuallyDrop::new(EventChannel::from_fd(fd, self.0.event_size))
+    /// The channel for a call.
+    ///
+    /// # Safety
+    ///
+    /// It is open, or nothing is done with the descriptor but an ioctl, which fails.
+    unsafe fn borrow(&self) -> borrowed::EventChannel<'_> {
+        // SAFETY: By the caller's word.
+        let fd = unsafe { BorrowedFd::borrow_raw(self.fd()) };
+        borrowed::EventChannel::new(fd, self.0.record_size, &self.0.registered)
     }
 }
 
@@ -136,16 +140,11 @@ impl xrc_rcv_qp {
 
     /// Ends the registration.
     fn unregister(&mut self) -> Result<()> {
-        let fd = self.channel.as_ref().map_or(-1, Channel::fd);
-        if fd >= 0 {
+        if let Some(channel) = self.channel.as_ref().filter(|channel| channel.fd() >= 0) {
             // SAFETY: Nothing but the ioctl is done with the descriptors, which fails if they are
             // closed.
-            let (file, channel) = unsafe {
-                (
-                    BorrowedFd::borrow_raw(self.cmd_fd),
-                    BorrowedFd::borrow_raw(fd),
-                )
-            };
+            let (file, channel) =
+                unsafe { (BorrowedFd::borrow_raw(self.cmd_fd), channel.borrow()) };
             let ended = Context::from_fd(file).unregister(channel, &[self.qp_num]).1;
             // Of a device that was closed, the descriptor may since be that of another file.
             if let Err(cause) = ended {
@@ -270,7 +269,7 @@ unsafe fn register_options(
 ) -> Result<(RegisterOptions<'static>, *mut xrc_rcv_event_channel)> {
     let mut options = RegisterOptions::new();
     if reg_attr.is_null() {
-        return Ok((options.events(EventTypes::empty()), std::ptr::null_mut()));
+        return Ok((options, std::ptr::null_mut()));
     }
     // SAFETY: By the caller's word.
     let (mask, reserved) = unsafe { ((*reg_attr).comp_mask, (*reg_attr).reserved) };
@@ -284,8 +283,6 @@ unsafe fn register_options(
     if mask & XRC_RCV_REG_ATTR_EVENTS != 0 {
         // SAFETY: Its mask says that it has this member.
         options = options.events(EventTypes::from_bits_retain(unsafe { (*reg_attr).events }));
-    } else if channel.is_null() {
-        options = options.events(EventTypes::empty());
     }
     Ok((options, channel))
 }
@@ -346,10 +343,7 @@ pub unsafe extern "C" fn xrc_rcv_read_events(
     // SAFETY: The caller's array has that many of that size.
     let read = unsafe { places(events, size, count) }.and_then(|events| {
         // SAFETY: The caller's channel, which stays open during the call.
-        unsafe { &*channel }
-            .shared
-            .borrow()
-            .read_records(events, size)
+        unsafe { (*channel).shared.borrow() }.read_records(events, size)
     });
     match read {
         Ok(count) => count as isize,
@@ -368,7 +362,7 @@ pub unsafe extern "C" fn xrc_rcv_get_event(
     size: usize,
 ) -> c_int {
     // SAFETY: The caller's channel, which stays open during the call.
-    let channel = unsafe { &*channel }.shared.borrow();
+    let channel = unsafe { (*channel).shared.borrow() };
     // SAFETY: The caller's struct has that size.
     let event = match unsafe { places(event, size, 1) } {
         Ok(event) => event,
@@ -482,8 +476,7 @@ unsafe fn alloc_options(
     let mut options = AllocOptions::new();
     let mut register = RegisterOptions::new();
     if init_attr.is_null() {
-        let register = register.events(EventTypes::empty());
-        return Ok((options.register(register), std::ptr::null_mut()));
+        return Ok((options, std::ptr::null_mut()));
     }
     // SAFETY: The caller's attribute has these members in any case.
     let (mask, flags, cookie, channel) = unsafe {
@@ -503,8 +496,6 @@ unsafe fn alloc_options(
     if mask & XRC_RCV_INIT_ATTR_EVENTS != 0 {
         // SAFETY: Its mask says that it has this member.
         register = register.events(EventTypes::from_bits_retain(unsafe { (*init_attr).events }));
-    } else if channel.is_null() {
-        register = register.events(EventTypes::empty());
     }
     if mask & XRC_RCV_INIT_ATTR_LABEL != 0 {
         // SAFETY: Its mask says that it has this member.
@@ -536,7 +527,8 @@ pub unsafe extern "C" fn xrc_rcv_alloc_qp(
     object(domain.and_then(|domain| {
         // SAFETY: The caller's channel, or null.
         let channel = unsafe { Channel::new(channel, &domain) }?;
-        let qp_num = domain.alloc(Some(channel.borrow().as_fd()), &options)?;
+        // SAFETY: It is open during the call.
+        let qp_num = domain.alloc(Some(unsafe { channel.borrow() }), &options)?;
         Ok(xrc_rcv_qp::new(xrcd, &channel, qp_num))
     }))
 }
@@ -577,7 +569,8 @@ pub unsafe extern "C" fn xrc_rcv_reg_qp_ex(
         // SAFETY: The caller's channel, or null.
         let channel = unsafe { Channel::new(channel, &domain) }?;
         let file = domain.context();
-        file.register(channel.borrow().as_fd(), &[qp_num], &options)
+        // SAFETY: It is open during the call.
+        file.register(unsafe { channel.borrow() }, &[qp_num], &options)
             .1?;
         Ok(xrc_rcv_qp::new(xrcd, &channel, qp_num))
     }))
@@ -749,8 +742,10 @@ pub unsafe extern "C" fn xrc_rcv_adopt_domain(
         // SAFETY: The caller's channel, or null.
         let channel = unsafe { Channel::new(channel, &domain) }?;
         let mut adopted = Vec::new();
+        // SAFETY: It is open during the call.
+        let borrowed = unsafe { channel.borrow() };
         // Those that are dropped on failure end.
-        domain.adopt(channel.borrow().as_fd(), &options, |info, result| {
+        domain.adopt(borrowed, &options, |info, result| {
             let qp = result.map(|()| xrc_rcv_qp::new(xrcd, &channel, info.qp_num()));
             adopted.push((info, qp));
         })?;

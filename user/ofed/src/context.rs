@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ffi::c_int;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -128,13 +128,13 @@ impl Device {
     pub(crate) fn register(&self, channel: &EventChannel, qp_num: u32) -> Result<()> {
         let options = RegisterOptions::new();
         self.file()?
-            .register(channel.as_fd(), &[qp_num], &options)
+            .register(channel.borrowed(), &[qp_num], &options)
             .1
     }
 
     fn end(&self, registered: &Registered, qp_num: u32) -> Result<()> {
         self.file()?
-            .unregister(registered.channel.as_fd(), &[qp_num])
+            .unregister(registered.channel.borrowed(), &[qp_num])
             .1
     }
 

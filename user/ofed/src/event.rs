@@ -199,7 +199,7 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use xrc_rcv::uapi::xrc_rcv_event;
+    use xrc_rcv::ffi::xrc_rcv_event;
 
     fn event(event_type: u32) -> ibv_async_event {
         let raw = xrc_rcv_event {

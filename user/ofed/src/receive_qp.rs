@@ -5,7 +5,6 @@
 //! A program knows a receive QP by its number alone, and may register as often as it likes.
 
 use std::ffi::c_int;
-use std::os::fd::AsFd;
 
 use xrc_rcv::borrowed::{Domain, Result};
 use xrc_rcv::ffi::ibv_qp_attr;
@@ -46,7 +45,7 @@ pub unsafe extern "C" fn ibv_create_xrc_rcv_qp(
         // SAFETY: The caller's domain is open.
         let (device, rcv) = unsafe { (Device::of((*domain).context)?, (*domain).as_domain()?) };
         let channel = device.channel(domain.addr(), &rcv)?;
-        let number = rcv.alloc(Some(channel.as_fd()), &AllocOptions::new())?;
+        let number = rcv.alloc(Some(channel.borrowed()), &AllocOptions::new())?;
         device.remember(channel, number, domain.addr());
         // SAFETY: The caller's domain is open.
         unsafe { (*domain).receives() };

@@ -2,14 +2,18 @@
 
 //! The same calls on file descriptors and handles, for bindings in another language.
 //!
-//! Nothing here allocates, locks or remembers: each call is one ioctl, or a few. Errors are bare
-//! [`Cause`](crate::Cause)s. Rust programs use [`Device`](crate::Device) and
-//! [`Domain`](crate::Domain).
+//! Each call is one ioctl, or a few. Nothing here is remembered but the registrations of an event
+//! channel, in [`Registered`]. Errors are bare [`Cause`](crate::Cause)s. Rust programs use
+//! [`Device`](crate::Device), [`Domain`](crate::Domain) and
+//! [`EventChannel`](crate::EventChannel).
 
 mod context;
 mod domain;
 
 pub use context::Context;
 pub use domain::Domain;
+
+pub use crate::records::EventChannel;
+pub use crate::registered::Registered;
 
 pub use crate::uverbs::Result;

@@ -4,7 +4,8 @@
 //!
 //! The kernel keeps at most one unread record per registration and event type and counts
 //! repetitions in it, so a channel that is not read neither grows nor loses anything. Its records
-//! have the size that its creator asked for; readers may know longer or shorter ones.
+//! have the size that its creator asked for. This process returns the events of the registrations
+//! that it made: their cookies, event masks and counts are its own.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -16,7 +17,10 @@ use std::time::{Duration, Instant};
 use bitflags::bitflags;
 
 use crate::error::{Cause, Error, Result};
-use crate::uapi::{XRC_RCV_EVENT_QP_GONE, xrc_rcv_event};
+use crate::ffi::xrc_rcv_event;
+use crate::records::{self, BATCH};
+use crate::registered::Registered;
+use crate::uapi::XRC_RCV_EVENT_QP_GONE;
 
 /// The type of an event: `enum ibv_event_type` and [`EventType::QP_GONE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -139,7 +143,7 @@ impl Event {
         Duration::from_nanos(self.0.last_ns)
     }
 
-    /// The kernel's own struct.
+    /// The struct of the C library.
     pub fn as_raw(&self) -> &xrc_rcv_event {
         &self.0
     }
@@ -177,32 +181,53 @@ impl ExactSizeIterator for Events {}
 /// events are read; poll it for input.
 ///
 /// It is closed when it and its [`Registration`](crate::Registration)s are dropped.
+///
+/// An event is returned to the process that made the registration, with this object. Where a forked
+/// child, or a process to which the descriptor was passed, reads events of others' registrations,
+/// they are lost.
 #[derive(Debug)]
 pub struct EventChannel {
-    fd: Arc<OwnedFd>,
-    /// The size of the channel's records.
-    event_size: usize,
+    shared: Arc<Shared>,
     /// The name of the device, for errors.
     device: Option<Arc<str>>,
 }
 
-impl EventChannel {
-    /// How many records [`wait`](Self::wait) takes at once, or are copied at once: as many as the
-    /// kernel returns.
-    const BATCH: usize = 16;
+/// The part of an event channel that its registrations keep.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    fd: OwnedFd,
+    /// The size of the channel's records.
+    record_size: usize,
+    registered: Registered,
+}
 
-    /// A channel that was created elsewhere, with records of `event_size` bytes.
+impl Shared {
+    pub(crate) fn borrowed(&self) -> records::EventChannel<'_> {
+        records::EventChannel::new(self.fd.as_fd(), self.record_size, &self.registered)
+    }
+}
+
+impl EventChannel {
+    /// A channel that was created elsewhere, with records of `event_size` bytes. No event of a
+    /// registration that was made elsewhere is returned.
     pub fn from_fd(fd: OwnedFd, event_size: usize) -> EventChannel {
         EventChannel {
-            fd: Arc::new(fd),
-            event_size,
+            shared: Arc::new(Shared {
+                fd,
+                record_size: event_size,
+                registered: Registered::default(),
+            }),
             device: None,
         }
     }
 
-    /// The descriptor, which a registration keeps open.
-    pub(crate) fn shared_fd(&self) -> &Arc<OwnedFd> {
-        &self.fd
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// The channel for the calls of `borrowed`.
+    pub fn borrowed(&self) -> records::EventChannel<'_> {
+        self.shared.borrowed()
     }
 
     pub(crate) fn of_device(mut self, device: Arc<str>) -> EventChannel {
@@ -212,28 +237,32 @@ impl EventChannel {
 
     /// The size of the channel's records, in bytes.
     pub fn event_size(&self) -> usize {
-        self.event_size
+        self.shared.record_size
     }
 
     /// Reads unread events, as many as fit into `events`, up to 16, and returns their number.
     ///
-    /// Waits for the first one, unless the channel is non-blocking.
+    /// Waits for the first one, unless the channel is non-blocking. An event that the mask of a
+    /// registration excludes makes the channel readable, and is not returned: a blocking channel
+    /// waits for another then.
     ///
     /// # Errors
     ///
     /// `EAGAIN` if the channel is non-blocking and has none, `EIO` if the device was removed and
     /// all events are read, `EINTR`.
     pub fn read(&self, events: &mut [Event]) -> Result<usize> {
-        let length = size_of_val(events);
-        // SAFETY: `events` is writable for its size, and any bytes are valid `Event`s.
-        let places =
-            unsafe { std::slice::from_raw_parts_mut(events.as_mut_ptr().cast::<u8>(), length) };
-        self.read_records(places, size_of::<Event>())
+        let mut places = events.iter_mut();
+        self.borrowed()
+            .read(places.len(), |event| {
+                if let Some(place) = places.next() {
+                    *place = Event(event);
+                }
+            })
             .map_err(|cause| self.error(cause))
     }
 
     /// As [`read`](Self::read), into `places` of `size` bytes each, each a `struct xrc_rcv_event`
-    /// of any length. It gets as much of a record as both it and the channel's creator know; the
+    /// of the C library, of any length: it gets as much as both it and this crate know, and the
     /// rest is cleared.
     ///
     /// # Errors
@@ -244,34 +273,7 @@ impl EventChannel {
         places: &mut [u8],
         size: usize,
     ) -> std::result::Result<usize, Cause> {
-        let fit = places.len().checked_div(size).unwrap_or(0);
-        if fit == 0 || self.event_size == 0 {
-            return Err(Cause::Os(libc::EINVAL));
-        }
-        if size == self.event_size {
-            return Ok(self.read_bytes(places)? / size);
-        }
-        let mut records = vec![0; fit.min(Self::BATCH) * self.event_size];
-        let count = self.read_bytes(&mut records)? / self.event_size;
-        let known = size.min(self.event_size);
-        let records = records.chunks_exact(self.event_size).take(count);
-        for (place, record) in places.chunks_exact_mut(size).zip(records) {
-            place[..known].copy_from_slice(&record[..known]);
-            place[known..].fill(0);
-        }
-        Ok(count)
-    }
-
-    fn read_bytes(&self, places: &mut [u8]) -> std::result::Result<usize, Cause> {
-        // SAFETY: `places` is writable for its size.
-        let read = unsafe {
-            libc::read(
-                self.fd.as_raw_fd(),
-                places.as_mut_ptr().cast(),
-                places.len(),
-            )
-        };
-        usize::try_from(read).map_err(|_| Cause::last())
+        self.borrowed().read_records(places, size)
     }
 
     /// Waits until there are events, for no longer than `timeout` if given, and returns them; there
@@ -286,28 +288,29 @@ impl EventChannel {
     /// `EIO` if the device was removed and all events are read.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Events> {
         let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let mut events = vec![Event::default(); Self::BATCH];
-        let count = loop {
+        let mut events = Vec::new();
+        while events.is_empty() {
             if end.is_some() {
-                match poll_until(self.fd.as_fd(), end) {
+                match poll_until(self.as_fd(), end) {
                     Ok(true) => {}
-                    Ok(false) => break 0,
+                    Ok(false) => break,
                     Err(cause) => return Err(self.error(cause)),
                 }
             }
-            match self.read(&mut events) {
-                Err(error) if error.errno() == libc::EINTR => continue,
-                Err(error) if error.errno() == libc::EAGAIN => break 0,
-                result => break result?,
+            // Once: the time may be up before there is an event.
+            let add = |event| events.push(Event(event));
+            match self.borrowed().read_once(BATCH, add) {
+                Ok(_) | Err(Cause::Os(libc::EINTR)) => {}
+                Err(Cause::Os(libc::EAGAIN)) => break,
+                Err(cause) => return Err(self.error(cause)),
             }
-        };
-        events.truncate(count);
+        }
         Ok(Events(events.into_iter()))
     }
 
     /// Makes reads return instead of waiting, or wait again.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        let fd = self.fd.as_raw_fd();
+        let fd = self.as_raw_fd();
         // SAFETY: F_GETFL touches no memory.
         let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
         if flags < 0 {
@@ -365,13 +368,13 @@ pub(crate) fn poll_until(
 
 impl AsFd for EventChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.shared.fd.as_fd()
     }
 }
 
 impl AsRawFd for EventChannel {
     fn as_raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
+        self.shared.fd.as_raw_fd()
     }
 }
 
@@ -382,71 +385,121 @@ impl EventChannel {
     ///
     /// The channel, if a [`Registration`](crate::Registration) keeps it open.
     pub fn try_into_fd(self) -> std::result::Result<OwnedFd, EventChannel> {
-        let EventChannel {
-            fd,
-            event_size,
-            device,
-        } = self;
-        Arc::try_unwrap(fd).map_err(|fd| EventChannel {
-            fd,
-            event_size,
-            device,
-        })
+        let EventChannel { shared, device } = self;
+        match Arc::try_unwrap(shared) {
+            Ok(shared) => Ok(shared.fd),
+            Err(shared) => Err(EventChannel { shared, device }),
+        }
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::receive_qp::RegisterOptions;
+    use crate::uapi::xrc_rcv_record;
     use std::io::Write;
     use std::os::fd::FromRawFd;
 
-    pub(crate) fn pipe(event_size: usize) -> (EventChannel, std::fs::File) {
+    /// A channel without registrations, whose records are written to a pipe.
+    fn unregistered_pipe(record_size: usize) -> (EventChannel, std::fs::File) {
         let mut fds = [0; 2];
         // SAFETY: `fds` has room for the two descriptors.
         assert_eq!(unsafe { libc::pipe(fds.as_mut_ptr()) }, 0);
         // SAFETY: Both were just created, and nothing else owns them.
         unsafe {
             (
-                EventChannel::from_fd(OwnedFd::from_raw_fd(fds[0]), event_size),
+                EventChannel::from_fd(OwnedFd::from_raw_fd(fds[0]), record_size),
                 std::fs::File::from_raw_fd(fds[1]),
             )
         }
     }
 
-    pub(crate) const SIZE: usize = size_of::<xrc_rcv_event>();
+    /// Registers as if the kernel did so with each QP: its serial number is 1, its totals are 0.
+    pub(crate) fn register(channel: &EventChannel, qp_nums: &[u32], options: &RegisterOptions<'_>) {
+        let registered = channel.borrowed().registered();
+        let (done, result) = registered.register(qp_nums, options.choice(), |infos| {
+            infos.iter_mut().for_each(|info| info.serial = 1);
+            (infos.len(), Ok(()))
+        });
+        assert_eq!((done, result), (qp_nums.len(), Ok(())));
+    }
 
-    pub(crate) fn record(qpn: u32, event_type: u32, count: u32) -> Vec<u8> {
+    /// A channel that is registered with QPs 1 to 100, with cookie 42.
+    pub(crate) fn pipe(record_size: usize) -> (EventChannel, std::fs::File) {
+        let (channel, kernel) = unregistered_pipe(record_size);
+        let qp_nums: Vec<_> = (1..=100).collect();
+        register(&channel, &qp_nums, &RegisterOptions::new().cookie(42));
+        (channel, kernel)
+    }
+
+    pub(crate) const SIZE: usize = size_of::<xrc_rcv_record>();
+
+    pub(crate) fn record(qpn: u32, event_type: u32, count: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
-        bytes.extend(42u64.to_ne_bytes());
         bytes.extend(1_500_000_000u64.to_ne_bytes());
-        for word in [qpn, event_type, count, 0] {
-            bytes.extend(word.to_ne_bytes());
-        }
+        bytes.extend(1u64.to_ne_bytes());
+        bytes.extend(count.to_ne_bytes());
+        bytes.extend(qpn.to_ne_bytes());
+        bytes.extend(event_type.to_ne_bytes());
         bytes
     }
 
     #[test]
-    fn records_are_decoded() {
+    fn records_are_translated() {
         let (channel, mut kernel) = pipe(SIZE);
         kernel.write_all(&record(0x11, 3, 1)).unwrap();
-        kernel.write_all(&record(0x12, 63, 9)).unwrap();
+        kernel.write_all(&record(0x12, 4, 9)).unwrap();
+        kernel.write_all(&record(0x12, 63, 1)).unwrap();
         let events: Vec<Event> = channel.wait(None).unwrap().collect();
-        assert_eq!(events.len(), 2);
+        assert_eq!(events.len(), 3);
         assert_eq!(events[0].cookie(), 42);
         assert_eq!(events[0].last(), Duration::from_millis(1500));
         assert_eq!(events[0].to_string(), "QP_ACCESS_ERR on QP 0x11");
-        assert_eq!(events[1].event_type(), EventType::QP_GONE);
-        assert_eq!(events[1].to_string(), "QP_GONE on QP 0x12 (9 times)");
+        assert_eq!(events[1].to_string(), "COMM_EST on QP 0x12 (9 times)");
+        assert_eq!(events[2].event_type(), EventType::QP_GONE);
+        assert_eq!(events[2].count(), 1);
     }
 
     #[test]
     fn a_nonblocking_channel_may_have_none() {
-        let (channel, _kernel) = pipe(SIZE);
+        let (channel, mut kernel) = pipe(SIZE);
         channel.set_nonblocking(true).unwrap();
         assert_eq!(channel.wait(None).unwrap().count(), 0);
         let error = channel.read(&mut [Event::default()]).unwrap_err();
         assert_eq!(error.cause(), Cause::Os(libc::EAGAIN));
+        // A record that has no event is none.
+        for _ in 0..2 * BATCH {
+            kernel.write_all(&record(101, 3, 1)).unwrap();
+        }
+        let error = channel.read(&mut [Event::default()]).unwrap_err();
+        assert_eq!(error.cause(), Cause::Os(libc::EAGAIN));
+        kernel.write_all(&record(101, 3, 1)).unwrap();
+        assert_eq!(channel.wait(None).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_blocking_channel_waits_for_an_event() {
+        let (channel, mut kernel) = unregistered_pipe(SIZE);
+        let fatal = RegisterOptions::new().events(EventTypes::QP_FATAL);
+        register(&channel, &[1], &fatal);
+        register(&channel, &[2], &RegisterOptions::new());
+        std::thread::scope(|scope| {
+            let reads = || {
+                let mut events = [Event::default(); 3];
+                let count = channel.read(&mut events).unwrap();
+                (count, events[0].qp_num())
+            };
+            let reader = scope.spawn(reads);
+            // A pipe has no readers' queue to be looked at: the first record that has no event is
+            // read before or after the reader waits.
+            for _ in 0..2 * BATCH {
+                kernel.write_all(&record(1, 3, 1)).unwrap();
+                kernel.write_all(&record(3, 3, 1)).unwrap();
+            }
+            kernel.write_all(&record(2, 3, 1)).unwrap();
+            assert_eq!(reader.join().unwrap(), (1, 2));
+        });
     }
 
     #[test]
@@ -462,31 +515,50 @@ pub(crate) mod tests {
         let rest: Vec<Event> = channel.wait(None).unwrap().collect();
         assert_eq!(rest.len(), 1);
         assert_eq!(rest[0].to_string(), "QP_ACCESS_ERR on QP 0x13");
-        // A reader that knows them gets them whole.
-        kernel.write_all(&record(0x14, 3, 1)).unwrap();
-        kernel.write_all(&[0xff; 16]).unwrap();
-        let mut place = [0; SIZE + 16];
-        assert_eq!(channel.read_records(&mut place, SIZE + 16), Ok(1));
-        assert_eq!(place[SIZE..], [0xff; 16]);
     }
 
     #[test]
-    fn members_beyond_a_shorter_record_are_zero() {
-        let (channel, mut kernel) = pipe(SIZE - 8);
-        for qpn in [0x11, 0x12] {
-            kernel.write_all(&record(qpn, 3, 1)[..SIZE - 8]).unwrap();
+    fn places_may_be_of_another_version() {
+        const EVENT: usize = size_of::<Event>();
+
+        let (channel, mut kernel) = pipe(SIZE);
+        for size in [EVENT - 8, EVENT, EVENT + 16] {
+            for (qpn, count) in [(0x11, size as u64), (0x12, 2 * size as u64)] {
+                kernel.write_all(&record(qpn, 3, count)).unwrap();
+            }
+            let mut places = vec![0xaa; 2 * size + 8];
+            assert_eq!(channel.read_records(&mut places, size), Ok(2));
+            for (place, qpn) in places.chunks_exact(size).zip([0x11u32, 0x12]) {
+                assert_eq!(place[..8], 42u64.to_ne_bytes());
+                assert_eq!(place[16..20], qpn.to_ne_bytes());
+                assert_eq!(place[20..24], 3u32.to_ne_bytes());
+                assert!(place.iter().skip(EVENT).all(|byte| *byte == 0));
+            }
+            assert_eq!(places[2 * size..], [0xaa; 8]);
         }
-        let mut places = [0xaa; 2 * SIZE + 8];
-        assert_eq!(channel.read_records(&mut places, SIZE), Ok(2));
-        for (place, qpn) in places.chunks_exact(SIZE).zip([0x11, 0x12]) {
-            assert_eq!(place[..SIZE - 8], record(qpn, 3, 1)[..SIZE - 8]);
-            assert_eq!(place[SIZE - 8..], [0; 8]);
+        for (room, size) in [(4, EVENT), (EVENT, 0), (0, 0)] {
+            assert_eq!(
+                channel.read_records(&mut [0; EVENT][..room], size),
+                Err(Cause::Os(libc::EINVAL))
+            );
         }
-        assert_eq!(places[2 * SIZE..], [0xaa; 8]);
-        assert_eq!(
-            channel.read_records(&mut places[..4], SIZE),
-            Err(Cause::Os(libc::EINVAL))
-        );
+    }
+
+    #[test]
+    fn a_channel_has_records_of_some_version() {
+        for size in [0, SIZE - 8, 264, usize::MAX] {
+            let (channel, _kernel) = pipe(size);
+            let error = channel.read(&mut [Event::default()]).unwrap_err();
+            assert_eq!(error.cause(), Cause::Os(libc::EINVAL));
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_file_is_an_error() {
+        let (channel, kernel) = pipe(SIZE);
+        drop(kernel);
+        let error = channel.read(&mut [Event::default()]).unwrap_err();
+        assert_eq!(error.cause(), Cause::Os(libc::EIO));
     }
 
     #[test]
@@ -495,6 +567,10 @@ pub(crate) mod tests {
         let (begin, time) = (Instant::now(), Duration::from_millis(20));
         assert_eq!(channel.wait(Some(time)).unwrap().count(), 0);
         assert!(begin.elapsed() >= time);
+        // Also of a channel that blocks, and is readable without an event.
+        kernel.write_all(&record(101, 3, 1)).unwrap();
+        assert_eq!(channel.wait(Some(time)).unwrap().count(), 0);
+        assert!(begin.elapsed() >= 2 * time);
         kernel.write_all(&record(0x11, 3, 1)).unwrap();
         assert_eq!(channel.wait(Some(Duration::MAX)).unwrap().len(), 1);
         let fd = channel.try_into_fd().unwrap();

@@ -64,7 +64,7 @@ struct Inner {
     xrcd: NonNull<ibv_xrcd>,
     /// Whether the domain was opened here, and is still to be closed.
     to_be_closed: bool,
-    /// The channel of registrations whose events nobody reads.
+    /// The channel of registrations without events.
     unread: Mutex<Option<Arc<EventChannel>>>,
     /// Keeps others from closing the domain.
     _owner: Option<Box<dyn Any + Send + Sync>>,
@@ -158,19 +158,28 @@ impl Domain {
     ///
     /// `EPERM` if the domain has an inode that is not a regular file's, `ENOMEM`.
     pub fn create_event_channel(&self) -> Result<EventChannel> {
+        self.create_channel(|domain| domain.create_event_channel())
+    }
+
+    fn create_channel(
+        &self,
+        create: impl FnOnce(&borrowed::Domain<'_>) -> borrowed::Result<EventChannel>,
+    ) -> Result<EventChannel> {
         self.borrowed()
-            .and_then(|domain| domain.create_event_channel())
+            .and_then(|domain| create(&domain))
             .map(|channel| channel.of_device(self.device().name().into()))
             .map_err(self.device().error("create an event channel"))
     }
 
-    /// The channel of registrations whose events nobody reads.
+    /// The channel of registrations without events.
     pub(crate) fn unread_channel(&self) -> Result<Arc<EventChannel>> {
         let mut unread = self.0.unread.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(match &*unread {
             Some(channel) => channel.clone(),
             None => unread
-                .insert(Arc::new(self.create_event_channel()?))
+                .insert(Arc::new(
+                    self.create_channel(|domain| domain.create_unread_channel())?,
+                ))
                 .clone(),
         })
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
 //! The structs of libibverbs that calls of this crate take, as `<infiniband/verbs.h>` declares
-//! them.
+//! them, and that of an event, as `<infiniband/xrc_rcv.h>` does.
 //!
-//! All are part of libibverbs' stable ABI. Pointers of other bindings to the same C structs are
-//! cast to these.
+//! All of libibverbs' are part of its stable ABI. Pointers of other bindings to the same C structs
+//! are cast to these.
 
 #![allow(non_camel_case_types, missing_docs)]
 
@@ -28,6 +28,18 @@ pub struct ibv_context {
     pub cmd_fd: c_int,
     pub async_fd: c_int,
     pub num_comp_vectors: c_int,
+}
+
+/// `struct xrc_rcv_event`
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct xrc_rcv_event {
+    pub cookie: u64,
+    pub last_ns: u64,
+    pub qp_num: u32,
+    pub type_: u32,
+    pub count: u32,
+    pub reserved: u32,
 }
 
 #[repr(C)]

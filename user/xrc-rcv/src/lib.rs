@@ -84,10 +84,11 @@
 //!
 //! # Processes
 //!
-//! The crate has no threads, and no locks but that of an `EventStream`, so a child may use it after
-//! `fork()`. Parent and child share the open objects, and with them the registrations: one that the
-//! child drops ends for both. The kernel ends the registrations of a process when it exits, however
-//! it exits.
+//! The crate has no threads, and its locks are free in a child after `fork()`, but that of an
+//! `EventStream`. Parent and child share the open objects, and with them the registrations: one
+//! that the child drops ends for both. A process that reads an event returns it if it knows the
+//! registration, and a child knows those that were made before it was forked. The kernel ends the
+//! registrations of a process when it exits, however it exits.
 //!
 //! # Requirements
 //!
@@ -124,6 +125,8 @@ mod attr;
 mod caps;
 
 mod channel;
+mod records;
+mod registered;
 mod uverbs;
 #[doc(hidden)]
 pub mod verbs_sys;

@@ -4,6 +4,7 @@
 
 use crate::attr::{QpAttr, QpState};
 use crate::channel::{EventChannel, EventTypes};
+use crate::registered::Choice;
 use crate::uapi::*;
 
 /// The lifetime of a receive QP.
@@ -105,18 +106,19 @@ impl<'channel> RegisterOptions<'channel> {
         self
     }
 
-    /// Sets the event mask: only these events are delivered. The kernel refuses types that it does
-    /// not know ([`Caps::event_types`](crate::Caps::event_types)) with `EINVAL`, and all of this
-    /// with [`Cause::Unavailable`](crate::Cause::Unavailable) if it has no event masks
-    /// ([`Caps::has_event_masks`](crate::Caps::has_event_masks)).
+    pub(crate) fn choice(&self) -> Choice {
+        Choice {
+            cookie: self.cookie,
+            events: self.events.map_or(u64::MAX, |events| events.bits()),
+        }
+    }
+
+    /// Sets the event mask: only these events are delivered. Types that the kernel does not know
+    /// ([`Caps::event_types`](crate::Caps::event_types)) are refused with `EINVAL`. An event that
+    /// the mask excludes can make the channel readable, and the next read find nothing.
     pub fn events(mut self, events: EventTypes) -> Self {
         self.events = Some(events);
         self
-    }
-
-    /// The kernel takes 0 where there is no attribute, and each attribute takes it time.
-    pub(crate) fn cookie_attribute(&self) -> Option<&u64> {
-        (self.cookie != 0).then_some(&self.cookie)
     }
 }
 

@@ -5,11 +5,10 @@
 //! Given up when dropped, and by the kernel when the channel or the device is closed, however the
 //! process ends. The last one takes the QP with it, unless its lifetime is the domain's.
 
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use crate::borrowed;
-use crate::channel::{EventChannel, EventTypes};
+use crate::channel::{EventChannel, Shared};
 use crate::domain::Domain;
 use crate::error::Result;
 use crate::receive_qp::{AllocOptions, QpInfo, RegisterOptions};
@@ -23,7 +22,7 @@ use crate::receive_qp::{AllocOptions, QpInfo, RegisterOptions};
 #[must_use = "dropping a registration ends it"]
 pub struct Registration {
     /// `None` after the registration has ended.
-    channel: Option<Arc<OwnedFd>>,
+    channel: Option<Arc<Shared>>,
     qp_num: u32,
     domain: Domain,
 }
@@ -31,7 +30,7 @@ pub struct Registration {
 impl Registration {
     fn new(domain: &Domain, channel: &EventChannel, qp_num: u32) -> Registration {
         Registration {
-            channel: Some(channel.shared_fd().clone()),
+            channel: Some(channel.shared().clone()),
             qp_num,
             domain: domain.clone(),
         }
@@ -59,7 +58,7 @@ impl Registration {
         self.domain
             .device()
             .borrowed()
-            .and_then(|context| context.unregister(channel.as_fd(), &[self.qp_num]).1)
+            .and_then(|context| context.unregister(channel.borrowed(), &[self.qp_num]).1)
             .map_err(|cause| {
                 self.domain
                     .error("unregister from receive QP", self.qp_num, cause)
@@ -76,20 +75,16 @@ impl Drop for Registration {
 }
 
 impl Domain {
-    /// Calls `call` with the channel that the options name, or else the domain's for events that
-    /// nobody reads.
-    fn with_channel<'a, R>(
+    /// Calls `call` with the channel that the options name, or else the domain's without events.
+    fn with_channel<R>(
         &self,
-        options: RegisterOptions<'a>,
-        call: impl FnOnce(&EventChannel, RegisterOptions<'a>) -> Result<R>,
+        options: &RegisterOptions<'_>,
+        call: impl FnOnce(&EventChannel) -> Result<R>,
     ) -> Result<R> {
-        if let Some(channel) = options.channel {
-            return call(channel, options);
+        match options.channel {
+            Some(channel) => call(channel),
+            None => call(&*self.unread_channel()?),
         }
-        let channel = self.unread_channel()?;
-        // The kernel keeps records of those that could be read.
-        let none = options.events.unwrap_or(EventTypes::empty());
-        call(&channel, options.events(none))
     }
 
     /// Creates a receive QP and registers with it.
@@ -102,13 +97,9 @@ impl Domain {
     /// security module denies; `EDQUOT` over a limit (see [`Caps`](crate::Caps)); `ENOMEM`; and the
     /// provider's own.
     pub fn alloc(&self, options: &AllocOptions<'_>) -> Result<Registration> {
-        self.with_channel(options.register, |channel, register| {
-            let options = AllocOptions {
-                register,
-                ..*options
-            };
+        self.with_channel(&options.register, |channel| {
             self.borrowed()
-                .and_then(|domain| domain.alloc(Some(channel.as_fd()), &options))
+                .and_then(|domain| domain.alloc(Some(channel.borrowed()), options))
                 .map(|qp_num| Registration::new(self, channel, qp_num))
                 .map_err(self.device().error("alloc a receive QP"))
         })
@@ -122,10 +113,10 @@ impl Domain {
     /// as many registrations as it may (see [`Caps`](crate::Caps)); `EACCES` if a security module
     /// denies the process a partition of the QP.
     pub fn register(&self, qp_num: u32, options: &RegisterOptions<'_>) -> Result<Registration> {
-        self.with_channel(*options, |channel, options| {
+        self.with_channel(options, |channel| {
             self.device()
                 .borrowed()
-                .and_then(|context| context.register(channel.as_fd(), &[qp_num], &options).1)
+                .and_then(|context| context.register(channel.borrowed(), &[qp_num], options).1)
                 .map(|()| Registration::new(self, channel, qp_num))
                 .map_err(|cause| self.error("register with receive QP", qp_num, cause))
         })
@@ -163,7 +154,7 @@ impl Domain {
     /// # }
     /// ```
     pub fn adopt(&self, options: &RegisterOptions<'_>) -> Result<Vec<AdoptedQp>> {
-        self.with_channel(*options, |channel, options| {
+        self.with_channel(options, |channel| {
             let mut qps = Vec::new();
             let adopted = |info: QpInfo, registered: borrowed::Result<()>| {
                 let qp_num = info.qp_num();
@@ -175,7 +166,7 @@ impl Domain {
                 });
             };
             self.borrowed()
-                .and_then(|domain| domain.adopt(channel.as_fd(), &options, adopted))
+                .and_then(|domain| domain.adopt(channel.borrowed(), options, adopted))
                 .map(|()| qps)
                 .map_err(self.device().error("adopt the receive QPs"))
         })

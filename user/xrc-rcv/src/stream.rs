@@ -180,7 +180,7 @@ mod tests {
     use std::io::Write;
 
     use super::*;
-    use crate::channel::tests::{SIZE, pipe, record};
+    use crate::channel::tests::{SIZE, pipe, record, register};
 
     #[tokio::test]
     async fn events_are_streamed() {
@@ -198,6 +198,21 @@ mod tests {
             assert_eq!(events.next().await.unwrap().unwrap().qp_num(), qpn);
         }
         writer.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_event_that_a_mask_excludes_is_waited_past() {
+        let (channel, mut kernel) = pipe(SIZE);
+        let fatal = crate::RegisterOptions::new().events(crate::EventTypes::QP_FATAL);
+        register(&channel, &[101], &fatal);
+        let events = EventStream::new(channel).unwrap();
+        kernel.write_all(&record(101, 3, 1)).unwrap();
+        let none = tokio::time::timeout(std::time::Duration::from_millis(10), events.next());
+        assert!(none.await.is_err());
+        kernel.write_all(&record(101, 3, 2)).unwrap();
+        kernel.write_all(&record(101, 1, 3)).unwrap();
+        let event = events.next().await.unwrap().unwrap();
+        assert_eq!((event.qp_num(), event.count()), (101, 3));
     }
 
     #[tokio::test]

@@ -37,8 +37,12 @@ const _: () = {
         XRC_RCV_QP_INFO_SIZE_VER1
     ));
     assert!(is_record_size(
-        size_of::<xrc_rcv_event>(),
-        XRC_RCV_EVENT_SIZE_VER1
+        size_of::<xrc_rcv_record>(),
+        XRC_RCV_RECORD_SIZE_VER1
+    ));
+    assert!(is_record_size(
+        size_of::<xrc_rcv_reg_info>(),
+        XRC_RCV_REG_INFO_SIZE_VER1
     ));
     assert!(size_of::<ib_uverbs_attr>() == 16);
     assert!(size_of::<ib_uverbs_qp_attr>() == 144);

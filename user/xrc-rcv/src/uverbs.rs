@@ -10,13 +10,14 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::error::Cause;
+use crate::ffi::xrc_rcv_event;
 use crate::uapi::*;
 
 /// The result of a call to the kernel.
 pub type Result<T> = std::result::Result<T, Cause>;
 
 /// The most attributes a method of ours has.
-const MAX_ATTRS: usize = 9;
+const MAX_ATTRS: usize = 7;
 
 /// Driver ids are small and dense (`enum rdma_driver_id`); leave room for new ones.
 const MAX_DRIVER_ID: u32 = 64;
@@ -39,6 +40,12 @@ unsafe impl Plain for ib_uverbs_qp_attr {}
 unsafe impl Plain for xrc_rcv_qp_info {}
 // SAFETY: Consists of integers, each at a multiple of its size, and ends with one.
 unsafe impl Plain for xrc_rcv_caps {}
+// SAFETY: Consists of integers of eight bytes.
+unsafe impl Plain for xrc_rcv_reg_info {}
+// SAFETY: Consists of integers of eight bytes, and ends with two that fill eight bytes.
+unsafe impl Plain for xrc_rcv_record {}
+// SAFETY: Consists of integers of eight bytes, and ends with four that fill sixteen bytes.
+unsafe impl Plain for xrc_rcv_event {}
 
 /// The number of an object, a method or an attribute as a command has it, in 16 bits.
 fn id(number: u32) -> u16 {
@@ -55,6 +62,13 @@ fn data(attr: &ib_uverbs_attr) -> u64 {
 pub(crate) fn as_bytes<T: Plain>(value: &T) -> &[u8] {
     // SAFETY: `T` is plain bytes.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
+}
+
+/// The struct of the kernel's at the beginning of `bytes`.
+pub(crate) fn from_bytes<T: Plain>(bytes: &[u8]) -> T {
+    let bytes = &bytes[..size_of::<T>()];
+    // SAFETY: There are as many bytes as `T` has, of which any value is valid.
+    unsafe { bytes.as_ptr().cast::<T>().read_unaligned() }
 }
 
 #[repr(C)]

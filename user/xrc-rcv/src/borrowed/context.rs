@@ -5,9 +5,11 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::caps::Caps;
+use crate::channel::EventTypes;
 use crate::error::Cause;
 use crate::ffi;
 use crate::receive_qp::RegisterOptions;
+use crate::records::EventChannel;
 use crate::uapi::*;
 use crate::uverbs::{Command, Result};
 
@@ -57,45 +59,68 @@ impl<'file> Context<'file> {
             .execute(self.fd)
     }
 
+    /// Fails with `EINVAL` if the kernel does not know an event of a mask. It knows those that this
+    /// version of the crate does.
+    pub(crate) fn check_events(&self, events: Option<EventTypes>) -> Result<()> {
+        match events {
+            Some(events) if !EventTypes::all().contains(events) => {
+                let known = self.query_caps()?.event_types().contains(events);
+                known.then_some(()).ok_or(Cause::Os(libc::EINVAL))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Registers `channel`, an event channel that was created through this file, with receive QPs
     /// of its domain, in order. Returns how many it is registered with, and why not with the next.
+    /// A channel of the options is not used.
     pub fn register(
         &self,
-        channel: BorrowedFd<'_>,
+        channel: EventChannel<'_>,
         qp_nums: &[u32],
         options: &RegisterOptions<'_>,
     ) -> (usize, Result<()>) {
-        let events = options.events.map(|events| events.bits());
-        let mut done = 0u32;
-        let command = Command::new(XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QP_REG)
-            .fd(XRC_RCV_ATTR_QP_REG_CHANNEL, channel)
-            .input_slice(XRC_RCV_ATTR_QP_REG_QPNS, longest(qp_nums))
-            .input_opt(XRC_RCV_ATTR_QP_REG_COOKIE, options.cookie_attribute())
-            .input_opt(XRC_RCV_ATTR_QP_REG_EVENTS, events.as_ref())
-            .output(XRC_RCV_ATTR_QP_REG_RESP_DONE, &mut done);
-        let result = command.execute(self.fd);
-        (done as usize, result)
+        if let Err(cause) = self.check_events(options.events) {
+            return (0, Err(cause));
+        }
+        let qp_nums = longest::<xrc_rcv_reg_info>(qp_nums);
+        let choice = options.choice();
+        channel.registered().register(qp_nums, choice, |infos| {
+            let info_size = size_of::<xrc_rcv_reg_info>() as u32;
+            let mut done = 0u32;
+            let command = Command::new(XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QP_REG)
+                .fd(XRC_RCV_ATTR_QP_REG_CHANNEL, channel.as_fd())
+                .input_slice(XRC_RCV_ATTR_QP_REG_QPNS, qp_nums)
+                .output(XRC_RCV_ATTR_QP_REG_RESP_DONE, &mut done)
+                .output_slice(XRC_RCV_ATTR_QP_REG_RESP_INFO, infos)
+                .input(XRC_RCV_ATTR_QP_REG_INFO_SIZE, &info_size);
+            let result = command.execute(self.fd);
+            (done as usize, result)
+        })
     }
 
     /// Ends the registrations of `channel` with receive QPs, in order. Returns how many numbers it
     /// is not registered with any more, and why with the next.
-    pub fn unregister(&self, channel: BorrowedFd<'_>, qp_nums: &[u32]) -> (usize, Result<()>) {
-        let mut done = 0u32;
-        let command = Command::new(XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QP_UNREG)
-            .fd(XRC_RCV_ATTR_QP_UNREG_CHANNEL, channel)
-            .input_slice(XRC_RCV_ATTR_QP_UNREG_QPNS, longest(qp_nums))
-            .output(XRC_RCV_ATTR_QP_UNREG_RESP_DONE, &mut done);
-        // After the device was removed there is no registration, which EIO reports.
-        match command.execute(self.fd) {
-            Err(Cause::Os(libc::EIO)) => (qp_nums.len(), Ok(())),
-            result => (done as usize, result),
-        }
+    pub fn unregister(&self, channel: EventChannel<'_>, qp_nums: &[u32]) -> (usize, Result<()>) {
+        let qp_nums = longest::<u32>(qp_nums);
+        channel.registered().unregister(qp_nums, || {
+            let mut done = 0u32;
+            let command = Command::new(XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QP_UNREG)
+                .fd(XRC_RCV_ATTR_QP_UNREG_CHANNEL, channel.as_fd())
+                .input_slice(XRC_RCV_ATTR_QP_UNREG_QPNS, qp_nums)
+                .output(XRC_RCV_ATTR_QP_UNREG_RESP_DONE, &mut done);
+            // After the device was removed there is no registration, which EIO reports.
+            match command.execute(self.fd) {
+                Err(Cause::Os(libc::EIO)) => (qp_nums.len(), Ok(())),
+                result => (done as usize, result),
+            }
+        })
     }
 }
 
-/// As many of the numbers as one call takes.
-fn longest(qp_nums: &[u32]) -> &[u32] {
-    let fit = usize::from(u16::MAX) / size_of::<u32>();
+/// As many of the numbers as one call takes, with an array of `T` for them.
+fn longest<T>(qp_nums: &[u32]) -> &[u32] {
+    let fit = usize::from(u16::MAX) / size_of::<T>();
     &qp_nums[..qp_nums.len().min(fit)]
 }
 

@@ -6,10 +6,11 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use super::context::Context;
 use crate::attr::QpAttr;
-use crate::channel::EventChannel;
+use crate::channel::{self, EventTypes};
 use crate::error::Cause;
 use crate::ffi;
 use crate::receive_qp::{AllocOptions, QpInfo, RegisterOptions};
+use crate::records::EventChannel;
 use crate::uapi::*;
 use crate::uverbs::{Command, Result, as_bytes};
 use crate::verbs_sys::verbs_xrcd;
@@ -83,19 +84,30 @@ impl<'file> Domain<'file> {
     }
 
     /// As [`crate::Domain::create_event_channel`].
-    pub fn create_event_channel(&self) -> Result<EventChannel> {
-        let event_size = size_of::<xrc_rcv_event>() as u32;
+    pub fn create_event_channel(&self) -> Result<channel::EventChannel> {
+        self.create_channel(None)
+    }
+
+    /// Creates an event channel for registrations without events.
+    pub fn create_unread_channel(&self) -> Result<channel::EventChannel> {
+        self.create_channel(Some(EventTypes::empty()))
+    }
+
+    fn create_channel(&self, events: Option<EventTypes>) -> Result<channel::EventChannel> {
+        let record_size = size_of::<xrc_rcv_record>() as u32;
+        let events = events.map(|events| events.bits());
         let command = Command::new(
             XRC_RCV_OBJECT_EVENT_CHANNEL,
             XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC,
         )
         .new_object(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD)
         .handle(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_XRCD_HANDLE, self.handle)
-        .input(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE, &event_size);
+        .input(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_RECORD_SIZE, &record_size)
+        .input_opt(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENTS, events.as_ref());
         let fd = self.execute_new(command)?;
         // SAFETY: The kernel has just made this descriptor for us.
         let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
-        Ok(EventChannel::from_fd(fd, event_size as usize))
+        Ok(channel::EventChannel::from_fd(fd, record_size as usize))
     }
 
     /// Creates a receive QP, and registers `channel` with it. Returns its number. As
@@ -105,10 +117,26 @@ impl<'file> Domain<'file> {
     /// domain.
     pub fn alloc(
         &self,
-        channel: Option<BorrowedFd<'_>>,
+        channel: Option<EventChannel<'_>>,
         options: &AllocOptions<'_>,
     ) -> Result<u32> {
-        let events = options.register.events.map(|events| events.bits());
+        self.context.check_events(options.register.events)?;
+        let Some(channel) = channel else {
+            return self.execute_alloc(None, options);
+        };
+        let registered = channel.registered();
+        registered.alloc(options.register.choice(), |serial| {
+            self.execute_alloc(Some((channel.as_fd(), serial)), options)
+        })
+    }
+
+    /// Creates a receive QP. `registers`: the channel to be registered, and a place for the serial
+    /// number.
+    fn execute_alloc(
+        &self,
+        registers: Option<(BorrowedFd<'_>, &mut u64)>,
+        options: &AllocOptions<'_>,
+    ) -> Result<u32> {
         let mut qp_num = 0;
         let mut command = Command::new(XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_ALLOC)
             .handle(XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE, self.handle)
@@ -116,15 +144,12 @@ impl<'file> Domain<'file> {
                 XRC_RCV_ATTR_QP_ALLOC_ATTR,
                 options.attr.as_ref().map(|attr| &attr.0),
             )
-            .input_opt(
-                XRC_RCV_ATTR_QP_ALLOC_COOKIE,
-                options.register.cookie_attribute(),
-            )
-            .input_opt(XRC_RCV_ATTR_QP_ALLOC_EVENTS, events.as_ref())
             .input_opt(XRC_RCV_ATTR_QP_ALLOC_LABEL, options.label.as_ref())
             .output(XRC_RCV_ATTR_QP_ALLOC_RESP_QPN, &mut qp_num);
-        if let Some(channel) = channel {
-            command = command.fd(XRC_RCV_ATTR_QP_ALLOC_CHANNEL, channel);
+        if let Some((channel, serial)) = registers {
+            command = command
+                .fd(XRC_RCV_ATTR_QP_ALLOC_CHANNEL, channel)
+                .output(XRC_RCV_ATTR_QP_ALLOC_RESP_SERIAL, serial);
         }
         if options.flags != 0 {
             command = command.input(XRC_RCV_ATTR_QP_ALLOC_FLAGS, &options.flags);
@@ -137,7 +162,7 @@ impl<'file> Domain<'file> {
     /// was registered with, or with why it was not.
     pub fn adopt(
         &self,
-        channel: BorrowedFd<'_>,
+        channel: EventChannel<'_>,
         options: &RegisterOptions<'_>,
         mut adopted: impl FnMut(QpInfo, Result<()>),
     ) -> Result<()> {

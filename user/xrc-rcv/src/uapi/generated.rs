@@ -171,7 +171,8 @@ pub struct ib_uverbs_qp_attr {
     pub reserved: [__u8; 5usize],
 }
 pub const XRC_RCV_QP_INFO_SIZE_VER1: xrc_rcv_record_sizes = 16;
-pub const XRC_RCV_EVENT_SIZE_VER1: xrc_rcv_record_sizes = 32;
+pub const XRC_RCV_REG_INFO_SIZE_VER1: xrc_rcv_record_sizes = 144;
+pub const XRC_RCV_RECORD_SIZE_VER1: xrc_rcv_record_sizes = 32;
 pub const XRC_RCV_RECORD_SIZE_MAX: xrc_rcv_record_sizes = 256;
 pub type xrc_rcv_record_sizes = ::core::ffi::c_uint;
 pub const XRC_RCV_OBJECT_QP: xrc_rcv_objects = 4106;
@@ -197,10 +198,9 @@ pub const XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE: xrc_rcv_qp_alloc_attrs = 4096;
 pub const XRC_RCV_ATTR_QP_ALLOC_FLAGS: xrc_rcv_qp_alloc_attrs = 4097;
 pub const XRC_RCV_ATTR_QP_ALLOC_ATTR: xrc_rcv_qp_alloc_attrs = 4098;
 pub const XRC_RCV_ATTR_QP_ALLOC_CHANNEL: xrc_rcv_qp_alloc_attrs = 4099;
-pub const XRC_RCV_ATTR_QP_ALLOC_COOKIE: xrc_rcv_qp_alloc_attrs = 4100;
-pub const XRC_RCV_ATTR_QP_ALLOC_RESP_QPN: xrc_rcv_qp_alloc_attrs = 4101;
-pub const XRC_RCV_ATTR_QP_ALLOC_EVENTS: xrc_rcv_qp_alloc_attrs = 4102;
-pub const XRC_RCV_ATTR_QP_ALLOC_LABEL: xrc_rcv_qp_alloc_attrs = 4103;
+pub const XRC_RCV_ATTR_QP_ALLOC_RESP_QPN: xrc_rcv_qp_alloc_attrs = 4100;
+pub const XRC_RCV_ATTR_QP_ALLOC_LABEL: xrc_rcv_qp_alloc_attrs = 4101;
+pub const XRC_RCV_ATTR_QP_ALLOC_RESP_SERIAL: xrc_rcv_qp_alloc_attrs = 4102;
 pub type xrc_rcv_qp_alloc_attrs = ::core::ffi::c_uint;
 pub const XRC_RCV_ATTR_QP_MODIFY_XRCD_HANDLE: xrc_rcv_qp_modify_attrs = 4096;
 pub const XRC_RCV_ATTR_QP_MODIFY_QPN: xrc_rcv_qp_modify_attrs = 4097;
@@ -243,20 +243,27 @@ pub struct xrc_rcv_caps {
     pub event_types: __u64,
     pub max_qps_per_domain: __u32,
     pub max_qps_per_user: __u32,
-    pub event_size: __u32,
+    pub record_size: __u32,
     pub max_registrations_per_qp: __u32,
 }
 pub const XRC_RCV_ATTR_QUERY_CAPS_RESP: xrc_rcv_query_caps_attrs = 4096;
 pub type xrc_rcv_query_caps_attrs = ::core::ffi::c_uint;
 pub const XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD: xrc_rcv_event_channel_alloc_attrs = 4096;
 pub const XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_XRCD_HANDLE: xrc_rcv_event_channel_alloc_attrs = 4097;
-pub const XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE: xrc_rcv_event_channel_alloc_attrs = 4098;
+pub const XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_RECORD_SIZE: xrc_rcv_event_channel_alloc_attrs = 4098;
+pub const XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENTS: xrc_rcv_event_channel_alloc_attrs = 4099;
 pub type xrc_rcv_event_channel_alloc_attrs = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
+pub struct xrc_rcv_reg_info {
+    pub serial: __u64,
+    pub counts: [__u64; 17usize],
+}
 pub const XRC_RCV_ATTR_QP_REG_CHANNEL: xrc_rcv_qp_reg_attrs = 4096;
 pub const XRC_RCV_ATTR_QP_REG_QPNS: xrc_rcv_qp_reg_attrs = 4097;
-pub const XRC_RCV_ATTR_QP_REG_COOKIE: xrc_rcv_qp_reg_attrs = 4098;
-pub const XRC_RCV_ATTR_QP_REG_EVENTS: xrc_rcv_qp_reg_attrs = 4099;
-pub const XRC_RCV_ATTR_QP_REG_RESP_DONE: xrc_rcv_qp_reg_attrs = 4100;
+pub const XRC_RCV_ATTR_QP_REG_RESP_DONE: xrc_rcv_qp_reg_attrs = 4098;
+pub const XRC_RCV_ATTR_QP_REG_RESP_INFO: xrc_rcv_qp_reg_attrs = 4099;
+pub const XRC_RCV_ATTR_QP_REG_INFO_SIZE: xrc_rcv_qp_reg_attrs = 4100;
 pub type xrc_rcv_qp_reg_attrs = ::core::ffi::c_uint;
 pub const XRC_RCV_ATTR_QP_UNREG_CHANNEL: xrc_rcv_qp_unreg_attrs = 4096;
 pub const XRC_RCV_ATTR_QP_UNREG_QPNS: xrc_rcv_qp_unreg_attrs = 4097;
@@ -264,13 +271,12 @@ pub const XRC_RCV_ATTR_QP_UNREG_RESP_DONE: xrc_rcv_qp_unreg_attrs = 4098;
 pub type xrc_rcv_qp_unreg_attrs = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
-pub struct xrc_rcv_event {
-    pub cookie: __u64,
+pub struct xrc_rcv_record {
     pub last_ns: __u64,
+    pub serial: __u64,
+    pub count: __u64,
     pub qp_num: __u32,
     pub type_: __u32,
-    pub count: __u32,
-    pub reserved: __u32,
 }
 pub const VERBS_IOCTL: uverbs_constants = 3222805249;
 pub const ATTR_F_MANDATORY: uverbs_constants = 1;

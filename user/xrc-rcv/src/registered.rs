@@ -1,0 +1,659 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+
+//! The registrations of event channels, as this process made them.
+//!
+//! A record of the kernel's has the total of its events in the life of the QP. A caller gets the
+//! cookie of the registration, the number of events since the last that was returned, and none that
+//! its mask excludes. A record of no registration that is known here, be it that it has ended or
+//! that another process made it, is not returned.
+//!
+//! The tables of all channels have one lock, held for a look-up or a change and over no system
+//! call. `fork()` takes it, so that the child finds it free and the tables consistent. A call that
+//! makes or ends registrations of a channel holds that channel's lock of calls: whoever reads a
+//! record before the call has returned, and does not know the registration, waits for the call. So
+//! no event of a new registration is lost. ALLOC may take long: calls of ALLOC share the lock, and
+//! readers of other registrations do not wait.
+
+use std::cell::UnsafeCell;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use crate::ffi::xrc_rcv_event;
+use crate::uapi::{xrc_rcv_record, xrc_rcv_reg_info};
+use crate::uverbs::Result;
+
+/// The registrations of one event channel that this process made.
+#[derive(Debug)]
+pub struct Registered {
+    /// The key of the channel's table.
+    channel: u64,
+}
+
+/// A QP number, and which of the QPs of the domain has or had it.
+type Qp = (u32, u64);
+
+/// The parameters of a registration.
+#[derive(Clone, Copy)]
+pub(crate) struct Choice {
+    pub(crate) cookie: u64,
+    /// Bit n is set for events of type n.
+    pub(crate) events: u64,
+}
+
+struct Registration {
+    choice: Choice,
+    /// The total of each type when its last event was returned, or else of the registration.
+    counts: [u64; 17],
+}
+
+#[derive(Default)]
+struct Table {
+    registrations: BTreeMap<Qp, Registration>,
+    calls: Arc<RwLock<()>>,
+}
+
+struct Tables {
+    /// The number of channels that there ever were.
+    created: u64,
+    channels: BTreeMap<u64, Table>,
+}
+
+static TABLES: Mutex<Tables> = Mutex::new(Tables {
+    created: 0,
+    channels: BTreeMap::new(),
+});
+
+fn lock() -> MutexGuard<'static, Tables> {
+    TABLES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Default for Registered {
+    fn default() -> Registered {
+        prepare_for_fork();
+        let mut tables = lock();
+        tables.created += 1;
+        let channel = tables.created;
+        tables.channels.insert(channel, Table::default());
+        Registered { channel }
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let table = lock().channels.remove(&self.channel);
+        // It may be large.
+        drop(table);
+    }
+}
+
+impl Registered {
+    /// Calls a function with the channel's table.
+    fn with_table<T>(&self, function: impl FnOnce(&mut Table) -> T) -> T {
+        function(lock().channels.entry(self.channel).or_default())
+    }
+
+    fn calls(&self) -> Arc<RwLock<()>> {
+        self.with_table(|table| table.calls.clone())
+    }
+
+    /// Calls REG with QPs. `call` returns for how many of them it has filled an element, and why
+    /// not for the next. A registration that is known already stays as it is.
+    pub(crate) fn register(
+        &self,
+        qp_nums: &[u32],
+        choice: Choice,
+        call: impl FnOnce(&mut [xrc_rcv_reg_info]) -> (usize, Result<()>),
+    ) -> (usize, Result<()>) {
+        let mut infos = vec![xrc_rcv_reg_info::default(); qp_nums.len()];
+        let calls = self.calls();
+        let _turn = calls.write().unwrap_or_else(PoisonError::into_inner);
+        let (done, result) = call(&mut infos);
+        self.with_table(|table| {
+            for (qp_num, info) in qp_nums.iter().zip(&infos).take(done) {
+                let qp = (*qp_num, info.serial);
+                let new = || Registration {
+                    choice,
+                    counts: info.counts,
+                };
+                table.registrations.entry(qp).or_insert_with(new);
+            }
+        });
+        (done, result)
+    }
+
+    /// Calls ALLOC. `call` sets the serial number, and returns the QP number.
+    pub(crate) fn alloc(
+        &self,
+        choice: Choice,
+        call: impl FnOnce(&mut u64) -> Result<u32>,
+    ) -> Result<u32> {
+        let calls = self.calls();
+        let _turn = calls.read().unwrap_or_else(PoisonError::into_inner);
+        let mut serial = 0;
+        let qp_num = call(&mut serial)?;
+        let new = Registration {
+            choice,
+            counts: Default::default(),
+        };
+        self.with_table(|table| table.registrations.insert((qp_num, serial), new));
+        Ok(qp_num)
+    }
+
+    /// Calls UNREG with QP numbers. `call` returns how many of them were processed, and why not the
+    /// next. That ends the oldest registration with a number.
+    pub(crate) fn unregister(
+        &self,
+        qp_nums: &[u32],
+        call: impl FnOnce() -> (usize, Result<()>),
+    ) -> (usize, Result<()>) {
+        let calls = self.calls();
+        let _turn = calls.write().unwrap_or_else(PoisonError::into_inner);
+        let (done, result) = call();
+        self.with_table(|table| {
+            for qp_num in qp_nums.iter().take(done) {
+                let of_number = (*qp_num, 0)..=(*qp_num, u64::MAX);
+                let oldest = table.registrations.range(of_number).next();
+                if let Some(qp) = oldest.map(|(qp, _)| *qp) {
+                    table.registrations.remove(&qp);
+                }
+            }
+        });
+        (done, result)
+    }
+
+    /// Calls `event` with the event of each record that has one.
+    pub(crate) fn translate(
+        &self,
+        records: impl Iterator<Item = xrc_rcv_record> + Clone,
+        event: impl FnMut(xrc_rcv_event),
+    ) {
+        let calls = self.with_table(|table| {
+            let knows = |record| table.registrations.contains_key(&qp_of(&record));
+            (!records.clone().all(knows)).then(|| table.calls.clone())
+        });
+        if let Some(calls) = calls {
+            // A call may just have registered, and not be noted.
+            drop(calls.write().unwrap_or_else(PoisonError::into_inner));
+        }
+        self.with_table(|table| {
+            let registrations = &mut table.registrations;
+            let events = records.filter_map(|record| {
+                let registration = registrations.get_mut(&qp_of(&record))?;
+                registration.event(&record)
+            });
+            events.for_each(event);
+        });
+    }
+}
+
+fn qp_of(record: &xrc_rcv_record) -> Qp {
+    (record.qp_num, record.serial)
+}
+
+impl Registration {
+    /// Takes note of a record, and returns its event: `None` if the mask excludes it, or another
+    /// thread has returned a later record before, or it was read for an earlier registration with
+    /// the QP.
+    fn event(&mut self, record: &xrc_rcv_record) -> Option<xrc_rcv_event> {
+        let bit = 1u64.checked_shl(record.type_)?;
+        if self.choice.events & bit == 0 {
+            return None;
+        }
+        let count = match self.counts.get_mut(record.type_ as usize) {
+            Some(returned) => {
+                let count = record.count.saturating_sub(*returned);
+                *returned += count;
+                u32::try_from(count).unwrap_or(u32::MAX)
+            }
+            // QP_GONE, which comes once, or a type of a later version, whose total at the
+            // registration is not known.
+            None => 1,
+        };
+        (count != 0).then_some(xrc_rcv_event {
+            cookie: self.choice.cookie,
+            last_ns: record.last_ns,
+            qp_num: record.qp_num,
+            type_: record.type_,
+            count,
+            reserved: 0,
+        })
+    }
+}
+
+/// The lock while the process forks.
+struct Forking(UnsafeCell<Option<MutexGuard<'static, Tables>>>);
+
+// SAFETY: Only the thread that forks, and its copy in the child, use it: the lock is theirs
+// meanwhile.
+unsafe impl Sync for Forking {}
+
+static FORKING: Forking = Forking(UnsafeCell::new(None));
+
+extern "C" fn before_fork() {
+    let tables = lock();
+    // SAFETY: This thread has the lock, and so `FORKING` to itself.
+    unsafe { *FORKING.0.get() = Some(tables) };
+}
+
+extern "C" fn after_fork_in_parent() {
+    // SAFETY: This thread has the lock, and so `FORKING` to itself.
+    drop(unsafe { (*FORKING.0.get()).take() });
+}
+
+extern "C" fn after_fork_in_child() {
+    // SAFETY: The child's only thread is the copy of the thread that holds the lock.
+    if let Some(mut tables) = unsafe { (*FORKING.0.get()).take() } {
+        for table in tables.channels.values_mut() {
+            // A thread that was in a call is not in the child.
+            if table.calls.try_write().is_err() {
+                table.calls = Arc::default();
+            }
+        }
+    }
+}
+
+/// Once in the life of the process.
+fn prepare_for_fork() {
+    // Not a `Once`, which would stay locked in a child that is forked meanwhile.
+    static PREPARED: AtomicBool = AtomicBool::new(false);
+
+    if !PREPARED.swap(true, Ordering::Relaxed) {
+        let handlers = (before_fork, after_fork_in_parent, after_fork_in_child);
+        // SAFETY: The handlers are functions of this program. Without memory for them, all is as if
+        // they did not exist.
+        unsafe { libc::pthread_atfork(Some(handlers.0), Some(handlers.1), Some(handlers.2)) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Cause;
+    use std::sync::mpsc::channel;
+
+    fn record(qp: Qp, type_: u32, count: u64) -> xrc_rcv_record {
+        xrc_rcv_record {
+            last_ns: 7,
+            serial: qp.1,
+            count,
+            qp_num: qp.0,
+            type_,
+        }
+    }
+
+    impl Registered {
+        /// Registers as if the kernel did so with QPs of these serial numbers and this total of
+        /// each type.
+        fn add(&self, qps: &[Qp], total: u64, choice: Choice) {
+            let qp_nums: Vec<_> = qps.iter().map(|qp| qp.0).collect();
+            let filled = self.register(&qp_nums, choice, |infos| {
+                for (info, (_, serial)) in infos.iter_mut().zip(qps) {
+                    (info.serial, info.counts) = (*serial, [total; 17]);
+                }
+                (infos.len(), Ok(()))
+            });
+            assert_eq!(filled, (qps.len(), Ok(())));
+        }
+
+        fn remove(&self, qp_nums: &[u32]) {
+            let done = self.unregister(qp_nums, || (qp_nums.len(), Ok(())));
+            assert_eq!(done, (qp_nums.len(), Ok(())));
+        }
+
+        /// The cookies and the counts of the events of records.
+        fn events(&self, records: &[xrc_rcv_record]) -> Vec<(u64, u32)> {
+            let mut events = vec![];
+            self.translate(records.iter().copied(), |event| {
+                events.push((event.cookie, event.count));
+            });
+            events
+        }
+
+        /// The number of registrations.
+        fn len(&self) -> usize {
+            self.with_table(|table| table.registrations.len())
+        }
+    }
+
+    const QP: Qp = (17, 4);
+
+    fn with_cookie(cookie: u64) -> Choice {
+        let events = u64::MAX;
+        Choice { cookie, events }
+    }
+
+    #[test]
+    fn counts_are_those_since_the_last_event_of_the_type() {
+        let registered = Registered::default();
+        registered.add(&[QP], 5, with_cookie(42));
+        assert_eq!(registered.events(&[record(QP, 3, 7)]), [(42, 2)]);
+        assert_eq!(registered.events(&[record(QP, 16, 6)]), [(42, 1)]);
+        let two = [record(QP, 3, 8), record(QP, 3, 11)];
+        assert_eq!(registered.events(&two), [(42, 1), (42, 3)]);
+        // QP_GONE has no total.
+        assert_eq!(registered.events(&[record(QP, 63, 1)]), [(42, 1)]);
+        // Of an own QP, all are new.
+        let alloc = |serial: &mut u64| {
+            *serial = 5;
+            Ok(18)
+        };
+        assert_eq!(registered.alloc(with_cookie(43), alloc), Ok(18));
+        assert_eq!(registered.events(&[record((18, 5), 3, 2)]), [(43, 2)]);
+    }
+
+    #[test]
+    fn a_count_stays_at_its_maximum() {
+        let registered = Registered::default();
+        registered.add(&[QP], 5, with_cookie(42));
+        let most = u64::from(u32::MAX);
+        for (total, count) in [(5 + most, u32::MAX), (10 + 2 * most, u32::MAX)] {
+            assert_eq!(registered.events(&[record(QP, 3, total)]), [(42, count)]);
+        }
+        assert_eq!(
+            registered.events(&[record(QP, 3, 12 + 2 * most)]),
+            [(42, 2)]
+        );
+    }
+
+    #[test]
+    fn a_thread_that_is_late_returns_nothing_again() {
+        let registered = Registered::default();
+        registered.add(&[QP], 0, with_cookie(42));
+        // Two threads have read these, the second of them first.
+        assert_eq!(registered.events(&[record(QP, 3, 7)]), [(42, 7)]);
+        assert_eq!(registered.events(&[record(QP, 3, 5)]), []);
+        assert_eq!(registered.events(&[record(QP, 3, 8)]), [(42, 1)]);
+    }
+
+    #[test]
+    fn masks_exclude_events() {
+        let registered = Registered::default();
+        let cookie = 42;
+        let events = (1 << 4) | (1 << 63);
+        registered.add(&[QP], 0, Choice { cookie, events });
+        let records = [3, 4, 16, 63, 64, u32::MAX].map(|type_| record(QP, type_, 1));
+        assert_eq!(registered.events(&records), [(42, 1), (42, 1)]);
+        // Without a mask there are those of later versions, too.
+        registered.add(&[(18, 5)], 0, with_cookie(43));
+        assert_eq!(registered.events(&[record((18, 5), 40, 9)]), [(43, 1)]);
+    }
+
+    #[test]
+    fn a_record_of_no_registration_has_no_event() {
+        let registered = Registered::default();
+        let other = Registered::default();
+        other.add(&[QP], 0, with_cookie(1));
+        assert_eq!(registered.events(&[record(QP, 3, 1)]), []);
+        registered.add(&[QP], 0, with_cookie(42));
+        let records = [
+            record((18, 4), 3, 1),
+            record(QP, 3, 1),
+            record((17, 5), 3, 1),
+        ];
+        assert_eq!(registered.events(&records), [(42, 1)]);
+        // A thread has read a record before the registration ended.
+        registered.remove(&[17]);
+        assert_eq!(
+            registered.events(&[record(QP, 3, 2), record(QP, 63, 1)]),
+            []
+        );
+    }
+
+    #[test]
+    fn a_record_of_an_earlier_registration_is_not_one_of_the_next() {
+        let registered = Registered::default();
+        registered.add(&[QP], 0, with_cookie(1));
+        registered.remove(&[17]);
+        registered.add(&[QP], 5, with_cookie(2));
+        // A thread has read it before the first ended.
+        assert_eq!(registered.events(&[record(QP, 3, 5)]), []);
+        assert_eq!(registered.events(&[record(QP, 3, 6)]), [(2, 1)]);
+    }
+
+    #[test]
+    fn a_registration_stays_as_it_is() {
+        let registered = Registered::default();
+        let (cookie, events) = (1, 1 << 3);
+        registered.add(&[QP], 0, Choice { cookie, events });
+        registered.add(&[QP, QP, (18, 5)], 5, with_cookie(2));
+        let records = [record(QP, 3, 5), record(QP, 4, 6), record((18, 5), 3, 6)];
+        assert_eq!(registered.events(&records), [(1, 5), (2, 1)]);
+        assert_eq!(registered.len(), 2);
+    }
+
+    #[test]
+    fn a_number_that_is_used_again_is_another_qp() {
+        let registered = Registered::default();
+        registered.add(&[QP], 0, with_cookie(1));
+        registered.add(&[(17, 9)], 0, with_cookie(2));
+        let records = [record(QP, 3, 1), record((17, 9), 3, 1), record(QP, 63, 1)];
+        assert_eq!(registered.events(&records), [(1, 1), (2, 1), (1, 1)]);
+        // The oldest ends first, and the numbers beside do not.
+        registered.add(&[(16, 3), (18, 2)], 0, with_cookie(3));
+        registered.remove(&[17]);
+        let records = [record(QP, 3, 2), record((17, 9), 3, 2)];
+        assert_eq!(registered.events(&records), [(2, 1)]);
+        registered.remove(&[17, 17]);
+        let records = [
+            record((17, 9), 3, 3),
+            record((16, 3), 3, 1),
+            record((18, 2), 3, 1),
+        ];
+        assert_eq!(registered.events(&records), [(3, 1), (3, 1)]);
+    }
+
+    #[test]
+    fn the_part_of_an_array_that_was_done_counts() {
+        let registered = Registered::default();
+        let failed = (1, Err(Cause::Os(libc::EINVAL)));
+        let filled = registered.register(&[17, 18], with_cookie(42), |infos| {
+            infos.iter_mut().for_each(|info| info.serial = 4);
+            failed
+        });
+        assert_eq!(filled, failed);
+        let records = [record(QP, 3, 1), record((18, 4), 3, 1)];
+        assert_eq!(registered.events(&records), [(42, 1)]);
+        registered.add(&[(18, 4)], 0, with_cookie(43));
+        assert_eq!(registered.unregister(&[17, 18], || failed), failed);
+        let records = [record(QP, 3, 2), record((18, 4), 3, 1)];
+        assert_eq!(registered.events(&records), [(43, 1)]);
+        let refused = registered.alloc(with_cookie(44), |_| Err(Cause::Os(libc::EDQUOT)));
+        assert_eq!(refused, Err(Cause::Os(libc::EDQUOT)));
+        assert_eq!(registered.len(), 1);
+    }
+
+    /// The events of a record that a thread looks at while the kernel has done the call of another,
+    /// which goes on after that.
+    fn events_in_a_call(
+        registered: &Registered,
+        record: xrc_rcv_record,
+        call: impl FnOnce(Box<dyn FnOnce()>) + Send,
+    ) -> Vec<(u64, u32)> {
+        let ((made, was_made), (looks, looked)) = (channel(), channel());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                call(Box::new(move || {
+                    made.send(()).unwrap();
+                    looked.recv().unwrap();
+                }));
+            });
+            was_made.recv().unwrap();
+            let mut events = vec![];
+            let look = |record| {
+                // Nobody waits for the second time.
+                let _ = looks.send(());
+                record
+            };
+            registered.translate(std::iter::once(record).map(look), |event| {
+                events.push((event.cookie, event.count));
+            });
+            events
+        })
+    }
+
+    #[test]
+    fn events_of_a_registration_that_is_being_made_are_waited_for() {
+        let registered = Registered::default();
+        let allocs = |in_call: Box<dyn FnOnce()>| {
+            let allocated = registered.alloc(with_cookie(42), |serial| {
+                *serial = 4;
+                in_call();
+                Ok(17)
+            });
+            assert_eq!(allocated, Ok(17));
+        };
+        let events = events_in_a_call(&registered, record(QP, 3, 1), allocs);
+        assert_eq!(events, [(42, 1)]);
+
+        let registers = |in_call: Box<dyn FnOnce()>| {
+            let filled = registered.register(&[18], with_cookie(43), |infos| {
+                infos[0].serial = 5;
+                in_call();
+                (1, Ok(()))
+            });
+            assert_eq!(filled, (1, Ok(())));
+        };
+        let events = events_in_a_call(&registered, record((18, 5), 3, 1), registers);
+        assert_eq!(events, [(43, 1)]);
+    }
+
+    #[test]
+    fn events_of_other_registrations_are_not_waited_for() {
+        let registered = Registered::default();
+        registered.add(&[QP], 0, with_cookie(42));
+        // From within a call: if this waited, it would do so for ever.
+        let allocated = registered.alloc(with_cookie(43), |serial| {
+            *serial = 5;
+            assert_eq!(registered.events(&[record(QP, 3, 1)]), [(42, 1)]);
+            // Nor does another ALLOC.
+            assert!(registered.calls().try_read().is_ok());
+            Ok(18)
+        });
+        assert_eq!(allocated, Ok(18));
+        let ended = registered.unregister(&[18], || {
+            assert_eq!(registered.events(&[record(QP, 3, 2)]), [(42, 1)]);
+            (1, Ok(()))
+        });
+        assert_eq!(ended, (1, Ok(())));
+    }
+
+    #[test]
+    fn no_event_is_lost_or_returned_twice_by_threads() {
+        const EVENTS: u64 = if cfg!(miri) { 50 } else { 5000 };
+
+        let registered = Registered::default();
+        registered.add(&[QP], 0, with_cookie(42));
+        let totals = Mutex::new(1..=EVENTS);
+        let sum: u64 = std::thread::scope(|scope| {
+            let reads = || {
+                let mut sum = 0;
+                loop {
+                    let total = totals.lock().unwrap().next();
+                    let Some(total) = total else { break };
+                    for (_, count) in registered.events(&[record(QP, 3, total)]) {
+                        sum += u64::from(count);
+                    }
+                }
+                sum
+            };
+            let readers: Vec<_> = (0..4).map(|_| scope.spawn(reads)).collect();
+            let churn = scope.spawn(|| {
+                for serial in 0..EVENTS {
+                    registered.add(&[(18, serial)], 0, with_cookie(1));
+                    registered.remove(&[18]);
+                }
+            });
+            churn.join().unwrap();
+            readers
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .sum()
+        });
+        assert_eq!(sum, EVENTS);
+        assert_eq!(registered.len(), 1);
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_channel() {
+        let registered = Registered::default();
+        let channel = registered.channel;
+        registered.add(&[QP], 0, with_cookie(1));
+        drop(registered);
+        assert!(!lock().channels.contains_key(&channel));
+    }
+
+    /// Runs a function in a forked child, in which only the thread that forks goes on. Returns
+    /// whether it returned true, within a minute.
+    fn in_child(function: impl FnOnce() -> bool) -> bool {
+        // SAFETY: The child calls nothing but the function, and ends.
+        match unsafe { libc::fork() } {
+            0 => {
+                // SAFETY: An alarm ends a child that waits for a lock; it does not unwind.
+                unsafe {
+                    libc::alarm(60);
+                    libc::_exit(i32::from(!function()))
+                }
+            }
+            child => {
+                let mut status = 0;
+                // SAFETY: `status` is to be written.
+                assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+                status == 0
+            }
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri does not fork")]
+    fn a_child_finds_the_locks_free() {
+        let registered = Registered::default();
+        registered.add(&[QP], 3, with_cookie(42));
+        let allocated = registered.alloc(with_cookie(1), |serial| {
+            // The call is another thread's for the child.
+            *serial = 5;
+            std::thread::scope(|scope| {
+                let forks = || {
+                    in_child(|| {
+                        registered.add(&[(19, 6)], 0, with_cookie(43));
+                        let records = [record(QP, 3, 5), record((19, 6), 3, 1)];
+                        registered.events(&records) == [(42, 2), (43, 1)]
+                            && registered.events(&[record((18, 5), 3, 1)]).is_empty()
+                    })
+                };
+                assert!(scope.spawn(forks).join().unwrap());
+            });
+            Ok(18)
+        });
+        assert_eq!(allocated, Ok(18));
+        // The parent's table is its own.
+        let records = [record(QP, 3, 5), record((19, 6), 3, 1)];
+        assert_eq!(registered.events(&records), [(42, 2)]);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri does not fork")]
+    fn a_child_finds_the_tables_consistent() {
+        let ends = AtomicBool::new(false);
+        let registered = Registered::default();
+        registered.add(&[QP], 0, with_cookie(42));
+        std::thread::scope(|scope| {
+            for first in [100, 200] {
+                let (registered, ends) = (&registered, &ends);
+                scope.spawn(move || {
+                    let qps: Vec<_> = (first..first + 100).map(|qp_num| (qp_num, 1)).collect();
+                    let qp_nums: Vec<_> = qps.iter().map(|qp| qp.0).collect();
+                    while !ends.load(Ordering::Relaxed) {
+                        registered.add(&qps, 0, with_cookie(1));
+                        registered.remove(&qp_nums);
+                    }
+                });
+            }
+            let child_reads =
+                |total| in_child(|| registered.events(&[record(QP, 3, total)]) == [(42, 1)]);
+            let all = (0..50).all(|_| child_reads(1));
+            ends.store(true, Ordering::Relaxed);
+            assert!(all);
+        });
+    }
+}
