@@ -19,11 +19,9 @@
 #ifdef OLD
 #define xrc_rcv_caps current_caps
 #define xrc_rcv_qp_info current_qp_info
-#define xrc_rcv_event current_event
 #include <rdma/ib_xrc_rcv.h>
 #undef xrc_rcv_caps
 #undef xrc_rcv_qp_info
-#undef xrc_rcv_event
 
 struct xrc_rcv_caps {
 	uint32_t version;
@@ -36,20 +34,22 @@ struct xrc_rcv_qp_info {
 	uint32_t state;
 };
 
-struct xrc_rcv_event {
-	uint64_t cookie;
-	uint64_t last_ns;
-	uint32_t qp_num;
-	uint32_t type;
-};
-
+#define xrc_rcv_event current_event
 #define xrc_rcv_init_attr current_init_attr
 #endif
 
 #include <infiniband/xrc_rcv.h>
 
 #ifdef OLD
+#undef xrc_rcv_event
 #undef xrc_rcv_init_attr
+
+struct xrc_rcv_event {
+	uint64_t cookie;
+	uint64_t last_ns;
+	uint32_t qp_num;
+	uint32_t type;
+};
 
 struct xrc_rcv_init_attr {
 	uint32_t comp_mask;
@@ -60,6 +60,10 @@ struct xrc_rcv_init_attr {
 
 #define xrc_rcv_alloc_qp(xrcd, init_attr, attr, attr_mask) \
 	xrc_rcv_alloc_qp(xrcd, (const struct current_init_attr *)(init_attr), attr, attr_mask)
+#define xrc_rcv_read_events(channel, events, size, count) \
+	xrc_rcv_read_events(channel, (struct current_event *)(events), size, count)
+#define xrc_rcv_get_event(channel, event, size) \
+	xrc_rcv_get_event(channel, (struct current_event *)(event), size)
 #endif
 
 #include "ktap.h"
@@ -95,8 +99,11 @@ static bool untouched_before(const void *place)
 	return true;
 }
 
-/* The values of a later kernel, read directly and through the library. */
-static uint64_t from_kernel, through_library;
+/*
+ * The values of a later kernel, read directly and through the library, and those of
+ * a later library.
+ */
+static uint64_t from_kernel, through_library, from_library;
 
 #ifdef LATER
 #define later_is(record, value) ((record)->later[0] == (value) && (record)->later[1] == (value))
@@ -194,7 +201,7 @@ static bool events(void)
 	HOLDS(break_qp(qps[0]));
 	HOLDS(!xrc_rcv_get_event(channel, &records[2], sizeof(*records)));
 	HOLDS(records[2].cookie == 100 && records[2].qp_num == qps[0]->qp_num);
-	HOLDS(later_is(&records[2], through_library));
+	HOLDS(later_is(&records[2], from_library));
 
 	/* Events of different QPs come in any order. */
 	for (i = 1; i < QPS; i++)
@@ -208,7 +215,7 @@ static bool events(void)
 		HOLDS(records[i].cookie == (uint64_t)101 + i);
 		HOLDS(records[i].qp_num == qps[1 + i]->qp_num);
 		HOLDS(records[i].type == IBV_EVENT_QP_LAST_WQE_REACHED);
-		HOLDS(records[i].last_ns && later_is(&records[i], through_library));
+		HOLDS(records[i].last_ns && later_is(&records[i], from_library));
 	}
 	HOLDS(untouched_before(records));
 	for (i = 0; i < QPS; i++)
@@ -236,6 +243,7 @@ int main(int argc, char **argv)
 	}
 	from_kernel = kernel ? 0x1a7e : 0;
 	through_library = kernel && library ? 0x1a7e : 0;
+	from_library = library ? 0x1a7e : 0;
 	while (device && *device && strcmp(ibv_get_device_name(*device), argv[1]))
 		device++;
 	context = device && *device ? ibv_open_device(*device) : NULL;

@@ -37,9 +37,11 @@ fn layout() {
             qp_num state lifetime registrations label dest_qp_num reserved
         }
         xrc_rcv_caps [WHOLE] {
-            version alloc_flags event_types max_qps_per_domain max_qps_per_user event_size
+            version alloc_flags event_types max_qps_per_domain max_qps_per_user record_size
                 max_registrations_per_qp
         }
+        xrc_rcv_reg_info [WHOLE] { serial counts }
+        xrc_rcv_record [WHOLE] { last_ns serial count qp_num type_ }
         xrc_rcv_event [WHOLE] { cookie last_ns qp_num type_ count reserved }
         ib_uverbs_ioctl_hdr [WHOLE] {
             length object_id method_id num_attrs reserved1 driver_id reserved2
@@ -226,12 +228,13 @@ fn layout() {
     }
 
     facts.check(
-        &["../src/include/uapi"],
+        &["../src/include/uapi", "libxrc_rcv/include"],
         &[
             "infiniband/verbs.h",
             "rdma/rdma_user_ioctl_cmds.h",
             "rdma/ib_user_verbs.h",
             "rdma/ib_xrc_rcv.h",
+            "infiniband/xrc_rcv.h",
         ],
     );
 }

@@ -188,4 +188,4 @@ class xrc_rcv_adopted_qp(Structure):
 
 class xrc_rcv_caps(Structure):
     _fields_ = [*_all(c_uint32, "version alloc_flags"), ("event_types", c_uint64),
-                *_all(c_uint32, "max_qps_per_domain max_qps_per_user event_size max_registrations_per_qp")]
+                *_all(c_uint32, "max_qps_per_domain max_qps_per_user record_size max_registrations_per_qp")]

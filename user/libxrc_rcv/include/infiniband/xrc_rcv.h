@@ -19,7 +19,7 @@
  * versions work together.
  *
  * All functions may be called from any thread, also with the same objects, and
- * in a forked child. An object (an open device, a domain, a channel, an SRQ or a
+ * in a child of fork(2). An object (an open device, a domain, a channel, an SRQ or a
  * registration) must not be destroyed while another thread uses it. An SRQ is for
  * one thread at a time, and not for a child.
  */
@@ -45,7 +45,9 @@ extern "C" {
  *
  * Created by xrc_rcv_create_event_channel(), and destroyed by
  * xrc_rcv_destroy_event_channel(). A channel can be registered with any number of
- * QPs of its domain, once with each.
+ * QPs of its domain, once with each. The library knows the registrations that the
+ * process made, and in a forked child those before the fork: an event of another is
+ * lost if the process reads it.
  */
 struct xrc_rcv_event_channel {
 	struct ibv_context *context;
@@ -107,7 +109,8 @@ enum xrc_rcv_init_attr_mask {
  * @cookie: returned in each event of the registration
  * @events: mask of the events of the registration: bit n is that of events of
  *	type n. All events if it is not valid. EINVAL for a bit that event_types of
- *	&struct xrc_rcv_caps does not have.
+ *	&struct xrc_rcv_caps does not have. An event that it excludes can make the
+ *	channel readable, and the next read find nothing.
  * @label: label of the QP, returned by queries; 0 if it is not valid
  */
 struct xrc_rcv_init_attr {
@@ -144,6 +147,26 @@ struct xrc_rcv_reg_attr {
 	struct xrc_rcv_event_channel *channel;
 	uint64_t cookie;
 	uint64_t events;
+};
+
+/**
+ * struct xrc_rcv_event - an event of a registration
+ *
+ * @cookie: the cookie of the registration
+ * @last_ns: CLOCK_MONOTONIC time of the last occurrence, in nanoseconds
+ * @qp_num: QP number
+ * @type: &enum ibv_event_type, or XRC_RCV_EVENT_QP_GONE
+ * @count: number of occurrences since an event of this type was last read for this
+ *	registration; stays at 0xffffffff once there
+ * @reserved: 0
+ */
+struct xrc_rcv_event {
+	__aligned_u64 cookie;
+	__aligned_u64 last_ns;
+	__u32 qp_num;
+	__u32 type;
+	__u32 count;
+	__u32 reserved;
 };
 
 /**
@@ -276,8 +299,8 @@ int xrc_rcv_get_event(struct xrc_rcv_event_channel *channel,
  *	requires, or INIT and RTR, the QP is modified to that state.
  * @attr_mask: &enum ibv_qp_attr_mask; EINVAL if not 0 without @attr
  *
- * EOPNOTSUPP if events or label is valid, and the kernel has a version before 2
- * (&struct xrc_rcv_caps).
+ * EOPNOTSUPP if label is valid, and the kernel has a version before 2 (&struct
+ * xrc_rcv_caps).
  */
 struct xrc_rcv_qp *xrc_rcv_alloc_qp(struct ibv_xrcd *xrcd,
 				    const struct xrc_rcv_init_attr *init_attr,
@@ -301,8 +324,7 @@ struct xrc_rcv_qp *xrc_rcv_reg_qp(struct ibv_xrcd *xrcd, uint32_t qp_num,
  *
  * @reg_attr: parameters; NULL for a registration for no events
  *
- * As xrc_rcv_reg_qp(). EOPNOTSUPP if events is valid, and the kernel has a version
- * before 2 (&struct xrc_rcv_caps).
+ * As xrc_rcv_reg_qp().
  */
 struct xrc_rcv_qp *xrc_rcv_reg_qp_ex(struct ibv_xrcd *xrcd, uint32_t qp_num,
 				     const struct xrc_rcv_reg_attr *reg_attr);
