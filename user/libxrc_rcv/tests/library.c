@@ -142,7 +142,7 @@ static bool capabilities(void)
 	HOLDS(!xrc_rcv_query_caps(a.context, &caps, sizeof(caps)));
 	HOLDS(caps.version >= XRC_RCV_VERSION);
 	HOLDS(caps.alloc_flags & XRC_RCV_ALLOC_LIFETIME_DOMAIN);
-	HOLDS(caps.event_size == sizeof(struct xrc_rcv_event));
+	HOLDS(caps.record_size == sizeof(struct xrc_rcv_record));
 	HOLDS(caps.event_types & 1ULL << XRC_RCV_EVENT_QP_GONE);
 	HOLDS(caps.event_types & 1ULL << IBV_EVENT_QP_ACCESS_ERR);
 	return true;
@@ -398,6 +398,142 @@ static bool events(void)
 	return true;
 }
 
+/* Whether a party has no event, whatever records its channel has. */
+static bool has_none(struct party *party)
+{
+	struct xrc_rcv_event event;
+
+	HOLDS(!fcntl(party->channel->fd, F_SETFL, O_NONBLOCK));
+	HOLDS(xrc_rcv_get_event(party->channel, &event, sizeof(event)) == EAGAIN);
+	HOLDS(!fcntl(party->channel->fd, F_SETFL, 0));
+	return true;
+}
+
+/* Breaks a QP, from any state: it has an event. */
+static bool breaks(struct party *party, uint32_t qpn)
+{
+	return !go(party, qpn, IBV_QPS_RESET) && !go(party, qpn, IBV_QPS_INIT) &&
+	       !go(party, qpn, IBV_QPS_ERR);
+}
+
+/* Whether the next events of a party, of one type, are that many, and have that cookie. */
+static bool hears(struct party *party, uint64_t cookie, uint32_t times)
+{
+	struct xrc_rcv_event event;
+
+	for (; times; times -= event.count) {
+		HOLDS(!xrc_rcv_get_event(party->channel, &event, sizeof(event)));
+		HOLDS(event.type == IBV_EVENT_QP_LAST_WQE_REACHED);
+		HOLDS(event.cookie == cookie && event.count && event.count <= times);
+	}
+	return true;
+}
+
+/* The kernel counts the events of a QP; those of a registration begin with it. */
+static bool counts(void)
+{
+	struct xrc_rcv_qp *first = create(&a, 1), *second, *again;
+	uint32_t qpn;
+
+	HOLDS(first);
+	qpn = first->qp_num;
+	HOLDS(breaks(&a, qpn) && hears(&a, 1, 1));
+	HOLDS(breaks(&a, qpn) && breaks(&a, qpn) && hears(&a, 1, 2));
+	second = xrc_rcv_reg_qp(b.xrcd, qpn, b.channel, 2);
+	HOLDS(second && breaks(&a, qpn) && hears(&a, 1, 1) && hears(&b, 2, 1));
+
+	/* A registration stays as it is, and a new one begins anew. */
+	HOLDS((again = xrc_rcv_reg_qp(b.xrcd, qpn, b.channel, 3)));
+	HOLDS(breaks(&a, qpn) && hears(&b, 2, 1) && breaks(&a, qpn));
+	HOLDS(!xrc_rcv_unreg_qp(again) && has_none(&b));
+	HOLDS(!xrc_rcv_unreg_qp(second) && has_none(&b));
+	second = xrc_rcv_reg_qp(b.xrcd, qpn, b.channel, 4);
+	HOLDS(second && has_none(&b) && breaks(&a, qpn) && hears(&b, 4, 1));
+	HOLDS(hears(&a, 1, 3) && has_none(&a));
+	HOLDS(!xrc_rcv_unreg_qp(second) && !xrc_rcv_unreg_qp(first));
+	HOLDS(count(&a, 0));
+	return true;
+}
+
+/* Registrations that begin and end while threads read the channel, by their cookies. */
+#define CYCLES 200
+static _Atomic bool has_ended[2 * CYCLES + 1];
+static _Atomic bool all_is_done;
+static _Atomic uint32_t read_of_kept;
+
+static void *reader(void *argument)
+{
+	static const char ok[] = "";
+	struct xrc_rcv_event events[4];
+	bool ended[2 * CYCLES + 1];
+	ssize_t count, i;
+
+	(void)argument;
+	while (!all_is_done) {
+		for (i = 0; i <= 2 * CYCLES; i++)
+			ended[i] = has_ended[i];
+		count = xrc_rcv_read_events(a.channel, events, sizeof(*events), 4);
+		if (count < 0 && errno == EAGAIN) {
+			sched_yield();
+			continue;
+		}
+		if (count < 0)
+			return NULL;
+		for (i = 0; i < count; i++) {
+			if (events[i].cookie > 2 * CYCLES || ended[events[i].cookie])
+				return NULL;
+			if (!events[i].cookie)
+				read_of_kept += events[i].count;
+		}
+	}
+	return (void *)ok;
+}
+
+static void *cycler(void *first_cookie)
+{
+	static const char ok[] = "";
+	uint64_t cookie = (uintptr_t)first_cookie;
+	int i;
+
+	for (i = 0; i < CYCLES; i++, cookie++) {
+		struct xrc_rcv_qp *other = create(&a, cookie);
+
+		if (!other || go(&b, other->qp_num, IBV_QPS_INIT) ||
+		    go(&b, other->qp_num, IBV_QPS_ERR) || xrc_rcv_unreg_qp(other))
+			return NULL;
+		has_ended[cookie] = true;
+	}
+	return (void *)ok;
+}
+
+static bool readers(void)
+{
+	struct xrc_rcv_qp *kept = create(&a, 0);
+	pthread_t reading[3], cycling[2];
+	bool fine = true;
+	void *result;
+	uint32_t i;
+
+	HOLDS(kept && !fcntl(a.channel->fd, F_SETFL, O_NONBLOCK));
+	for (i = 0; i < 3; i++)
+		HOLDS(!pthread_create(&reading[i], NULL, reader, NULL));
+	for (i = 0; i < 2; i++)
+		HOLDS(!pthread_create(&cycling[i], NULL, cycler, (void *)(uintptr_t)(1 + i * CYCLES)));
+	for (i = 0; i < CYCLES; i++)
+		fine &= breaks(&b, kept->qp_num);
+	for (i = 0; i < 2; i++)
+		fine &= !pthread_join(cycling[i], &result) && result;
+	for (i = 0; i < PATIENCE_MS && read_of_kept < CYCLES; i++)
+		usleep(1000);
+	all_is_done = true;
+	for (i = 0; i < 3; i++)
+		fine &= !pthread_join(reading[i], &result) && result;
+	HOLDS(fine && read_of_kept == CYCLES);
+	HOLDS(!fcntl(a.channel->fd, F_SETFL, 0));
+	HOLDS(!xrc_rcv_unreg_qp(kept) && count(&a, 0));
+	return true;
+}
+
 static bool names(void)
 {
 	HOLDS(!strcmp(xrc_rcv_event_type_str(IBV_EVENT_QP_ACCESS_ERR),
@@ -412,7 +548,7 @@ static bool names(void)
 
 #define BIT(type) (1ULL << (type))
 
-/* A registration is not woken by events that its mask excludes. */
+/* No event is returned that the mask of its registration excludes. */
 static bool event_masks(void)
 {
 	struct xrc_rcv_init_attr init = {
@@ -432,7 +568,12 @@ static bool event_masks(void)
 	HOLDS(!go(&a, first->qp_num, IBV_QPS_INIT) && !go(&a, first->qp_num, IBV_QPS_ERR));
 	HOLDS(!xrc_rcv_get_event(b.channel, &event, sizeof(event)));
 	HOLDS(event.type == IBV_EVENT_QP_LAST_WQE_REACHED && event.cookie == 5);
-	HOLDS(!readable(&a, 0) && !xrc_rcv_unreg_qp(second));
+	HOLDS(has_none(&a) && !readable(&a, 0) && !xrc_rcv_unreg_qp(second));
+
+	/* A blocking read waits for another. */
+	second = create(&a, 6);
+	HOLDS(second && breaks(&a, first->qp_num) && breaks(&a, second->qp_num));
+	HOLDS(hears(&a, 6, 1) && !xrc_rcv_unreg_qp(second));
 
 	/* QP_GONE only; and not even that. */
 	HOLDS(!xrc_rcv_unreg_qp(first));
@@ -443,14 +584,21 @@ static bool event_masks(void)
 	attr.events = BIT(XRC_RCV_EVENT_QP_GONE);
 	HOLDS(first && (second = xrc_rcv_reg_qp_ex(b.xrcd, first->qp_num, &attr)));
 	HOLDS(!go(&a, first->qp_num, IBV_QPS_INIT) && !go(&a, first->qp_num, IBV_QPS_ERR));
-	HOLDS(!readable(&b, 0) && !xrc_rcv_unreg_qp(second));
+	HOLDS(has_none(&b) && !xrc_rcv_unreg_qp(second));
 	HOLDS(!xrc_rcv_destroy_qp(a.xrcd, first->qp_num, XRC_RCV_DESTROY_FORCE));
-	HOLDS(!readable(&a, 0) && !xrc_rcv_unreg_qp(first));
+	HOLDS(has_none(&a) && !xrc_rcv_unreg_qp(first));
 
-	/* Errors. */
-	first = create(&a, 0);
+	HOLDS(count(&a, 0));
+	return true;
+}
+
+static bool refused_masks(void)
+{
+	struct xrc_rcv_init_attr init = { .comp_mask = XRC_RCV_INIT_ATTR_EVENTS, .events = BIT(8) };
+	struct xrc_rcv_reg_attr attr = { .comp_mask = XRC_RCV_REG_ATTR_EVENTS, .channel = b.channel };
+	struct xrc_rcv_qp *first = create(&a, 0);
+
 	HOLDS(first);
-	init.events = BIT(8);
 	HOLDS(!xrc_rcv_alloc_qp(a.xrcd, &init, NULL, 0) && errno == EINVAL);
 	attr.events = ~0ULL;
 	HOLDS(!xrc_rcv_reg_qp_ex(b.xrcd, first->qp_num, &attr) && errno == EINVAL);
@@ -524,6 +672,10 @@ static bool child_returns(void)
 		if (xrc_rcv_query_caps(a.context, &caps, sizeof(caps)))
 			_exit(1);
 		qp = xrc_rcv_alloc_qp(a.xrcd, NULL, NULL, 0);
+		if (!qp || xrc_rcv_unreg_qp(qp))
+			_exit(1);
+		/* With a channel that these threads register. */
+		qp = create(&a, 0);
 		_exit(!qp || xrc_rcv_unreg_qp(qp));
 	}
 	for (i = 0; i < PATIENCE_MS; i++) {
@@ -626,7 +778,7 @@ int main(int argc, char **argv)
 	    ibv_query_gid(a.context, 1, 0, &gid))
 		err(1, "port 1");
 
-	ktap_start("libxrc_rcv", 15);
+	ktap_start("libxrc_rcv", 18);
 	ktap_result(capabilities(), "query_caps returns the capabilities");
 	ktap_result(life(), "alloc_qp, modify_qp, query_qp and unreg_qp work together");
 	ktap_result(one_call(), "alloc_qp takes a QP to INIT or RTR in one call");
@@ -637,6 +789,9 @@ int main(int argc, char **argv)
 	ktap_result(pages(), "query_domain returns the QPs page by page");
 	ktap_result(events(), "events have a cookie and a time, and are dropped by unreg_qp");
 	ktap_result(event_masks(), "alloc_qp and reg_qp_ex select the events of a registration");
+	ktap_result(refused_masks(), "alloc_qp and reg_qp_ex refuse events that there are not");
+	ktap_result(counts(), "events are counted from the registration on, once");
+	ktap_result(readers(), "threads read a channel whose registrations begin and end");
 	ktap_result(labels(), "query_qp and query_domain return the label and the peer");
 	ktap_result(names(), "event_type_str names every type");
 	ktap_result(closing(), "closing the device drops its registrations");
