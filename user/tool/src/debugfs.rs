@@ -106,7 +106,6 @@ fn registration(line: &Line<'_>) -> Result<Registration> {
         program: line.word("comm")?.into(),
         channel: line.number("channel")? != 0,
         mask: line.number_if_any("mask")?,
-        events: line.number("events")?,
         pending: line.number("pending")?,
     })
 }
@@ -169,10 +168,10 @@ domain=1 qpn=0x12 state=RESET lifetime=domain registrations=0 dest_qpn=0x0 label
 domain=9 qpn=0x99 state=ERR lifetime=domain registrations=0 dest_qpn=0x0 events=0
 ";
     const REGISTRATIONS: &str = "\
-kind=file channel=1 mask=0x8000000000000010 events=3 pending=1 domain=1 qpn=0x20 pid=77 comm=my prog=x
-kind=file channel=0 mask=0x0 events=0 pending=0 domain=1 qpn=0x20 pid=9 comm=older
-kind=kernel channel=0 events=0 pending=0 domain=1 qpn=0x20 pid=0 comm=
-kind=file channel=0 events=0 pending=0 domain=1 qpn=0x21 pid=78 comm=late
+kind=file channel=1 mask=0x8000000000000010 pending=1 domain=1 qpn=0x20 pid=77 comm=my prog=x
+kind=file channel=0 mask=0x0 pending=0 domain=1 qpn=0x20 pid=9 comm=older
+kind=kernel channel=0 pending=0 domain=1 qpn=0x20 pid=0 comm=
+kind=file channel=0 pending=0 domain=1 qpn=0x21 pid=78 comm=late
 ";
 
     #[test]
@@ -212,7 +211,6 @@ kind=file channel=0 events=0 pending=0 domain=1 qpn=0x21 pid=78 comm=late
                 program: "my prog=x".into(),
                 channel: true,
                 mask: Some(0x8000_0000_0000_0010),
-                events: 3,
                 pending: 1,
             }
         );

@@ -456,10 +456,7 @@ fn describe_registration(registration: &Registration) -> String {
         None => registration.kind.clone(),
     };
     if registration.channel {
-        text += &format!(
-            ", {} events, {} unread",
-            registration.events, registration.pending
-        );
+        text += &format!(", {} unread", registration.pending);
     } else {
         text += ", no channel";
     }
@@ -490,7 +487,6 @@ mod tests {
             } else {
                 1 << 4
             }),
-            events: 2,
             pending: 1,
         };
         vec![
@@ -624,8 +620,8 @@ mod tests {
              └── domain 3\n    \
                  └── QP 0x11 RTR from 0x12, label 0xfedcba9876543210, lifetime registrations, \
              2 events, creator 100000, counts for 1000\n        \
-                     ├── 100 first, 2 events, 1 unread\n        \
-                     └── 101 second, 2 events, 1 unread, mask COMM_EST\n"
+                     ├── 100 first, 1 unread\n        \
+                     └── 101 second, 1 unread, mask COMM_EST\n"
         );
         for width in [36, 40, 80] {
             let narrow = trees(Some(width));

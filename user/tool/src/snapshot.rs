@@ -174,14 +174,12 @@ pub(crate) struct Registration {
     pub(crate) program: String,
     /// Whether its events are delivered to an event channel.
     pub(crate) channel: bool,
-    /// Its event mask: the types of events that are delivered to it, as type of watch names them;
-    /// null if not known.
+    /// The event mask of its channel, or of the kernel user: the types of events that are
+    /// delivered, as type of watch names them; null if not known.
     #[serde(serialize_with = "mask")]
     #[schemars(with = "Option<Vec<String>>")]
     pub(crate) mask: Option<u64>,
-    /// The number of events delivered to it.
-    pub(crate) events: u64,
-    /// The number of these that were not read yet.
+    /// The number of records that were not read yet.
     #[serde(rename = "unread")]
     pub(crate) pending: u64,
 }

@@ -203,8 +203,8 @@ struct Fields {
     /// reg, unreg: the process whose registration it is; null for the kernel.
     #[serde(skip_serializing_if = "absent")]
     pid: Option<u32>,
-    /// reg, unreg: the event mask of the registration, as type names the types of events; empty if
-    /// it gets no event.
+    /// reg, unreg: the event mask of the channel, or of the kernel user, as type names the types of
+    /// events; empty if it gets no event.
     #[serde(skip_serializing_if = "absent")]
     mask: Vec<String>,
     /// alloc, destroy: the label that its creator gave it; null if none.
