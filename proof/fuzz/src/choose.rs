@@ -42,7 +42,7 @@ fn value(dice: &mut impl Dice, kind: Kind) -> u64 {
         Kind::Size => match dice.roll(4) {
             0 => dice.roll(300) as u64,
             1 => (dice.roll(40) * 8) as u64,
-            _ => [16, 32, 40, 64, 144, 256, 4096][dice.roll(7)],
+            _ => [16, 32, 40, 64, 144, 256, 288, 4096][dice.roll(8)],
         },
         Kind::Process => dice.roll(PROCESSES) as u64,
     }

@@ -19,6 +19,7 @@ mod director;
 mod world;
 
 mod oracle;
+mod totals;
 mod worker;
 
 mod device;

@@ -3,8 +3,8 @@
 //! The module's methods as ioctls: put together as a correct caller does, then spoiled.
 
 use crate::errno::errno;
-use crate::program::{Arg, Call, How, Spoil, Step, Transition};
-use crate::room::{NUMBERS, PLACES, Room};
+use crate::program::{Arg, Call, How, Spoil, Step, Transition, array_len};
+use crate::room::{PLACES, Room};
 use crate::uapi::*;
 
 /// `RDMA_DRIVER_RXE` of `enum rdma_driver_id`
@@ -130,7 +130,7 @@ impl Ioctl {
 
     /// Returns a correct call that creates an event channel of a domain.
     pub fn new_channel(domain: u64) -> Ioctl {
-        let mut ioctl = Ioctl::create_channel(domain, None);
+        let mut ioctl = Ioctl::create_channel(domain, None, None);
         ioctl.set_length();
         ioctl
     }
@@ -182,17 +182,14 @@ impl Ioctl {
     fn of_channel(call: &Call, objects: &Objects, room: &Room) -> Option<Ioctl> {
         Some(match *call {
             Call::Reg {
-                cookie,
-                events,
-                again,
-                ..
+                again, info, size, ..
             } => {
                 let mut ioctl = Ioctl::of(XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QP_REG);
                 ioctl.channel(XRC_RCV_ATTR_QP_REG_CHANNEL, objects.channel);
                 ioctl.numbers(XRC_RCV_ATTR_QP_REG_QPNS, objects.qp, again, room);
-                ioctl.value(XRC_RCV_ATTR_QP_REG_COOKIE, 8, cookie);
-                ioctl.value(XRC_RCV_ATTR_QP_REG_EVENTS, 8, events);
                 ioctl.output(XRC_RCV_ATTR_QP_REG_RESP_DONE, Some(4), room);
+                ioctl.output(XRC_RCV_ATTR_QP_REG_RESP_INFO, info, room);
+                ioctl.value(XRC_RCV_ATTR_QP_REG_INFO_SIZE, 4, size);
                 ioctl
             }
             Call::Unreg { again, .. } => {
@@ -202,19 +199,16 @@ impl Ioctl {
                 ioctl.output(XRC_RCV_ATTR_QP_UNREG_RESP_DONE, Some(4), room);
                 ioctl
             }
-            Call::Channel { size, .. } => Ioctl::create_channel(objects.domain, size),
+            Call::Channel { size, events, .. } => {
+                Ioctl::create_channel(objects.domain, size, events)
+            }
             _ => return None,
         })
     }
 
     fn alloc(call: &Call, objects: &Objects, place: &Place<'_>) -> Option<Ioctl> {
         let Call::Alloc {
-            flags,
-            attr,
-            cookie,
-            events,
-            label,
-            ..
+            flags, attr, label, ..
         } = *call
         else {
             return None;
@@ -225,9 +219,8 @@ impl Ioctl {
         ioctl.value(XRC_RCV_ATTR_QP_ALLOC_FLAGS, 4, flags);
         ioctl.qp_attr(XRC_RCV_ATTR_QP_ALLOC_ATTR, attr, place);
         ioctl.channel(XRC_RCV_ATTR_QP_ALLOC_CHANNEL, objects.channel);
-        ioctl.value(XRC_RCV_ATTR_QP_ALLOC_COOKIE, 8, cookie);
-        ioctl.value(XRC_RCV_ATTR_QP_ALLOC_EVENTS, 8, events);
         ioctl.value(XRC_RCV_ATTR_QP_ALLOC_LABEL, 8, label);
+        ioctl.output(XRC_RCV_ATTR_QP_ALLOC_RESP_SERIAL, Some(8), place.room);
         Some(ioctl)
     }
 
@@ -249,14 +242,15 @@ impl Ioctl {
         Some(ioctl)
     }
 
-    fn create_channel(domain: u64, size: Arg) -> Ioctl {
+    fn create_channel(domain: u64, size: Arg, events: Arg) -> Ioctl {
         let mut ioctl = Ioctl::of(
             XRC_RCV_OBJECT_EVENT_CHANNEL,
             XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC,
         );
         ioctl.object(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD, u64::MAX);
         ioctl.object(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_XRCD_HANDLE, domain);
-        ioctl.value(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE, 4, size);
+        ioctl.value(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_RECORD_SIZE, 4, size);
+        ioctl.value(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENTS, 8, events);
         ioctl
     }
 
@@ -293,10 +287,10 @@ impl Ioctl {
         }
     }
 
-    /// Adds an array of a QP number, once, or `again` more times, modulo a few.
+    /// Adds an array of a QP number, see [`array_len`].
     fn numbers(&mut self, id: u32, number: u64, again: Arg, room: &Room) {
         let number = number as u32;
-        let count = 1 + again.unwrap_or(0) as usize % NUMBERS;
+        let count = array_len(again);
         // Up to eight bytes are in the attribute.
         let data = match count {
             1 => number.into(),

@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::errno::result_name;
 use crate::program::*;
 use crate::shared::{Fact, NONE};
+use crate::totals::Totals;
 use crate::uapi::{XRC_RCV_ALLOC_LIFETIME_DOMAIN, XRC_RCV_DESTROY_FORCE};
 
 /// A domain. One without a file is that of a uverbs file and its handle.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Domain {
     OfInode(u64),
     OfFile(u64, u64),
@@ -19,6 +20,8 @@ enum Domain {
 
 struct Qp {
     number: u64,
+    /// The kernel's serial number.
+    serial: u64,
     domain: Domain,
     /// Whether it has the lifetime of its domain.
     lives_on: bool,
@@ -47,9 +50,12 @@ struct Oracle {
     channels: BTreeMap<u64, Channel>,
     /// The channels that processes have.
     held_channels: [[Option<u64>; SLOTS]; PROCESSES],
-    /// By serial number.
+    /// In the order of creation.
     qps: BTreeMap<u64, Qp>,
-    last_serial: u64,
+    created: u64,
+    /// The last serial number of each domain.
+    serials: BTreeMap<Domain, u64>,
+    totals: Totals,
 }
 
 /// A call with its result, and the objects that it named.
@@ -64,7 +70,7 @@ struct Seen<'a> {
     is_member: bool,
     /// The domain of the channel.
     of_channel: Option<Domain>,
-    /// The serial number of the QP.
+    /// The QP, by its number in the order of creation.
     qp: Option<u64>,
 }
 
@@ -86,7 +92,9 @@ pub fn check(
             break;
         }
         let is_other = is_other(&step) || names_another(&step.call);
-        if is_other && *result >= 0 && changes_objects(&step) {
+        // REG has registered if it cannot write RESP_INFO.
+        let succeeded = *result >= 0 || *result == -libc::EFAULT;
+        if is_other && succeeded && changes_objects(&step) {
             break;
         }
         let fact = facts(index);
@@ -193,6 +201,7 @@ impl Oracle {
             return;
         }
         self.qps.retain(|_, qp| qp.domain != domain);
+        self.serials.remove(&domain);
         // A domain that is opened by the same name is another one.
         for channel in self.channels.values_mut() {
             channel.domain.take_if(|of| *of == domain);
@@ -249,6 +258,7 @@ impl Oracle {
             .copied()
             .collect();
         self.end_channels(|number, _| !held.contains(&number));
+        self.totals.retain(|channel| held.contains(&channel));
     }
 
     fn step(&mut self, step: &Step, result: i32, fact: &Fact) -> Result<(), String> {
@@ -282,8 +292,9 @@ impl Oracle {
         };
         match step.call {
             Call::Alloc { .. } => self.alloc(&seen),
-            Call::Reg { events, .. } => self.register(&seen, events),
-            Call::Unreg { .. } => self.unregisters(&seen),
+            Call::Reg { info, size, .. } => self.register(&seen, info.is_some() || size.is_some()),
+            Call::Unreg { again, .. } => self.unregisters(&seen, array_len(again)),
+            Call::Read { .. } => self.read(&seen),
             Call::Modify { attr, .. } => seen.modify(attr),
             Call::Query { .. } if result >= 0 => must(qp.is_some(), "the domain has no such QP"),
             Call::Destroy { flags, .. } => self.destroy(&seen, flags),
@@ -298,7 +309,6 @@ impl Oracle {
             flags,
             attr,
             channel,
-            events,
             ..
         } = *seen.call
         else {
@@ -313,7 +323,7 @@ impl Oracle {
                 lives_on
             };
             let is_known = lives_on || flags.unwrap_or(0) == 0;
-            let is_simple = is_kept && is_known && attr.is_none() && events.is_none();
+            let is_simple = is_kept && is_known && attr.is_none();
             return may_fail(seen.domain.is_none() || !is_simple || !seen.is_whole);
         }
         let domain = seen.domain.ok_or("the file has no such domain")?;
@@ -327,31 +337,43 @@ impl Oracle {
             "the channel is not of the domain",
         )?;
         must(channel.is_some() || lives_on, "no registration keeps it")?;
-        self.last_serial += 1;
-        let qp = Qp {
+        self.add(Qp {
             number,
+            serial: seen.fact.new_serial,
             domain,
             lives_on,
             channels: channel.and(seen.fact.channel).into_iter().collect(),
-        };
-        self.qps.insert(self.last_serial, qp);
+        })
+    }
+
+    fn add(&mut self, qp: Qp) -> Result<(), String> {
+        let last = self.serials.insert(qp.domain, qp.serial).unwrap_or(0);
+        must(qp.serial > last, "the domain had this serial number")?;
+        self.created += 1;
+        for channel in &qp.channels {
+            let key = (*channel, qp.number as u32, qp.serial);
+            self.totals.register(key, self.created);
+        }
+        self.qps.insert(self.created, qp);
         Ok(())
     }
 
-    fn register(&mut self, seen: &Seen<'_>, events: Arg) -> Result<(), String> {
+    fn register(&mut self, seen: &Seen<'_>, has_info: bool) -> Result<(), String> {
         let has_channel = seen.call.channel().is_some();
         if seen.result < 0 {
-            let is_simple = events.is_none() && has_channel;
+            let is_simple = !has_info && has_channel;
             return may_fail(seen.qp.is_none() || !is_simple || !seen.is_whole);
         }
-        let serial = seen.qp.ok_or("the channel's domain has no such QP")?;
-        if let (Some(qp), Some(channel)) = (self.qps.get_mut(&serial), seen.fact.channel) {
+        let created = seen.qp.ok_or("the channel's domain has no such QP")?;
+        if let (Some(qp), Some(channel)) = (self.qps.get_mut(&created), seen.fact.channel) {
             qp.channels.insert(channel);
+            let key = (channel, qp.number as u32, qp.serial);
+            self.totals.register(key, created);
         }
         Ok(())
     }
 
-    fn unregisters(&mut self, seen: &Seen<'_>) -> Result<(), String> {
+    fn unregisters(&mut self, seen: &Seen<'_>, count: usize) -> Result<(), String> {
         let has_channel = seen.call.channel().is_some();
         if seen.result < 0 {
             return may_fail(!seen.is_member || !has_channel || !seen.is_whole);
@@ -359,6 +381,19 @@ impl Oracle {
         must(seen.is_member, "the file has no such channel")?;
         if let Some(channel) = seen.fact.channel {
             self.unregister(channel, |qp| qp.number == seen.fact.qp);
+            let number = seen.fact.qp as u32;
+            self.totals.unregister(channel, number, count);
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, seen: &Seen<'_>) -> Result<(), String> {
+        let Some(channel) = seen.fact.channel else {
+            return Ok(());
+        };
+        let records = seen.fact.records.iter();
+        for record in records.take_while(|record| record.serial != 0) {
+            self.totals.read(channel, record)?;
         }
         Ok(())
     }

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! 0 alloc qp=0 domain=0 flags=1 attr=1 channel=3 -> 0
-//! 1 reg qp=0 channel=3 events=0x80 ! len 2 5 -> EINVAL
+//! 1 reg qp=0 channel=3 info=144 ! len 2 5 -> EINVAL
 //! ```
 //!
 //! An argument that is left out is an attribute that is left out.
@@ -152,23 +152,22 @@ macro_rules! calls {
 
 // A new channel is seldom: its end, as that of a file, takes as long as many calls.
 calls! {
-    Alloc "alloc" 8 60 {
+    Alloc "alloc" 7 60 {
         qp: Qp,
         domain: Domain,
         flags: Flags optional,
         attr: Transition optional,
         channel: Channel optional,
-        cookie: Number optional,
-        events: Events optional,
         label: Number optional,
     }
-    /// `again`: how often the QP number is repeated.
+    /// `again`: how often the QP number is repeated; `info`: the length of the place for elements
+    /// of `size` bytes.
     Reg "reg" 5 80 {
         qp: Qp,
         channel: Channel,
-        cookie: Number optional,
-        events: Events optional,
         again: Number optional,
+        info: Size optional,
+        size: Size optional,
     }
     Unreg "unreg" 3 80 { qp: Qp, channel: Channel, again: Number optional }
     Modify "modify" 3 100 { qp: Qp, domain: Domain, attr: Transition }
@@ -182,7 +181,7 @@ calls! {
     }
     Caps "caps" 1 10 { room: Size }
     /// The process replaces its channel by a new one.
-    Channel "channel" 3 16 { channel: Channel, size: Size optional }
+    Channel "channel" 4 16 { channel: Channel, size: Size optional, events: Events optional }
     /// `pointer`: where a bad address is read to.
     Read "read" 0 60 { channel: Channel, room: Size, pointer: Number optional }
     Poll "poll" 0 20 { channel: Channel }
@@ -258,6 +257,14 @@ pub fn process_of(arg: Arg) -> usize {
 pub fn slot_of(arg: Arg) -> Option<usize> {
     arg.filter(|value| *value < SLOTS as u64)
         .map(|value| value as usize)
+}
+
+/// The largest number of QP numbers in an array.
+pub const NUMBERS: usize = 64;
+
+/// Returns how often an array has a QP number: once, or `again` more times, modulo a few.
+pub fn array_len(again: Arg) -> usize {
+    1 + again.unwrap_or(0) as usize % NUMBERS
 }
 
 /// The attributes of a QP that ALLOC and MODIFY have.

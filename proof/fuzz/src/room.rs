@@ -2,16 +2,28 @@
 
 //! The memory of a process that calls read and write.
 
-use crate::program::POINTERS;
-use crate::uapi::ib_uverbs_qp_attr;
+use crate::program::{NUMBERS, POINTERS};
+use crate::uapi::{ib_uverbs_qp_attr, xrc_rcv_record};
 
 /// The number of attributes that have a place for output.
 pub const PLACES: usize = 16;
-/// The largest number of QP numbers in an array.
-pub const NUMBERS: usize = 64;
 const PAGE: usize = 4096;
 /// An attribute has at most 64 KiB, of which the last place for output still has all.
 const SIZE: usize = 32 * PAGE;
+
+/// A type of which all bytes are a value.
+///
+/// # Safety
+///
+/// They are.
+pub unsafe trait Plain {}
+
+// SAFETY: It is an integer.
+unsafe impl Plain for u32 {}
+// SAFETY: It is an integer.
+unsafe impl Plain for u64 {}
+// SAFETY: It consists of integers.
+unsafe impl Plain for xrc_rcv_record {}
 
 /// Memory behind which nothing is mapped.
 pub struct Room(*mut u8);
@@ -45,14 +57,21 @@ impl Room {
         self.begin() + (place % PLACES * PAGE) as u64
     }
 
-    /// Returns four bytes of output at an address, if that is a place for output.
-    pub fn word_at(&self, address: u64) -> Option<u32> {
+    /// Returns a value at an address, if that is a place for output.
+    pub fn value_at<T: Plain>(&self, address: u64) -> Option<T> {
         let offset = address.checked_sub(self.begin())? as usize;
-        if offset >= PLACES * PAGE || offset % PAGE != 0 {
-            return None;
-        }
-        // SAFETY: The page is mapped, and nothing refers to its bytes.
-        Some(unsafe { self.0.add(offset).cast::<u32>().read() })
+        (offset < PLACES * PAGE && offset % PAGE == 0).then(|| self.value(offset))
+    }
+
+    /// Returns the values of the first place for output that are `size` bytes apart.
+    pub fn values<T: Plain>(&self, size: usize, count: usize) -> impl Iterator<Item = T> {
+        (0..count).map(move |index| self.value(index * size))
+    }
+
+    fn value<T: Plain>(&self, offset: usize) -> T {
+        assert!(offset + size_of::<T>() <= SIZE);
+        // SAFETY: The memory is mapped, nothing refers to its bytes, and any are a value.
+        unsafe { self.0.add(offset).cast::<T>().read_unaligned() }
     }
 
     /// Writes attributes of a QP, and returns their address.

@@ -10,6 +10,7 @@ use crate::counts::Counts;
 use crate::futex;
 use crate::program::Program;
 use crate::program::{DOMAINS, PROCESSES, SLOTS, STEPS, Step};
+use crate::uapi::xrc_rcv_record;
 
 /// The result of a step that was not run, or whose process was killed in it.
 pub const NONE: i32 = i32::MIN;
@@ -58,11 +59,18 @@ pub struct Fact {
     pub qp: u64,
     /// The number of the QP that it created.
     pub new_qp: u64,
+    /// The serial number of that QP.
+    pub new_serial: u64,
+    /// The records that it read: one without a serial number is none.
+    pub records: [xrc_rcv_record; RECORDS],
     /// The number of QPs that a list says.
     pub total: Option<u64>,
     /// The number of QPs that the device has afterwards, if they were counted.
     pub device_qps: Option<u64>,
 }
+
+/// The largest number of records that are read at once.
+pub const RECORDS: usize = 16;
 
 /// A channel that a step created.
 #[derive(Clone, Copy)]
@@ -124,6 +132,8 @@ pub struct State {
     pub channels: [Maybe; SLOTS],
     /// The numbers of these channels.
     pub channel_numbers: [Maybe; SLOTS],
+    /// The sizes of the records of these channels.
+    pub record_sizes: [Maybe; SLOTS],
 }
 
 // SAFETY: All members are atomic but the steps and the facts. The director writes steps, and reads
@@ -257,7 +267,12 @@ impl State {
     /// Forgets the file and the channels, which are closed.
     pub fn forget(&self) {
         self.forget_file();
-        for channel in self.channels.iter().chain(&self.channel_numbers) {
+        for channel in self
+            .channels
+            .iter()
+            .chain(&self.channel_numbers)
+            .chain(&self.record_sizes)
+        {
             channel.replace(None);
         }
     }

@@ -11,7 +11,7 @@ use crate::futex::{self, HOUR};
 use crate::methods::{Ioctl, Objects, Place};
 use crate::program::*;
 use crate::room::Room;
-use crate::shared::{Fact, NewChannel, Shared, State};
+use crate::shared::{Fact, NewChannel, RECORDS, Shared, State};
 use crate::uapi::*;
 
 const FILES: [Option<&str>; DOMAINS] = [Some("a"), Some("b"), None];
@@ -193,13 +193,13 @@ impl Worker {
             if result < 0 {
                 return Err(result);
             }
-            self.keep_channel(slot, &ioctl, domain, fact);
+            self.keep_channel(slot, &ioctl, domain, None, fact);
         }
         fact.channel = state.channel_numbers[slot].get().map(u64::from);
         Ok(state.channels[slot].get().map_or(-1, |fd| fd as i32))
     }
 
-    fn keep_channel(&self, slot: usize, ioctl: &Ioctl, domain: u64, fact: &mut Fact) {
+    fn keep_channel(&self, slot: usize, ioctl: &Ioctl, domain: u64, size: Arg, fact: &mut Fact) {
         if let Some(fd) = ioctl.answer(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD) {
             // SAFETY: No pointers are passed to the call.
             unsafe { libc::fcntl(fd as i32, libc::F_SETFL, libc::O_NONBLOCK) };
@@ -208,17 +208,19 @@ impl Worker {
                 number: number.into(),
                 domain,
             });
-            self.set_channel(slot, Some((fd as u32, number)));
+            let size = size.map_or(XRC_RCV_RECORD_SIZE_VER1, |size| size as u32);
+            self.set_channel(slot, Some((fd as u32, number, size)));
         }
     }
 
-    /// Replaces a channel, by its descriptor and its number.
-    fn set_channel(&self, slot: usize, channel: Option<(u32, u32)>) {
+    /// Replaces a channel, by its descriptor, its number and the size of its records.
+    fn set_channel(&self, slot: usize, channel: Option<(u32, u32, u32)>) {
         let state = self.state();
-        if let Some(fd) = state.channels[slot].replace(channel.map(|(fd, _)| fd)) {
+        if let Some(fd) = state.channels[slot].replace(channel.map(|(fd, ..)| fd)) {
             close(fd as i32);
         }
-        state.channel_numbers[slot].replace(channel.map(|(_, number)| number));
+        state.channel_numbers[slot].replace(channel.map(|(_, number, _)| number));
+        state.record_sizes[slot].replace(channel.map(|(.., size)| size));
     }
 
     /// Makes the call of a step. Returns its result.
@@ -276,19 +278,22 @@ impl Worker {
         };
         let result = self.tally(step.call.name(), ioctl.call(file));
         if result == 0 && step.spoil.is_none_or(|spoil| !spoil.makes_another()) {
-            self.remember(&step.call, &ioctl, &objects, fact);
+            self.remember(step, &ioctl, &objects, fact);
         }
         Ok(result)
     }
 
     /// Keeps what a call that succeeded has returned.
-    fn remember(&self, call: &Call, ioctl: &Ioctl, objects: &Objects, fact: &mut Fact) {
+    fn remember(&self, step: &Step, ioctl: &Ioctl, objects: &Objects, fact: &mut Fact) {
         let word = |id| {
             let address = ioctl.answer(id);
-            address.and_then(|address| self.room.word_at(address))
+            address.and_then(|address| self.room.value_at::<u32>(address))
         };
-        match *call {
+        match step.call {
             Call::Alloc { qp, .. } => {
+                let serial = ioctl.answer(XRC_RCV_ATTR_QP_ALLOC_RESP_SERIAL);
+                let serial = serial.and_then(|address| self.room.value_at(address));
+                fact.new_serial = serial.unwrap_or(0);
                 let number = word(XRC_RCV_ATTR_QP_ALLOC_RESP_QPN).unwrap_or(0);
                 fact.new_qp = number.into();
                 if let Some(slot) = slot_of(qp) {
@@ -298,9 +303,12 @@ impl Worker {
             Call::List { .. } => {
                 fact.total = word(XRC_RCV_ATTR_QUERY_DOMAIN_RESP_TOTAL).map(u64::from);
             }
-            Call::Channel { channel, .. } => {
+            Call::Channel { channel, size, .. } => {
+                // The size that was passed, even if the attribute was spoiled, is not known then:
+                // there are no records to be looked at.
+                let size = step.spoil.map_or(size, |_| Some(0));
                 if let Some(slot) = slot_of(channel) {
-                    self.keep_channel(slot, ioctl, objects.domain, fact);
+                    self.keep_channel(slot, ioctl, objects.domain, size, fact);
                 }
             }
             _ => (),
@@ -324,16 +332,31 @@ impl Worker {
         else {
             return 0;
         };
-        let channel = match self.channel_of(channel, fact) {
-            Ok(channel) => channel,
+        let fd = match self.channel_of(channel, fact) {
+            Ok(fd) => fd,
             Err(error) => return error,
         };
         let length = room.unwrap_or(256) % 0x1_0000;
         let address = pointer.map_or(self.room.output(0), |which| self.room.hostile(which));
         // SAFETY: The address is of the room, with so much memory behind it, or of nothing of this
         // process.
-        let size = unsafe { libc::syscall(libc::SYS_read, channel, address, length) };
-        self.tally(Name::Read, if size < 0 { -errno() } else { size as i32 })
+        let size = unsafe { libc::syscall(libc::SYS_read, fd, address, length) };
+        let result = self.tally(Name::Read, if size < 0 { -errno() } else { size as i32 });
+        if let (None, Some(slot)) = (pointer, slot_of(channel)) {
+            self.note_records(slot, result, fact);
+        }
+        result
+    }
+
+    /// Keeps the records of so many bytes.
+    fn note_records(&self, slot: usize, bytes: i32, fact: &mut Fact) {
+        let size = self.state().record_sizes[slot].get().unwrap_or(0) as usize;
+        let bytes = usize::try_from(bytes).unwrap_or(0);
+        let count = bytes.checked_div(size).unwrap_or(0);
+        let records = self.room.values(size, count.min(RECORDS));
+        for (fact, record) in fact.records.iter_mut().zip(records) {
+            *fact = record;
+        }
     }
 
     fn poll(&self, channel: Arg, fact: &mut Fact) -> i32 {
@@ -354,10 +377,11 @@ impl Worker {
         };
         let other = &self.shared.workers[process_of(from)];
         let fd = self.take(other, other.channels[slot].get());
-        if let (Ok(fd), Some(number)) = (fd, other.channel_numbers[slot].get()) {
+        let size = other.record_sizes[slot].get();
+        if let (Ok(fd), Some(number), Some(size)) = (fd, other.channel_numbers[slot].get(), size) {
             // SAFETY: No pointers are passed to the call.
             unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) };
-            self.set_channel(slot, Some((fd as u32, number)));
+            self.set_channel(slot, Some((fd as u32, number, size)));
         } else if let Ok(fd) = fd {
             // The other process has closed the channel meanwhile.
             close(fd);
