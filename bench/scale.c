@@ -214,12 +214,12 @@ static void measure_readers(size_t len)
 
 	node_open(&node, "right");
 	to_init = attr_to_init(&node);
-	if (rcv_alloc(parties[0].domain, 0, NULL, parties[0].channel, 0, &parties[0].registration))
+	if (rcv_alloc(parties[0].domain, 0, NULL, parties[0].channel, &parties[0].registration))
 		errx(1, "no receive QP");
 	qp_num = parties[0].registration.qp_num;
 	reg = now_ns();
 	for (i = 1; i < len; i++)
-		if (rcv_reg(parties[i].domain, qp_num, parties[i].channel, 0,
+		if (rcv_reg(parties[i].domain, qp_num, parties[i].channel,
 			    &parties[i].registration))
 			errx(1, "registration %zu", i);
 	reg = now_ns() - reg;
@@ -272,7 +272,7 @@ static void measure_objects(size_t qps, size_t files)
 	with_files = slab_unreclaimable();
 	alloc = now_ns();
 	for (i = 0; i < qps; i++) {
-		if (rcv_alloc(parties[0].domain, 0, NULL, parties[0].channel, 0, &registration))
+		if (rcv_alloc(parties[0].domain, 0, NULL, parties[0].channel, &registration))
 			errx(1, "receive QP %zu", i);
 		numbers[i] = registration.qp_num;
 	}
@@ -281,7 +281,7 @@ static void measure_objects(size_t qps, size_t files)
 	reg = now_ns();
 	for (j = 1; j < files; j++)
 		for (i = 0; i < qps; i++)
-			if (rcv_reg(parties[j].domain, numbers[i], parties[j].channel, 0, &registration))
+			if (rcv_reg(parties[j].domain, numbers[i], parties[j].channel, &registration))
 				errx(1, "registration %zu of QP %zu", j, i);
 	reg = now_ns() - reg;
 	with_all = slab_unreclaimable();
@@ -333,7 +333,7 @@ static void alloc_in_init(size_t i)
 	struct registration registration;
 
 	if (rcv_alloc(shared.creator->domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, &shared.to_init,
-		      NO_REGISTRATION, 0, &registration))
+		      NO_REGISTRATION, &registration))
 		errx(1, "receive QP %zu", i);
 	shared.numbers[i] = registration.qp_num;
 }
@@ -342,7 +342,7 @@ static void reg_on_channel(size_t i)
 {
 	struct registration registration;
 
-	if (rcv_reg(shared.holder->domain, shared.numbers[i], shared.holder->channel, i, &registration))
+	if (rcv_reg(shared.holder->domain, shared.numbers[i], shared.holder->channel, &registration))
 		errx(1, "registration %zu", i);
 }
 
@@ -363,7 +363,7 @@ static void from_error_to_error(size_t i)
 /* Fails unless the channel has one event of each QP, in the order in which they happened. */
 static void read_all(size_t len)
 {
-	struct xrc_rcv_event events[16];
+	struct xrc_rcv_record events[16];
 	size_t read_so_far = 0;
 	ssize_t found, i;
 
@@ -372,10 +372,10 @@ static void read_all(size_t len)
 		if (found <= 0 || found % sizeof(*events))
 			err(1, "event %zu", read_so_far);
 		for (i = 0; i < found / (ssize_t)sizeof(*events); i++, read_so_far++)
-			if (read_so_far == len || events[i].cookie != read_so_far || events[i].count != 1 ||
+			if (read_so_far == len || events[i].count != 1 ||
 			    events[i].qp_num != shared.numbers[read_so_far])
-				errx(1, "event %zu is %u times type %u of QP %u", read_so_far,
-				     events[i].count, events[i].type, events[i].qp_num);
+				errx(1, "event %zu is %" PRIu64 " times type %u of QP %u", read_so_far,
+				     (uint64_t)events[i].count, events[i].type, events[i].qp_num);
 	}
 	if (fcntl(shared.holder->channel, F_SETFL, O_NONBLOCK) ||
 	    read(shared.holder->channel, events, sizeof(events)) >= 0 || errno != EAGAIN)
@@ -511,7 +511,7 @@ static void close_target(size_t i)
 
 static void create_receive(size_t i)
 {
-	if (rcv_alloc(objects.creator.domain, 0, &objects.attr, objects.creator_channel, 0,
+	if (rcv_alloc(objects.creator.domain, 0, &objects.attr, objects.creator_channel,
 		      &objects.registrations[i]))
 		errx(1, "receive QP %zu", i);
 }
@@ -524,7 +524,7 @@ static void destroy_receive(size_t i)
 
 static void create_registration(size_t i)
 {
-	if (rcv_reg(objects.other.domain, objects.registrations[i].qp_num, objects.other_channel, 0,
+	if (rcv_reg(objects.other.domain, objects.registrations[i].qp_num, objects.other_channel,
 		    &objects.others[i]))
 		errx(1, "registration %zu", i);
 }
@@ -620,7 +620,7 @@ static void query_caps(size_t i)
 
 static void create_lasting(size_t i)
 {
-	if (rcv_alloc(objects.creator.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, &objects.attr, NO_CHANNEL, 0,
+	if (rcv_alloc(objects.creator.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, &objects.attr, NO_CHANNEL,
 		      &objects.registrations[i]))
 		errx(1, "receive QP %zu", i);
 	destroy_receive(i);

@@ -124,9 +124,21 @@ int file_close(struct file *file)
 	       -ibv_close_device(file->node.context);
 }
 
+int member_open_channel(void *argument)
+{
+	struct member_info *member_info = argument;
+
+	if (member.channel != NO_CHANNEL)
+		close(member.channel);
+	member.channel = rcv_channel_with(member.domain, NULL, member_info->chooses_events ?
+							       &member_info->events : NULL);
+	return member.channel < 0 ? member.channel : 0;
+}
+
 int member_join(void *argument)
 {
 	struct member_info *member_info = argument;
+	int result = 0;
 
 	member.member_info = member_info;
 	node_enter("right");
@@ -135,12 +147,9 @@ int member_join(void *argument)
 	member.domain = domain_of(member.xrcd);
 	member_info->path.gid = member.node.gid;
 	member_info->path.lid = member.node.lid;
-	if (member_info->wants_events) {
-		member.channel = rcv_channel(member.domain);
-		if (member.channel < 0)
-			return member.channel;
-	}
-	return member_info->depth ? make_srq() : 0;
+	if (member_info->wants_events)
+		result = member_open_channel(member_info);
+	return result ?: member_info->depth ? make_srq() : 0;
 }
 
 struct ib_uverbs_qp_attr attr_to_init(const struct node *node)
@@ -195,20 +204,13 @@ struct ib_uverbs_qp_attr attr_connected(const struct node *node, const struct pa
 	return attr;
 }
 
-static struct choice choice(const struct member_info *member_info)
-{
-	return (struct choice) {
-		.events = member_info->chooses_events ? &member_info->events : NULL,
-	};
-}
-
 static int alloc(struct member_info *member_info, const struct ib_uverbs_qp_attr *attr)
 {
-	int result = rcv_alloc_with(member.domain, member_info->flags, attr, member.channel,
-				    member_info->cookie, choice(member_info),
-				    &member.registration);
+	int result = rcv_alloc(member.domain, member_info->flags, attr, member.channel,
+			       &member.registration);
 
 	member_info->qp_num = member.registration.qp_num;
+	member_info->serial = member.registration.serial;
 	return result;
 }
 
@@ -245,8 +247,7 @@ int member_reg(void *argument)
 {
 	struct member_info *member_info = argument;
 
-	return rcv_reg_with(member.domain, member_info->qp_num, member.channel,
-			    member_info->cookie, choice(member_info), &member.registration);
+	return rcv_reg(member.domain, member_info->qp_num, member.channel, &member.registration);
 }
 
 int member_unreg(void *argument)

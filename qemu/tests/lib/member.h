@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "node.h"
 #include "actor.h"
@@ -47,9 +48,10 @@ struct member_info {
 	uint32_t flags;			/* for member_alloc() */
 	const struct path *sender;	/* the peer of the receive QP */
 	bool wants_events;
-	bool chooses_events;		/* for member_alloc() and member_reg(): only these */
+	bool chooses_events;		/* only these */
 	uint64_t events;
-	uint64_t cookie;
+	uint64_t serial;		/* of the receive QP, after member_alloc() */
+	pid_t child;
 };
 
 struct member_info *member_info_new(const char *domain_file, unsigned int depth,
@@ -57,6 +59,7 @@ struct member_info *member_info_new(const char *domain_file, unsigned int depth,
 
 /* Acts with a struct member_info *. */
 act member_join;		/* opens the device and the domain, makes the SRQ */
+act member_open_channel;	/* again, for other events: registrations with the old one end */
 act member_alloc;		/* ... in RESET */
 act member_alloc_connected;	/* ... in RTR, by the same call */
 act member_to_init;

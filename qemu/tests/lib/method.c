@@ -86,13 +86,6 @@ struct domain domain_of(const struct ibv_xrcd *xrcd)
 	};
 }
 
-int rcv_alloc(struct domain domain, uint32_t flags, const struct ib_uverbs_qp_attr *attr,
-	      int channel, uint64_t cookie, struct registration *registration)
-{
-	return rcv_alloc_with(domain, flags, attr, channel, cookie, (struct choice){},
-			      registration);
-}
-
 /* The channels for those that have none. */
 static struct quiet {
 	struct domain domain;
@@ -140,10 +133,11 @@ static bool may_be_stale(int channel, int result)
 }
 
 static int alloc(struct domain domain, uint32_t flags, const struct ib_uverbs_qp_attr *attr,
-		 int channel, uint64_t cookie, struct choice choice, uint32_t *qp_num)
+		 int channel, const uint64_t *label, struct registration *registration)
 {
 	struct call call;
 
+	*registration = (struct registration) { .uverbs_fd = domain.uverbs_fd, .channel = channel };
 	if (channel < 0 && channel != NO_REGISTRATION)
 		return channel;
 	call_start(&call, XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_ALLOC);
@@ -154,73 +148,77 @@ static int alloc(struct domain domain, uint32_t flags, const struct ib_uverbs_qp
 		call_in(&call, XRC_RCV_ATTR_QP_ALLOC_ATTR, attr, sizeof(*attr));
 	if (channel != NO_REGISTRATION)
 		call_object(&call, XRC_RCV_ATTR_QP_ALLOC_CHANNEL, channel);
-	if (cookie)
-		call_in(&call, XRC_RCV_ATTR_QP_ALLOC_COOKIE, &cookie, sizeof(cookie));
-	call_out(&call, XRC_RCV_ATTR_QP_ALLOC_RESP_QPN, qp_num, sizeof(*qp_num));
-	if (choice.events)
-		call_in(&call, XRC_RCV_ATTR_QP_ALLOC_EVENTS, choice.events, sizeof(uint64_t));
-	if (choice.label)
-		call_in(&call, XRC_RCV_ATTR_QP_ALLOC_LABEL, choice.label, sizeof(uint64_t));
+	call_out(&call, XRC_RCV_ATTR_QP_ALLOC_RESP_QPN, &registration->qp_num,
+		 sizeof(registration->qp_num));
+	if (label)
+		call_in(&call, XRC_RCV_ATTR_QP_ALLOC_LABEL, label, sizeof(*label));
+	call_out(&call, XRC_RCV_ATTR_QP_ALLOC_RESP_SERIAL, &registration->serial,
+		 sizeof(registration->serial));
 	return call_run(&call, domain.uverbs_fd);
 }
 
-int rcv_alloc_with(struct domain domain, uint32_t flags, const struct ib_uverbs_qp_attr *attr,
-		   int channel, uint64_t cookie, struct choice choice,
-		   struct registration *registration)
+int rcv_alloc(struct domain domain, uint32_t flags, const struct ib_uverbs_qp_attr *attr,
+	      int channel, struct registration *registration)
+{
+	return rcv_alloc_labelled(domain, flags, attr, channel, NULL, registration);
+}
+
+int rcv_alloc_labelled(struct domain domain, uint32_t flags,
+		       const struct ib_uverbs_qp_attr *attr, int channel, const uint64_t *label,
+		       struct registration *registration)
 {
 	bool is_quiet = channel == NO_CHANNEL;
-	uint32_t qp_num = 0;
 	int result;
 
 	if (is_quiet)
 		channel = quiet_channel(domain, false);
-	result = alloc(domain, flags, attr, channel, cookie, choice, &qp_num);
+	result = alloc(domain, flags, attr, channel, label, registration);
 	if (is_quiet && may_be_stale(channel, result)) {
 		channel = quiet_channel(domain, true);
-		result = alloc(domain, flags, attr, channel, cookie, choice, &qp_num);
+		result = alloc(domain, flags, attr, channel, label, registration);
 	}
-	*registration = (struct registration) { domain.uverbs_fd, channel, qp_num };
 	return result;
 }
 
-int rcv_reg(struct domain domain, uint32_t qp_num, int channel, uint64_t cookie,
-	    struct registration *registration)
+static int reg(struct domain domain, uint32_t qp_num, int channel,
+	       struct registration *registration)
 {
-	return rcv_reg_with(domain, qp_num, channel, cookie, (struct choice){}, registration);
+	*registration = (struct registration) {
+		.uverbs_fd = domain.uverbs_fd,
+		.channel = channel,
+		.qp_num = qp_num,
+	};
+	if (channel < 0)
+		return channel;
+	return rcv_reg_many(domain.uverbs_fd, channel, &qp_num, 1, NULL);
 }
 
-static int reg(int uverbs_fd, uint32_t qp_num, int channel, uint64_t cookie,
-	       struct choice choice)
+int rcv_reg(struct domain domain, uint32_t qp_num, int channel,
+	    struct registration *registration)
+{
+	bool is_quiet = channel == NO_CHANNEL;
+	int result;
+
+	if (is_quiet)
+		channel = quiet_channel(domain, false);
+	result = reg(domain, qp_num, channel, registration);
+	if (is_quiet && may_be_stale(channel, result)) {
+		channel = quiet_channel(domain, true);
+		result = reg(domain, qp_num, channel, registration);
+	}
+	return result;
+}
+
+int rcv_reg_info(struct domain domain, uint32_t qp_num, int channel,
+		 struct xrc_rcv_reg_info *info)
 {
 	struct call call;
 
-	if (channel < 0)
-		return channel;
 	call_start(&call, XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QP_REG);
 	call_object(&call, XRC_RCV_ATTR_QP_REG_CHANNEL, channel);
 	call_in(&call, XRC_RCV_ATTR_QP_REG_QPNS, &qp_num, sizeof(qp_num));
-	if (cookie)
-		call_in(&call, XRC_RCV_ATTR_QP_REG_COOKIE, &cookie, sizeof(cookie));
-	if (choice.events)
-		call_in(&call, XRC_RCV_ATTR_QP_REG_EVENTS, choice.events, sizeof(uint64_t));
-	return call_run(&call, uverbs_fd);
-}
-
-int rcv_reg_with(struct domain domain, uint32_t qp_num, int channel, uint64_t cookie,
-		 struct choice choice, struct registration *registration)
-{
-	bool is_quiet = channel == NO_CHANNEL;
-	int result;
-
-	if (is_quiet)
-		channel = quiet_channel(domain, false);
-	result = reg(domain.uverbs_fd, qp_num, channel, cookie, choice);
-	if (is_quiet && may_be_stale(channel, result)) {
-		channel = quiet_channel(domain, true);
-		result = reg(domain.uverbs_fd, qp_num, channel, cookie, choice);
-	}
-	*registration = (struct registration) { domain.uverbs_fd, channel, qp_num };
-	return result;
+	call_out(&call, XRC_RCV_ATTR_QP_REG_RESP_INFO, info, sizeof(*info));
+	return call_run(&call, domain.uverbs_fd);
 }
 
 int rcv_unreg(const struct registration *registration)
@@ -355,7 +353,7 @@ int rcv_caps(int uverbs_fd, struct xrc_rcv_caps *caps)
 	return call_run(&call, uverbs_fd);
 }
 
-static int new_channel(struct domain domain, const uint32_t *size)
+int rcv_channel_with(struct domain domain, const uint32_t *size, const uint64_t *events)
 {
 	struct ib_uverbs_attr *fd;
 	struct call call;
@@ -365,17 +363,26 @@ static int new_channel(struct domain domain, const uint32_t *size)
 	fd = call_object(&call, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD, -1);
 	call_object(&call, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_XRCD_HANDLE, domain.handle);
 	if (size)
-		call_in(&call, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE, size, sizeof(*size));
+		call_in(&call, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_RECORD_SIZE, size, sizeof(*size));
+	if (events)
+		call_in(&call, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENTS, events, sizeof(*events));
 	result = call_run(&call, domain.uverbs_fd);
 	return result ? result : (int)fd->data_s64;
 }
 
 int rcv_channel(struct domain domain)
 {
-	return new_channel(domain, NULL);
+	return rcv_channel_with(domain, NULL, NULL);
 }
 
-int rcv_channel_sized(struct domain domain, uint32_t size)
+bool is_record(const struct xrc_rcv_record *record, const struct registration *registration,
+	       uint32_t type, uint64_t count)
 {
-	return new_channel(domain, &size);
+	return record->type == type && record->count == count &&
+	       record->qp_num == registration->qp_num && record->serial == registration->serial;
+}
+
+bool is_gone(const struct xrc_rcv_record *record, const struct registration *registration)
+{
+	return is_record(record, registration, XRC_RCV_EVENT_QP_GONE, 1);
 }

@@ -9,6 +9,7 @@
 #ifndef METHOD_H
 #define METHOD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -67,23 +68,19 @@ struct registration {
 	int uverbs_fd;
 	int channel;
 	uint32_t qp_num;
+	uint64_t serial;	/* of ALLOC; 0 of REG */
 };
 
 int rcv_alloc(struct domain domain, uint32_t flags, const struct ib_uverbs_qp_attr *attr,
-	      int channel, uint64_t cookie, struct registration *registration);
-int rcv_reg(struct domain domain, uint32_t qp_num, int channel, uint64_t cookie,
+	      int channel, struct registration *registration);
+/* LABEL may be NULL. */
+int rcv_alloc_labelled(struct domain domain, uint32_t flags,
+		       const struct ib_uverbs_qp_attr *attr, int channel, const uint64_t *label,
+		       struct registration *registration);
+int rcv_reg(struct domain domain, uint32_t qp_num, int channel,
 	    struct registration *registration);
-/* Optional attributes; NULL leaves one out. */
-struct choice {
-	const uint64_t *events;
-	const uint64_t *label;		/* for ALLOC only */
-};
-
-int rcv_alloc_with(struct domain domain, uint32_t flags, const struct ib_uverbs_qp_attr *attr,
-		   int channel, uint64_t cookie, struct choice choice,
-		   struct registration *registration);
-int rcv_reg_with(struct domain domain, uint32_t qp_num, int channel, uint64_t cookie,
-		 struct choice choice, struct registration *registration);
+int rcv_reg_info(struct domain domain, uint32_t qp_num, int channel,
+		 struct xrc_rcv_reg_info *info);
 int rcv_unreg(const struct registration *registration);
 /* COUNT QPs at once. DONE: out, how many; may be NULL. */
 int rcv_reg_many(int uverbs_fd, int channel, const uint32_t *qp_nums, uint16_t count,
@@ -107,8 +104,13 @@ int rcv_list_sized(struct domain domain, void *infos, uint32_t size, uint32_t *c
 int rcv_caps(int uverbs_fd, struct xrc_rcv_caps *caps);
 /* Returns the channel's file descriptor. */
 int rcv_channel(struct domain domain);
-/* The same for records of SIZE bytes. */
-int rcv_channel_sized(struct domain domain, uint32_t size);
+/* The same for records of a size, and for the events of a mask; NULL leaves one out. */
+int rcv_channel_with(struct domain domain, const uint32_t *size, const uint64_t *events);
+
+/* Whether a record is of the QP of a registration that ALLOC made. */
+bool is_record(const struct xrc_rcv_record *record, const struct registration *registration,
+	       uint32_t type, uint64_t count);
+bool is_gone(const struct xrc_rcv_record *record, const struct registration *registration);
 
 /* Only the state: to RESET or ERR, or a step that wants nothing else. */
 int rcv_to_state(struct domain domain, uint32_t qp_num, enum ibv_qp_state state);

@@ -70,7 +70,7 @@ static int unknown_to_other_domain(void *argument)
 
 	if (rcv_query(member.domain, member_info->qp_num, NULL, &found) != -EINVAL ||
 	    rcv_modify(member.domain, member_info->qp_num, &attr) != -EINVAL ||
-	    rcv_reg(member.domain, member_info->qp_num, NO_CHANNEL, 0, &registration) != -EINVAL ||
+	    rcv_reg(member.domain, member_info->qp_num, NO_CHANNEL, &registration) != -EINVAL ||
 	    rcv_destroy(member.domain, member_info->qp_num) != -EINVAL)
 		return -EBADMSG;
 	return rcv_list(member.domain, 0, NULL, &count, &total) || total ? -EBADMSG : 0;
@@ -105,7 +105,7 @@ static bool ends_in(const char *what, const struct ib_uverbs_qp_attr *attr,
 	struct xrc_rcv_qp_info found;
 	int result;
 
-	result = rcv_alloc(member.domain, 0, attr, NO_CHANNEL, 0, &registration);
+	result = rcv_alloc(member.domain, 0, attr, NO_CHANNEL, &registration);
 	if (result) {
 		warnx("ALLOC %s: %s", what, strerror(-result));
 		return false;
@@ -127,7 +127,7 @@ static bool refused(const char *what, uint32_t flags, const struct ib_uverbs_qp_
 	uint32_t count = 0, total = 0;
 	int result;
 
-	result = rcv_alloc(member.domain, flags, attr, NO_CHANNEL, 0, &registration);
+	result = rcv_alloc(member.domain, flags, attr, NO_CHANNEL, &registration);
 	if (result != error) {
 		warnx("ALLOC %s: %s, not %s", what, strerror(-result), strerror(-error));
 		if (!result)
@@ -183,7 +183,7 @@ static unsigned int ports(void)
 static bool not_modified(const char *what, const struct ib_uverbs_qp_attr *attr)
 {
 	struct registration registration;
-	int result = rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &registration);
+	int result = rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, &registration);
 
 	if (result)
 		return false;
@@ -279,7 +279,7 @@ static int queried_as_set(struct ib_uverbs_qp_attr set)
 	int result;
 
 	set.rq_psn = 0xabcdef;
-	result = rcv_alloc(member.domain, 0, &set, NO_CHANNEL, 0, &registration);
+	result = rcv_alloc(member.domain, 0, &set, NO_CHANNEL, &registration);
 	if (result)
 		return result;
 	memset(&got, 0xff, sizeof(got));
@@ -343,8 +343,8 @@ static int labelled(void *argument)
 	struct ib_uverbs_qp_attr attr = attr_connected(&member.node, member_info->sender);
 	const uint64_t label = LABEL;
 
-	CHECK(!rcv_alloc_with(member.domain, 0, &attr, NO_CHANNEL, 0,
-			      (struct choice){ .label = &label }, &member.registration));
+	CHECK(!rcv_alloc_labelled(member.domain, 0, &attr, NO_CHANNEL, &label,
+				  &member.registration));
 	member_info->qp_num = member.registration.qp_num;
 	return 0;
 }
@@ -364,7 +364,7 @@ static int label_is_known(void *argument)
 	CHECK(found.state == IBV_QPS_RTR && !found.reserved);
 
 	/* Beside one without a label and without a peer. */
-	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &other));
+	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, &other));
 	CHECK(!rcv_list(member.domain, 0, listed, &count, NULL) && count == 2);
 	i = listed[0].qp_num != member_info->qp_num;
 	CHECK(!memcmp(&listed[i], &found, sizeof(found)));
@@ -432,7 +432,7 @@ static int transitions(void *argument)
 	uint32_t number;
 	bool right;
 
-	if (rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &registration))
+	if (rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, &registration))
 		return -EBADMSG;
 	number = registration.qp_num;
 	two_ports.qp_attr_mask |= IBV_QP_PORT;

@@ -39,10 +39,10 @@ enum {
 	MANY = 5,
 	CROWD = 100,
 	BATCH = 16,		/* the records of a read, at most */
-	COOKIE = 1000,
-	SIZE = sizeof(struct xrc_rcv_event),
+	SIZE = sizeof(struct xrc_rcv_record),
 	RACES = 8,
 	RACERS = 16,
+	ERROR = IBV_EVENT_QP_LAST_WQE_REACHED,	/* of a QP that is modified to ERR */
 };
 
 static struct actor a;
@@ -53,10 +53,9 @@ static int new_channel(void)
 	return rcv_channel(member.domain);
 }
 
-static int new_qp(int channel, uint64_t cookie, struct registration *registration)
+static int new_qp(int channel, struct registration *registration)
 {
-	return rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, channel, cookie,
-			 registration);
+	return rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, channel, registration);
 }
 
 static short ready(int channel)
@@ -66,19 +65,13 @@ static short ready(int channel)
 	return poll(&poll_fd, 1, 0) == 1 ? poll_fd.revents : 0;
 }
 
-static bool gone(const struct xrc_rcv_event *event, uint32_t qp_num, uint64_t cookie)
-{
-	return event->type == XRC_RCV_EVENT_QP_GONE && event->qp_num == qp_num &&
-	       event->cookie == cookie && event->count == 1 && !event->reserved;
-}
-
 /* ---- acts ---- */
 
 static int empty(void *argument)
 {
 	int channel = new_channel(), epoll = epoll_create1(EPOLL_CLOEXEC);
 	struct epoll_event interest = { .events = EPOLLIN }, event;
-	struct xrc_rcv_event record;
+	struct xrc_rcv_record record;
 	struct rlimit usual, none;
 	struct timeval now = {};
 	fd_set set;
@@ -114,13 +107,13 @@ static int signalled(void *argument)
 	struct epoll_event interest = { .events = EPOLLIN, .data.u32 = 7 }, event;
 	struct registration registration;
 	struct timeval now = {};
-	struct xrc_rcv_event record;
+	struct xrc_rcv_record record;
 	uint64_t before, after;
 	fd_set set;
 
 	(void)argument;
 	CHECK(!epoll_ctl(epoll, EPOLL_CTL_ADD, channel, &interest));
-	CHECK(!new_qp(channel, COOKIE, &registration));
+	CHECK(!new_qp(channel, &registration));
 	CHECK(!ready(channel));
 	before = now_ns();
 	CHECK(!rcv_destroy_forced(member.domain, registration.qp_num));
@@ -133,7 +126,7 @@ static int signalled(void *argument)
 	CHECK(epoll_wait(epoll, &event, 1, PATIENCE_MS) == 1);
 	CHECK(event.events == EPOLLIN && event.data.u32 == 7);
 	CHECK(read(channel, &record, SIZE) == SIZE);
-	CHECK(gone(&record, registration.qp_num, COOKIE));
+	CHECK(is_gone(&record, &registration));
 	CHECK(record.last_ns >= before && record.last_ns <= after);
 	CHECK(!ready(channel));
 	CHECK(!epoll_wait(epoll, &event, 1, 0));
@@ -144,7 +137,7 @@ static int signalled(void *argument)
 
 static int buffers(void *argument)
 {
-	struct xrc_rcv_event records[MANY + 1] = {};
+	struct xrc_rcv_record records[MANY + 1] = {};
 	struct registration registration[MANY];
 	int channel = new_channel(), i;
 	void *nowhere = mmap(NULL, SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -152,7 +145,7 @@ static int buffers(void *argument)
 	(void)argument;
 	CHECK(!fcntl(channel, F_SETFL, O_NONBLOCK));
 	for (i = 0; i < MANY; i++)
-		CHECK(!new_qp(channel, COOKIE + i, &registration[i]));
+		CHECK(!new_qp(channel, &registration[i]));
 	/* In the order of the events, not of registration. */
 	for (i = MANY - 1; i >= 0; i--)
 		CHECK(!rcv_destroy_forced(member.domain, registration[i].qp_num));
@@ -161,19 +154,19 @@ static int buffers(void *argument)
 	CHECK(read(channel, records, 0) == -1 && errno == EINVAL);
 	CHECK(ready(channel) == POLLIN);
 	CHECK(read(channel, records, SIZE) == SIZE);
-	CHECK(gone(&records[0], registration[MANY - 1].qp_num, COOKIE + MANY - 1));
+	CHECK(is_gone(&records[0], &registration[MANY - 1]));
 	/* Two and a half: the half is not written. */
 	memset(records, 0xee, sizeof(records));
 	CHECK(read(channel, records, 2 * SIZE + SIZE / 2) == 2 * SIZE);
-	CHECK(gone(&records[0], registration[MANY - 2].qp_num, COOKIE + MANY - 2));
-	CHECK(gone(&records[1], registration[MANY - 3].qp_num, COOKIE + MANY - 3));
+	CHECK(is_gone(&records[0], &registration[MANY - 2]));
+	CHECK(is_gone(&records[1], &registration[MANY - 3]));
 	CHECK(records[2].qp_num == 0xeeeeeeee);
 	CHECK(read(channel, records, SIZE) == SIZE);
-	CHECK(gone(&records[0], registration[1].qp_num, COOKIE + 1));
+	CHECK(is_gone(&records[0], &registration[1]));
 	/* Nothing is lost to a buffer that is not there. */
 	CHECK(read(channel, nowhere, SIZE) == -1 && errno == EFAULT);
 	CHECK(read(channel, records, sizeof(records)) == SIZE);
-	CHECK(gone(&records[0], registration[0].qp_num, COOKIE));
+	CHECK(is_gone(&records[0], &registration[0]));
 	CHECK(read(channel, records, SIZE) == -1 && errno == EAGAIN);
 	for (i = 0; i < MANY; i++)
 		CHECK(!rcv_unreg(&registration[i]));
@@ -186,21 +179,21 @@ static int buffers(void *argument)
  */
 static int many_records(void *argument)
 {
-	static struct xrc_rcv_event records[2 * CROWD];
+	static struct xrc_rcv_record records[2 * CROWD];
 	static struct registration registration[CROWD];
 	int channel = new_channel(), i, got = 0, count;
 
 	(void)argument;
 	CHECK(!fcntl(channel, F_SETFL, O_NONBLOCK));
 	for (i = 0; i < CROWD; i++)
-		CHECK(!new_qp(channel, COOKIE + i, &registration[i]));
+		CHECK(!new_qp(channel, &registration[i]));
 	for (i = 0; i < CROWD; i++)
 		CHECK(!rcv_destroy_forced(member.domain, registration[i].qp_num));
 	while (got < CROWD) {
 		count = read(channel, records, sizeof(records)) / SIZE;
 		CHECK(count == (CROWD - got < BATCH ? CROWD - got : BATCH));
 		for (i = 0; i < count; i++, got++)
-			CHECK(gone(&records[i], registration[got].qp_num, COOKIE + got));
+			CHECK(is_gone(&records[i], &registration[got]));
 	}
 	CHECK(read(channel, records, sizeof(records)) == -1 && errno == EAGAIN);
 	for (i = 0; i < CROWD; i++)
@@ -208,38 +201,62 @@ static int many_records(void *argument)
 	return -close(channel);
 }
 
+/* Another file of the process, whose channel shows when an event has happened. */
+struct witness {
+	struct file file;
+	int channel;
+};
+
+static int call_witness(struct witness *witness, const struct member_info *member_info)
+{
+	file_open(&witness->file, member_info->domain_file);
+	witness->channel = rcv_channel(witness->file.domain);
+	return witness->channel < 0 ? witness->channel : 0;
+}
+
+static int dismiss(struct witness *witness)
+{
+	return -close(witness->channel) ?: file_close(&witness->file);
+}
+
+/* A QP in RESET gets an error, which is the last so far of TOTAL, and is in RESET again. */
+static int error(const struct witness *witness, const struct registration *qp, uint64_t total)
+{
+	const struct ib_uverbs_qp_attr init = attr_to_init(&member.node);
+	struct registration registration;
+	struct xrc_rcv_record record;
+
+	CHECK(!rcv_reg(witness->file.domain, qp->qp_num, witness->channel, &registration));
+	CHECK(!rcv_modify(member.domain, qp->qp_num, &init));
+	CHECK(!rcv_to_state(member.domain, qp->qp_num, IBV_QPS_ERR));
+	CHECK(read(witness->channel, &record, SIZE) == SIZE);
+	CHECK(is_record(&record, qp, ERROR, total));
+	return rcv_to_state(member.domain, qp->qp_num, IBV_QPS_RESET);
+}
+
 /*
  * A process that reads one record at a time gets those of a QP in the order of its events, QP_GONE
- * last, and QPs in the order of their last events. Another file shows when the other event has
- * happened.
+ * last, and QPs in the order of their last events.
  */
 static int one_by_one(void *argument)
 {
-	const struct ib_uverbs_qp_attr init = attr_to_init(&member.node);
-	struct member_info *member_info = argument;
-	struct registration registration[2], watching;
-	int channel = new_channel(), watched, i;
-	struct xrc_rcv_event record;
-	struct file other;
+	struct registration registration[2];
+	int channel = new_channel(), i;
+	struct xrc_rcv_record record;
+	struct witness witness;
 
-	file_open(&other, member_info->domain_file);
-	watched = rcv_channel(other.domain);
+	CHECK(!call_witness(&witness, argument));
 	for (i = 0; i < 2; i++) {
-		CHECK(!new_qp(channel, COOKIE + i, &registration[i]));
-		CHECK(!rcv_reg(other.domain, registration[i].qp_num, watched, 0, &watching));
-		CHECK(!rcv_modify(member.domain, registration[i].qp_num, &init));
-		CHECK(!rcv_to_state(member.domain, registration[i].qp_num, IBV_QPS_ERR));
-		CHECK(read(watched, &record, SIZE) == SIZE);
+		CHECK(!new_qp(channel, &registration[i]));
+		CHECK(!error(&witness, &registration[i], 1));
 	}
-	close(watched);
-	CHECK(!file_close(&other));
+	CHECK(!dismiss(&witness));
 	for (i = 0; i < 2; i++)
 		CHECK(!rcv_destroy_forced(member.domain, registration[i].qp_num));
 	for (i = 0; i < 4; i++) {
 		CHECK(read(channel, &record, SIZE) == SIZE);
-		CHECK(record.type == (i % 2 == 0 ? IBV_EVENT_QP_LAST_WQE_REACHED :
-						   XRC_RCV_EVENT_QP_GONE));
-		CHECK(record.cookie == (uint64_t)COOKIE + i / 2);
+		CHECK(is_record(&record, &registration[i / 2],
+				i % 2 == 0 ? ERROR : XRC_RCV_EVENT_QP_GONE, 1));
 	}
 	CHECK(!ready(channel));
 	for (i = 0; i < 2; i++)
@@ -253,30 +270,198 @@ static int sizes(void *argument)
 	static const uint32_t none[] = { 0, 24, 36, 264, 1024 };
 	struct registration registration[2];
 	struct {
-		struct xrc_rcv_event event;
+		struct xrc_rcv_record record;
 		uint64_t unknown[2];
 	} records[2];
+	const uint32_t size = sizeof(records[0]);
 	unsigned int i;
 	int channel;
 
 	(void)argument;
 	for (i = 0; i < ARRAY_SIZE(none); i++)
-		CHECK(rcv_channel_sized(member.domain, none[i]) == -EINVAL);
-	channel = rcv_channel_sized(member.domain, sizeof(records[0]));
+		CHECK(rcv_channel_with(member.domain, &none[i], NULL) == -EINVAL);
+	channel = rcv_channel_with(member.domain, &size, NULL);
 	CHECK(channel >= 0);
 	for (i = 0; i < 2; i++) {
-		CHECK(!new_qp(channel, COOKIE + i, &registration[i]));
+		CHECK(!new_qp(channel, &registration[i]));
 		CHECK(!rcv_destroy_forced(member.domain, registration[i].qp_num));
 	}
 	memset(records, 0xee, sizeof(records));
 	CHECK(read(channel, records, SIZE) == -1 && errno == EINVAL);
 	CHECK(read(channel, records, sizeof(records)) == sizeof(records));
 	for (i = 0; i < 2; i++) {
-		CHECK(gone(&records[i].event, registration[i].qp_num, COOKIE + i));
+		CHECK(is_gone(&records[i].record, &registration[i]));
 		CHECK(!records[i].unknown[0] && !records[i].unknown[1]);
 		CHECK(!rcv_unreg(&registration[i]));
 	}
 	return -close(channel);
+}
+
+static bool says(int channel, const struct registration *qp, uint64_t total)
+{
+	struct xrc_rcv_record record;
+
+	HOLDS(ready(channel) == POLLIN && read(channel, &record, SIZE) == SIZE);
+	HOLDS(is_record(&record, qp, ERROR, total) && !ready(channel));
+	return true;
+}
+
+/* REG, and what it says of the QP. */
+static bool registers(int channel, const struct registration *qp, uint64_t total)
+{
+	struct xrc_rcv_reg_info info;
+	unsigned int type;
+
+	memset(&info, 0xee, sizeof(info));
+	HOLDS(!rcv_reg_info(member.domain, qp->qp_num, channel, &info) && info.serial == qp->serial);
+	for (type = 0; type < ARRAY_SIZE(info.counts); type++)
+		HOLDS(info.counts[type] == (type == ERROR ? total : 0));
+	return true;
+}
+
+/* A QP counts its events: reads, registrations and other channels do not change the totals. */
+static int totals(void *argument)
+{
+	int channel = new_channel(), late = new_channel();
+	struct registration qp, other;
+	struct witness witness;
+	struct xrc_rcv_record record;
+	uint64_t total;
+
+	CHECK(!call_witness(&witness, argument));
+	CHECK(!new_qp(channel, &qp) && !new_qp(channel, &other));
+	CHECK(qp.serial && other.serial == qp.serial + 1);
+	for (total = 1; total <= 3; total++)
+		CHECK(!error(&witness, &qp, total));
+	CHECK(says(channel, &qp, 3));
+	CHECK(!error(&witness, &qp, 4));
+	/* Events before the registration are in the total, and are not reported. */
+	CHECK(registers(late, &qp, 4) && !ready(late));
+	CHECK(registers(late, &other, 0));
+	CHECK(!error(&witness, &qp, 5));
+	CHECK(says(late, &qp, 5) && says(channel, &qp, 5));
+	/* A channel that is registered already keeps its unread events, and is told the total. */
+	CHECK(!error(&witness, &qp, 6));
+	CHECK(registers(channel, &qp, 6) && says(channel, &qp, 6));
+	/* One that registers again has lost those of before. */
+	CHECK(!rcv_unreg_many(member.domain.uverbs_fd, late, &qp.qp_num, 1, NULL));
+	CHECK(registers(late, &qp, 6) && !ready(late));
+	CHECK(!rcv_destroy_forced(member.domain, qp.qp_num));
+	CHECK(read(channel, &record, SIZE) == SIZE && is_gone(&record, &qp));
+	CHECK(read(late, &record, SIZE) == SIZE && is_gone(&record, &qp));
+	CHECK(!rcv_destroy_forced(member.domain, other.qp_num));
+	CHECK(!dismiss(&witness));
+	return -close(late) ?: -close(channel);
+}
+
+/* Three QPs, which have had no, two and no errors. */
+struct three {
+	struct registration registration[3];
+	uint32_t qp_nums[3];
+	int channel;
+};
+
+static int make_three(struct three *qps, const struct member_info *member_info)
+{
+	struct witness witness;
+	unsigned int i;
+
+	qps->channel = new_channel();
+	CHECK(!call_witness(&witness, member_info));
+	for (i = 0; i < 3; i++) {
+		CHECK(!new_qp(qps->channel, &qps->registration[i]));
+		qps->qp_nums[i] = qps->registration[i].qp_num;
+	}
+	CHECK(!error(&witness, &qps->registration[1], 1));
+	CHECK(!error(&witness, &qps->registration[1], 2));
+	return dismiss(&witness);
+}
+
+/* REG of an array; INFOS has room for LENGTH bytes, and elements of SIZE bytes. */
+static int reg_sized(int channel, const uint32_t *qp_nums, unsigned int count, void *infos,
+		     uint16_t length, uint32_t size, uint32_t *done)
+{
+	struct call call;
+
+	call_start(&call, XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QP_REG);
+	call_object(&call, XRC_RCV_ATTR_QP_REG_CHANNEL, channel);
+	call_in(&call, XRC_RCV_ATTR_QP_REG_QPNS, qp_nums, count * sizeof(*qp_nums));
+	call_out(&call, XRC_RCV_ATTR_QP_REG_RESP_DONE, done, sizeof(*done));
+	call_out(&call, XRC_RCV_ATTR_QP_REG_RESP_INFO, infos, length);
+	call_in(&call, XRC_RCV_ATTR_QP_REG_INFO_SIZE, &size, sizeof(size));
+	return call_run(&call, member.domain.uverbs_fd);
+}
+
+static bool has_info(const struct xrc_rcv_reg_info *info, const struct three *qps, unsigned int i)
+{
+	return info->serial == qps->registration[i].serial && info->counts[ERROR] == (i == 1 ? 2 : 0);
+}
+
+/* Elements of the QPs that are done, as long as the caller knows them, and no byte more. */
+static int infos(void *argument)
+{
+	static const uint32_t none[] = { 0, 8, 136, 148, 264, 1024 };
+	struct {
+		struct xrc_rcv_reg_info info;
+		uint64_t unknown[2];
+	} infos[3];
+	const uint32_t size = sizeof(infos[0]);
+	struct xrc_rcv_reg_info known[3];
+	struct xrc_rcv_qp_info qp_info;
+	int channel = new_channel();
+	uint32_t two[3], done = 77;
+	struct three qps;
+	unsigned int i;
+
+	CHECK(!make_three(&qps, argument));
+	for (i = 0; i < ARRAY_SIZE(none); i++)
+		CHECK(reg_sized(channel, qps.qp_nums, 1, infos, size, none[i], &done) == -EINVAL);
+	CHECK(reg_sized(channel, qps.qp_nums, 3, infos, 3 * size - 1, size, &done) == -EINVAL);
+	CHECK(!rcv_query(member.domain, qps.qp_nums[0], NULL, &qp_info) && qp_info.registrations == 1);
+
+	memcpy(two, qps.qp_nums, sizeof(two));
+	two[2] = 0;
+	memset(infos, 0xee, sizeof(infos));
+	CHECK(reg_sized(channel, two, 3, infos, sizeof(infos), size, &done) == -EINVAL && done == 2);
+	for (i = 0; i < 2; i++)
+		CHECK(has_info(&infos[i].info, &qps, i) && !infos[i].unknown[0] && !infos[i].unknown[1]);
+	CHECK(infos[2].info.serial == 0xeeeeeeeeeeeeeeee);
+
+	CHECK(!reg_sized(channel, qps.qp_nums, 3, known, sizeof(known), sizeof(known[0]), &done));
+	CHECK(done == 3);
+	for (i = 0; i < 3; i++)
+		CHECK(has_info(&known[i], &qps, i) && !rcv_destroy_forced(member.domain, qps.qp_nums[i]));
+	return -close(qps.channel) ?: -close(channel);
+}
+
+/* The mask of a channel is that of all its registrations, and no event of another is unread. */
+static int masks(void *argument)
+{
+	const uint64_t events[] = { 1ull << ERROR, 1ull << XRC_RCV_EVENT_QP_GONE, 0 };
+	struct registration registration[2];
+	struct xrc_rcv_record record;
+	struct witness witness;
+	unsigned int i, j;
+	int channels[3];
+
+	CHECK(!call_witness(&witness, argument));
+	for (i = 0; i < 3; i++)
+		CHECK((channels[i] = rcv_channel_with(member.domain, NULL, &events[i])) >= 0);
+	for (i = 0; i < 2; i++) {
+		CHECK(!new_qp(channels[0], &registration[i]));
+		CHECK(registers(channels[1], &registration[i], 0));
+		CHECK(registers(channels[2], &registration[i], 0));
+		CHECK(!error(&witness, &registration[i], 1));
+		CHECK(says(channels[0], &registration[i], 1));
+		CHECK(!ready(channels[1]) && !ready(channels[2]));
+	}
+	for (i = 0; i < 2; i++) {
+		CHECK(!rcv_destroy_forced(member.domain, registration[i].qp_num));
+		CHECK(read(channels[1], &record, SIZE) == SIZE && is_gone(&record, &registration[i]));
+	}
+	for (j = 0; j < 3; j++)
+		CHECK(!ready(channels[j]) && !close(channels[j]));
+	return dismiss(&witness);
 }
 
 /* The same QP, registered through two files, each with a channel. */
@@ -284,26 +469,26 @@ static int two_channels(void *argument)
 {
 	struct member_info *member_info = argument;
 	struct registration first, second;
-	struct xrc_rcv_event record;
+	struct xrc_rcv_record record;
 	struct file other;
 	int channel = new_channel(), other_channel;
 
 	file_open(&other, member_info->domain_file);
 	other_channel = rcv_channel(other.domain);
 	CHECK(other_channel >= 0);
-	CHECK(!rcv_alloc(member.domain, 0, NULL, channel, 1, &first));
+	CHECK(!rcv_alloc(member.domain, 0, NULL, channel, &first));
 	/* A channel is of the file it was made through. */
-	CHECK(rcv_reg(other.domain, first.qp_num, channel, 2, &second) == -EBADF);
-	CHECK(rcv_reg(other.domain, first.qp_num, 0, 2, &second) == -EBADF);
-	CHECK(!rcv_reg(other.domain, first.qp_num, other_channel, 2, &second));
+	CHECK(rcv_reg(other.domain, first.qp_num, channel, &second) == -EBADF);
+	CHECK(rcv_reg(other.domain, first.qp_num, 0, &second) == -EBADF);
+	CHECK(!rcv_reg(other.domain, first.qp_num, other_channel, &second));
 	/* A last close of the domain: both get QP_GONE, both handles stay. */
 	CHECK(!ibv_close_xrcd(other.xrcd));
 	CHECK(!ready(channel) && !ready(other_channel));
 	CHECK(!ibv_close_xrcd(member.xrcd));
 	CHECK(read(channel, &record, SIZE) == SIZE);
-	CHECK(gone(&record, first.qp_num, 1));
+	CHECK(is_gone(&record, &first));
 	CHECK(read(other_channel, &record, SIZE) == SIZE);
-	CHECK(gone(&record, first.qp_num, 2));
+	CHECK(is_gone(&record, &first));
 	CHECK(!rcv_unreg(&first) && !rcv_unreg(&second));
 	member.xrcd = node_open_domain(&member.node, member_info->domain_file);
 	member.domain = domain_of(member.xrcd);
@@ -318,13 +503,13 @@ static int orphaned(void *argument)
 {
 	struct member_info *member_info = argument;
 	struct registration registration;
-	struct xrc_rcv_event record;
+	struct xrc_rcv_record record;
 	struct file other;
 	int channel;
 
 	file_open(&other, member_info->domain_file);
 	channel = rcv_channel(other.domain);
-	CHECK(!rcv_alloc(other.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, channel, 1,
+	CHECK(!rcv_alloc(other.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, channel,
 			 &registration));
 	CHECK(!rcv_destroy_forced(other.domain, registration.qp_num));
 	CHECK(ready(channel) == POLLIN);
@@ -360,7 +545,7 @@ static int closed_with_file(void *argument)
 		for (i = 0; i < RACERS; i++) {
 			channels[i] = rcv_channel(other.domain);
 			CHECK(channels[i] >= 0);
-			CHECK(!rcv_alloc(other.domain, 0, NULL, channels[i], i, &registration));
+			CHECK(!rcv_alloc(other.domain, 0, NULL, channels[i], &registration));
 			CHECK(!pthread_create(&threads[i], NULL, close_at_start, &channels[i]));
 		}
 		pthread_barrier_wait(&start);
@@ -375,18 +560,18 @@ static int closed_with_file(void *argument)
 static int unregistered(void *argument)
 {
 	struct registration first, second;
-	struct xrc_rcv_event record;
+	struct xrc_rcv_record record;
 	int channel = new_channel();
 
 	(void)argument;
 	CHECK(!fcntl(channel, F_SETFL, O_NONBLOCK));
-	CHECK(!new_qp(channel, 1, &first) && !new_qp(channel, 2, &second));
+	CHECK(!new_qp(channel, &first) && !new_qp(channel, &second));
 	CHECK(!rcv_destroy_forced(member.domain, first.qp_num));
 	CHECK(!rcv_destroy_forced(member.domain, second.qp_num));
 	CHECK(ready(channel) == POLLIN);
 	CHECK(!rcv_unreg(&first));
 	CHECK(read(channel, &record, SIZE) == SIZE);
-	CHECK(gone(&record, second.qp_num, 2));
+	CHECK(is_gone(&record, &second));
 	CHECK(!ready(channel));
 	CHECK(!rcv_unreg(&second));
 	CHECK(read(channel, &record, SIZE) == -1 && errno == EAGAIN);
@@ -402,7 +587,7 @@ static int closed(void *argument)
 	int channel = new_channel(), still_open;
 
 	(void)argument;
-	CHECK(!new_qp(channel, 1, &first) && !new_qp(channel, 2, &second));
+	CHECK(!new_qp(channel, &first) && !new_qp(channel, &second));
 	CHECK(!rcv_destroy_forced(member.domain, first.qp_num));
 	/* The file is closed with its last descriptor. */
 	still_open = dup(channel);
@@ -419,7 +604,7 @@ static int closed(void *argument)
 struct waiter {
 	int channel;
 	bool in_poll;
-	struct xrc_rcv_event record;
+	struct xrc_rcv_record record;
 	ssize_t result;
 };
 
@@ -441,7 +626,7 @@ static int wakes(bool in_poll)
 	struct timespec deadline;
 	pthread_t thread;
 
-	CHECK(!new_qp(waiter.channel, COOKIE, &registration));
+	CHECK(!new_qp(waiter.channel, &registration));
 	CHECK(!pthread_create(&thread, NULL, wait_for_event, &waiter));
 	usleep(200000);
 	CHECK(pthread_tryjoin_np(thread, NULL) == EBUSY);
@@ -449,7 +634,7 @@ static int wakes(bool in_poll)
 	clock_gettime(CLOCK_REALTIME, &deadline);
 	deadline.tv_sec += PATIENCE_MS / 1000;
 	CHECK(!pthread_timedjoin_np(thread, NULL, &deadline));
-	CHECK(waiter.result == SIZE && gone(&waiter.record, registration.qp_num, COOKIE));
+	CHECK(waiter.result == SIZE && is_gone(&waiter.record, &registration));
 	CHECK(!rcv_unreg(&registration));
 	return -close(waiter.channel);
 }
@@ -506,18 +691,18 @@ static int reader_stalls(void *argument)
 {
 	struct stalled reader = { .channel = new_channel() };
 	struct registration registration[3];
-	struct xrc_rcv_event record;
+	struct xrc_rcv_record record;
 	unsigned int i;
 
 	(void)argument;
 	for (i = 0; i < 3; i++)
-		CHECK(!new_qp(reader.channel, COOKIE + i, &registration[i]));
+		CHECK(!new_qp(reader.channel, &registration[i]));
 	CHECK(!rcv_destroy_forced(member.domain, registration[0].qp_num));
 	CHECK(!stall(&reader));
 	/* Other readers, events and UNREG do not wait. */
 	CHECK(ready(reader.channel) == POLLIN);
 	CHECK(read(reader.channel, &record, SIZE) == SIZE);
-	CHECK(gone(&record, registration[0].qp_num, COOKIE));
+	CHECK(is_gone(&record, &registration[0]));
 	CHECK(!ready(reader.channel));
 	CHECK(!rcv_destroy_forced(member.domain, registration[1].qp_num));
 	CHECK(ready(reader.channel) == POLLIN);
@@ -529,7 +714,7 @@ static int reader_stalls(void *argument)
 	CHECK(!rcv_destroy_forced(member.domain, registration[2].qp_num));
 	CHECK(!pthread_join(reader.thread, NULL));
 	CHECK(reader.result == SIZE);
-	CHECK(gone(reader.page, registration[2].qp_num, COOKIE + 2));
+	CHECK(is_gone(reader.page, &registration[2]));
 	CHECK(!munmap(reader.page, getpagesize()));
 	close(reader.faults);
 	CHECK(!rcv_unreg(&registration[0]) && !rcv_unreg(&registration[2]));
@@ -541,12 +726,12 @@ static int stalled_reader_faults(void *argument)
 {
 	struct stalled reader = { .channel = new_channel() };
 	struct registration registration[2];
-	struct xrc_rcv_event records[2];
+	struct xrc_rcv_record records[2];
 	unsigned int i;
 
 	(void)argument;
 	for (i = 0; i < 2; i++)
-		CHECK(!new_qp(reader.channel, COOKIE + i, &registration[i]));
+		CHECK(!new_qp(reader.channel, &registration[i]));
 	CHECK(!rcv_destroy_forced(member.domain, registration[0].qp_num));
 	CHECK(!stall(&reader));
 	CHECK(!rcv_destroy_forced(member.domain, registration[1].qp_num));
@@ -557,7 +742,7 @@ static int stalled_reader_faults(void *argument)
 	CHECK(reader.result == -1 && reader.error == EFAULT);
 	CHECK(read(reader.channel, records, sizeof(records)) == sizeof(records));
 	for (i = 0; i < 2; i++) {
-		CHECK(gone(&records[i], registration[i].qp_num, COOKIE + i));
+		CHECK(is_gone(&records[i], &registration[i]));
 		CHECK(!rcv_unreg(&registration[i]));
 	}
 	return -close(reader.channel);
@@ -569,12 +754,12 @@ static int ends_during_a_read(void *argument)
 	struct member_info *member_info = argument;
 	struct registration registration;
 	struct stalled reader = {};
-	struct xrc_rcv_event record;
+	struct xrc_rcv_record record;
 	struct file other;
 
 	file_open(&other, member_info->domain_file);
 	reader.channel = rcv_channel(other.domain);
-	CHECK(!rcv_alloc(other.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, reader.channel, 1,
+	CHECK(!rcv_alloc(other.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, reader.channel,
 			 &registration));
 	CHECK(!rcv_destroy_forced(other.domain, registration.qp_num));
 	CHECK(!stall(&reader));
@@ -639,7 +824,7 @@ static int interrupted(void *argument)
 	/* Again and again: the first may come before the read begins. */
 	static const struct itimerval alarms = { .it_interval.tv_sec = 1, .it_value.tv_sec = 1 }, none;
 	struct sigaction action = { .sa_handler = on_alarm };
-	struct xrc_rcv_event record;
+	struct xrc_rcv_record record;
 	int channel = new_channel();
 
 	(void)argument;
@@ -652,7 +837,7 @@ static int interrupted(void *argument)
 
 static int read_for_ever(void *argument)
 {
-	struct xrc_rcv_event record;
+	struct xrc_rcv_record record;
 
 	(void)argument;
 	return read(new_channel(), &record, SIZE);
@@ -670,7 +855,7 @@ int main(void)
 {
 	struct counts before;
 
-	ktap_start("event channels", 19);
+	ktap_start("event channels", 22);
 	before = count_objects();
 	ma = member_info_new(DOMAIN_FILE, 0, 0);
 	actor_start(&a);
@@ -682,6 +867,9 @@ int main(void)
 	ktap_result(DO(a, many_records, NULL), "read() returns 16 records at most, none is lost");
 	ktap_result(DO(a, one_by_one, ma), "single reads return records in order, QP_GONE last");
 	ktap_result(DO(a, sizes, NULL), "records have the size that the caller gave");
+	ktap_result(DO(a, totals, ma), "a record has the total, whatever was read or registered before");
+	ktap_result(DO(a, infos, ma), "REG returns the totals of each QP with which it registers");
+	ktap_result(DO(a, masks, ma), "a channel reports the events of its mask");
 	ktap_result(DO(a, two_channels, ma), "the domain's last close reaches both channels of a QP");
 	ktap_result(DO(a, unregistered, NULL), "unread events are dropped with their registration");
 	ktap_result(DO(a, closed, NULL), "registrations end with their channel");

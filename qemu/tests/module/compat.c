@@ -29,10 +29,10 @@ enum {
 	DEAD = 0xabcdef,
 	/* A record and an element that are longer than the kernel's. */
 	LONG = 64,
+	LONG_INFO = sizeof(struct xrc_rcv_reg_info) + 8,
 	UNWRITTEN = 0xee,
 };
 
-static const uint64_t first_cookie = 0x0123456789abcdef, second_cookie = 0x1122334455667788;
 static const uint64_t first_label = 0xfedcba9876543210;
 static const uint64_t gone = 1ull << XRC_RCV_EVENT_QP_GONE;
 
@@ -44,6 +44,7 @@ static FILE *account;
 static struct domain domains[2];
 static int channels[2] = { -1, -1 };
 static uint32_t qp_nums[QPS];
+static uint64_t serials[QPS];
 
 /* ---- the account ---- */
 
@@ -72,6 +73,14 @@ static bool is_qp(uint32_t *qp_num, unsigned int qp)
 {
 	HOLDS(*qp_num == qp_nums[qp]);
 	*qp_num = qp;
+	return true;
+}
+
+/* A domain counts from 1, but may have had QPs in the run before. */
+static bool is_serial(uint64_t *serial, unsigned int qp)
+{
+	HOLDS(*serial == serials[qp] && serials[qp] == serials[0] + qp);
+	*serial = qp;
 	return true;
 }
 
@@ -229,7 +238,7 @@ static bool query_caps(void)
 	call_out(&call, XRC_RCV_ATTR_QUERY_CAPS_RESP, &caps, sizeof(caps));
 	HOLDS(!run(0, "QUERY_CAPS", &call));
 	wrote("caps", &caps, sizeof(caps));
-	HOLDS(caps.version >= 2 && caps.event_size == sizeof(struct xrc_rcv_event));
+	HOLDS(caps.version >= 2 && caps.record_size == sizeof(struct xrc_rcv_record));
 	HOLDS(caps.event_types & gone);
 
 	/* An address is not cut to the bits that a process has. */
@@ -247,7 +256,8 @@ static bool alloc_channel(unsigned int which, uint32_t size)
 	call_start(&call, XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC);
 	fd = call_object(&call, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD, -1);
 	call_object(&call, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_XRCD_HANDLE, domains[which].handle);
-	call_in(&call, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE, &size, sizeof(size));
+	call_in(&call, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_RECORD_SIZE, &size, sizeof(size));
+	call_in(&call, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENTS, &gone, sizeof(gone));
 	HOLDS(!run(which, "EVENT_CHANNEL_ALLOC", &call));
 	channels[which] = fd->data_s64;
 	HOLDS(fcntl(channels[which], F_GETFD) == FD_CLOEXEC);
@@ -256,7 +266,7 @@ static bool alloc_channel(unsigned int which, uint32_t size)
 
 static bool alloc_channels(void)
 {
-	return alloc_channel(0, sizeof(struct xrc_rcv_event)) && alloc_channel(1, LONG);
+	return alloc_channel(0, sizeof(struct xrc_rcv_record)) && alloc_channel(1, LONG);
 }
 
 /* QP 0 in RTR by ALLOC, with all of its attributes; flags of 64 bits. */
@@ -274,12 +284,11 @@ static bool alloc_connected(void)
 	call_in(&call, XRC_RCV_ATTR_QP_ALLOC_FLAGS, &flags, sizeof(flags));
 	call_in(&call, XRC_RCV_ATTR_QP_ALLOC_ATTR, &attr, sizeof(attr));
 	call_object(&call, XRC_RCV_ATTR_QP_ALLOC_CHANNEL, channels[0]);
-	call_in(&call, XRC_RCV_ATTR_QP_ALLOC_COOKIE, &first_cookie, sizeof(first_cookie));
 	call_out(&call, XRC_RCV_ATTR_QP_ALLOC_RESP_QPN, &qp_nums[0], sizeof(qp_nums[0]));
-	call_in(&call, XRC_RCV_ATTR_QP_ALLOC_EVENTS, &gone, sizeof(gone));
 	call_in(&call, XRC_RCV_ATTR_QP_ALLOC_LABEL, &first_label, sizeof(first_label));
+	call_out(&call, XRC_RCV_ATTR_QP_ALLOC_RESP_SERIAL, &serials[0], sizeof(serials[0]));
 	HOLDS(!run(0, "QP_ALLOC", &call));
-	HOLDS(qp_nums[0] && qp_nums[0] <= 0xffffff);
+	HOLDS(qp_nums[0] && qp_nums[0] <= 0xffffff && serials[0]);
 	return true;
 }
 
@@ -295,6 +304,7 @@ static bool alloc_others(void)
 		call_object(&call, XRC_RCV_ATTR_QP_ALLOC_CHANNEL, channels[0]);
 		call_out(&call, XRC_RCV_ATTR_QP_ALLOC_RESP_QPN, &qp_nums[qp], sizeof(qp_nums[qp]));
 		HOLDS(!run(0, "QP_ALLOC", &call));
+		serials[qp] = serials[0] + qp;
 	}
 	return true;
 }
@@ -363,33 +373,24 @@ static bool query(void)
 	return true;
 }
 
-static int reg_array(const uint32_t *numbers, unsigned int count, uint32_t *done)
+static int reg_array(const uint32_t *numbers, unsigned int count, uint8_t infos[][LONG_INFO],
+		     uint32_t *done)
 {
+	const uint32_t size = LONG_INFO;
 	struct call call;
 	int result;
 
 	*done = ~0u;
+	memset(infos, UNWRITTEN, count * size);
 	call_start(&call, XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QP_REG);
 	call_object(&call, XRC_RCV_ATTR_QP_REG_CHANNEL, channels[1]);
 	call_in(&call, XRC_RCV_ATTR_QP_REG_QPNS, numbers, count * sizeof(*numbers));
-	call_in(&call, XRC_RCV_ATTR_QP_REG_COOKIE, &second_cookie, sizeof(second_cookie));
-	call_in(&call, XRC_RCV_ATTR_QP_REG_EVENTS, &gone, sizeof(gone));
 	call_out(&call, XRC_RCV_ATTR_QP_REG_RESP_DONE, done, sizeof(*done));
+	call_out(&call, XRC_RCV_ATTR_QP_REG_RESP_INFO, infos, count * size);
+	call_in(&call, XRC_RCV_ATTR_QP_REG_INFO_SIZE, &size, sizeof(size));
 	result = run(1, "QP_REG", &call);
 	wrote("done", done, sizeof(*done));
 	return result;
-}
-
-/* Arrays that are in the attribute, and arrays at an address. */
-static bool reg(void)
-{
-	const uint32_t unknown[] = { qp_nums[0], qp_nums[1], DEAD, qp_nums[2] };
-	uint32_t done;
-
-	HOLDS(!reg_array(qp_nums, 1, &done) && done == 1);
-	HOLDS(reg_array(unknown, ARRAY_SIZE(unknown), &done) == -EINVAL && done == 2);
-	HOLDS(!reg_array(qp_nums, QPS, &done) && done == QPS);
-	return true;
 }
 
 /* The part of a longer record that the kernel does not know is zero. */
@@ -398,6 +399,36 @@ static bool is_zero(const uint8_t *bytes, size_t size)
 	while (size--)
 		HOLDS(!bytes[size]);
 	return true;
+}
+
+/* Elements of the first QPs, which have had no event. The others are not written. */
+static bool wrote_infos(uint8_t infos[][LONG_INFO], unsigned int count, unsigned int done)
+{
+	struct xrc_rcv_reg_info info;
+	unsigned int qp;
+
+	for (qp = 0; qp < done; qp++) {
+		memcpy(&info, infos[qp], sizeof(info));
+		HOLDS(is_serial((uint64_t *)&info.serial, qp));
+		HOLDS(is_zero(infos[qp] + sizeof(info.serial), LONG_INFO - sizeof(info.serial)));
+		memcpy(infos[qp], &info, sizeof(info));
+	}
+	wrote("infos", infos, count * LONG_INFO);
+	return true;
+}
+
+/* Arrays that are in the attribute, and arrays at an address. */
+static bool reg(void)
+{
+	const uint32_t unknown[] = { qp_nums[0], qp_nums[1], DEAD, qp_nums[2] };
+	uint8_t infos[ARRAY_SIZE(unknown)][LONG_INFO];
+	uint32_t done;
+
+	HOLDS(!reg_array(qp_nums, 1, infos, &done) && done == 1 && wrote_infos(infos, 1, 1));
+	HOLDS(reg_array(unknown, ARRAY_SIZE(unknown), infos, &done) == -EINVAL && done == 2);
+	HOLDS(wrote_infos(infos, ARRAY_SIZE(unknown), 2) && infos[2][0] == UNWRITTEN);
+	HOLDS(!reg_array(qp_nums, QPS, infos, &done) && done == QPS);
+	return wrote_infos(infos, QPS, QPS);
 }
 
 /* A page of two elements, which are longer than the kernel's. */
@@ -514,10 +545,10 @@ static uint64_t now_ns(void)
 }
 
 /* The next record of a channel, of SIZE bytes, is QP_GONE. */
-static bool read_gone(unsigned int which, size_t size, uint64_t cookie, unsigned int qp)
+static bool read_gone(unsigned int which, size_t size, unsigned int qp)
 {
 	uint8_t record[LONG];
-	struct xrc_rcv_event event;
+	struct xrc_rcv_record event;
 	struct pollfd polled = { .fd = channels[which], .events = POLLIN };
 
 	HOLDS(poll(&polled, 1, PATIENCE_MS) == 1 && polled.revents == POLLIN);
@@ -525,9 +556,9 @@ static bool read_gone(unsigned int which, size_t size, uint64_t cookie, unsigned
 	HOLDS(read(channels[which], record, size) == (ssize_t)size);
 	memcpy(&event, record, sizeof(event));
 	HOLDS(is_zero(record + sizeof(event), size - sizeof(event)));
-	HOLDS(event.type == XRC_RCV_EVENT_QP_GONE && event.count == 1 && event.cookie == cookie);
+	HOLDS(event.type == XRC_RCV_EVENT_QP_GONE && event.count == 1);
 	HOLDS(event.last_ns && event.last_ns <= now_ns());
-	HOLDS(is_qp(&event.qp_num, qp));
+	HOLDS(is_qp(&event.qp_num, qp) && is_serial((uint64_t *)&event.serial, qp));
 	event.last_ns = 0;
 	memcpy(record, &event, sizeof(event));
 	fprintf(account, "read:\n");
@@ -541,9 +572,9 @@ static bool events(void)
 	uint8_t record[LONG];
 
 	HOLDS(read(channels[1], record, LONG - 1) < 0 && errno == EINVAL);
-	HOLDS(read_gone(0, sizeof(struct xrc_rcv_event), first_cookie, 0));
-	HOLDS(read_gone(0, sizeof(struct xrc_rcv_event), 0, 1));
-	HOLDS(read_gone(1, LONG, second_cookie, 0));
+	HOLDS(read_gone(0, sizeof(struct xrc_rcv_record), 0));
+	HOLDS(read_gone(0, sizeof(struct xrc_rcv_record), 1));
+	HOLDS(read_gone(1, LONG, 0));
 	for (int which = 0; which < 2; which++) {
 		HOLDS(!fcntl(channels[which], F_SETFL, O_NONBLOCK));
 		HOLDS(read(channels[which], record, LONG) < 0 && errno == EAGAIN);

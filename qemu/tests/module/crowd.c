@@ -11,6 +11,7 @@
 #include <err.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -37,6 +38,7 @@ static struct one {
 	struct file file;
 	struct registration registration;
 	int channel;
+	uint64_t total;		/* of the last record, or when it was registered */
 	unsigned int events;
 } *steady, guests[GUESTS];
 
@@ -60,13 +62,14 @@ static void one_open(struct one *one)
 /* Returns the number of errors that it reads now; all records are of that kind. */
 static unsigned int one_read(struct one *one)
 {
-	struct xrc_rcv_event event;
+	struct xrc_rcv_record record;
 	unsigned int errors = 0;
 
-	while (read(one->channel, &event, sizeof(event)) == sizeof(event)) {
-		if (event.type != IBV_EVENT_QP_LAST_WQE_REACHED)
-			errx(1, "a record of type %u", event.type);
-		errors += event.count;
+	while (read(one->channel, &record, sizeof(record)) == sizeof(record)) {
+		if (record.type != IBV_EVENT_QP_LAST_WQE_REACHED)
+			errx(1, "a record of type %u", record.type);
+		errors += record.count - one->total;
+		one->total = record.count;
 	}
 	return errors;
 }
@@ -93,18 +96,21 @@ static void *visit(void *argument)
 {
 	struct one *guest = argument;
 	unsigned int before, errors;
+	struct xrc_rcv_reg_info info;
 
 	while (!done) {
 		before = happened;
-		if (rcv_reg(guest->file.domain, qp_num, guest->channel, 0,
-			    &guest->registration))
+		if (rcv_reg_info(guest->file.domain, qp_num, guest->channel, &info))
 			errx(1, "a guest cannot register");
+		guest->total = info.counts[IBV_EVENT_QP_LAST_WQE_REACHED];
+		if (guest->total < before)
+			errx(1, "%" PRIu64 " errors in total, after %u", guest->total, before);
 		usleep(rand() % 3000);
 		errors = one_read(guest);
 		/* Not more than began since: none from before. */
 		if (errors > begun - before)
 			atomic_fetch_add(&early, 1);
-		if (rcv_unreg(&guest->registration))
+		if (rcv_unreg_many(guest->file.domain.uverbs_fd, guest->channel, &qp_num, 1, NULL))
 			errx(1, "a guest cannot give its registration up");
 		usleep(rand() % 1000);
 		if (one_read(guest))
@@ -155,7 +161,7 @@ static bool each_gets_the_events_meanwhile(void)
 }
 
 /* Reads COUNT events, which may come one after the other. */
-static bool read_events(int channel, struct xrc_rcv_event *events, size_t count)
+static bool read_events(int channel, struct xrc_rcv_record *events, size_t count)
 {
 	struct pollfd ready = { .fd = channel, .events = POLLIN };
 	size_t got = 0;
@@ -176,7 +182,7 @@ static bool read_events(int channel, struct xrc_rcv_event *events, size_t count)
 static bool gone_is_last(void)
 {
 	struct pollfd ready = { .fd = steady[0].channel, .events = POLLIN };
-	struct xrc_rcv_event events[2];
+	struct xrc_rcv_record events[2];
 	unsigned int i, right = 0;
 
 	if (rcv_modify(steady[0].file.domain, qp_num, &to_init) ||
@@ -191,7 +197,7 @@ static bool gone_is_last(void)
 	for (i = 0; i < count; i++) {
 		right += read_events(steady[i].channel, events, 2) &&
 			 events[0].type == IBV_EVENT_QP_LAST_WQE_REACHED &&
-			 events[0].count == 1 &&
+			 events[0].count == steady[i].total + 1 &&
 			 events[1].type == XRC_RCV_EVENT_QP_GONE && events[1].count == 1 &&
 			 !poll(&(struct pollfd){ .fd = steady[i].channel, .events = POLLIN }, 1, 0);
 	}
@@ -218,12 +224,11 @@ int main(void)
 	for (i = 0; i < GUESTS; i++)
 		one_open(&guests[i]);
 	to_init = attr_to_init(&steady[0].file.node);
-	if (rcv_alloc(steady[0].file.domain, 0, NULL, steady[0].channel, 0,
-		      &steady[0].registration))
+	if (rcv_alloc(steady[0].file.domain, 0, NULL, steady[0].channel, &steady[0].registration))
 		errx(1, "no receive QP");
 	qp_num = steady[0].registration.qp_num;
 	for (i = 1; i < count; i++)
-		if (rcv_reg(steady[i].file.domain, qp_num, steady[i].channel, 0,
+		if (rcv_reg(steady[i].file.domain, qp_num, steady[i].channel,
 			    &steady[i].registration))
 			errx(1, "registration %u", i);
 

@@ -44,7 +44,7 @@ static int many_cycles(void *argument)
 {
 	const uint32_t *count = argument;
 	struct registration first, second;
-	struct xrc_rcv_event event;
+	struct xrc_rcv_record event;
 	struct file other;
 	uint32_t i;
 
@@ -52,17 +52,17 @@ static int many_cycles(void *argument)
 	for (i = 1; i <= *count; i++) {
 		uint32_t flags = i % 10 ? 0 : XRC_RCV_ALLOC_LIFETIME_DOMAIN;
 
-		CHECK(!rcv_alloc(member.domain, flags, NULL, member.channel, i, &first));
-		CHECK(!rcv_reg(other.domain, first.qp_num, NO_CHANNEL, 0, &second));
+		CHECK(!rcv_alloc(member.domain, flags, NULL, member.channel, &first));
+		CHECK(!rcv_reg(other.domain, first.qp_num, NO_CHANNEL, &second));
 		CHECK(!rcv_unreg(&second));
 		if (flags) {
 			CHECK(!rcv_destroy_forced(member.domain, first.qp_num));
 			CHECK(read(member.channel, &event, sizeof(event)) == sizeof(event));
-			CHECK(event.cookie == i);
+			CHECK(is_gone(&event, &first));
 		}
 		CHECK(!rcv_unreg(&first));
 		if (i % CYCLES_PER_FILE == 0) {
-			CHECK(!rcv_alloc(other.domain, 0, NULL, NO_CHANNEL, 0, &second));
+			CHECK(!rcv_alloc(other.domain, 0, NULL, NO_CHANNEL, &second));
 			CHECK(!file_close(&other));
 			file_open(&other, DOMAIN_FILE);
 		}

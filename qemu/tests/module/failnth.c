@@ -75,7 +75,7 @@ static int nothing_to_undo(bool done)
 
 static int qp_of_other(void)
 {
-	return rcv_alloc(fixture.file.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, NO_CHANNEL, 0,
+	return rcv_alloc(fixture.file.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, NO_CHANNEL,
 			 &fixture.others);
 }
 
@@ -108,7 +108,7 @@ static int close_channel(bool done)
 
 static int alloc_in_reset(void)
 {
-	return rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &fixture.mine);
+	return rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, &fixture.mine);
 }
 
 static int alloc_connected(void)
@@ -116,7 +116,7 @@ static int alloc_connected(void)
 	struct ib_uverbs_qp_attr attr = attr_connected(&member.node,
 						       member.member_info->sender);
 
-	return rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, &attr, member.channel, 1,
+	return rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, &attr, member.channel,
 			 &fixture.mine);
 }
 
@@ -127,7 +127,7 @@ static int unregister(bool done)
 
 static int read_event(void)
 {
-	struct xrc_rcv_event event;
+	struct xrc_rcv_record event;
 
 	return read(member.channel, &event, sizeof(event)) == sizeof(event) ? 0 : -errno;
 }
@@ -142,7 +142,19 @@ static int destroy_and_unregister(bool done)
 
 static int reg(void)
 {
-	return rcv_reg(member.domain, fixture.others.qp_num, member.channel, 1, &fixture.mine);
+	return rcv_reg(member.domain, fixture.others.qp_num, member.channel, &fixture.mine);
+}
+
+static int reg_with_info(void)
+{
+	struct xrc_rcv_reg_info info;
+
+	fixture.mine = (struct registration) {
+		.uverbs_fd = member.domain.uverbs_fd,
+		.channel = member.channel,
+		.qp_num = fixture.others.qp_num,
+	};
+	return rcv_reg_info(member.domain, fixture.mine.qp_num, member.channel, &info);
 }
 
 static int unregister_and_drop(bool done)
@@ -162,16 +174,16 @@ static int crowd(void)
 	unsigned int i;
 
 	for (i = 0; !result && i < CROWD; i++)
-		result = rcv_reg(fixture.crowd[i].domain, fixture.others.qp_num, NO_CHANNEL, 0,
+		result = rcv_reg(fixture.crowd[i].domain, fixture.others.qp_num, NO_CHANNEL,
 				 &fixture.crowds[i]);
 	for (i = 0; !result && i < FULL; i++)
-		result = rcv_alloc(member.domain, 0, NULL, fixture.channel, 0, &fixture.full[i]);
+		result = rcv_alloc(member.domain, 0, NULL, fixture.channel, &fixture.full[i]);
 	return result;
 }
 
 static int reg_in_crowd(void)
 {
-	return rcv_reg(member.domain, fixture.others.qp_num, fixture.channel, 1, &fixture.mine);
+	return rcv_reg(member.domain, fixture.others.qp_num, fixture.channel, &fixture.mine);
 }
 
 static int disperse(bool done)
@@ -304,8 +316,8 @@ static int busy_file(void)
 	fixture.channel = rcv_channel(fixture.passing.domain);
 	if (fixture.channel < 0)
 		return fixture.channel;
-	return rcv_alloc(fixture.passing.domain, 0, NULL, fixture.channel, 1, &registration) ?:
-	       rcv_reg(fixture.passing.domain, fixture.others.qp_num, fixture.channel, 2,
+	return rcv_alloc(fixture.passing.domain, 0, NULL, fixture.channel, &registration) ?:
+	       rcv_reg(fixture.passing.domain, fixture.others.qp_num, fixture.channel,
 		       &registration);
 }
 
@@ -335,7 +347,7 @@ static int new_domain(void)
 
 static int alloc_in_new_domain(void)
 {
-	return rcv_alloc(domain_of(fixture.xrcd), 0, NULL, NO_CHANNEL, 0, &fixture.mine);
+	return rcv_alloc(domain_of(fixture.xrcd), 0, NULL, NO_CHANNEL, &fixture.mine);
 }
 
 static int unregister_and_close_domain(bool done)
@@ -354,7 +366,7 @@ static int private_domain(void)
 		return result;
 	for (i = 0; i < CHILDREN && !result; i++) {
 		result = rcv_alloc(domain_of(fixture.xrcd), XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL,
-				   NO_CHANNEL, 0, &registration);
+				   NO_CHANNEL, &registration);
 		if (!result)
 			result = rcv_unreg(&registration);
 	}
@@ -379,6 +391,7 @@ static const struct operation operations[] = {
 	  unregister_and_close_domain },
 	{ "ALLOC in RTR, with a channel", nothing, alloc_connected, destroy_and_unregister },
 	{ "REG", qp_of_other, reg, unregister_and_drop },
+	{ "REG with the totals", qp_of_other, reg_with_info, unregister_and_drop },
 	{ "REG where it is crowded", crowd, reg_in_crowd, disperse },
 	{ "UNREG", mine_registered, unreg, unregister_if_not_and_drop },
 	{ "MODIFY to INIT", qp_of_other, modify_to_init, drop_qp_of_other },
@@ -494,8 +507,8 @@ static int creates_one_and_no_more(void *argument)
 	CHECK(!syscall(SYS_capget, &header, data));
 	data[CAP_TO_INDEX(CAP_SYS_RESOURCE)].effective &= ~CAP_TO_MASK(CAP_SYS_RESOURCE);
 	CHECK(!syscall(SYS_capset, &header, data));
-	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &first));
-	CHECK(rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &second) == -EDQUOT);
+	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, &first));
+	CHECK(rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, &second) == -EDQUOT);
 	return rcv_unreg(&first);
 }
 

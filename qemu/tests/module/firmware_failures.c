@@ -141,21 +141,21 @@ static int channel(void)
 
 static int alloc(void)
 {
-	return rcv_alloc(member.domain, 0, NULL, channel(), 0, &mine);
+	return rcv_alloc(member.domain, 0, NULL, channel(), &mine);
 }
 
 static int alloc_in_init(void)
 {
 	struct ib_uverbs_qp_attr attr = attr_to_init(&member.node);
 
-	return rcv_alloc(member.domain, 0, &attr, channel(), 0, &mine);
+	return rcv_alloc(member.domain, 0, &attr, channel(), &mine);
 }
 
 static int alloc_connected(void)
 {
 	struct ib_uverbs_qp_attr attr = attr_connected(&member.node, silent_sender);
 
-	return rcv_alloc(member.domain, 0, &attr, channel(), 0, &mine);
+	return rcv_alloc(member.domain, 0, &attr, channel(), &mine);
 }
 
 static int query(void)
@@ -404,7 +404,7 @@ static int one_of_a_crowd(void *argument)
 	(void)argument;
 	for (i = 0; i < CROWD; i++)
 		CHECK(!rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, &attr, NO_CHANNEL,
-				 0, &mine) && !unreg());
+				 &mine) && !unreg());
 	adapter_fail("bad_res_state", CROWD / 2, 1);
 	CHECK(!ibv_close_xrcd(member.xrcd));
 	adapter_clear();
@@ -426,7 +426,7 @@ enum { FATALITIES = ARRAY_SIZE(fatalities) };
 static int gets_the_event_of_the_reset(void *argument)
 {
 	struct member_info *member_info = argument;
-	struct xrc_rcv_event event;
+	struct xrc_rcv_record event;
 
 	CHECK(read(member.channel, &event, sizeof(event)) == sizeof(event));
 	CHECK(event.type == XRC_RCV_EVENT_QP_GONE && event.qp_num == member_info->qp_num);

@@ -138,7 +138,7 @@ static int prepare(void *argument)
 
 	(void)argument;
 	for (i = 0; i < load->qps; i++) {
-		CHECK(!rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, NO_CHANNEL, i,
+		CHECK(!rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, NO_CHANNEL,
 				 &registration));
 		numbers[i] = registration.qp_num;
 	}
@@ -147,7 +147,7 @@ static int prepare(void *argument)
 		channels[i] = rcv_channel(files[i].domain);
 		CHECK(channels[i] >= 0);
 		for (j = 0; j < load->qps; j++)
-			CHECK(!rcv_reg(files[i].domain, numbers[j], channels[i], j, &registration));
+			CHECK(!rcv_reg(files[i].domain, numbers[j], channels[i], &registration));
 		CHECK(!ibv_close_xrcd(files[i].xrcd));
 		if (load->channels || i == 0) {
 			unsigned int share = load->channels ? load->watches / load->registrations :
@@ -166,7 +166,7 @@ static int prepare(void *argument)
 static void *make_events(void *argument)
 {
 	struct ib_uverbs_qp_attr init = attr_to_init(&member.node);
-	struct xrc_rcv_event events[16];
+	struct xrc_rcv_record events[16];
 	unsigned int i, j;
 
 	(void)argument;
@@ -253,7 +253,7 @@ static int storm(void *argument)
 		close(group);
 	}
 	while (!progress->stop)
-		if (!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &registration))
+		if (!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, &registration))
 			rcv_unreg(&registration);
 	return 0;
 }
@@ -261,7 +261,7 @@ static int storm(void *argument)
 static int hold_one(void *argument)
 {
 	(void)argument;
-	return rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, member.channel, 0,
+	return rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, member.channel,
 			 &member.registration);
 }
 
@@ -288,7 +288,7 @@ static int one_round(struct ib_uverbs_qp_attr *init)
 	uint32_t number = member.registration.qp_num;
 	struct pollfd ready = { .fd = member.channel, .events = POLLIN };
 	struct registration registration;
-	struct xrc_rcv_event event;
+	struct xrc_rcv_record event;
 	struct ibv_xrcd *xrcd;
 	uint64_t start;
 
@@ -299,11 +299,11 @@ static int one_round(struct ib_uverbs_qp_attr *init)
 	note_cost(OPEN_AND_CLOSE, start);
 
 	start = now_ns();
-	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &registration));
+	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, &registration));
 	CHECK(!rcv_unreg(&registration));
 	note_cost(ALLOC_AND_UNREG, start);
 
-	CHECK(!rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, NO_CHANNEL, 0,
+	CHECK(!rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, NO_CHANNEL,
 			 &registration));
 	start = now_ns();
 	CHECK(!rcv_destroy_forced(member.domain, registration.qp_num));

@@ -32,7 +32,12 @@
 #define DOMAIN_FILE "/tmp/hostile"
 #define OTHER_FILE "/tmp/hostile-other"
 
-enum { PAGE = 4096, ROOM = 1 << 17, CALLS_PER_FILE = 1000 };
+enum {
+	PAGE = 4096,
+	ROOM = 1 << 17,
+	CALLS_PER_FILE = 1000,
+	FEW = 3,		/* QP numbers, for which a good REG has room */
+};
 
 static struct {
 	struct file file;		/* a second one of the process */
@@ -49,12 +54,12 @@ static unsigned int attempts;
 
 /* ---- good calls ---- */
 
-enum kind { INPUT, NUMBERS, OUTPUT, OPEN_OUTPUT, NEW, OBJECT, CHANNEL };
+enum kind { INPUT, NUMBERS, OUTPUT, OPEN_OUTPUT, INFOS, NEW, OBJECT, CHANNEL };
 
 struct attribute {
 	uint16_t id;
 	enum kind kind;
-	uint16_t size;		/* the least, for an OPEN_OUTPUT */
+	uint16_t size;		/* the least, for an OPEN_OUTPUT; of an element, for INFOS */
 	bool optional;
 };
 
@@ -70,17 +75,16 @@ static const struct method methods[] = {
 		{ XRC_RCV_ATTR_QP_ALLOC_FLAGS, INPUT, 4, true },
 		{ XRC_RCV_ATTR_QP_ALLOC_ATTR, INPUT, sizeof(struct ib_uverbs_qp_attr), true },
 		{ XRC_RCV_ATTR_QP_ALLOC_CHANNEL, CHANNEL, 0, true },
-		{ XRC_RCV_ATTR_QP_ALLOC_COOKIE, INPUT, 8, true },
 		{ XRC_RCV_ATTR_QP_ALLOC_RESP_QPN, OUTPUT, 4, false },
-		{ XRC_RCV_ATTR_QP_ALLOC_EVENTS, INPUT, 8, true },
 		{ XRC_RCV_ATTR_QP_ALLOC_LABEL, INPUT, 8, true },
+		{ XRC_RCV_ATTR_QP_ALLOC_RESP_SERIAL, OUTPUT, 8, true },
 	} },
 	{ "REG", XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QP_REG, {
 		{ XRC_RCV_ATTR_QP_REG_CHANNEL, CHANNEL, 0, false },
 		{ XRC_RCV_ATTR_QP_REG_QPNS, NUMBERS, 4, false },
-		{ XRC_RCV_ATTR_QP_REG_COOKIE, INPUT, 8, true },
-		{ XRC_RCV_ATTR_QP_REG_EVENTS, INPUT, 8, true },
 		{ XRC_RCV_ATTR_QP_REG_RESP_DONE, OUTPUT, 4, true },
+		{ XRC_RCV_ATTR_QP_REG_RESP_INFO, INFOS, sizeof(struct xrc_rcv_reg_info), true },
+		{ XRC_RCV_ATTR_QP_REG_INFO_SIZE, INPUT, 4, true },
 	} },
 	{ "UNREG", XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QP_UNREG, {
 		{ XRC_RCV_ATTR_QP_UNREG_CHANNEL, CHANNEL, 0, false },
@@ -117,7 +121,8 @@ static const struct method methods[] = {
 	{ "EVENT_CHANNEL_ALLOC", XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC, {
 		{ XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD, NEW, 0, false },
 		{ XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_XRCD_HANDLE, OBJECT, 0, false },
-		{ XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE, INPUT, 4, true },
+		{ XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_RECORD_SIZE, INPUT, 4, true },
+		{ XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENTS, INPUT, 8, true },
 	} },
 };
 
@@ -150,18 +155,19 @@ static uint64_t record_size(const struct method *method, const struct attribute 
 	if (method == method_named("QUERY_DOMAIN") &&
 	    attribute->id == XRC_RCV_ATTR_QUERY_DOMAIN_INFO_SIZE)
 		return sizeof(struct xrc_rcv_qp_info);
+	if (method == method_named("REG") && attribute->id == XRC_RCV_ATTR_QP_REG_INFO_SIZE)
+		return sizeof(struct xrc_rcv_reg_info);
 	if (method == method_named("EVENT_CHANNEL_ALLOC") &&
-	    attribute->id == XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENT_SIZE)
-		return sizeof(struct xrc_rcv_event);
+	    attribute->id == XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_RECORD_SIZE)
+		return sizeof(struct xrc_rcv_record);
 	return 0;
 }
 
 /* Whether an attribute has the bits of events. */
 static bool are_events(const struct method *method, const struct attribute *attribute)
 {
-	return (method == method_named("ALLOC") &&
-		attribute->id == XRC_RCV_ATTR_QP_ALLOC_EVENTS) ||
-	       (method == method_named("REG") && attribute->id == XRC_RCV_ATTR_QP_REG_EVENTS);
+	return method == method_named("EVENT_CHANNEL_ALLOC") &&
+	       attribute->id == XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENTS;
 }
 
 static void build(struct call *call, const struct method *method)
@@ -189,6 +195,9 @@ static void build(struct call *call, const struct method *method)
 		case OPEN_OUTPUT:
 			call_out(call, attribute->id, room + i * PAGE, attribute->size);
 			break;
+		case INFOS:
+			call_out(call, attribute->id, room + i * PAGE, FEW * attribute->size);
+			break;
 		case NEW:
 			call_object(call, attribute->id, -1);
 			break;
@@ -207,11 +216,11 @@ static void build(struct call *call, const struct method *method)
 /* One QP of the domain, created by the second file; with UNREG also registered by ours. */
 static int prepare(const struct method *method)
 {
-	int result = rcv_alloc(other.file.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, NO_CHANNEL, 0,
+	int result = rcv_alloc(other.file.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, NO_CHANNEL,
 			       &other.registration);
 
 	if (!result && method == method_named("UNREG"))
-		result = rcv_reg(member.domain, other.registration.qp_num, other.channel, 0,
+		result = rcv_reg(member.domain, other.registration.qp_num, other.channel,
 				 &other.mine);
 	if (!result && method == method_named("DESTROY"))
 		result = rcv_unreg(&other.registration);
@@ -576,6 +585,56 @@ static bool spoiled_output(const struct method *method, unsigned int i)
 	return right;
 }
 
+/* REG registers, and cannot write the information of the QP: the registration stays. */
+static bool stays(const struct method *method, struct call *call, const char *what)
+{
+	unsigned int before = registrations();
+	uint32_t done = 0;
+	bool right;
+	int result;
+
+	attempts++;
+	memset(room + 2 * PAGE, 0xee, sizeof(done));
+	result = call_run(call, member.domain.uverbs_fd);
+	memcpy(&done, room + 2 * PAGE, sizeof(done));
+	right = result == -EFAULT && done == 1 && registrations() == before + 1;
+	if (!right)
+		warnx("REG, its array %s: %s, %u done", what, strerror(-result), done);
+	return take_back(method, call) & clean_up(method, true) && right;
+}
+
+/* An array that has to have an element for each QP number, and gets no byte more. */
+static bool spoiled_infos(const struct method *method, unsigned int i)
+{
+	const uint16_t size = method->attributes[i].size;
+	uint8_t *infos = room + i * PAGE;
+	bool right = true;
+	struct call call;
+
+	spoil(method, &call, i)->len = 0;
+	right &= answers(method, &call, -EINVAL, "an array of no bytes");
+	spoil(method, &call, i)->len = size - 1;
+	right &= answers(method, &call, -EINVAL, "an array that is a byte short");
+	memset(infos, 0xee, PAGE);
+	spoil(method, &call, i);
+	right &= answers(method, &call, 0, "an array of more elements");
+	if (infos[size - 1] || infos[size] != 0xee) {
+		warnx("REG: one element is not what was written");
+		right = false;
+	}
+	spoil(method, &call, i)->data++;
+	right &= answers(method, &call, 0, "an array that is misaligned");
+	spoil(method, &call, i)->data = 0;
+	right &= stays(method, &call, "at 0");
+	spoil(method, &call, i)->data = (uintptr_t)unmapped;
+	right &= stays(method, &call, "unmapped");
+	spoil(method, &call, i)->data = (uintptr_t)unmapped - size + 1;
+	right &= stays(method, &call, "not mapped to its end");
+	spoil(method, &call, i)->data = 0xffff888000000000;
+	right &= stays(method, &call, "in the kernel");
+	return right;
+}
+
 static bool spoiled_object(const struct method *method, unsigned int i)
 {
 	struct ib_uverbs_attr *attr;
@@ -734,6 +793,9 @@ static int one_thing_wrong(void *argument)
 		case OPEN_OUTPUT:
 			right &= spoiled_output(method, i);
 			break;
+		case INFOS:
+			right &= spoiled_infos(method, i);
+			break;
 		case OBJECT:
 			right &= spoiled_object(method, i);
 			break;
@@ -864,6 +926,7 @@ static void any_attribute(struct ib_uverbs_attr *attr, const struct attribute *a
 	switch (attribute->kind) {
 	case OUTPUT:
 	case OPEN_OUTPUT:
+	case INFOS:
 		/* Answers may be written anywhere but over the program. */
 		if (dice() % 4 == 0)
 			attr->data = (uintptr_t)unmapped - dice() % 8;
@@ -936,7 +999,7 @@ static int anything_wrong(void *argument)
 		campaign->calls++;
 		campaign->succeeded += !result;
 		if (!result && method == method_named("ALLOC"))
-			memcpy(&some_qp[dice() % 8], room + 5 * PAGE, 4);
+			memcpy(&some_qp[dice() % 8], room + 4 * PAGE, 4);
 		if (!result && method == method_named("EVENT_CHANNEL_ALLOC") &&
 		    (int)call.attributes[0].data > 2)
 			close(call.attributes[0].data);

@@ -29,11 +29,10 @@
 enum {
 	ENTRIES = 32,
 	PENDING = 16,		/* reads of one channel */
-	COOKIE = 1000,
 	/* user_data; those of reads are smaller. */
 	POLL = 76,
 	CANCEL = 77,
-	SIZE = sizeof(struct xrc_rcv_event),
+	SIZE = sizeof(struct xrc_rcv_record),
 };
 
 /* A ring with the submission and completion queues in one mapping. */
@@ -159,17 +158,9 @@ static int new_channel_with(const int *flags)
 	return fcntl(channel, F_SETFL, *flags) ? -errno : channel;
 }
 
-static int new_qp(int channel, uint64_t cookie, struct registration *registration)
+static int new_qp(int channel, struct registration *registration)
 {
-	return rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, channel, cookie,
-			 registration);
-}
-
-static bool gone(const struct xrc_rcv_event *event, const struct registration *registration,
-		 uint64_t cookie)
-{
-	return event->type == XRC_RCV_EVENT_QP_GONE && event->qp_num == registration->qp_num &&
-	       event->cookie == cookie && event->count == 1;
+	return rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, channel, registration);
 }
 
 /*
@@ -177,7 +168,7 @@ static bool gone(const struct xrc_rcv_event *event, const struct registration *r
  * that a thread of io_uring had begun wait in read(2).
  */
 struct reads {
-	struct xrc_rcv_event records[PENDING];
+	struct xrc_rcv_record records[PENDING];
 	bool completed[PENDING];
 	unsigned int pending;
 };
@@ -203,14 +194,14 @@ static int read_completed(struct reads *reads, const struct io_uring_cqe *cqe)
 
 /* The QP is destroyed, and one of the reads gets that. */
 static int one_read_gets(struct ring *ring, struct reads *reads,
-			 const struct registration *registration, uint64_t cookie)
+			 const struct registration *registration)
 {
 	struct io_uring_cqe cqe;
 
 	CHECK(!rcv_destroy_forced(member.domain, registration->qp_num));
 	CHECK(!completion(ring, &cqe));
 	CHECK(!read_completed(reads, &cqe));
-	CHECK(cqe.res == SIZE && gone(&reads->records[cqe.user_data], registration, cookie));
+	CHECK(cqe.res == SIZE && is_gone(&reads->records[cqe.user_data], registration));
 	return 0;
 }
 
@@ -249,7 +240,7 @@ static int cancel_all(struct ring *ring, struct reads *reads)
 static int reads_wait(void *argument)
 {
 	struct registration registration[PENDING];
-	struct xrc_rcv_event records[PENDING] = {};
+	struct xrc_rcv_record records[PENDING] = {};
 	int channel = new_channel_with(argument), i;
 	struct io_uring_cqe cqe;
 	struct ring ring;
@@ -257,7 +248,7 @@ static int reads_wait(void *argument)
 
 	CHECK(!ring_open(&ring));
 	for (i = 0; i < PENDING; i++) {
-		CHECK(!new_qp(channel, COOKIE + i, &registration[i]));
+		CHECK(!new_qp(channel, &registration[i]));
 		CHECK(!submit(&ring, sqe_read(channel, &records[i], SIZE, i)));
 	}
 	CHECK(!is_completed(&ring));
@@ -265,14 +256,15 @@ static int reads_wait(void *argument)
 		CHECK(!rcv_destroy_forced(member.domain, registration[i].qp_num));
 	/* The reads complete in any order; each has one record, and each record one read. */
 	for (i = 0; i < PENDING; i++) {
-		const struct xrc_rcv_event *record;
+		const struct xrc_rcv_record *record;
+		uint64_t qp;
 
 		CHECK(!completion(&ring, &cqe));
 		CHECK(cqe.res == SIZE && cqe.user_data < PENDING);
 		record = &records[cqe.user_data];
-		CHECK(record->cookie >= COOKIE && record->cookie < COOKIE + PENDING);
-		CHECK(gone(record, &registration[record->cookie - COOKIE], record->cookie));
-		seen |= 1U << (record->cookie - COOKIE);
+		qp = record->serial - registration[0].serial;
+		CHECK(qp < PENDING && is_gone(record, &registration[qp]));
+		seen |= 1U << qp;
 	}
 	CHECK(seen == (1U << PENDING) - 1);
 	CHECK(!is_completed(&ring));
@@ -285,7 +277,7 @@ static int reads_wait(void *argument)
 static int cancelled(void *argument)
 {
 	struct registration registration;
-	struct xrc_rcv_event record;
+	struct xrc_rcv_record record;
 	struct io_uring_cqe cqe;
 	int channel = new_channel(), i;
 	bool read_ended = false, cancel_ended = false;
@@ -293,7 +285,7 @@ static int cancelled(void *argument)
 
 	(void)argument;
 	CHECK(!ring_open(&ring));
-	CHECK(!new_qp(channel, COOKIE, &registration));
+	CHECK(!new_qp(channel, &registration));
 	CHECK(!submit(&ring, sqe_read(channel, &record, SIZE, 0)));
 	CHECK(!cancel(&ring, 0));
 	for (i = 0; i < 2; i++) {
@@ -306,7 +298,7 @@ static int cancelled(void *argument)
 	CHECK(read_ended && cancel_ended);
 	/* It took no record with it. */
 	CHECK(!rcv_destroy_forced(member.domain, registration.qp_num));
-	CHECK(read(channel, &record, SIZE) == SIZE && gone(&record, &registration, COOKIE));
+	CHECK(read(channel, &record, SIZE) == SIZE && is_gone(&record, &registration));
 	CHECK(!rcv_unreg(&registration));
 	CHECK(!ring_close(&ring));
 	return -close(channel);
@@ -316,20 +308,20 @@ static int outrun(void *argument)
 {
 	struct registration registration[2];
 	int channel = new_channel_with(argument), i;
-	struct xrc_rcv_event record;
+	struct xrc_rcv_record record;
 	struct reads reads;
 	struct ring ring;
 
 	CHECK(!ring_open(&ring));
 	for (i = 0; i < 2; i++)
-		CHECK(!new_qp(channel, COOKIE + i, &registration[i]));
+		CHECK(!new_qp(channel, &registration[i]));
 	CHECK(!reads_start(&ring, &reads, channel));
-	CHECK(!one_read_gets(&ring, &reads, &registration[0], COOKIE));
+	CHECK(!one_read_gets(&ring, &reads, &registration[0]));
 	CHECK(!cancel_all(&ring, &reads));
 	/* They took no record with them. */
 	CHECK(!rcv_destroy_forced(member.domain, registration[1].qp_num));
 	CHECK(!fcntl(channel, F_SETFL, 0));
-	CHECK(read(channel, &record, SIZE) == SIZE && gone(&record, &registration[1], COOKIE + 1));
+	CHECK(read(channel, &record, SIZE) == SIZE && is_gone(&record, &registration[1]));
 	CHECK(!rcv_unreg(&registration[0]) && !rcv_unreg(&registration[1]));
 	CHECK(!ring_close(&ring));
 	return -close(channel);
@@ -338,7 +330,7 @@ static int outrun(void *argument)
 static int polled(void *argument)
 {
 	struct registration registration[3];
-	struct xrc_rcv_event record;
+	struct xrc_rcv_record record;
 	int channel = new_channel(), i;
 	struct io_uring_cqe cqe;
 	struct ring ring;
@@ -347,13 +339,13 @@ static int polled(void *argument)
 	CHECK(!ring_open(&ring));
 	CHECK(!submit(&ring, sqe_poll(channel)));
 	for (i = 0; i < 3; i++) {
-		CHECK(!new_qp(channel, COOKIE + i, &registration[i]));
+		CHECK(!new_qp(channel, &registration[i]));
 		CHECK(!is_completed(&ring));
 		CHECK(!rcv_destroy_forced(member.domain, registration[i].qp_num));
 		CHECK(!completion(&ring, &cqe));
 		CHECK(cqe.res & POLLIN && cqe.flags & IORING_CQE_F_MORE);
 		CHECK(read(channel, &record, SIZE) == SIZE);
-		CHECK(gone(&record, &registration[i], COOKIE + i));
+		CHECK(is_gone(&record, &registration[i]));
 		CHECK(!rcv_unreg(&registration[i]));
 	}
 	CHECK(!ring_close(&ring));
@@ -364,7 +356,7 @@ static int bad_buffers(void *argument)
 {
 	void *nowhere = mmap(NULL, SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct registration registration;
-	struct xrc_rcv_event record;
+	struct xrc_rcv_record record;
 	const struct io_uring_sqe bad[] = {
 		/* io_uring reads nothing then. */
 		sqe_read(-1, &record, 0, 0),
@@ -380,7 +372,7 @@ static int bad_buffers(void *argument)
 
 	(void)argument;
 	CHECK(!ring_open(&ring));
-	CHECK(!new_qp(channel, COOKIE, &registration));
+	CHECK(!new_qp(channel, &registration));
 	CHECK(!rcv_destroy_forced(member.domain, registration.qp_num));
 	for (i = 0; i < ARRAY_SIZE(bad); i++) {
 		struct io_uring_sqe sqe = bad[i];
@@ -390,7 +382,7 @@ static int bad_buffers(void *argument)
 		CHECK(!completion(&ring, &cqe));
 		CHECK(cqe.res == (int)(int64_t)cqe.user_data);
 	}
-	CHECK(read(channel, &record, SIZE) == SIZE && gone(&record, &registration, COOKIE));
+	CHECK(read(channel, &record, SIZE) == SIZE && is_gone(&record, &registration));
 	CHECK(!rcv_unreg(&registration));
 	CHECK(!munmap(nowhere, SIZE));
 	CHECK(!ring_close(&ring));
@@ -402,7 +394,7 @@ static int bad_buffers(void *argument)
  * gets it; that read completes in any order with those that got EIO after it.
  */
 static int end_with_the_channel(struct ring *ring, struct reads *reads,
-				const struct registration *last, uint64_t cookie)
+				const struct registration *last)
 {
 	struct io_uring_cqe cqe;
 	bool polls = true;
@@ -420,7 +412,7 @@ static int end_with_the_channel(struct ring *ring, struct reads *reads,
 		if (cqe.res == -EIO)
 			continue;
 		CHECK(last && cqe.res == SIZE);
-		CHECK(gone(&reads->records[cqe.user_data], last, cookie));
+		CHECK(is_gone(&reads->records[cqe.user_data], last));
 		last = NULL;
 	}
 	CHECK(!last);
@@ -447,7 +439,7 @@ static int channel_ends(void *argument)
 	CHECK(!close(channel));
 	CHECK(!is_completed(&ring));
 	CHECK(!file_close(&other));
-	CHECK(!end_with_the_channel(&ring, &reads, NULL, 0));
+	CHECK(!end_with_the_channel(&ring, &reads, NULL));
 	return ring_close(&ring);
 }
 
@@ -456,14 +448,14 @@ static int registered_file(void *argument)
 {
 	struct registration registration;
 	struct io_uring_sqe read_fixed;
-	struct xrc_rcv_event record;
+	struct xrc_rcv_record record;
 	int channel = new_channel();
 	struct io_uring_cqe cqe;
 	struct ring ring;
 
 	(void)argument;
 	CHECK(!ring_open(&ring));
-	CHECK(!new_qp(channel, COOKIE, &registration));
+	CHECK(!new_qp(channel, &registration));
 	CHECK(!syscall(SYS_io_uring_register, ring.fd, IORING_REGISTER_FILES, &channel, 1));
 	CHECK(!close(channel));
 	read_fixed = sqe_read(0, &record, SIZE, 0);
@@ -472,7 +464,7 @@ static int registered_file(void *argument)
 	CHECK(!is_completed(&ring));
 	CHECK(!rcv_destroy_forced(member.domain, registration.qp_num));
 	CHECK(!completion(&ring, &cqe));
-	CHECK(cqe.res == SIZE && gone(&record, &registration, COOKIE));
+	CHECK(cqe.res == SIZE && is_gone(&record, &registration));
 	/* With a read pending: the ring's end releases the channel. */
 	CHECK(!submit(&ring, read_fixed));
 	return ring_close(&ring);
@@ -482,19 +474,19 @@ static int registered_file(void *argument)
 static int ring_ends(void *argument)
 {
 	struct registration registration;
-	struct xrc_rcv_event record;
+	struct xrc_rcv_record record;
 	int channel = new_channel();
 	struct reads reads;
 	struct ring ring;
 
 	(void)argument;
 	CHECK(!ring_open(&ring));
-	CHECK(!new_qp(channel, COOKIE, &registration));
+	CHECK(!new_qp(channel, &registration));
 	CHECK(!reads_start(&ring, &reads, channel));
 	CHECK(!submit(&ring, sqe_poll(channel)));
 	CHECK(!ring_close(&ring));
 	CHECK(!rcv_destroy_forced(member.domain, registration.qp_num));
-	CHECK(read(channel, &record, SIZE) == SIZE && gone(&record, &registration, COOKIE));
+	CHECK(read(channel, &record, SIZE) == SIZE && is_gone(&record, &registration));
 	CHECK(!rcv_unreg(&registration));
 	return -close(channel);
 }
@@ -512,10 +504,10 @@ static int begin_to_wait(void *argument)
 
 	(void)argument;
 	CHECK(!ring_open(&pending_ring));
-	CHECK(!new_qp(channel, COOKIE, &first));
-	CHECK(!new_qp(channel, COOKIE + 1, &pending_qp));
+	CHECK(!new_qp(channel, &first));
+	CHECK(!new_qp(channel, &pending_qp));
 	CHECK(!reads_start(&pending_ring, &pending_reads, channel));
-	CHECK(!one_read_gets(&pending_ring, &pending_reads, &first, COOKIE));
+	CHECK(!one_read_gets(&pending_ring, &pending_reads, &first));
 	CHECK(!submit(&pending_ring, sqe_poll(channel)));
 	return 0;
 }
@@ -523,7 +515,7 @@ static int begin_to_wait(void *argument)
 static int wait_until_the_end(void *argument)
 {
 	(void)argument;
-	return end_with_the_channel(&pending_ring, &pending_reads, &pending_qp, COOKIE + 1);
+	return end_with_the_channel(&pending_ring, &pending_reads, &pending_qp);
 }
 
 /* ---- scenarios ---- */

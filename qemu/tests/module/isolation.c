@@ -69,7 +69,7 @@ static int make_qp(void *argument)
 	struct ib_uverbs_qp_attr init;
 
 	(void)argument;
-	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &member.registration));
+	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, &member.registration));
 	init = attr_to_init(&member.node);
 	owned->qp_num = member.registration.qp_num;
 	CHECK(!rcv_modify(member.domain, owned->qp_num, &init));
@@ -147,11 +147,11 @@ static int register_beyond(void *argument)
 		file_open(&files[i], DOMAIN_FILE);
 	CHECK(!become(argument));
 	for (i = 0; i < LIMIT - 1; i++)
-		CHECK(!rcv_reg(files[i].domain, owned->qp_num, NO_CHANNEL, 0, &registrations[i]));
-	CHECK(rcv_reg(files[i].domain, owned->qp_num, NO_CHANNEL, 0, &registrations[i]) ==
+		CHECK(!rcv_reg(files[i].domain, owned->qp_num, NO_CHANNEL, &registrations[i]));
+	CHECK(rcv_reg(files[i].domain, owned->qp_num, NO_CHANNEL, &registrations[i]) ==
 	      -EDQUOT);
 	CHECK(!rcv_unreg(&registrations[0]));
-	CHECK(!rcv_reg(files[i].domain, owned->qp_num, NO_CHANNEL, 0, &registrations[i]));
+	CHECK(!rcv_reg(files[i].domain, owned->qp_num, NO_CHANNEL, &registrations[i]));
 	return 0;
 }
 
@@ -175,7 +175,7 @@ static int alloc_by(int fd, uint32_t flags)
 	struct ibv_xrcd *xrcd = open_domain(fd);
 	struct domain domain = domain_of(xrcd);
 	struct registration registration;
-	int result = rcv_alloc(domain, flags, NULL, NO_CHANNEL, 0, &registration);
+	int result = rcv_alloc(domain, flags, NULL, NO_CHANNEL, &registration);
 
 	if (!result) {
 		CHECK(!rcv_unreg(&registration));
@@ -204,7 +204,7 @@ static int refused_by(int fd)
 	struct registration registration;
 
 	CHECK(rcv_channel(domain) == -EPERM);
-	CHECK(rcv_alloc(domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, NO_REGISTRATION, 0,
+	CHECK(rcv_alloc(domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, NO_REGISTRATION,
 			&registration) == -EPERM);
 	return -ibv_close_xrcd(xrcd);
 }
@@ -270,7 +270,7 @@ static int take_in_namespace(void *argument)
 		for (id = 1; id < NAMESPACES_IDS; id++) {
 			if (setresuid(id, id, 0))
 				_exit(254);
-			while (!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &registration))
+			while (!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, &registration))
 				taken++;
 			if (setresuid(0, 0, 0))
 				_exit(253);

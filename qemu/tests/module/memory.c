@@ -68,9 +68,9 @@ static int make_qps(void *argument)
 	struct registration registration;
 
 	(void)argument;
-	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &member.registration));
+	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, &member.registration));
 	owned->qp_num = member.registration.qp_num;
-	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &registration));
+	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, &registration));
 	neighbour = registration.qp_num;
 	file_open(&second, DOMAIN_FILE);
 	return 0;
@@ -85,7 +85,7 @@ static int fill_the_list(void *argument)
 	for (i = 0; i <= CROWD; i++)
 		file_open(&crowd[i], DOMAIN_FILE);
 	for (i = 0; i < CROWD; i++)
-		CHECK(!rcv_reg(crowd[i].domain, owned->qp_num, NO_CHANNEL, 0, &registration));
+		CHECK(!rcv_reg(crowd[i].domain, owned->qp_num, NO_CHANNEL, &registration));
 	file_open(&other, OTHER_FILE);
 	return 0;
 }
@@ -102,8 +102,8 @@ static int call_slowly(void *argument)
 		return -errno;
 	be_slow(gettid());
 	/* The first of its file, of its domain, and of its channel. */
-	result = rcv_alloc(other.domain, 0, NULL, channel, 0, &registration) ?:
-		 rcv_reg(crowd[CROWD].domain, owned->qp_num, NO_CHANNEL, 0, &registration);
+	result = rcv_alloc(other.domain, 0, NULL, channel, &registration) ?:
+		 rcv_reg(crowd[CROWD].domain, owned->qp_num, NO_CHANNEL, &registration);
 	be_slow(0);
 	progress->done = true;
 	return result;
@@ -125,9 +125,9 @@ static int call_on(void *argument)
 	while (!progress->done) {
 		delays = read_number(PARAMETERS "delays");
 		CHECK(!rcv_query(member.domain, owned->qp_num, NULL, NULL));
-		CHECK(!rcv_reg(second.domain, neighbour, NO_CHANNEL, 0, &registration));
+		CHECK(!rcv_reg(second.domain, neighbour, NO_CHANNEL, &registration));
 		CHECK(!rcv_unreg(&registration));
-		CHECK(!rcv_alloc(second.domain, 0, NULL, NO_CHANNEL, 0, &registration));
+		CHECK(!rcv_alloc(second.domain, 0, NULL, NO_CHANNEL, &registration));
 		CHECK(!rcv_unreg(&registration));
 		count = 1;
 		CHECK(!rcv_list(member.domain, 0, &info, &count, NULL));
@@ -167,7 +167,7 @@ static int make_two(void *argument)
 	(void)argument;
 	for (i = 0; i < 2; i++) {
 		CHECK(!rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL,
-				 NO_REGISTRATION, 0, &registration));
+				 NO_REGISTRATION, &registration));
 		progress->numbers[i] = registration.qp_num;
 	}
 	return 0;
@@ -219,7 +219,7 @@ static int make_domains(void *argument)
 		snprintf(path, sizeof(path), DOMAIN_FILE ".%u", i);
 		file_open(&files[i], path);
 		unlink(path);
-		CHECK(!rcv_alloc(files[i].domain, 0, NULL, NO_CHANNEL, 0, &registration));
+		CHECK(!rcv_alloc(files[i].domain, 0, NULL, NO_CHANNEL, &registration));
 	}
 	return 0;
 }

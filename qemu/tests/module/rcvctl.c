@@ -55,7 +55,7 @@
 
 static struct node node;
 static struct domain domain;
-static struct choice choice;
+static const uint64_t *label;
 
 static struct ibv_context *open_device(const char *device_name)
 {
@@ -121,9 +121,9 @@ static int caps(const char *device_name)
 	}
 	printf("version=%u\nalloc_flags=%#x\nevent_types=%#" PRIx64 "\n", caps.version,
 	       caps.alloc_flags, (uint64_t)caps.event_types);
-	printf("max_qps_per_domain=%u\nmax_qps_per_user=%u\nevent_size=%u\n"
+	printf("max_qps_per_domain=%u\nmax_qps_per_user=%u\nrecord_size=%u\n"
 	       "max_registrations_per_qp=%u\n",
-	       caps.max_qps_per_domain, caps.max_qps_per_user, caps.event_size,
+	       caps.max_qps_per_domain, caps.max_qps_per_user, caps.record_size,
 	       caps.max_registrations_per_qp);
 	return 0;
 }
@@ -239,8 +239,8 @@ static bool create(uint32_t flags, int channel)
 
 	attr = alternate < 0 ? attr_to_init(&node) : attr_connected(&node, &path);
 	add_alternate(&attr);
-	result = rcv_alloc_with(domain, flags, in_init || alternate >= 0 ? &attr : NULL, channel, 0,
-				choice, &registration);
+	result = rcv_alloc_labelled(domain, flags, in_init || alternate >= 0 ? &attr : NULL, channel,
+				    label, &registration);
 	if (result)
 		printf("%s\n", strerrorname_np(-result));
 	else
@@ -290,7 +290,7 @@ static void join_qp(uint32_t qp_num)
 {
 	struct registration registration;
 
-	errno = -rcv_reg(domain, qp_num, NO_CHANNEL, 0, &registration);
+	errno = -rcv_reg(domain, qp_num, NO_CHANNEL, &registration);
 	if (errno)
 		err(1, "REG");
 }
@@ -371,13 +371,13 @@ static int connect_path(const char *from, const char *to, bool of_core, struct i
 		result = connect_target(node_create_target(&node, xrcd), &path);
 	} else if (in_init) {
 		attr = attr_to_init(&node);
-		if (rcv_alloc(domain, 0, &attr, NO_CHANNEL, 0, &registration))
+		if (rcv_alloc(domain, 0, &attr, NO_CHANNEL, &registration))
 			errx(1, "ALLOC to INIT");
 		attr = attr_to_rtr(&node, &path);
 		result = -rcv_modify(domain, registration.qp_num, &attr);
 	} else {
 		attr = attr_connected(&node, &path);
-		result = -rcv_alloc(domain, 0, &attr, NO_CHANNEL, 0, &registration);
+		result = -rcv_alloc(domain, 0, &attr, NO_CHANNEL, &registration);
 	}
 	printf("%s\n", result ? strerrorname_np(result) : "RTR");
 	return 0;
@@ -399,7 +399,7 @@ int main(int argc, char **argv)
 	const char *what = argc > 1 ? argv[1] : "";
 	bool wants_channel = false, of_core = false;
 	int channel = NO_CHANNEL;
-	uint64_t events, label;
+	uint64_t *mask = NULL, events, value;
 	struct ibv_xrcd *xrcd;
 	uint32_t flags = 0;
 	uid_t user = 0;
@@ -435,10 +435,10 @@ int main(int argc, char **argv)
 			user = strtoul(optarg, NULL, 10);
 		} else if (option == 'm') {
 			events = strtoull(optarg, NULL, 0);
-			choice.events = &events;
+			mask = &events;
 		} else if (option == 'l') {
-			label = strtoull(optarg, NULL, 0);
-			choice.label = &label;
+			value = strtoull(optarg, NULL, 0);
+			label = &value;
 		}
 	if (optind == argc)
 		errx(2, "usage: rcvctl caps|driver|channel|queue|hold|alloc|join|connect|error|path …");
@@ -453,7 +453,7 @@ int main(int argc, char **argv)
 	domain = domain_of(xrcd);
 	if (!strcmp(what, "hold") && optind + 2 == argc)
 		return hold(strtoul(argv[optind + 1], NULL, 10), flags,
-			    wants_channel ? rcv_channel(domain) : channel);
+			    wants_channel ? rcv_channel_with(domain, NULL, mask) : channel);
 	if (!strcmp(what, "alloc"))
 		return alloc();
 	if (!strcmp(what, "path") && optind + 3 == argc)

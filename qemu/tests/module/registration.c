@@ -43,12 +43,12 @@ static int twice(void *argument)
 	struct registration first, again;
 
 	(void)argument;
-	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &first));
-	CHECK(!rcv_reg(member.domain, first.qp_num, NO_CHANNEL, 0, &again));
+	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, &first));
+	CHECK(!rcv_reg(member.domain, first.qp_num, NO_CHANNEL, &again));
 	CHECK(registrations(member.domain, first.qp_num) == 1);
 	CHECK(!rcv_unreg(&first));
 	CHECK(!rcv_unreg(&first));
-	CHECK(rcv_reg(member.domain, first.qp_num, NO_CHANNEL, 0, &again) == -EINVAL);
+	CHECK(rcv_reg(member.domain, first.qp_num, NO_CHANNEL, &again) == -EINVAL);
 	return 0;
 }
 
@@ -58,8 +58,8 @@ static int none(void *argument)
 	struct registration registration;
 
 	(void)argument;
-	CHECK(rcv_alloc(member.domain, 0, NULL, NO_REGISTRATION, 0, &registration) == -EINVAL);
-	CHECK(!rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, NO_REGISTRATION, 0,
+	CHECK(rcv_alloc(member.domain, 0, NULL, NO_REGISTRATION, &registration) == -EINVAL);
+	CHECK(!rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, NO_REGISTRATION,
 			 &registration));
 	CHECK(registrations(member.domain, registration.qp_num) == 0);
 	return rcv_destroy(member.domain, registration.qp_num);
@@ -73,8 +73,8 @@ static int two_channels(void *argument)
 
 	(void)argument;
 	CHECK(channels[0] >= 0 && channels[1] >= 0);
-	CHECK(!rcv_alloc(member.domain, 0, NULL, channels[0], 0, &first));
-	CHECK(!rcv_reg(member.domain, first.qp_num, channels[1], 0, &second));
+	CHECK(!rcv_alloc(member.domain, 0, NULL, channels[0], &first));
+	CHECK(!rcv_reg(member.domain, first.qp_num, channels[1], &second));
 	CHECK(registrations(member.domain, first.qp_num) == 2);
 	CHECK(!close(channels[0]));
 	CHECK(registrations(member.domain, first.qp_num) == 1);
@@ -97,7 +97,7 @@ static int arrays(void *argument)
 
 	file_open(&other, member_info->domain_file);
 	for (i = 0; i < QPS; i++) {
-		CHECK(!rcv_alloc(other.domain, 0, NULL, NO_CHANNEL, 0, &created[i]));
+		CHECK(!rcv_alloc(other.domain, 0, NULL, NO_CHANNEL, &created[i]));
 		numbers[i] = created[i].qp_num;
 	}
 
@@ -142,7 +142,7 @@ static int beside(void *argument)
 
 	(void)argument;
 	for (i = 0; i < QPS; i++)
-		CHECK(!rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, NO_CHANNEL, 0,
+		CHECK(!rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, NO_CHANNEL,
 				 &created[i]));
 	none = created[0];
 	none.qp_num = 0;
@@ -171,9 +171,9 @@ static int of_the_domain(void *argument)
 	elsewhere = domain_of(node_open_domain(&member.node, OTHER_FILE));
 	channel = rcv_channel(elsewhere);
 	CHECK(channel >= 0);
-	CHECK(rcv_alloc(member.domain, 0, NULL, channel, 0, &registration) == -EINVAL);
-	CHECK(rcv_alloc(other.domain, 0, NULL, channel, 0, &registration) == -EBADF);
-	CHECK(rcv_reg(member.domain, member_info->qp_num, channel, 0, &registration) == -EINVAL);
+	CHECK(rcv_alloc(member.domain, 0, NULL, channel, &registration) == -EINVAL);
+	CHECK(rcv_alloc(other.domain, 0, NULL, channel, &registration) == -EBADF);
+	CHECK(rcv_reg(member.domain, member_info->qp_num, channel, &registration) == -EINVAL);
 	CHECK(!close(channel));
 	CHECK(!file_close(&other));
 	return 0;
@@ -184,9 +184,9 @@ static int dead(void *argument)
 	struct registration registration;
 
 	(void)argument;
-	CHECK(rcv_reg(member.domain, DEAD, NO_CHANNEL, 0, &registration) == -EINVAL);
-	CHECK(rcv_reg(member.domain, 0, NO_CHANNEL, 0, &registration) == -EINVAL);
-	CHECK(rcv_reg(member.domain, ~0u, NO_CHANNEL, 0, &registration) == -EINVAL);
+	CHECK(rcv_reg(member.domain, DEAD, NO_CHANNEL, &registration) == -EINVAL);
+	CHECK(rcv_reg(member.domain, 0, NO_CHANNEL, &registration) == -EINVAL);
+	CHECK(rcv_reg(member.domain, ~0u, NO_CHANNEL, &registration) == -EINVAL);
 	CHECK(rcv_to_state(member.domain, DEAD, IBV_QPS_ERR) == -EINVAL);
 	CHECK(rcv_query(member.domain, DEAD, NULL, NULL) == -EINVAL);
 	CHECK(rcv_destroy(member.domain, DEAD) == -EINVAL);
@@ -202,32 +202,31 @@ static int event_masks(void *argument)
 	struct file other;
 	uint64_t events;
 	unsigned int i;
+	int channel;
 
 	CHECK(!rcv_caps(member.domain.uverbs_fd, &caps) && caps.version >= 2);
 	file_open(&other, member_info->domain_file);
-	CHECK(!rcv_alloc(other.domain, 0, NULL, NO_CHANNEL, 0, &first));
+	CHECK(!rcv_alloc(other.domain, 0, NULL, NO_CHANNEL, &first));
 	for (i = 0; i <= 64; i++) {
 		bool known;
 
 		events = i < 64 ? 1ull << i : 0;
 		known = !(events & ~caps.event_types);
-		CHECK(rcv_reg_with(member.domain, first.qp_num, NO_CHANNEL, 0,
-				   (struct choice){ &events, NULL }, &second) ==
-		      (known ? 0 : -EINVAL));
-		CHECK(registrations(member.domain, first.qp_num) == 1 + known);
-		CHECK(!known || !rcv_unreg(&second));
-		CHECK(rcv_alloc_with(member.domain, 0, NULL, NO_CHANNEL, 0,
-				     (struct choice){ &events, NULL }, &second) ==
-		      (known ? 0 : -EINVAL));
-		CHECK(!known || !rcv_unreg(&second));
+		channel = rcv_channel_with(member.domain, NULL, &events);
+		CHECK(known ? channel >= 0 : channel == -EINVAL);
+		if (!known)
+			continue;
+		CHECK(!rcv_reg(member.domain, first.qp_num, channel, &second));
+		CHECK(registrations(member.domain, first.qp_num) == 2);
+		CHECK(!rcv_alloc(member.domain, 0, NULL, channel, &second));
+		CHECK(!close(channel));
+		CHECK(registrations(member.domain, first.qp_num) == 1);
 	}
 	events = caps.event_types;
-	CHECK(!rcv_reg_with(member.domain, first.qp_num, NO_CHANNEL, 0,
-			    (struct choice){ &events, NULL }, &second));
-	CHECK(!rcv_unreg(&second));
+	channel = rcv_channel_with(member.domain, NULL, &events);
+	CHECK(channel >= 0 && !close(channel));
 	events = ~0ull;
-	CHECK(rcv_reg_with(member.domain, first.qp_num, NO_CHANNEL, 0,
-			   (struct choice){ &events, NULL }, &second) == -EINVAL);
+	CHECK(rcv_channel_with(member.domain, NULL, &events) == -EINVAL);
 	CHECK(!rcv_unreg(&first));
 	CHECK(!file_close(&other));
 	return 0;
@@ -258,7 +257,7 @@ static int outsider(void *argument)
 
 	CHECK(rcv_modify(member.domain, number, &attr) == -EINVAL);
 	CHECK(rcv_query(member.domain, number, &attr, NULL) == -EINVAL);
-	CHECK(rcv_reg(member.domain, number, NO_CHANNEL, 0, &registration) == -EINVAL);
+	CHECK(rcv_reg(member.domain, number, NO_CHANNEL, &registration) == -EINVAL);
 	CHECK(rcv_destroy(member.domain, number) == -EINVAL);
 	CHECK(!rcv_list(member.domain, 0, NULL, &count, &total) && total == 0);
 	return 0;
@@ -285,12 +284,12 @@ static int two_files(void *argument)
 	struct file other;
 
 	file_open(&other, member_info->domain_file);
-	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &first));
-	CHECK(!rcv_reg(other.domain, first.qp_num, NO_CHANNEL, 0, &second));
+	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, &first));
+	CHECK(!rcv_reg(other.domain, first.qp_num, NO_CHANNEL, &second));
 	CHECK(registrations(member.domain, first.qp_num) == 2);
 	CHECK(!rcv_unreg(&first));
 	CHECK(registrations(member.domain, first.qp_num) == 1);
-	CHECK(!rcv_reg(member.domain, first.qp_num, NO_CHANNEL, 0, &first));
+	CHECK(!rcv_reg(member.domain, first.qp_num, NO_CHANNEL, &first));
 	/* The file's end is the registration's. */
 	CHECK(!file_close(&other));
 	CHECK(registrations(member.domain, first.qp_num) == 1);
@@ -307,18 +306,18 @@ static int forked_child(void *argument)
 	pid_t child;
 	int result;
 
-	result = rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &member.registration);
+	result = rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, &member.registration);
 	if (result)
 		return result;
 	member_info->qp_num = member.registration.qp_num;
 	child = fork();
 	if (child) {
-		member_info->cookie = child;
+		member_info->child = child;
 		return child < 0 ? -errno : 0;
 	}
 
 	/* The child: shows that it is the same channel, then stays until it is killed. */
-	if (rcv_reg(member.domain, member_info->qp_num, member.registration.channel, 0,
+	if (rcv_reg(member.domain, member_info->qp_num, member.registration.channel,
 		    &registration) || registrations(member.domain, member_info->qp_num) != 1)
 		_exit(1);
 	member_info->flags = 1;
@@ -352,7 +351,7 @@ static int rooms(void *argument)
 	(void)argument;
 	memset(&untouched, UNTOUCHED, sizeof(untouched));
 	for (i = 0; i < QPS; i++)
-		CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &registration[i]));
+		CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, &registration[i]));
 	CHECK(!rcv_list(member.domain, 0, all, &count, NULL) && count == QPS);
 	/* Up to 8 bytes are in the attribute itself. */
 	for (i = 9; i < sizeof(infos); i++) {
@@ -382,7 +381,7 @@ static int pages(void *argument)
 	(void)argument;
 	for (i = 0; i < MANY; i++)
 		CHECK(!rcv_alloc(member.domain, i % 2 ? XRC_RCV_ALLOC_LIFETIME_DOMAIN : 0, NULL,
-				 NO_CHANNEL, 0, &registration[i]));
+				 NO_CHANNEL, &registration[i]));
 	CHECK(!rcv_modify(member.domain, registration[4].qp_num, &init));
 
 	/* By pages: all, once, in ascending order, each as it is. */
@@ -469,7 +468,7 @@ static int destroy_of_registrations(void *argument)
 	struct registration registration;
 
 	(void)argument;
-	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &registration));
+	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, &registration));
 	CHECK(rcv_destroy(member.domain, registration.qp_num) == -EINVAL);
 	CHECK(registrations(member.domain, registration.qp_num) == 1);
 	CHECK(!rcv_unreg(&registration));
@@ -499,13 +498,13 @@ static bool shared_with_child(void)
 	ma->flags = 0;
 	right = DO(a, forked_child, ma);
 	mb->qp_num = ma->qp_num;
-	while (right && !__atomic_load_n(&ma->flags, __ATOMIC_ACQUIRE) && !kill(ma->cookie, 0))
+	while (right && !__atomic_load_n(&ma->flags, __ATOMIC_ACQUIRE) && !kill(ma->child, 0))
 		usleep(10000);
 	right &= ma->flags == 1;
 	actor_kill(&a);
 	usleep(200000);
 	right &= actor_do(&b, member_state, mb) == IBV_QPS_RESET && qp_is_shown(ma->qp_num);
-	kill(ma->cookie, SIGKILL);
+	kill(ma->child, SIGKILL);
 	/* A grandchild: not ours to wait for. */
 	for (tries = 0; tries < PATIENCE_MS / 10 && actor_do(&b, member_state, mb) >= 0; tries++)
 		usleep(10000);

@@ -35,7 +35,7 @@
 enum {
 	MANY = 128,
 	CHANNELS = 16,		/* that are registered with each of MANY */
-	SIZE = sizeof(struct xrc_rcv_event),
+	SIZE = sizeof(struct xrc_rcv_record),
 	MEMORY = CHANNELS * MANY * 200,	/* no less, in bytes, for the registrations */
 	SUM_S = 3,		/* after which the kernel has summed up memory.stat */
 };
@@ -45,6 +45,7 @@ static struct member_info *mh, *mr, *mp, *mc;
 static struct remote *remote;
 static struct traffic *traffic;
 static uint32_t *numbers;	/* shared: of the holder's QPs */
+static uint64_t first_serial;	/* the holder's */
 static int group = -1;		/* where processes enter it */
 static int channels[CHANNELS];	/* the crowd's */
 
@@ -57,8 +58,10 @@ static int many_qps(void *argument)
 	(void)argument;
 	for (i = 0; i < MANY; i++) {
 		CHECK(!rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL,
-				 member.channel, i, &member.registration));
+				 member.channel, &member.registration));
 		numbers[i] = member.registration.qp_num;
+		if (!i)
+			first_serial = member.registration.serial;
 	}
 	return 0;
 }
@@ -95,20 +98,19 @@ static int close_channels(void *argument)
 	return 0;
 }
 
-static bool is_gone(const struct xrc_rcv_event *event)
+static bool says_gone(const struct xrc_rcv_record *record)
 {
-	return event->type == XRC_RCV_EVENT_QP_GONE && event->count == 1 && !event->reserved;
+	return record->type == XRC_RCV_EVENT_QP_GONE && record->count == 1 && record->serial;
 }
 
 /* Waits in read: the record, then the end. */
 static int read_until_the_end(void *argument)
 {
 	struct member_info *member_info = argument;
-	struct xrc_rcv_event event;
+	struct xrc_rcv_record event;
 
 	CHECK(read(member.channel, &event, SIZE) == SIZE);
-	CHECK(is_gone(&event) && event.qp_num == member_info->qp_num &&
-	      event.cookie == member_info->cookie);
+	CHECK(says_gone(&event) && event.qp_num == member_info->qp_num);
 	CHECK(read(member.channel, &event, SIZE) == -1 && errno == EIO);
 	CHECK(read(member.channel, &event, SIZE) == -1 && errno == EIO);
 	return 0;
@@ -119,12 +121,12 @@ static int poll_until_the_end(void *argument)
 	int epoll = epoll_create1(EPOLL_CLOEXEC);
 	struct epoll_event interest = { .events = EPOLLIN }, found;
 	struct pollfd ready = { .fd = member.channel, .events = POLLIN };
-	struct xrc_rcv_event event;
+	struct xrc_rcv_record event;
 
 	(void)argument;
 	CHECK(!epoll_ctl(epoll, EPOLL_CTL_ADD, member.channel, &interest));
 	CHECK(epoll_wait(epoll, &found, 1, PATIENCE_MS) == 1 && found.events & EPOLLIN);
-	CHECK(read(member.channel, &event, SIZE) == SIZE && is_gone(&event));
+	CHECK(read(member.channel, &event, SIZE) == SIZE && says_gone(&event));
 	/* The hang-up may come a moment after the record. */
 	ready.events = 0;
 	CHECK(poll(&ready, 1, PATIENCE_MS) == 1 && ready.revents & POLLHUP);
@@ -138,7 +140,7 @@ static int poll_until_the_end(void *argument)
 /* One record per QP, although no process read them. */
 static int read_all_records(void *argument)
 {
-	struct xrc_rcv_event events[MANY + 2];
+	struct xrc_rcv_record events[MANY + 2];
 	bool seen[MANY] = {};
 	ssize_t size = 0, got;
 	unsigned int i;
@@ -151,9 +153,11 @@ static int read_all_records(void *argument)
 	}
 	CHECK(size == MANY * SIZE);
 	for (i = 0; i < MANY; i++) {
-		CHECK(is_gone(&events[i]));
-		CHECK(events[i].cookie < MANY && !seen[events[i].cookie]);
-		seen[events[i].cookie] = true;
+		uint64_t qp = events[i].serial - first_serial;
+
+		CHECK(says_gone(&events[i]) && qp < MANY && !seen[qp]);
+		CHECK(events[i].qp_num == numbers[qp]);
+		seen[qp] = true;
 	}
 	CHECK(read(member.channel, events, sizeof(events)) == -1 && errno == EIO);
 	return 0;
@@ -167,7 +171,7 @@ static int every_call_fails(void *argument)
 
 	CHECK(rcv_caps(member.node.context->cmd_fd, &caps) == -EIO);
 	CHECK(rcv_channel(member.domain) == -EIO);
-	CHECK(rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &registration) == -EIO);
+	CHECK(rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, &registration) == -EIO);
 	CHECK(rcv_query(member.domain, member_info->qp_num, NULL, NULL) == -EIO);
 	return 0;
 }
@@ -250,7 +254,6 @@ static void start(struct actor *actor, struct member_info **member_info, unsigne
 {
 	*member_info = member_info_new(DOMAIN_FILE, depth, 64);
 	(*member_info)->wants_events = true;
-	(*member_info)->cookie = actor == &reader ? 77 : 88;
 	(*member_info)->sender = &remote->path;
 	actor_start(actor);
 	if (!DO(*actor, member_join, *member_info))

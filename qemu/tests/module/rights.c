@@ -37,7 +37,6 @@ enum {
 	OTHER_READER = 1999,
 	SUBORDINATE = 100000,
 	LIMIT = 4,
-	COOKIE = 0x17,
 	LABEL = 0x5ec2e7,
 };
 
@@ -64,7 +63,7 @@ static int become(void *user)
 static int alloc(void *flags)
 {
 	struct registration registration;
-	int result = rcv_alloc(member.domain, (uintptr_t)flags, NULL, NO_CHANNEL, 0, &registration);
+	int result = rcv_alloc(member.domain, (uintptr_t)flags, NULL, NO_CHANNEL, &registration);
 
 	if (!result) {
 		shared->qp_num = registration.qp_num;
@@ -76,7 +75,7 @@ static int alloc(void *flags)
 static int alloc_unregistered(void *flags)
 {
 	struct registration registration;
-	int result = rcv_alloc(member.domain, (uintptr_t)flags, NULL, NO_REGISTRATION, 0,
+	int result = rcv_alloc(member.domain, (uintptr_t)flags, NULL, NO_REGISTRATION,
 			       &registration);
 
 	if (!result)
@@ -87,7 +86,7 @@ static int alloc_unregistered(void *flags)
 /* With the channel that the process has. */
 static int alloc_registered(void *flags)
 {
-	int result = rcv_alloc(member.domain, (uintptr_t)flags, NULL, member.channel, 0,
+	int result = rcv_alloc(member.domain, (uintptr_t)flags, NULL, member.channel,
 			       &member.registration);
 
 	if (!result)
@@ -98,10 +97,9 @@ static int alloc_registered(void *flags)
 static int alloc_labelled(void *label)
 {
 	const uint64_t value = (uintptr_t)label;
-	struct choice choice = { .label = &value };
 	struct registration registration;
 
-	return rcv_alloc_with(member.domain, 0, NULL, NO_CHANNEL, 0, choice, &registration);
+	return rcv_alloc_labelled(member.domain, 0, NULL, NO_CHANNEL, &value, &registration);
 }
 
 /* As many as it can. */
@@ -111,7 +109,7 @@ static int alloc_many(void *many)
 	uintptr_t i;
 
 	for (i = 0; i < (uintptr_t)many; i++) {
-		int result = rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &registration);
+		int result = rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, &registration);
 
 		if (result)
 			return result;
@@ -126,17 +124,16 @@ static int reg(void *nothing)
 	if (member.channel == NO_CHANNEL)
 		member.channel = rcv_channel(member.domain);
 	CHECK(member.channel >= 0);
-	return rcv_reg(member.domain, shared->qp_num, member.channel, COOKIE, &member.registration);
+	return rcv_reg(member.domain, shared->qp_num, member.channel, &member.registration);
 }
 
 static int reg_masked(void *nothing)
 {
 	const uint64_t events = 0;
-	struct choice choice = { .events = &events };
 
 	(void)nothing;
-	return rcv_reg_with(member.domain, shared->qp_num, NO_CHANNEL, 0, choice,
-			    &member.registration);
+	return rcv_reg(member.domain, shared->qp_num, rcv_channel_with(member.domain, NULL, &events),
+		       &member.registration);
 }
 
 static int reg_all(void *many)
@@ -145,7 +142,7 @@ static int reg_all(void *many)
 	uintptr_t i;
 
 	for (i = 0; i < (uintptr_t)many; i++)
-		CHECK(!rcv_reg(member.domain, shared->qp_nums[i], NO_CHANNEL, 0, &registration));
+		CHECK(!rcv_reg(member.domain, shared->qp_nums[i], NO_CHANNEL, &registration));
 	return 0;
 }
 
@@ -160,7 +157,7 @@ static int reg_files(void *user)
 		file_open(&files[i], DOMAIN_FILE);
 	CHECK(!become(user));
 	for (i = 0; i < LIMIT; i++)
-		if (rcv_reg(files[i].domain, shared->qp_num, NO_CHANNEL, 0, &registration))
+		if (rcv_reg(files[i].domain, shared->qp_num, NO_CHANNEL, &registration))
 			break;
 	return i;
 }
@@ -220,7 +217,7 @@ static int labelled(void *label)
 /* Whether the next records are of these types. */
 static int reads(const uint32_t *types, unsigned int count)
 {
-	struct xrc_rcv_event event;
+	struct xrc_rcv_record event;
 	unsigned int i;
 
 	for (i = 0; i < count; i++) {
@@ -228,7 +225,7 @@ static int reads(const uint32_t *types, unsigned int count)
 
 		CHECK(poll(&ready, 1, PATIENCE_MS) == 1);
 		CHECK(read(member.channel, &event, sizeof(event)) == sizeof(event));
-		CHECK(event.type == types[i] && event.cookie == COOKIE);
+		CHECK(event.type == types[i] && event.qp_num == shared->qp_num);
 	}
 	return 0;
 }
@@ -258,7 +255,7 @@ static int alloc_private(void *user)
 	file_open(&file, PRIVATE_FILE);
 	CHECK(!chown(PRIVATE_FILE, OWNER, OWNER));
 	CHECK(!become(user));
-	return rcv_alloc(file.domain, 0, NULL, NO_CHANNEL, 0, &registration);
+	return rcv_alloc(file.domain, 0, NULL, NO_CHANNEL, &registration);
 }
 
 /* As an id of a user namespace of WRITER's. */

@@ -65,7 +65,7 @@ static int create_domains(unsigned int count)
 
 		xrcds[other] = xrcds[i - 1];
 		CHECK(!rcv_alloc(domain_of(xrcd), XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL,
-				 NO_REGISTRATION, 0, &registration));
+				 NO_REGISTRATION, &registration));
 	}
 	return 0;
 }
@@ -115,7 +115,7 @@ static int list_pages(void *argument)
 
 	(void)argument;
 	for (i = 0; i < QPS; i++) {
-		CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &registration));
+		CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, &registration));
 		if (registration.qp_num > last) {
 			before_last = last;
 			last = registration.qp_num;
@@ -138,7 +138,7 @@ static int register_files(uint32_t qp_num, unsigned int count)
 
 	for (i = 0; i < count; i++) {
 		file_open(&file, DOMAIN_FILE);
-		CHECK(!rcv_reg(file.domain, qp_num, NO_CHANNEL, 0, &registration));
+		CHECK(!rcv_reg(file.domain, qp_num, NO_CHANNEL, &registration));
 	}
 	return 0;
 }
@@ -148,7 +148,7 @@ static int time_reg(const struct file *file, uint32_t qp_num, uint64_t *shortest
 	uint64_t begin = now_ns(), took;
 	struct registration registration;
 
-	CHECK(!rcv_reg(file->domain, qp_num, NO_CHANNEL, 0, &registration));
+	CHECK(!rcv_reg(file->domain, qp_num, NO_CHANNEL, &registration));
 	CHECK(!rcv_unreg(&registration));
 	took = now_ns() - begin;
 	if (took < *shortest)
@@ -165,8 +165,8 @@ static int register_with_many(void *argument)
 
 	(void)argument;
 	CHECK(!setrlimit(RLIMIT_NOFILE, &files));
-	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &few));
-	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, 0, &many));
+	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, &few));
+	CHECK(!rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, &many));
 	CHECK(!register_files(few.qp_num, FILES) && !register_files(many.qp_num, MORE_FILES));
 	file_open(&file, DOMAIN_FILE);
 	times->few_ns = times->many_ns = UINT64_MAX;

@@ -36,7 +36,7 @@
 
 enum {
 	PAGE = 4096,
-	SIZE = sizeof(struct xrc_rcv_event),
+	SIZE = sizeof(struct xrc_rcv_record),
 	MORE = 8,		/* bytes that a longer version of a struct has */
 	LIMIT_S = 300,		/* of each kind of page: to wait for a stopped process is to wait for ever */
 };
@@ -256,11 +256,13 @@ static bool reads(const struct spot *which)
 /* QP_GONE of a new QP, and before it that of the other, if there are two. */
 static int make_records(void)
 {
+	const uint32_t size = SIZE + MORE;
+
 	channel = member.channel;
 	if (spot->place == AFTER_RECORD)
-		channel = rcv_channel_sized(member.domain, SIZE + MORE);
+		channel = rcv_channel_with(member.domain, &size, NULL);
 	CHECK(channel >= 0);
-	CHECK(!rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, channel, 0, &last));
+	CHECK(!rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, channel, &last));
 	if (spot->place == TWO_RECORDS)
 		CHECK(!rcv_destroy_forced(member.domain, member.registration.qp_num));
 	CHECK(!rcv_destroy_forced(member.domain, last.qp_num));
@@ -394,13 +396,6 @@ static int ends(void *argument)
 	return 0;
 }
 
-static bool is_gone(const void *record, const struct registration *registration)
-{
-	const struct xrc_rcv_event *event = record;
-
-	return event->type == XRC_RCV_EVENT_QP_GONE && event->qp_num == registration->qp_num;
-}
-
 static int ends_as_it_should(void *argument)
 {
 	static const uint8_t zeros[MORE];
@@ -413,7 +408,7 @@ static int ends_as_it_should(void *argument)
 		return 0;
 	if (spot->place == AFTER_RECORD)
 		CHECK(!memcmp(records + SIZE, zeros, MORE));
-	CHECK(is_gone(records, &last));
+	CHECK(is_gone((const void *)records, &last));
 	return 0;
 }
 
@@ -421,7 +416,7 @@ static int ends_as_it_should(void *argument)
 static int reads_after_removal(void *argument)
 {
 	CHECK(!ends(argument));
-	CHECK(result >= spot->result && is_gone(records, &last));
+	CHECK(result >= spot->result && is_gone((const void *)records, &last));
 	return 0;
 }
 
@@ -449,7 +444,7 @@ static int make_qps(void *argument)
 
 	(void)argument;
 	for (int i = 0; i < 2; i++) {
-		CHECK(!rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, member.channel, i,
+		CHECK(!rcv_alloc(member.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, member.channel,
 				 &registrations[i]));
 		numbers[i] = registrations[i].qp_num;
 	}
@@ -474,7 +469,7 @@ static unsigned int used(void)
 static int every_call(void *argument)
 {
 	struct registration registration;
-	struct xrc_rcv_event event;
+	struct xrc_rcv_record event;
 	struct xrc_rcv_qp_info infos[2];
 	struct ib_uverbs_qp_attr attr;
 	struct xrc_rcv_caps caps;
@@ -485,7 +480,7 @@ static int every_call(void *argument)
 	CHECK(!rcv_caps(member.node.context->cmd_fd, &caps));
 	channel = rcv_channel(member.domain);
 	CHECK(channel >= 0);
-	CHECK(!rcv_alloc(member.domain, 0, NULL, channel, 0, &registration));
+	CHECK(!rcv_alloc(member.domain, 0, NULL, channel, &registration));
 	CHECK(!rcv_unreg(&registration));
 	close(channel);
 	CHECK(!rcv_query(member.domain, numbers[DESTROYED], &attr, &infos[0]));
@@ -503,9 +498,9 @@ static int registers(void *argument)
 	struct registration registration;
 
 	(void)argument;
-	CHECK(!rcv_reg(member.domain, numbers[KEPT], NO_CHANNEL, 0, &registration));
+	CHECK(!rcv_reg(member.domain, numbers[KEPT], NO_CHANNEL, &registration));
 	CHECK(!rcv_unreg(&registration));
-	CHECK(!rcv_reg(member.domain, numbers[KEPT], NO_CHANNEL, 0, &registration));
+	CHECK(!rcv_reg(member.domain, numbers[KEPT], NO_CHANNEL, &registration));
 	return 0;
 }
 

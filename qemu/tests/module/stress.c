@@ -164,7 +164,7 @@ static uint32_t some_qp(struct domain domain)
 
 static void read_events(int channel)
 {
-	struct xrc_rcv_event events[16];
+	struct xrc_rcv_record events[16];
 	ssize_t size = read(channel, events, sizeof(events));
 
 	if (size > 0)
@@ -194,7 +194,7 @@ static void do_something(void)
 		if (slot->qp_num)
 			break;
 		if (ANSWER(rcv_alloc(domain, dice(3) ? 0 : XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL,
-				     channel, dice(100), slot)))
+				     channel, slot)))
 			slot->qp_num = 0;
 		return;
 	case 3:
@@ -202,7 +202,7 @@ static void do_something(void)
 	case 5:
 		if (slot->qp_num)
 			break;
-		if (ANSWER(rcv_reg(domain, some_qp(domain), channel, dice(100), slot)))
+		if (ANSWER(rcv_reg(domain, some_qp(domain), channel, slot)))
 			slot->qp_num = 0;
 		return;
 	case 6:

@@ -90,7 +90,7 @@ static int create_receive_qps(unsigned int qps, uint32_t flags, bool stay)
 	int result;
 
 	for (i = 0; i < qps; i++) {
-		result = rcv_alloc(member.domain, flags, &attr, NO_CHANNEL, 0, &registration);
+		result = rcv_alloc(member.domain, flags, &attr, NO_CHANNEL, &registration);
 		if (!result && !stay)
 			result = rcv_unreg(&registration);
 		if (result)

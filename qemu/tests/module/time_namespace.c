@@ -25,7 +25,7 @@
 
 enum {
 	DAY_S = 86400,
-	SIZE = sizeof(struct xrc_rcv_event),
+	SIZE = sizeof(struct xrc_rcv_record),
 };
 
 static const uint64_t day_ns = DAY_S * 1000000000ull;
@@ -65,7 +65,7 @@ static int read_time(void *argument)
 {
 	struct member_info *member_info = argument;
 	struct pollfd readable = { .fd = member.channel, .events = POLLIN };
-	struct xrc_rcv_event event;
+	struct xrc_rcv_record event;
 
 	CHECK(poll(&readable, 1, PATIENCE_MS) == 1);
 	CHECK(read(member.channel, &event, SIZE) == SIZE);

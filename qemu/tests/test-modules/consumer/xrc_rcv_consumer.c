@@ -28,6 +28,7 @@ struct witness {
 	atomic_t events;
 	u32 qpn;
 	u32 type;
+	u64 serial, count;
 };
 
 static unsigned int failed;
@@ -59,19 +60,21 @@ static bool changed(const struct changes *changes, unsigned int creates, unsigne
 	       changes->count[IB_XRC_RCV_DESTROY] == destroys;
 }
 
-static void handler(const struct xrc_rcv_event *event, void *context)
+static void handler(const struct xrc_rcv_record *record, void *context)
 {
 	struct witness *witness = context;
 
-	witness->qpn = event->qp_num;
-	witness->type = event->type;
+	witness->qpn = record->qp_num;
+	witness->type = record->type;
+	witness->serial = record->serial;
+	witness->count = record->count;
 	atomic_inc(&witness->events);
 }
 
 static bool saw_gone(const struct witness *witness, u32 qpn)
 {
 	return atomic_read(&witness->events) == 1 && witness->qpn == qpn &&
-	       witness->type == XRC_RCV_EVENT_QP_GONE;
+	       witness->type == XRC_RCV_EVENT_QP_GONE && witness->serial && witness->count == 1;
 }
 
 static enum ib_qp_state state(struct ib_xrcd *xrcd, u32 qpn)

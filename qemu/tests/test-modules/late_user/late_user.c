@@ -56,9 +56,9 @@ static void wait(void)
 		msleep(20);
 }
 
-static void handler(const struct xrc_rcv_event *event, void *context)
+static void handler(const struct xrc_rcv_record *record, void *context)
 {
-	gone += event->type == XRC_RCV_EVENT_QP_GONE;
+	gone += record->type == XRC_RCV_EVENT_QP_GONE;
 }
 
 static int on_change(struct notifier_block *nb, unsigned long action, void *data)
