@@ -9,6 +9,8 @@ pub struct UserBuffer {
     pub present: usize,
     /// The number of bytes whose pages can be brought in.
     pub valid: usize,
+    /// The pages were swapped out once, after they were brought in.
+    pub was_swapped_out: bool,
 }
 
 impl UserBuffer {
@@ -18,6 +20,7 @@ impl UserBuffer {
             bytes: vec![0xee; length],
             present: 0,
             valid: valid.min(length),
+            was_swapped_out: false,
         }
     }
 }

@@ -45,6 +45,10 @@ impl UserBuffer {
 
         let memory = self.memory();
 
+        // The first record finds no page: that of the zeroes after it was swapped out since.
+        if runtime::is_atomic() && !core::mem::replace(&mut memory.was_swapped_out, true) {
+            memory.present = 0;
+        }
         if end > memory.present {
             return false;
         }
