@@ -3,7 +3,9 @@
 //! The layer's state: open devices, their event channels and registrations, and pairs of QPs.
 //!
 //! One lock is over all of it. It is held for a look-up or a change and over no system call.
-//! `fork()` takes it, so that the child finds it free and the state consistent.
+//! `fork()` takes it, so that the child finds it free and the state consistent. It takes the lock
+//! of the crate's tables first: with this lock held, no channel is created, or dropped for the last
+//! time.
 
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
