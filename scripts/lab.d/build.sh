@@ -193,7 +193,7 @@ user_key() {
 make_user() {
 	made_with "$build_root/user"
 	borrow_crates "$build_root/user"
-	quiet user env CARGO_HOME="$cache/cargo" \
+	quiet user env CARGO_HOME="$cache/cargo" GO="$tree/scripts/with-go go" \
 		make --no-print-directory -C "$tree/user" O="$build_root/user" all tests
 }
 
