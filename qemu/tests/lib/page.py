@@ -17,7 +17,7 @@ import sys
 import termios
 import time
 
-LANGUAGES = ["c", "rust", "python"]
+LANGUAGES = {"sender": ["c", "rust", "python"], "receiver": ["c", "rust", "python", "go"]}
 PATIENCE = int(os.environ.get("patience", 240))
 # The same failure is reported differently by devices.
 DIFFERENT = {
@@ -92,8 +92,9 @@ class Page:
 
     def rotated(self, block):
         def other(match):
-            return LANGUAGES[(LANGUAGES.index(match[1]) + self.rotation) % len(LANGUAGES)] + match[2]
-        return re.sub(r"\b(c|rust|python)(/(?:sender|receiver)\b)", other, block)
+            languages = LANGUAGES[match[2]]
+            return f"{languages[(languages.index(match[1]) + self.rotation) % len(languages)]}/{match[2]}"
+        return re.sub(r"\b(c|rust|python|go)/(sender|receiver)\b", other, block)
 
     def expect(self, terminal, lines):
         """Waits until the terminal has shown the lines, in any order: processes write at once."""
