@@ -8,6 +8,10 @@
 //! Programs with a binding of their own use [`Device::from_ibv`] and create their SRQs by it, with
 //! [`Domain::as_ibv`](crate::Domain::as_ibv).
 //!
+//! This module is no binding of all verbs. An [`Initiator`] sends and reads, as the examples do:
+//! WRITE, immediate data, atomics, and requests that are futures belong to a general binding. A
+//! receive copies its message, so that the buffer is posted again at once.
+//!
 //! Objects keep alive those that they use, so they may be dropped in any order.
 //!
 //! # Why not another binding
