@@ -5,10 +5,24 @@
 //! [`Qp`] is the state machine of one receive QP. Its [steps](Step) are the module's reports to
 //! tracepoints and notifiers, in the order of the lock of the domain, and [`Qp::step`] fails at the
 //! first one that the specification does not allow. [`Device`] has the QPs of a device with the
-//! holders of their registrations. `Documentation/proof.rst` says what uses them.
+//! holders of their registrations. [`Contract`] has the calls of processes with the results that
+//! each may have, and the records that each event channel has to read. [`Method::errors`] are the
+//! errors that the documents have. `Documentation/proof.rst` says what uses them.
 
+mod call;
+mod contract;
 mod device;
+mod errno;
+mod method;
+mod objects;
 mod qp;
 
+pub use call::{
+    Alloc, Attributes, Breach, Call, Caller, Destroy, Id, Modify, Outcome, Results, Right, State,
+};
+pub use contract::Contract;
 pub use device::{Delivery, Device, Holder, Record, Registrations, What};
+pub use errno::{Errno, Errnos};
+pub use method::Method;
+pub use objects::{Event, Objects, QP_GONE};
 pub use qp::{Lifetime, Phase, Qp, Step, Violation};

@@ -1,0 +1,465 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+
+//! The contract of calls: it is total, keeps its own promises, and has the effects that
+//! `semantics.rst` describes.
+
+use xrc_rcv_spec::{
+    Alloc, Attributes, Breach, Call, Caller, Contract, Destroy, Errno, Errno::*, Errnos, Event, Id,
+    Lifetime, Modify, Outcome, QP_GONE, Right, State,
+};
+
+const ALL: u64 = !0;
+const SHARED: Id = 1;
+/// The handle of the shared domain in each file.
+const HANDLE: u64 = 7;
+const FATAL: u32 = 1;
+const LAST_WQE: u32 = 16;
+
+fn caller(file: u64, right: Right) -> Caller {
+    Caller {
+        file,
+        user: file as u32,
+        right,
+    }
+}
+
+const DONE: Outcome = Outcome {
+    result: Ok(()),
+    number: 0,
+    serial: 0,
+    channel: 0,
+    done: 0,
+    total: None,
+};
+
+fn fails(errno: Errno, done: usize) -> Outcome {
+    Outcome {
+        result: Err(errno),
+        done,
+        ..DONE
+    }
+}
+
+/// Files 1 and 2 of users who may write, and 3 of one who may only read, each with an event channel
+/// by its number.
+struct Node(Contract);
+
+impl Node {
+    fn new() -> Node {
+        let mut node = Node(Contract::new());
+        for file in 1..=3 {
+            node.0.objects.open_file(file);
+            node.0.objects.open_domain(file, HANDLE, SHARED);
+            let (handle, mask) = (HANDLE, ALL);
+            let made = Outcome {
+                channel: file,
+                ..DONE
+            };
+            node.call(file, Call::EventChannelAlloc { handle, mask }, made);
+        }
+        node
+    }
+
+    fn caller(file: u64) -> Caller {
+        let right = if file == 3 { Right::Use } else { Right::Write };
+        caller(file, right)
+    }
+
+    fn try_call(&mut self, file: u64, call: Call, outcome: Outcome) -> Result<(), Breach> {
+        self.0
+            .take(Node::caller(file), &call, &outcome, Errnos::NONE)
+    }
+
+    #[track_caller]
+    fn call(&mut self, file: u64, call: Call, outcome: Outcome) {
+        let result = self.try_call(file, call.clone(), outcome);
+        assert_eq!(result, Ok(()), "{call:?} with {outcome:?}");
+    }
+
+    #[track_caller]
+    fn refuses(&mut self, file: u64, call: Call, errnos: &[Errno]) {
+        let results = self.0.results(Node::caller(file), &call);
+        assert_eq!(results.certain, Errnos::of(errnos), "{call:?}");
+        for errno in errnos {
+            self.call(file, call.clone(), fails(*errno, results.done));
+        }
+        assert!(self.try_call(file, call, DONE).is_err());
+    }
+
+    #[track_caller]
+    fn alloc(&mut self, file: u64, lifetime: Lifetime, channel: Option<u64>, qp: (u32, u64)) {
+        let call = alloc(lifetime, channel);
+        let (number, serial) = qp;
+        let created = Outcome {
+            number,
+            serial,
+            ..DONE
+        };
+        self.call(file, call, created);
+    }
+
+    #[track_caller]
+    fn reg(&mut self, file: u64, number: u32) {
+        let one = Outcome { done: 1, ..DONE };
+        self.call(file, reg(file, &[number]), one);
+    }
+
+    #[track_caller]
+    fn unreg(&mut self, file: u64, number: u32) {
+        let one = Outcome { done: 1, ..DONE };
+        self.call(file, unreg(file, &[number]), one);
+    }
+
+    fn kinds(&self, channel: u64) -> Vec<(u32, u32, u64)> {
+        let unread = self.0.objects.unread(channel);
+        let kinds = unread
+            .iter()
+            .map(|event| (event.number, event.kind, event.total));
+        kinds.collect()
+    }
+}
+
+fn alloc(lifetime: Lifetime, channel: Option<u64>) -> Call {
+    Call::Alloc(Alloc {
+        handle: HANDLE,
+        lifetime: Some(lifetime),
+        attributes: Attributes::Absent,
+        channel,
+    })
+}
+
+fn reg(channel: u64, numbers: &[u32]) -> Call {
+    Call::Reg {
+        channel,
+        numbers: numbers.into(),
+    }
+}
+
+fn unreg(channel: u64, numbers: &[u32]) -> Call {
+    Call::Unreg {
+        channel,
+        numbers: numbers.into(),
+    }
+}
+
+fn destroy(number: u32, force: bool) -> Call {
+    Call::Destroy(Destroy {
+        handle: HANDLE,
+        number,
+        force: Some(force),
+    })
+}
+
+fn modify(number: u32, to: State) -> Call {
+    Call::Modify(Modify {
+        handle: HANDLE,
+        number,
+        attributes: Attributes::To(to),
+    })
+}
+
+#[test]
+fn the_last_registration_that_keeps_a_qp_ends_it() {
+    let mut node = Node::new();
+    node.alloc(1, Lifetime::Registrations, Some(1), (5, 1));
+    node.reg(2, 5);
+    node.reg(3, 5);
+    node.unreg(1, 5);
+    assert_eq!(node.0.objects.len(), 1, "file 2 keeps it");
+    node.unreg(2, 5);
+    assert!(node.0.objects.is_empty(), "file 3 may only read");
+    assert_eq!(node.kinds(3), [(5, QP_GONE, 1)]);
+    assert_eq!(node.kinds(2), [], "its registration has ended");
+    node.refuses(2, reg(2, &[5]), &[EINVAL]);
+}
+
+#[test]
+fn a_qp_of_lifetime_domain_stays_until_the_last_close() {
+    let mut node = Node::new();
+    node.alloc(1, Lifetime::Domain, None, (5, 1));
+    node.reg(2, 5);
+    node.unreg(2, 5);
+    node.0.objects.close_file(1);
+    node.0.objects.close_file(2);
+    node.reg(3, 5);
+    assert_eq!(node.0.objects.len(), 1, "file 3 has the domain open");
+    assert!(node.0.objects.close_handle(3, HANDLE));
+    assert!(node.0.objects.is_empty());
+    assert_eq!(node.kinds(3), [(5, QP_GONE, 1)]);
+    assert!(!node.0.objects.close_handle(3, HANDLE), "it is closed once");
+}
+
+#[test]
+fn rights() {
+    let mut node = Node::new();
+    node.refuses(3, alloc(Lifetime::Domain, None), &[EACCES]);
+    node.alloc(1, Lifetime::Domain, Some(1), (5, 1));
+    node.refuses(3, modify(5, State::Err), &[EACCES]);
+    node.refuses(3, destroy(5, true), &[EACCES]);
+    node.refuses(2, destroy(5, true), &[EACCES]);
+    node.refuses(2, destroy(5, false), &[EBUSY]);
+    // The creator.
+    node.call(1, destroy(5, true), DONE);
+    assert_eq!(node.kinds(1), [(5, QP_GONE, 1)]);
+}
+
+#[test]
+fn what_a_call_names() {
+    let mut node = Node::new();
+    node.alloc(1, Lifetime::Registrations, Some(1), (5, 1));
+    node.0.objects.open_domain(1, 8, 2);
+    let other = |number| Call::Query { handle: 8, number };
+    node.refuses(1, other(5), &[EINVAL]);
+    let unknown = Call::QueryDomain { handle: 9 };
+    node.refuses(1, unknown, &[ENOENT]);
+    node.refuses(1, reg(2, &[5]), &[EBADF]);
+    node.refuses(1, alloc(Lifetime::Registrations, None), &[EINVAL]);
+    node.refuses(1, destroy(5, false), &[EINVAL]);
+    let of_other_domain = Call::Alloc(Alloc {
+        handle: 8,
+        lifetime: Some(Lifetime::Registrations),
+        attributes: Attributes::Absent,
+        channel: Some(1),
+    });
+    node.refuses(1, of_other_domain, &[EINVAL]);
+    let same_number = Outcome {
+        number: 5,
+        serial: 2,
+        ..DONE
+    };
+    let call = alloc(Lifetime::Domain, None);
+    assert_eq!(node.try_call(1, call, same_number), Err(Breach::Number));
+    let listed = Outcome {
+        total: Some(2),
+        ..DONE
+    };
+    let list = Call::QueryDomain { handle: HANDLE };
+    assert_eq!(node.try_call(1, list, listed), Err(Breach::Total(1)));
+}
+
+#[test]
+fn an_array_is_done_until_one_fails() {
+    let mut node = Node::new();
+    node.alloc(1, Lifetime::Domain, None, (5, 1));
+    node.alloc(1, Lifetime::Domain, None, (6, 2));
+    let call = reg(2, &[5, 6, 4, 5]);
+    let result = node.try_call(2, call.clone(), fails(EINVAL, 1));
+    assert_eq!(result, Err(Breach::Done(2)));
+    node.call(2, call, fails(EINVAL, 2));
+    node.refuses(2, destroy(6, false), &[EBUSY]);
+    let both = Outcome { done: 3, ..DONE };
+    node.call(2, unreg(2, &[6, 9, 5]), both);
+    node.call(2, destroy(6, false), DONE);
+}
+
+#[test]
+fn events_are_for_those_who_were_registered() {
+    let mut node = Node::new();
+    node.alloc(1, Lifetime::Registrations, Some(1), (5, 1));
+    node.alloc(1, Lifetime::Registrations, Some(1), (6, 2));
+    node.0.objects.event(SHARED, 1, LAST_WQE);
+    node.reg(2, 5);
+    node.0.objects.event(SHARED, 1, FATAL);
+    node.0.objects.event(SHARED, 2, FATAL);
+    node.0.objects.event(SHARED, 1, LAST_WQE);
+    let of_5 = [(5, FATAL, 1), (5, LAST_WQE, 2)];
+    assert_eq!(node.kinds(1), [&[(6, FATAL, 1)], &of_5[..]].concat());
+    assert_eq!(node.kinds(2), of_5);
+    node.0.objects.read(2, 1);
+    assert_eq!(node.kinds(2), of_5[1..]);
+    node.call(1, destroy(5, true), DONE);
+    assert_eq!(node.kinds(2), [(5, LAST_WQE, 2), (5, QP_GONE, 1)]);
+    // A new QP with the number: UNREG ends the older registration.
+    node.alloc(1, Lifetime::Registrations, Some(1), (5, 3));
+    node.reg(2, 5);
+    node.unreg(2, 5);
+    assert_eq!(node.kinds(2), []);
+    node.0.objects.event(SHARED, 3, FATAL);
+    let serials: Vec<_> = node
+        .0
+        .objects
+        .unread(2)
+        .iter()
+        .map(|event| event.serial)
+        .collect();
+    assert_eq!(serials, [3]);
+}
+
+#[test]
+fn a_channel_reports_what_its_mask_has() {
+    let mut node = Node::new();
+    let (handle, mask) = (HANDLE, 1 << FATAL);
+    let made = Outcome { channel: 9, ..DONE };
+    node.call(1, Call::EventChannelAlloc { handle, mask }, made);
+    node.alloc(1, Lifetime::Registrations, Some(9), (5, 1));
+    node.0.objects.event(SHARED, 1, LAST_WQE);
+    node.0.objects.event(SHARED, 1, FATAL);
+    node.call(1, destroy(5, true), DONE);
+    assert_eq!(node.kinds(9), [(5, FATAL, 1)]);
+}
+
+#[test]
+fn transitions() {
+    let mut node = Node::new();
+    node.alloc(1, Lifetime::Domain, None, (5, 1));
+    node.refuses(2, modify(5, State::Rtr), &[EINVAL]);
+    node.call(2, modify(5, State::Init), DONE);
+    node.call(2, modify(5, State::Rtr), DONE);
+    node.refuses(2, modify(5, State::Init), &[EINVAL]);
+    // The state after an event is the device's.
+    node.0.objects.event(SHARED, 1, FATAL);
+    node.call(2, modify(5, State::Rts), fails(EINVAL, 0));
+    node.call(2, modify(5, State::Reset), DONE);
+    node.refuses(2, modify(5, State::Rts), &[EINVAL]);
+}
+
+#[test]
+fn the_end_of_a_device() {
+    let mut node = Node::new();
+    node.alloc(1, Lifetime::Domain, Some(1), (5, 1));
+    node.0.objects.event(SHARED, 1, FATAL);
+    node.reg(2, 5);
+    node.0.objects.remove_device_of(1);
+    assert_eq!(node.0.objects.len(), 1, "file 2 has the domain open");
+    assert_eq!(node.kinds(1), [(5, FATAL, 1), (5, QP_GONE, 1)]);
+    (2..=3).for_each(|file| node.0.objects.remove_device_of(file));
+    assert!(node.0.objects.is_empty());
+    assert_eq!(node.kinds(2), [(5, QP_GONE, 1)]);
+    assert_eq!(node.kinds(1), [(5, FATAL, 1), (5, QP_GONE, 1)]);
+    for call in [Call::QueryCaps, unreg(1, &[5]), destroy(5, true)] {
+        node.refuses(1, call, &[EIO]);
+    }
+    node.0.objects.close_channel(1);
+    assert_eq!(node.kinds(1), []);
+}
+
+/// A generator of numbers, the same ones each time.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (self.0 >> 33) % end
+    }
+
+    fn of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len() as u64) as usize]
+    }
+
+    fn call(&mut self) -> Call {
+        let handle = self.of(&[HANDLE, HANDLE, HANDLE, 8]);
+        let number = self.below(3) as u32;
+        let channel = 1 + self.below(4);
+        let attributes = match self.below(8) {
+            0 => Attributes::Absent,
+            1 => Attributes::Invalid,
+            _ => Attributes::To(self.of(&State::ALL)),
+        };
+        let numbers = (0..self.below(3)).map(|_| self.below(3) as u32).collect();
+        match self.below(9) {
+            0 => Call::QueryCaps,
+            1 => Call::QueryDomain { handle },
+            2 => Call::Query { handle, number },
+            3 => Call::Modify(Modify {
+                handle,
+                number,
+                attributes,
+            }),
+            4 => Call::Destroy(Destroy {
+                handle,
+                number,
+                force: self.of(&[None, Some(false), Some(true)]),
+            }),
+            5 => Call::Reg { channel, numbers },
+            6 => Call::Unreg { channel, numbers },
+            _ => Call::Alloc(Alloc {
+                handle,
+                lifetime: self.of(&[
+                    None,
+                    Some(Lifetime::Domain),
+                    Some(Lifetime::Registrations),
+                    Some(Lifetime::Registrations),
+                ]),
+                attributes,
+                channel: self.of(&[None, Some(channel)]),
+            }),
+        }
+    }
+}
+
+/// In every state that is reached, every call has results, which its method documents, and each of
+/// them can be taken. Nothing is left when all files are closed.
+#[test]
+fn the_contract_is_total() {
+    let mut random = Random(1);
+    for _ in 0..500 {
+        let mut node = Node::new();
+        let mut serial = 0;
+        for _ in 0..60 {
+            let file = 1 + random.below(4);
+            match random.below(45) {
+                40 => node.0.objects.remove_device_of(file),
+                0 => drop(node.0.objects.close_handle(file, HANDLE)),
+                1 => node.0.objects.close_channel(file),
+                2 => node.0.objects.close_file(file),
+                3 => node
+                    .0
+                    .objects
+                    .event(SHARED, 1 + random.below(serial + 1), FATAL),
+                4 => {
+                    let unread = node.0.objects.unread(file).len() as u64;
+                    node.0.objects.read(file, random.below(unread + 1) as usize);
+                }
+                _ => (),
+            }
+            let call = random.call();
+            let caller = Caller {
+                user: random.below(4) as u32,
+                right: random.of(&[Right::Use, Right::Write, Right::Own]),
+                file,
+            };
+            let results = node.0.results(caller, &call);
+            let documented = call.method().errors();
+            let errors = results.certain.or(results.possible);
+            assert!(errors.without(documented).is_empty(), "{call:?}");
+            for errno in Errno::ALL.iter().filter(|errno| errors.has(**errno)) {
+                let mut node = node.0.clone();
+                let failed = node.take(caller, &call, &fails(*errno, results.done), Errnos::NONE);
+                assert_eq!(failed, Ok(()), "{call:?}");
+            }
+            if results.certain.is_empty() {
+                serial += 1;
+                let outcome = Outcome {
+                    number: serial as u32 % 3,
+                    serial,
+                    done: results.done,
+                    ..DONE
+                };
+                match node.0.take(caller, &call, &outcome, Errnos::NONE) {
+                    Ok(()) | Err(Breach::Number) => (),
+                    Err(breach) => panic!("{call:?}: {breach}"),
+                }
+            }
+        }
+        (1..=4).for_each(|file| node.0.objects.close_file(file));
+        (1..=4).for_each(|channel| node.0.objects.close_channel(channel));
+        assert!(node.0.objects.is_empty(), "a QP is left");
+    }
+}
+
+#[test]
+fn an_event_names_its_qp() {
+    let mut node = Node::new();
+    node.alloc(1, Lifetime::Registrations, Some(1), (5, 4));
+    node.0.objects.event(SHARED, 4, FATAL);
+    let event = Event {
+        number: 5,
+        serial: 4,
+        kind: FATAL,
+        total: 1,
+    };
+    assert_eq!(node.0.objects.unread(1), [event]);
+}
