@@ -8,6 +8,7 @@
 use crate::{
     domain::Registration,
     event::EventMask,
+    orders::{self, HANDLE},
     rdma::uverbs::RemoveReason,
     receive_qp::Lifetime,
     subscriber::{Callback, Holder, Subscriber},
@@ -17,8 +18,11 @@ use crate::{
 };
 use kernel::{prelude::*, runtime, sync::Arc};
 use std::sync::{Arc as StdArc, Mutex as StdMutex};
+use xrc_rcv_spec::{Errno, Id, Right};
 
 pub(crate) struct KernelUser {
+    /// Its number in the contract: it is a file with a channel there.
+    id: Id,
     registration: StdMutex<Option<(Registration, StdArc<Watch>)>>,
 }
 
@@ -37,8 +41,11 @@ impl Callback for Handler {
 impl KernelUser {
     /// Opens the domain.
     pub(crate) fn open(attached: &Attached) -> StdArc<Self> {
-        attached.get_xrcd();
+        let id = attached.new_id();
+
+        attached.orders.open(id, Right::Own, || attached.get_xrcd());
         StdArc::new(Self {
+            id,
             registration: StdMutex::default(),
         })
     }
@@ -63,22 +70,40 @@ impl KernelUser {
 
     /// `ib_xrc_rcv_alloc_qp`
     pub(crate) fn alloc(&self, attached: &Attached, lifetime: Lifetime) -> Result {
-        let (subscriber, watch) = Self::subscriber()?;
-        let qp = attached.create(lifetime, Some(subscriber))?;
+        let make = || {
+            let (subscriber, watch) = Self::subscriber()?;
+            let qp = attached.create(lifetime, Some(subscriber))?;
+            let created = (qp.qpn(), qp.serial());
 
-        watch.begins_with(attached.device.history(qp.qpn()));
-        self.keep(qp.publish().expect("it has a subscriber"), watch);
+            watch.begins_with(attached.device.history(qp.qpn()));
+            self.keep(qp.publish().expect("it has a subscriber"), watch);
+            Ok(created)
+        };
+        let call = orders::alloc(self.id, lifetime);
+        // ENODEV of a domain that is created during the removal of the device.
+        let possible = [Errno::EIO, Errno::ENODEV];
+        let created = attached
+            .orders
+            .call(self.id, call, &possible, make, orders::allocated);
+
         attached.device.check_ended();
-        Ok(())
+        created.map(drop)
     }
 
     /// `ib_xrc_rcv_reg_qp`
     pub(crate) fn register(&self, attached: &Attached, qpn: u32) -> Result {
-        let (subscriber, watch) = Self::subscriber()?;
-        let registration = attached.register_subscriber(qpn, subscriber, &watch)?;
+        let make = || {
+            let (subscriber, watch) = Self::subscriber()?;
+            let registration = attached.register_subscriber(qpn, subscriber, &watch)?;
 
-        self.keep(registration, watch);
-        Ok(())
+            self.keep(registration, watch);
+            Ok(())
+        };
+        let call = orders::reg(self.id, &[qpn]);
+
+        attached
+            .orders
+            .call(self.id, call, &[], make, orders::one_done)
     }
 
     /// `ib_xrc_rcv_unreg_qp`
@@ -87,23 +112,43 @@ impl KernelUser {
         let Some((registration, watch)) = registration else {
             return;
         };
+        let make = || {
+            if let Some(qp) = registration.end(RemoveReason::Destroyed) {
+                qp.destroy();
+            }
+            Ok(())
+        };
+        let call = orders::unreg(self.id, &[registration.qpn()]);
 
         watch.ends();
-        if let Some(qp) = registration.end(RemoveReason::Destroyed) {
-            qp.destroy();
-        }
+        attached
+            .orders
+            .call(self.id, call, &[], make, orders::one_done)
+            .expect("it does not fail");
         watch.is_over();
         attached.device.check_ended();
     }
 
     /// `ib_xrc_rcv_destroy_qp`
     pub(crate) fn destroy(&self, attached: &Attached, qpn: u32) -> Result {
-        attached.destroy_qp(qpn, false)
+        let call = orders::destroy(qpn, false);
+        let make = || attached.destroy_qp(qpn, false);
+
+        attached
+            .orders
+            .call(self.id, call, &[], make, orders::result)
     }
 
     /// Closes the domain; the registration may end later.
     pub(crate) fn close_domain(&self, attached: &Attached) {
-        attached.put_xrcd();
+        let id = self.id;
+
+        attached.orders.effect(
+            || attached.put_xrcd(),
+            move |objects| {
+                objects.close_handle(id, HANDLE);
+            },
+        );
     }
 
     /// Waits for the events, and checks them. The QP has ended.

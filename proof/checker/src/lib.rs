@@ -78,6 +78,8 @@ mod cases;
 #[cfg(test)]
 mod kernel_user;
 #[cfg(test)]
+mod orders;
+#[cfg(test)]
 mod scenarios;
 #[cfg(test)]
 mod uverbs;

@@ -50,6 +50,15 @@ impl Oracle {
         self.state().device.found().any(|(_, live)| live == qpn)
     }
 
+    /// The numbers of the QPs that can be found, in order.
+    pub(crate) fn numbers(&self) -> Vec<u32> {
+        let state = self.state();
+        let mut numbers: Vec<_> = state.device.found().map(|(_, number)| number).collect();
+
+        numbers.sort_unstable();
+        numbers
+    }
+
     /// The device destroys a QP.
     pub(crate) fn destroys(&self, qpn: u32) {
         assert!(!self.is_live(qpn), "a QP is destroyed that can be found");

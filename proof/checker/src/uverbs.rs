@@ -11,6 +11,7 @@ use crate::{
     event::EventMask,
     kernel_ext::workqueue::ModuleQueue,
     member::{Member, Room},
+    orders::{self, Orders, DOMAIN, HANDLE},
     rdma::{
         device::{Device, REPORTED},
         pd::ProtectionDomain,
@@ -27,7 +28,7 @@ use crate::{
     },
     watch::{Found, Watch},
 };
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use kernel::{
     prelude::*,
     runtime::{self, RwLock},
@@ -38,6 +39,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc as StdArc, Mutex as StdMutex},
 };
+use xrc_rcv_spec::{Errno, Id};
 
 /// The device with its one domain that processes share.
 pub(crate) struct Attached {
@@ -48,6 +50,9 @@ pub(crate) struct Attached {
     /// `xrcd_tree_mutex`, with the number of handles of the domain.
     xrcd_users: runtime::Mutex<usize>,
     files: StdMutex<Vec<StdArc<File>>>,
+    /// The number of files and kernel users so far.
+    ids: AtomicU64,
+    pub(crate) orders: StdArc<Orders>,
     is_removed: runtime::Mutex<bool>,
     /// The objects that exist before a file is opened.
     objects: isize,
@@ -55,6 +60,8 @@ pub(crate) struct Attached {
 
 /// A uverbs file, which has one event channel.
 pub(crate) struct File {
+    /// Its number in the contract, and that of its event channel.
+    id: Id,
     /// `hw_destroy_rwsem`, with whether the file still has objects.
     is_open: RwLock<bool>,
     /// The handle of the domain, with its lock, and whether it still exists.
@@ -75,6 +82,8 @@ struct Registered {
 
 /// The descriptor of an event channel.
 pub(crate) struct Channel {
+    id: Id,
+    orders: StdArc<Orders>,
     member: Arc<Member>,
     object: AtomicBool,
     descriptor: AtomicBool,
@@ -90,10 +99,18 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    fn new(domain: Arc<Domain>, right: Right, mask: EventMask) -> StdArc<Self> {
+    fn new(
+        id: Id,
+        orders: StdArc<Orders>,
+        domain: Arc<Domain>,
+        right: Right,
+        mask: EventMask,
+    ) -> StdArc<Self> {
         let size = RecordSize::new(Some(RECORD as u32)).expect("the size is valid");
 
         StdArc::new(Self {
+            id,
+            orders,
             member: Member::new(domain, right, mask, size).expect("there is memory"),
             object: AtomicBool::new(true),
             descriptor: AtomicBool::new(true),
@@ -155,9 +172,13 @@ impl Channel {
     /// A process closes the descriptor, which no thread reads.
     pub(crate) fn close(&self) {
         let _no_reader = self.readers.write().unwrap();
+        let id = self.id;
 
         self.discard();
-        self.destroy(RemoveReason::FileClosed);
+        self.orders.effect(
+            || self.destroy(RemoveReason::FileClosed),
+            move |objects| objects.close_channel(id),
+        );
         if self.descriptor.swap(false, Ordering::SeqCst) {
             self.member.released();
         }
@@ -256,6 +277,8 @@ impl Attached {
             device,
             xrcd_users: runtime::Mutex::new(0),
             files: StdMutex::default(),
+            ids: AtomicU64::new(0),
+            orders: StdArc::default(),
             is_removed: runtime::Mutex::new(false),
         })
     }
@@ -269,19 +292,31 @@ impl Attached {
     /// A process with a right does so, for the events of a mask.
     pub(crate) fn open_with(&self, right: Right, mask: EventMask) -> StdArc<File> {
         let mut files = self.files.lock().unwrap();
+        let id = self.new_id();
+        let contract_right = match right {
+            Right::Use => xrc_rcv_spec::Right::Use,
+            Right::Write => xrc_rcv_spec::Right::Write,
+            Right::Own => xrc_rcv_spec::Right::Own,
+        };
 
-        self.get_xrcd();
+        self.orders.open(id, contract_right, || self.get_xrcd());
 
         let domain = self.domain_or_new();
         let file = StdArc::new(File {
+            id,
             is_open: RwLock::new(true),
             xrcd: RwLock::new(true),
             registered: StdMutex::default(),
-            channel: Channel::new(domain, right, mask),
+            channel: Channel::new(id, self.orders.clone(), domain, right, mask),
         });
 
         files.push(file.clone());
         file
+    }
+
+    /// Returns a number for a file or a kernel user.
+    pub(crate) fn new_id(&self) -> Id {
+        self.ids.fetch_add(1, Ordering::SeqCst) + 1
     }
 
     pub(crate) fn files(&self) -> Vec<StdArc<File>> {
@@ -304,20 +339,26 @@ impl Attached {
         self.domains.get(&self.xrcd).ok_or(EINVAL)
     }
 
-    /// Runs a command of a file that uses the domain.
+    /// Runs a command of a file.
     fn command<R>(&self, file: &File, command: impl FnOnce() -> Result<R>) -> Result<R> {
         let is_open = file.is_open.read().unwrap();
 
         if !*is_open {
             return Err(EIO);
         }
-
-        let xrcd = file.xrcd.read().unwrap();
-
-        if !*xrcd {
-            return Err(ENODEV);
-        }
         command()
+    }
+
+    /// Runs a command of a file that names the domain by its handle.
+    fn on_domain<R>(&self, file: &File, command: impl FnOnce() -> Result<R>) -> Result<R> {
+        self.command(file, || {
+            let xrcd = file.xrcd.read().unwrap();
+
+            if !*xrcd {
+                return Err(ENOENT);
+            }
+            command()
+        })
     }
 
     /// Creates a QP in the domain.
@@ -370,62 +411,81 @@ impl Attached {
 
     /// `XRC_RCV_METHOD_QP_ALLOC`. `fault` is at the copying of the QP number to the process.
     pub(crate) fn alloc(&self, file: &File, lifetime: Lifetime, fault: bool) -> Result<u32> {
-        self.command(file, || {
-            let member = file.channel.get()?;
-            let result = (|| {
-                let subscriber = member.subscriber(None)?;
-                let room = Room::new(GFP_KERNEL)?;
+        let call = orders::alloc(file.id, lifetime);
+        let possible = [Errno::EIO, Errno::EFAULT];
+        let make = || self.on_domain(file, || self.alloc_on(file, lifetime, fault));
+        let result = self
+            .orders
+            .call(file.id, call, &possible, make, orders::allocated);
 
-                Ok((self.create(lifetime, Some(subscriber))?, room))
-            })();
-            let fails = || file.channel.has_failed.store(true, Ordering::SeqCst);
-            let (qp, room) = result.inspect_err(|_: &Error| fails())?;
-            let (qpn, serial) = (qp.qpn(), qp.serial());
+        result.map(|(qpn, _)| qpn)
+    }
 
-            runtime::interleave();
-            if fault {
-                fails();
-                return Err(EFAULT);
-            }
+    /// Returns the number of the new QP and its serial number.
+    fn alloc_on(&self, file: &File, lifetime: Lifetime, fault: bool) -> Result<(u32, u64)> {
+        let member = file.channel.get()?;
+        let result = (|| {
+            let subscriber = member.subscriber(None)?;
+            let room = Room::new(GFP_KERNEL)?;
 
-            let watch = file.channel.watch(serial);
+            Ok((self.create(lifetime, Some(subscriber))?, room))
+        })();
+        let fails = || file.channel.has_failed.store(true, Ordering::SeqCst);
+        let (qp, room) = result.inspect_err(|_: &Error| fails())?;
+        let (qpn, serial) = (qp.qpn(), qp.serial());
 
-            watch.begins_with(self.device.history(qpn));
-            file.registered(qpn, serial, watch);
-            member.publish(qp, room);
-            Ok(qpn)
-        })
+        runtime::interleave();
+        if fault {
+            fails();
+            return Err(EFAULT);
+        }
+
+        let watch = file.channel.watch(serial);
+
+        watch.begins_with(self.device.history(qpn));
+        file.registered(qpn, serial, watch);
+        member.publish(qp, room);
+        Ok((qpn, serial))
     }
 
     /// `XRC_RCV_METHOD_QP_REG`. A channel that is registered already stays as it is.
     pub(crate) fn register(&self, file: &File, qpn: u32) -> Result {
-        self.command(file, || {
-            let member = file.channel.get()?;
-            let found = self.device.history(qpn).map(Found::new);
-            let mut infos = Vec::new();
-            let (done, result) = member.register_all(&[qpn], |info: &xrc_rcv_reg_info| {
-                infos.push(*info);
-                Ok(())
-            });
+        let call = orders::reg(file.id, &[qpn]);
+        let make = || self.command(file, || self.register_on(file, qpn));
 
-            assert_eq!((done, infos.len()), (usize::from(result.is_ok()), done));
-            result?;
+        self.orders
+            .call(file.id, call, &[Errno::EINTR], make, orders::one_done)
+    }
 
-            let after = self.device.history(qpn);
-            let watch = file.channel.watch(infos[0].serial);
-
-            watch.begins(
-                &infos[0],
-                found.and_then(|found| found.is_same(after.as_ref())),
-            );
-            file.registered(qpn, infos[0].serial, watch);
+    fn register_on(&self, file: &File, qpn: u32) -> Result {
+        let member = file.channel.get()?;
+        let found = self.device.history(qpn).map(Found::new);
+        let mut infos = Vec::new();
+        let (done, result) = member.register_all(&[qpn], |info: &xrc_rcv_reg_info| {
+            infos.push(*info);
             Ok(())
-        })
+        });
+
+        assert_eq!((done, infos.len()), (usize::from(result.is_ok()), done));
+        result?;
+
+        let after = self.device.history(qpn);
+        let watch = file.channel.watch(infos[0].serial);
+
+        watch.begins(
+            &infos[0],
+            found.and_then(|found| found.is_same(after.as_ref())),
+        );
+        file.registered(qpn, infos[0].serial, watch);
+        Ok(())
     }
 
     /// `XRC_RCV_METHOD_QP_DESTROY`
     pub(crate) fn destroy(&self, file: &File, qpn: u32, force: bool) -> Result {
-        self.command(file, || self.destroy_qp(qpn, force))
+        let call = orders::destroy(qpn, force);
+        let make = || self.on_domain(file, || self.destroy_qp(qpn, force));
+
+        self.orders.call(file.id, call, &[], make, orders::result)
     }
 
     /// `XRC_RCV_METHOD_QP_UNREG` of the number of the latest registration, which ends the oldest
@@ -454,7 +514,9 @@ impl Attached {
         ended.watch.discard();
         ended.watch.ends();
 
-        let (done, result) = member.unregister_all(&[ended.qpn]);
+        let call = orders::unreg(file.id, &[ended.qpn]);
+        let make = || member.unregister_all(&[ended.qpn]);
+        let (done, result) = self.orders.call(file.id, call, &[], make, orders::done);
 
         ended.watch.is_over();
         result?;
@@ -478,7 +540,12 @@ impl Attached {
 
         runtime::kill_after(index);
 
-        let (done, result) = member.unregister_all(&qpns);
+        let call = orders::unreg(file.id, &qpns);
+        let make = || member.unregister_all(&qpns);
+        let possible = [Errno::EINTR];
+        let (done, result) = self
+            .orders
+            .call(file.id, call, &possible, make, orders::done);
 
         for ended in registered.drain(..done) {
             ended.watch.discard();
@@ -492,16 +559,24 @@ impl Attached {
     /// `XRC_RCV_METHOD_QP_UNREG` of a number that the channel is not registered with.
     pub(crate) fn unregister_unknown(&self, file: &File, qpn: u32) -> (usize, Result) {
         let member = file.channel.get().expect("the file is open");
+        let call = orders::unreg(file.id, &[qpn]);
+        let make = || member.unregister_all(&[qpn]);
 
-        member.unregister_all(&[qpn])
+        self.orders.call(file.id, call, &[], make, orders::done)
     }
 
     /// A process closes its handle of the domain.
     pub(crate) fn close_domain(&self, file: &File) {
         let is_open = file.is_open.read().unwrap();
+        let id = file.id;
 
         if *is_open {
-            self.close_handle(file);
+            self.orders.effect(
+                || self.close_handle(file),
+                move |objects| {
+                    objects.close_handle(id, HANDLE);
+                },
+            );
         }
     }
 
@@ -541,9 +616,20 @@ impl Attached {
         if !core::mem::replace(&mut *is_open, false) {
             return;
         }
-        file.channel.destroy(why);
-        self.device.check_ended();
-        self.close_handle(file);
+
+        let id = file.id;
+
+        self.orders.effect(
+            || {
+                file.channel.destroy(why);
+                self.device.check_ended();
+                self.close_handle(file);
+            },
+            move |objects| match why {
+                RemoveReason::DeviceRemoved => objects.remove_device_of(id),
+                _ => objects.close_file(id),
+            },
+        );
     }
 
     /// A process closes the file for the last time. Its event channel stays open.
@@ -561,7 +647,10 @@ impl Attached {
         for file in self.files() {
             self.destroy_objects(&file, RemoveReason::DeviceRemoved);
         }
-        runtime::for_others(|| self.domains.close_all());
+        self.orders.effect(
+            || runtime::for_others(|| self.domains.close_all()),
+            |objects| objects.end_domain(DOMAIN),
+        );
         self.device.check_ended();
     }
 

@@ -30,6 +30,7 @@ macro_rules! codes {
 
 codes! {
     EPERM = 1,
+    ENOENT = 2,
     EINTR = 4,
     EIO = 5,
     EBADF = 9,
@@ -48,6 +49,10 @@ codes! {
 impl Error {
     pub fn from_errno(errno: i32) -> Self {
         Self(errno)
+    }
+
+    pub fn to_errno(self) -> i32 {
+        self.0
     }
 }
 

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The results of calls of several threads are those of some order of the calls.
+//!
+//! Each call is noted with the times of its begin and its end. At the end of an execution an order
+//! is looked for in which the contract of the specification allows each result, and leaves the QPs
+//! that there are: a call that ended before another began comes before it.
+
+use crate::receive_qp::Lifetime;
+use kernel::{prelude::*, runtime};
+use std::sync::{
+    atomic::{AtomicU32, Ordering},
+    Mutex, MutexGuard,
+};
+use xrc_rcv_spec::{
+    Alloc, Attributes, Call, Caller, Contract, Destroy, Errno, Errnos, Id, Objects, Outcome, Right,
+    State,
+};
+
+/// The one domain that the processes share.
+pub(crate) const DOMAIN: Id = 1;
+
+/// The handle of the domain in each file.
+pub(crate) const HANDLE: u64 = 1;
+
+/// A step that a thread has done.
+enum Step {
+    Call(Caller, Call, Outcome, Errnos),
+    /// Another end of objects, or an opening.
+    Effect(Box<dyn Fn(&mut Objects) + Send>),
+}
+
+struct Done {
+    begin: u64,
+    end: u64,
+    step: Step,
+}
+
+/// See the [module's documentation](self).
+#[derive(Default)]
+pub(crate) struct Orders(Mutex<Vec<Done>>);
+
+/// Returns ALLOC of a QP in INIT, with a registration of a channel.
+pub(crate) fn alloc(channel: Id, lifetime: Lifetime) -> Call {
+    Call::Alloc(Alloc {
+        handle: HANDLE,
+        lifetime: Some(match lifetime {
+            Lifetime::Registrations => xrc_rcv_spec::Lifetime::Registrations,
+            Lifetime::Domain => xrc_rcv_spec::Lifetime::Domain,
+        }),
+        attributes: Attributes::To(State::Init),
+        channel: Some(channel),
+    })
+}
+
+/// Returns REG of QP numbers.
+pub(crate) fn reg(channel: Id, numbers: &[u32]) -> Call {
+    let numbers = numbers.into();
+
+    Call::Reg { channel, numbers }
+}
+
+/// Returns UNREG of QP numbers.
+pub(crate) fn unreg(channel: Id, numbers: &[u32]) -> Call {
+    let numbers = numbers.into();
+
+    Call::Unreg { channel, numbers }
+}
+
+/// Returns DESTROY of a QP number.
+pub(crate) fn destroy(number: u32, force: bool) -> Call {
+    Call::Destroy(Destroy {
+        handle: HANDLE,
+        number,
+        force: Some(force),
+    })
+}
+
+/// Returns the outcome of a call without answers.
+pub(crate) fn result(result: &Result) -> Outcome {
+    Outcome {
+        result: result.map_err(errno),
+        number: 0,
+        serial: 0,
+        channel: 0,
+        done: 0,
+        total: None,
+    }
+}
+
+/// Returns the outcome of ALLOC, which answers with a QP number and a serial number.
+pub(crate) fn allocated(allocated: &Result<(u32, u64)>) -> Outcome {
+    let (number, serial) = allocated.unwrap_or_default();
+
+    Outcome {
+        number,
+        serial,
+        ..result(&allocated.map(drop))
+    }
+}
+
+/// Returns the outcome of an array of which so many numbers were processed.
+pub(crate) fn done(&(done, ended): &(usize, Result)) -> Outcome {
+    Outcome {
+        done,
+        ..result(&ended)
+    }
+}
+
+/// Returns the outcome of an array of one number.
+pub(crate) fn one_done(ended: &Result) -> Outcome {
+    done(&(ended.is_ok().into(), *ended))
+}
+
+/// Returns the error of the contract.
+fn errno(error: Error) -> Errno {
+    Errno::from_number(-error.to_errno()).expect("the contract has the error")
+}
+
+/// Returns the caller on a file: each call is that of another user, who has a right.
+pub(crate) fn caller(file: Id, right: Right) -> Caller {
+    static LAST: AtomicU32 = AtomicU32::new(0);
+
+    Caller {
+        file,
+        user: LAST.fetch_add(1, Ordering::Relaxed),
+        right,
+    }
+}
+
+impl Orders {
+    fn done(&self) -> MutexGuard<'_, Vec<Done>> {
+        self.0.lock().unwrap_or_else(|poison| poison.into_inner())
+    }
+
+    fn note<R>(&self, call: impl FnOnce() -> R, step: impl FnOnce(&R) -> Step) -> R {
+        let begin = runtime::monotonic_ns();
+        let result = call();
+        let end = runtime::monotonic_ns();
+        let step = step(&result);
+
+        self.done().push(Done { begin, end, step });
+        result
+    }
+
+    /// Makes a call on a file, whose caller has every right: the commands of the module check that
+    /// before. It may fail with `possible` for reasons of its own.
+    pub(crate) fn call<R>(
+        &self,
+        file: Id,
+        call: Call,
+        possible: &[Errno],
+        make: impl FnOnce() -> R,
+        outcome: impl FnOnce(&R) -> Outcome,
+    ) -> R {
+        let possible = Errnos::of(possible);
+
+        self.note(make, |result| {
+            Step::Call(caller(file, Right::Own), call, outcome(result), possible)
+        })
+    }
+
+    /// A process with a right opens a file with the domain and an event channel, or a user in the
+    /// kernel does, whose channel is its handler. They have the same number.
+    pub(crate) fn open<R>(&self, id: Id, right: Right, open: impl FnOnce() -> R) -> R {
+        let opened = self.effect(open, move |objects| {
+            objects.open_domain(id, HANDLE, DOMAIN);
+        });
+        let (handle, mask) = (HANDLE, !0);
+        let call = Call::EventChannelAlloc { handle, mask };
+        let outcome = Outcome {
+            channel: id,
+            ..result(&Ok(()))
+        };
+
+        self.note(
+            || (),
+            |()| Step::Call(caller(id, right), call, outcome, Errnos::NONE),
+        );
+        opened
+    }
+
+    /// Ends or opens objects.
+    pub(crate) fn effect<R>(
+        &self,
+        make: impl FnOnce() -> R,
+        effect: impl Fn(&mut Objects) + Send + 'static,
+    ) -> R {
+        self.note(make, |_| Step::Effect(Box::new(effect)))
+    }
+
+    /// Panics unless there is an order that leaves the QPs with these numbers.
+    pub(crate) fn check(&self, numbers: &[u32]) {
+        let done = self.done();
+        let mut left: Vec<&Done> = done.iter().collect();
+
+        if !Self::has_order(&Contract::new(), &mut left, numbers) {
+            for done in &*done {
+                let Done { begin, end, step } = done;
+
+                match step {
+                    Step::Call(caller, call, outcome, _) => {
+                        eprintln!("{begin} to {end}: {}: {call:?}: {outcome:?}", caller.file)
+                    }
+                    Step::Effect(_) => eprintln!("{begin} to {end}: an end or an opening"),
+                }
+            }
+            panic!("no order of the calls has their results, and leaves the QPs {numbers:?}");
+        }
+    }
+
+    /// Whether the steps that are left have an order.
+    fn has_order(contract: &Contract, left: &mut Vec<&Done>, numbers: &[u32]) -> bool {
+        let Some(first_end) = left.iter().map(|done| done.end).min() else {
+            return contract.objects.numbers(DOMAIN) == numbers;
+        };
+
+        for index in 0..left.len() {
+            if left[index].begin > first_end {
+                continue;
+            }
+
+            let done = left.swap_remove(index);
+            let mut contract = contract.clone();
+            let is_allowed = match &done.step {
+                Step::Call(caller, call, outcome, possible) => {
+                    contract.take(*caller, call, outcome, *possible).is_ok()
+                }
+                Step::Effect(effect) => {
+                    effect(&mut contract.objects);
+                    true
+                }
+            };
+            let has_order = is_allowed && Self::has_order(&contract, left, numbers);
+
+            // Back to its place.
+            left.push(done);
+
+            let last = left.len() - 1;
+
+            left.swap(index, last);
+            if has_order {
+                return true;
+            }
+        }
+        false
+    }
+}
