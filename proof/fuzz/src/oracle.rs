@@ -1,82 +1,39 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The results of a program as semantics.rst has them, if one step was done after the other, for
-//! the objects that the calls named.
+//! The results of a program as the contract of the specification has them, if one step was done
+//! after the other, for the objects that the calls named.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::errno::result_name;
 use crate::program::*;
 use crate::shared::{Fact, NONE};
 use crate::totals::Totals;
 use crate::uapi::{XRC_RCV_ALLOC_LIFETIME_DOMAIN, XRC_RCV_DESTROY_FORCE};
+use xrc_rcv_spec::{
+    Alloc, Attributes, Call as Contracted, Caller, Contract, Destroy, Errno, Errnos, Id, Lifetime,
+    Modify, Outcome, Right, State,
+};
 
-/// A domain. One without a file is that of a uverbs file and its handle.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Domain {
-    OfInode(u64),
-    OfFile(u64, u64),
-}
-
-struct Qp {
-    number: u64,
-    /// The kernel's serial number.
-    serial: u64,
-    domain: Domain,
-    /// Whether it has the lifetime of its domain.
-    lives_on: bool,
-    /// The channels that are registered.
-    channels: BTreeSet<u64>,
-}
-
-#[derive(Default)]
-struct File {
-    /// By handle.
-    domains: BTreeMap<u64, Domain>,
-}
-
-/// An event channel, until it or its file is closed.
-struct Channel {
-    file: u64,
-    /// `None` after that was closed for the last time.
-    domain: Option<Domain>,
-}
+/// An object that there is not.
+const NO_OBJECT: u64 = u64::MAX;
 
 #[derive(Default)]
 struct Oracle {
-    files: BTreeMap<u64, File>,
+    contract: Contract,
     /// The files that processes have.
     held: [Option<u64>; PROCESSES],
-    channels: BTreeMap<u64, Channel>,
     /// The channels that processes have.
     held_channels: [[Option<u64>; SLOTS]; PROCESSES],
-    /// In the order of creation.
-    qps: BTreeMap<u64, Qp>,
-    created: u64,
-    /// The last serial number of each domain.
-    serials: BTreeMap<Domain, u64>,
+    /// The domains of the files, by numbers that no other domain has.
+    shared: [u64; PRIVATE as usize],
+    domains: u64,
     totals: Totals,
 }
 
-/// A call with its result, and the objects that it named.
-struct Seen<'a> {
-    call: &'a Call,
-    result: i32,
-    fact: &'a Fact,
-    /// The call was as a correct caller makes it.
-    is_whole: bool,
-    domain: Option<Domain>,
-    /// Whether the channel is one of the file.
-    is_member: bool,
-    /// The domain of the channel.
-    of_channel: Option<Domain>,
-    /// The QP, by its number in the order of creation.
-    qp: Option<u64>,
-}
-
-/// Compares results with the specification, up to a step of which the oracle does not know the
-/// effect. Returns the number of steps. `own_qps` is the number of the device's QPs that are not
-/// the module's.
+/// Compares results with the contract, up to a step of which the oracle does not know the effect.
+/// Returns the number of steps. `own_qps` is the number of the device's QPs that are not the
+/// module's.
 pub fn check(
     program: &Program,
     results: &[i32],
@@ -108,7 +65,7 @@ pub fn check(
         }
         oracle.end(&step, &fact);
         if let Some(counted) = fact.device_qps {
-            let expected = own_qps + oracle.qps.len() as u64;
+            let expected = own_qps + oracle.contract.objects.len() as u64;
             let what = &format!("the device has {counted} QPs, not {expected}");
             must(counted == expected, what).map_err(wrong)?;
         }
@@ -148,9 +105,137 @@ fn must(is_so: bool, what: &str) -> Result<(), String> {
     if is_so { Ok(()) } else { Err(what.into()) }
 }
 
-/// A call may fail if something is wrong with it.
-fn may_fail(is_wrong: bool) -> Result<(), String> {
-    must(is_wrong, "nothing is wrong with it")
+/// Returns the caller on a file: all processes are of one user, who owns all files.
+fn caller(file: u64) -> Caller {
+    Caller {
+        file,
+        user: 0,
+        right: Right::Own,
+    }
+}
+
+/// Returns the attributes of a call, whose fields may have been spoiled.
+fn attributes(step: &Step, attr: Arg) -> Attributes {
+    let is_spoiled = step.spoil.is_some_and(|spoil| spoil.how == How::Attr);
+    let is_alloc = matches!(step.call, Call::Alloc { .. });
+    match attr.map(Transition::of) {
+        Some(_) if is_spoiled => Attributes::Any,
+        None => Attributes::Absent,
+        Some(Transition::ToReset) => Attributes::To(State::Reset),
+        Some(Transition::ToInit) => Attributes::To(State::Init),
+        Some(Transition::ToInitAndRtr) if is_alloc => Attributes::To(State::Rtr),
+        Some(Transition::ToRtr) if !is_alloc => Attributes::To(State::Rtr),
+        Some(Transition::ToError) if !is_alloc => Attributes::To(State::Err),
+        // RTS needs more, and is needed for SQD.
+        Some(_) => Attributes::Invalid,
+    }
+}
+
+/// Returns the arguments of ALLOC.
+fn alloc(step: &Step, fact: &Fact) -> Option<Alloc> {
+    let Call::Alloc {
+        flags,
+        attr,
+        channel,
+        ..
+    } = step.call
+    else {
+        return None;
+    };
+    let lifetime = match flags.unwrap_or(0) {
+        0 => Some(Lifetime::Registrations),
+        flags if flags == u64::from(XRC_RCV_ALLOC_LIFETIME_DOMAIN) => Some(Lifetime::Domain),
+        _ => None,
+    };
+    Some(Alloc {
+        handle: fact.domain.unwrap_or(NO_OBJECT),
+        lifetime,
+        attributes: attributes(step, attr),
+        channel: channel.map(|_| fact.channel.unwrap_or(NO_OBJECT)),
+    })
+}
+
+/// Returns whether the flags of DESTROY have FORCE.
+fn force(flags: Arg) -> Option<bool> {
+    match flags.unwrap_or(0) as u32 {
+        0 => Some(false),
+        XRC_RCV_DESTROY_FORCE => Some(true),
+        _ => None,
+    }
+}
+
+/// Returns the call of a step, as the contract has it, with the errors that it may have for other
+/// reasons than its objects. `None` for steps that are no calls of methods.
+fn contracted(step: &Step, fact: &Fact) -> Option<(Contracted, Errnos)> {
+    let handle = fact.domain.unwrap_or(NO_OBJECT);
+    let number = fact.qp as u32;
+    let channel = fact.channel.unwrap_or(NO_OBJECT);
+    let numbers = |again| vec![number; array_len(again)];
+    let sizes = Errnos::of(&[Errno::EINVAL]);
+    let address = Errnos::of(&[Errno::ETIMEDOUT]);
+    let (call, possible) = match step.call {
+        Call::Alloc { .. } => (Contracted::Alloc(alloc(step, fact)?), address),
+        Call::Modify { attr, .. } => {
+            let attributes = attributes(step, attr);
+            let modify = Modify {
+                handle,
+                number,
+                attributes,
+            };
+            (Contracted::Modify(modify), address)
+        }
+        Call::Reg {
+            again, info, size, ..
+        } => {
+            let numbers = numbers(again);
+            let has_info = info.is_some() || size.is_some();
+            let possible = if has_info { sizes } else { Errnos::NONE };
+            (Contracted::Reg { channel, numbers }, possible)
+        }
+        Call::Unreg { again, .. } => {
+            let numbers = numbers(again);
+            (Contracted::Unreg { channel, numbers }, Errnos::NONE)
+        }
+        Call::Destroy { flags, .. } => {
+            let destroy = Destroy {
+                handle,
+                number,
+                force: force(flags),
+            };
+            (Contracted::Destroy(destroy), Errnos::NONE)
+        }
+        Call::Query { .. } => (Contracted::Query { handle, number }, sizes),
+        Call::List { .. } => (Contracted::QueryDomain { handle }, sizes),
+        Call::Caps { .. } => (Contracted::QueryCaps, sizes),
+        _ => return None,
+    };
+    let method = call.method();
+    let possible = match step.spoil {
+        Some(_) => method.errors().or(address),
+        None => possible,
+    };
+    Some((call, possible))
+}
+
+/// Returns the outcome of a call with a result. An array that fails has one number, many times.
+fn outcome(call: &Contracted, result: i32, fact: &Fact) -> Result<Outcome, String> {
+    let errno = Errno::from_number(-result);
+    must(
+        result >= 0 || errno.is_some(),
+        "the contract has no such error",
+    )?;
+    let numbers = match call {
+        Contracted::Reg { numbers, .. } | Contracted::Unreg { numbers, .. } => numbers.len(),
+        _ => 0,
+    };
+    Ok(Outcome {
+        result: errno.filter(|_| result < 0).map_or(Ok(()), Err),
+        number: fact.new_qp as u32,
+        serial: fact.new_serial,
+        channel: NO_OBJECT,
+        done: if result < 0 { 0 } else { numbers },
+        total: fact.total.map(|total| total as usize),
+    })
 }
 
 impl Oracle {
@@ -158,312 +243,225 @@ impl Oracle {
     fn holds(&mut self, process: usize, file: Option<u64>) {
         let before = std::mem::replace(&mut self.held[process], file);
         if let Some(file) = file {
-            self.files.entry(file).or_default();
+            self.contract.objects.open_file(file);
         }
-        let Some(before) = before.filter(|before| !self.held.contains(&Some(*before))) else {
-            return;
-        };
-        let Some(closed) = self.files.remove(&before) else {
-            return;
-        };
-        self.end_channels(|_, channel| channel.file == before);
-        for domain in closed.domains.into_values() {
-            self.domain_closed(domain);
+        if let Some(before) = before.filter(|before| !self.held.contains(&Some(*before))) {
+            self.contract.objects.close_file(before);
         }
-    }
-
-    /// Ends the registrations of channels, and these.
-    fn end_channels(&mut self, ends: impl Fn(u64, &Channel) -> bool) {
-        let ended: Vec<u64> = self
-            .channels
-            .iter()
-            .filter(|(number, channel)| ends(**number, channel))
-            .map(|(number, _)| *number)
-            .collect();
-        for number in ended {
-            self.channels.remove(&number);
-            self.unregister(number, |_| true);
-        }
-    }
-
-    /// Ends the registrations of a channel with QPs.
-    fn unregister(&mut self, channel: u64, of: impl Fn(&Qp) -> bool) {
-        self.qps.retain(|_, qp| {
-            let ends = of(qp) && qp.channels.remove(&channel);
-            !ends || qp.lives_on || !qp.channels.is_empty()
-        });
-    }
-
-    /// A file closes its handle of a domain.
-    fn domain_closed(&mut self, domain: Domain) {
-        let mut open = self.files.values().flat_map(|file| file.domains.values());
-        if open.any(|other| *other == domain) {
-            return;
-        }
-        self.qps.retain(|_, qp| qp.domain != domain);
-        self.serials.remove(&domain);
-        // A domain that is opened by the same name is another one.
-        for channel in self.channels.values_mut() {
-            channel.domain.take_if(|of| *of == domain);
-        }
-    }
-
-    fn find(&self, domain: Option<Domain>, number: u64) -> Option<u64> {
-        let mut qps = self.qps.iter();
-        qps.find(|(_, qp)| Some(qp.domain) == domain && qp.number == number)
-            .map(|(serial, _)| *serial)
     }
 
     /// Before a call: the process has opened what it had not.
     fn begin(&mut self, step: &Step, fact: &Fact) {
         self.holds(step.process(), fact.file);
-        let Some((number, file)) = fact.file.and_then(|number| {
-            let file = self.files.get_mut(&number)?;
-            Some((number, file))
-        }) else {
+        let Some(file) = fact.file else {
             return;
         };
         for (which, opened) in fact.opened.iter().enumerate() {
             if let Some(handle) = *opened {
-                let domain = if which as u64 == PRIVATE {
-                    Domain::OfFile(number, handle)
-                } else {
-                    Domain::OfInode(which as u64)
-                };
-                file.domains.insert(handle, domain);
+                let domain = self.opened(which);
+                self.contract.objects.open_domain(file, handle, domain);
             }
         }
         if let Some(new) = fact.new_channel {
-            if let Some(domain) = file.domains.get(&new.domain) {
-                let channel = Channel {
-                    file: number,
-                    domain: Some(*domain),
-                };
-                self.channels.insert(new.number, channel);
+            let call = Contracted::EventChannelAlloc {
+                handle: new.domain,
+                mask: !0,
+            };
+            let created = Outcome {
+                channel: new.number,
+                result: Ok(()),
+                number: 0,
+                serial: 0,
+                done: 0,
+                total: None,
+            };
+            let result = self
+                .contract
+                .take(caller(file), &call, &created, Errnos::NONE);
+            result.expect("the file has the domain, through which it has created a channel");
+        }
+    }
+
+    /// Returns the domain that a process opens. After its last close it is another than before.
+    fn opened(&mut self, which: usize) -> Id {
+        let shared = self.shared.get_mut(which);
+        if let Some(domain) = shared.as_deref().copied() {
+            if self.contract.objects.is_open(domain) {
+                return domain;
             }
         }
+        self.domains += 1;
+        if let Some(shared) = shared {
+            *shared = self.domains;
+        }
+        self.domains
     }
 
     /// After a call: the process has these channels.
     fn end(&mut self, step: &Step, fact: &Fact) {
+        let before: BTreeSet<u64> = self.channels();
         self.held_channels[step.process()] = fact.channels;
         if let Call::Kill { worker } = step.call {
             self.held_channels[process_of(worker)] = [None; SLOTS];
         }
-        let held: BTreeSet<u64> = self
-            .held_channels
-            .iter()
-            .flatten()
-            .flatten()
-            .copied()
-            .collect();
-        self.end_channels(|number, _| !held.contains(&number));
+        let held = self.channels();
+        for closed in before.difference(&held) {
+            self.contract.objects.close_channel(*closed);
+        }
         self.totals.retain(|channel| held.contains(&channel));
+    }
+
+    fn channels(&self) -> BTreeSet<u64> {
+        let held = self.held_channels.iter().flatten();
+        held.flatten().copied().collect()
     }
 
     fn step(&mut self, step: &Step, result: i32, fact: &Fact) -> Result<(), String> {
         if let Call::Kill { worker } = step.call {
             self.holds(process_of(worker), None);
         }
-        let Some(file) = fact.file.and_then(|file| self.files.get(&file)) else {
+        let Some(file) = fact.file else {
             return Ok(());
-        };
-        let domain = fact
-            .domain
-            .and_then(|handle| file.domains.get(&handle).copied());
-        let channel = fact
-            .channel
-            .and_then(|number| self.channels.get(&number))
-            .filter(|channel| Some(channel.file) == fact.file);
-        let of_channel = channel.and_then(|channel| channel.domain);
-        let qp = match step.call {
-            Call::Reg { .. } | Call::Unreg { .. } => self.find(of_channel, fact.qp),
-            _ => self.find(domain, fact.qp),
-        };
-        let seen = Seen {
-            call: &step.call,
-            result,
-            fact,
-            is_whole: step.spoil.is_none(),
-            domain,
-            is_member: channel.is_some(),
-            of_channel,
-            qp,
         };
         match step.call {
-            Call::Alloc { .. } => self.alloc(&seen),
-            Call::Reg { info, size, .. } => self.register(&seen, info.is_some() || size.is_some()),
-            Call::Unreg { again, .. } => self.unregisters(&seen, array_len(again)),
-            Call::Read { .. } => self.read(&seen),
-            Call::Modify { attr, .. } => seen.modify(attr),
-            Call::Query { .. } if result >= 0 => must(qp.is_some(), "the domain has no such QP"),
-            Call::Destroy { flags, .. } => self.destroy(&seen, flags),
-            Call::List { .. } if result >= 0 => self.list(&seen),
-            Call::CloseDomain { .. } => self.close_domain(&seen),
-            _ => Ok(()),
+            Call::CloseDomain { .. } => return self.close_domain(file, result, fact),
+            Call::Read { .. } => return self.read(fact),
+            _ => (),
         }
-    }
-
-    fn alloc(&mut self, seen: &Seen<'_>) -> Result<(), String> {
-        let Call::Alloc {
-            flags,
-            attr,
-            channel,
-            ..
-        } = *seen.call
-        else {
+        let needs_channel = matches!(step.call, Call::Reg { .. } | Call::Unreg { .. });
+        if needs_channel && step.call.channel().is_none() {
+            return must(result < 0, "a mandatory attribute is missing");
+        }
+        let Some((call, possible)) = contracted(step, fact) else {
             return Ok(());
         };
-        let lives_on = flags == Some(XRC_RCV_ALLOC_LIFETIME_DOMAIN.into());
-        let is_member = seen.of_channel == seen.domain;
-        if seen.result < 0 {
-            let is_kept = if channel.is_some() {
-                is_member
-            } else {
-                lives_on
-            };
-            let is_known = lives_on || flags.unwrap_or(0) == 0;
-            let is_simple = is_kept && is_known && attr.is_none();
-            return may_fail(seen.domain.is_none() || !is_simple || !seen.is_whole);
-        }
-        let domain = seen.domain.ok_or("the file has no such domain")?;
-        let number = seen.fact.new_qp;
-        must(
-            self.find(Some(domain), number).is_none(),
-            "there is a QP with this number",
-        )?;
-        must(
-            channel.is_none() || is_member,
-            "the channel is not of the domain",
-        )?;
-        must(channel.is_some() || lives_on, "no registration keeps it")?;
-        self.add(Qp {
-            number,
-            serial: seen.fact.new_serial,
-            domain,
-            lives_on,
-            channels: channel.and(seen.fact.channel).into_iter().collect(),
-        })
-    }
-
-    fn add(&mut self, qp: Qp) -> Result<(), String> {
-        let last = self.serials.insert(qp.domain, qp.serial).unwrap_or(0);
-        must(qp.serial > last, "the domain had this serial number")?;
-        self.created += 1;
-        for channel in &qp.channels {
-            let key = (*channel, qp.number as u32, qp.serial);
-            self.totals.register(key, self.created);
-        }
-        self.qps.insert(self.created, qp);
-        Ok(())
-    }
-
-    fn register(&mut self, seen: &Seen<'_>, has_info: bool) -> Result<(), String> {
-        let has_channel = seen.call.channel().is_some();
-        if seen.result < 0 {
-            let is_simple = !has_info && has_channel;
-            return may_fail(seen.qp.is_none() || !is_simple || !seen.is_whole);
-        }
-        let created = seen.qp.ok_or("the channel's domain has no such QP")?;
-        if let (Some(qp), Some(channel)) = (self.qps.get_mut(&created), seen.fact.channel) {
-            qp.channels.insert(channel);
-            let key = (channel, qp.number as u32, qp.serial);
-            self.totals.register(key, created);
+        let outcome = outcome(&call, result, fact)?;
+        let taken = self.contract.take(caller(file), &call, &outcome, possible);
+        taken.map_err(|breach| breach.to_string())?;
+        if result >= 0 {
+            self.note(&call, fact);
         }
         Ok(())
     }
 
-    fn unregisters(&mut self, seen: &Seen<'_>, count: usize) -> Result<(), String> {
-        let has_channel = seen.call.channel().is_some();
-        if seen.result < 0 {
-            return may_fail(!seen.is_member || !has_channel || !seen.is_whole);
+    /// Notes the registrations that a call has made or ended, for the records that are read.
+    fn note(&mut self, call: &Contracted, fact: &Fact) {
+        let Some(channel) = fact.channel else {
+            return;
+        };
+        let number = match call {
+            Contracted::Alloc(alloc) if alloc.channel.is_some() => fact.new_qp as u32,
+            Contracted::Reg { .. } => fact.qp as u32,
+            Contracted::Unreg { numbers, .. } => {
+                let number = fact.qp as u32;
+                self.totals.unregister(channel, number, numbers.len());
+                return;
+            }
+            _ => return,
+        };
+        if let Some((domain, serial)) = self.contract.objects.qp_of(channel, number) {
+            self.totals.register(channel, number, (domain, serial));
         }
-        must(seen.is_member, "the file has no such channel")?;
-        if let Some(channel) = seen.fact.channel {
-            self.unregister(channel, |qp| qp.number == seen.fact.qp);
-            let number = seen.fact.qp as u32;
-            self.totals.unregister(channel, number, count);
-        }
-        Ok(())
     }
 
-    fn read(&mut self, seen: &Seen<'_>) -> Result<(), String> {
-        let Some(channel) = seen.fact.channel else {
+    fn read(&mut self, fact: &Fact) -> Result<(), String> {
+        let Some(channel) = fact.channel else {
             return Ok(());
         };
-        let records = seen.fact.records.iter();
+        let records = fact.records.iter();
         for record in records.take_while(|record| record.serial != 0) {
             self.totals.read(channel, record)?;
         }
         Ok(())
     }
 
-    fn destroy(&mut self, seen: &Seen<'_>, flags: Arg) -> Result<(), String> {
-        let qp = seen.qp.and_then(|serial| self.qps.get(&serial));
-        let is_kept = qp.is_some_and(|qp| !qp.channels.is_empty());
-        let lives_on = qp.is_some_and(|qp| qp.lives_on);
-        let flags = flags.unwrap_or(0) as u32;
-        let forced = flags == XRC_RCV_DESTROY_FORCE;
-        if seen.result == -libc::EBUSY {
-            return must(lives_on && is_kept && !forced, "no channel is registered");
-        }
-        if seen.result < 0 {
-            let is_refused = if forced {
-                qp.is_none()
-            } else {
-                !lives_on || is_kept
-            };
-            return may_fail(is_refused || flags > XRC_RCV_DESTROY_FORCE || !seen.is_whole);
-        }
-        must(
-            forced || lives_on,
-            "the domain has no such QP with its lifetime",
-        )?;
-        must(forced || !is_kept, "a channel is registered")?;
-        let serial = seen.qp.ok_or("the domain has no such QP")?;
-        self.qps.remove(&serial);
-        Ok(())
-    }
-
-    fn list(&self, seen: &Seen<'_>) -> Result<(), String> {
-        must(seen.domain.is_some(), "the file has no such domain")?;
-        let qps = self.qps.values();
-        let count = qps.filter(|qp| Some(qp.domain) == seen.domain).count() as u64;
-        match seen.fact.total {
-            Some(total) => must(total == count, &format!("{total} QPs, not {count}")),
-            None => Ok(()),
-        }
-    }
-
-    fn close_domain(&mut self, seen: &Seen<'_>) -> Result<(), String> {
-        let (Some(file), Some(handle)) = (seen.fact.file, seen.fact.domain) else {
+    fn close_domain(&mut self, file: u64, result: i32, fact: &Fact) -> Result<(), String> {
+        let Some(handle) = fact.domain else {
             return Ok(());
         };
         // write(2) to the file of another process is EACCES.
-        if seen.result == -libc::EACCES {
+        if result == -libc::EACCES {
             return Ok(());
         }
-        must(
-            (seen.result >= 0) == seen.domain.is_some(),
-            "a handle is closed once",
-        )?;
-        if let Some(domain) = seen.domain {
-            self.files.entry(file).or_default().domains.remove(&handle);
-            self.domain_closed(domain);
-        }
-        Ok(())
+        let existed = self.contract.objects.close_handle(file, handle);
+        must((result >= 0) == existed, "a handle is closed once")
     }
 }
 
-impl Seen<'_> {
-    fn modify(&self, attr: Arg) -> Result<(), String> {
-        let is_reset = attr.map(Transition::of) == Some(Transition::ToReset);
-        if self.result >= 0 {
-            must(self.qp.is_some(), "the domain has no such QP")
-        } else if is_reset && self.is_whole {
-            must(self.qp.is_none(), "each state may be left for RESET")
-        } else {
-            Ok(())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Facts of process 0, which has a file with a handle of domain 0, and a channel.
+    fn fact() -> Fact {
+        let mut fact = Fact {
+            file: Some(1),
+            domain: Some(5),
+            channel: Some(2),
+            qp: 17,
+            new_qp: 17,
+            new_serial: 1,
+            ..Fact::default()
+        };
+        fact.channels[0] = Some(2);
+        fact
+    }
+
+    fn first() -> Fact {
+        let mut first = fact();
+        first.opened[0] = Some(5);
+        first.new_channel = Some(crate::shared::NewChannel {
+            number: 2,
+            domain: 5,
+        });
+        first
+    }
+
+    /// Checks a program of lines, the facts of whose first step are [`first`].
+    fn check_text(text: &str) -> Result<u64, String> {
+        let mut programs = Program::parse_all(text).expect("a program");
+        let (program, results) = programs.pop().expect("a program");
+        let results: Vec<_> = results
+            .into_iter()
+            .map(|result| result.expect("a result"))
+            .collect();
+        let facts = |index| if index == 0 { first() } else { fact() };
+        check(&program, &results, facts, 0)
+    }
+
+    const ALLOC: &str = "0 alloc qp=0 domain=0 channel=0 -> 0\n";
+
+    fn after_alloc(line: &str) -> Result<u64, String> {
+        check_text(&format!("{ALLOC}{line}\n"))
+    }
+
+    #[test]
+    fn results_of_the_contract() {
+        for line in [
+            "0 reg qp=0 channel=0 -> 0",
+            "0 modify qp=0 domain=0 attr=1 -> 0",
+            "0 modify qp=0 domain=0 attr=2 -> EINVAL",
+            "0 destroy qp=0 domain=0 -> EINVAL",
+            "0 destroy qp=0 domain=0 flags=1 -> 0",
+            "0 alloc qp=0 domain=0 flags=2 channel=0 -> EINVAL",
+        ] {
+            assert_eq!(after_alloc(line), Ok(2), "{line}");
+        }
+    }
+
+    #[test]
+    fn other_results() {
+        for line in [
+            "0 reg qp=0 channel=0 -> EINVAL",
+            "0 reg qp=0 channel=0 -> EBADF",
+            "0 modify qp=0 domain=0 attr=1 -> EINVAL",
+            "0 modify qp=0 domain=0 attr=2 -> 0",
+            "0 destroy qp=0 domain=0 -> 0",
+            "0 destroy qp=0 domain=0 -> EBUSY",
+            "0 query qp=0 domain=0 -> EIO",
+            "0 alloc qp=0 domain=0 channel=0 -> 0",
+        ] {
+            assert!(after_alloc(line).is_err(), "{line}");
         }
     }
 }

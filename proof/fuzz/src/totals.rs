@@ -10,9 +10,11 @@ use crate::uapi::{XRC_RCV_EVENT_QP_GONE, xrc_rcv_record};
 /// The number of a channel, of a QP, and the serial number of that.
 type Key = (u64, u32, u64);
 
+/// A domain and a serial number, which no other QP of a program has.
+type QpId = (u64, u64);
+
 struct Registration {
-    /// The QP, by a number that no other QP of a program has.
-    qp: u64,
+    qp: QpId,
     /// The totals that are read already, by type.
     read: BTreeMap<u32, u64>,
 }
@@ -22,12 +24,13 @@ struct Registration {
 pub struct Totals {
     registrations: BTreeMap<Key, Registration>,
     /// The greatest totals that were read, by QP and type.
-    greatest: BTreeMap<(u64, u32), u64>,
+    greatest: BTreeMap<(QpId, u32), u64>,
 }
 
 impl Totals {
-    /// A channel is registered with a QP; it may be already.
-    pub fn register(&mut self, key: Key, qp: u64) {
+    /// A channel is registered with the QP that has a number; it may be already.
+    pub fn register(&mut self, channel: u64, number: u32, qp: QpId) {
+        let key = (channel, number, qp.1);
         let of_qp = self.greatest.range((qp, 0)..=(qp, u32::MAX));
         let read = of_qp.map(|((_, type_), total)| (*type_, *total)).collect();
         self.registrations
@@ -108,7 +111,7 @@ mod tests {
     fn registered(channels: &[u64]) -> Totals {
         let mut totals = Totals::default();
         for channel in channels {
-            totals.register((*channel, 17, 4), 1);
+            totals.register(*channel, 17, (1, 4));
         }
         totals
     }
@@ -128,7 +131,7 @@ mod tests {
         let mut totals = registered(&[1]);
         assert!(totals.read(2, &record(4, ACCESS_ERR, 1)).is_err());
         assert!(totals.read(1, &record(5, ACCESS_ERR, 1)).is_err());
-        totals.register((1, 17, 5), 2);
+        totals.register(1, 17, (1, 5));
         assert!(totals.read(1, &record(5, ACCESS_ERR, 1)).is_ok());
         // The oldest ends.
         totals.unregister(1, 17, 1);
@@ -142,10 +145,10 @@ mod tests {
     fn a_new_registration_begins_with_the_total() {
         let mut totals = registered(&[1]);
         assert!(totals.read(1, &record(4, ACCESS_ERR, 3)).is_ok());
-        totals.register((2, 17, 4), 1);
+        totals.register(2, 17, (1, 4));
         assert!(totals.read(2, &record(4, ACCESS_ERR, 3)).is_err());
         // It has been registered since.
-        totals.register((1, 17, 4), 1);
+        totals.register(1, 17, (1, 4));
         assert!(totals.read(1, &record(4, ACCESS_ERR, 4)).is_ok());
     }
 
