@@ -409,11 +409,25 @@ static bool has_none(struct party *party)
 	return true;
 }
 
-/* Breaks a QP, from any state: it has an event. */
+/* Breaks a QP, from any state: it has an event some time after that. */
 static bool breaks(struct party *party, uint32_t qpn)
 {
 	return !go(party, qpn, IBV_QPS_RESET) && !go(party, qpn, IBV_QPS_INIT) &&
 	       !go(party, qpn, IBV_QPS_ERR);
+}
+
+/*
+ * The same, and waits for the event, by a registration of another channel: a QP that
+ * leaves ERR before has none.
+ */
+static bool breaks_before(struct xrc_rcv_event_channel *witness, uint32_t qpn)
+{
+	struct xrc_rcv_event event;
+
+	HOLDS(breaks(&a, qpn));
+	HOLDS(!xrc_rcv_get_event(witness, &event, sizeof(event)));
+	HOLDS(event.qp_num == qpn && event.count == 1);
+	return true;
 }
 
 /* Whether the next events of a party, of one type, are that many, and have that cookie. */
@@ -432,25 +446,28 @@ static bool hears(struct party *party, uint64_t cookie, uint32_t times)
 /* The kernel counts the events of a QP; those of a registration begin with it. */
 static bool counts(void)
 {
-	struct xrc_rcv_qp *first = create(&a, 1), *second, *again;
+	struct xrc_rcv_event_channel *witness = xrc_rcv_create_event_channel(b.xrcd);
+	struct xrc_rcv_qp *first = create(&a, 1), *second, *again, *third;
 	uint32_t qpn;
 
-	HOLDS(first);
+	HOLDS(first && witness);
 	qpn = first->qp_num;
-	HOLDS(breaks(&a, qpn) && hears(&a, 1, 1));
-	HOLDS(breaks(&a, qpn) && breaks(&a, qpn) && hears(&a, 1, 2));
+	third = xrc_rcv_reg_qp(b.xrcd, qpn, witness, 0);
+	HOLDS(third && breaks_before(witness, qpn) && hears(&a, 1, 1));
+	HOLDS(breaks_before(witness, qpn) && breaks_before(witness, qpn) && hears(&a, 1, 2));
 	second = xrc_rcv_reg_qp(b.xrcd, qpn, b.channel, 2);
-	HOLDS(second && breaks(&a, qpn) && hears(&a, 1, 1) && hears(&b, 2, 1));
+	HOLDS(second && breaks_before(witness, qpn) && hears(&a, 1, 1) && hears(&b, 2, 1));
 
 	/* A registration stays as it is, and a new one begins anew. */
 	HOLDS((again = xrc_rcv_reg_qp(b.xrcd, qpn, b.channel, 3)));
-	HOLDS(breaks(&a, qpn) && hears(&b, 2, 1) && breaks(&a, qpn));
+	HOLDS(breaks_before(witness, qpn) && hears(&b, 2, 1) && breaks_before(witness, qpn));
 	HOLDS(!xrc_rcv_unreg_qp(again) && has_none(&b));
 	HOLDS(!xrc_rcv_unreg_qp(second) && has_none(&b));
 	second = xrc_rcv_reg_qp(b.xrcd, qpn, b.channel, 4);
-	HOLDS(second && has_none(&b) && breaks(&a, qpn) && hears(&b, 4, 1));
+	HOLDS(second && has_none(&b) && breaks_before(witness, qpn) && hears(&b, 4, 1));
 	HOLDS(hears(&a, 1, 3) && has_none(&a));
-	HOLDS(!xrc_rcv_unreg_qp(second) && !xrc_rcv_unreg_qp(first));
+	HOLDS(!xrc_rcv_unreg_qp(second) && !xrc_rcv_unreg_qp(first) && !xrc_rcv_unreg_qp(third));
+	HOLDS(!xrc_rcv_destroy_event_channel(witness));
 	HOLDS(count(&a, 0));
 	return true;
 }
@@ -508,19 +525,22 @@ static void *cycler(void *first_cookie)
 
 static bool readers(void)
 {
-	struct xrc_rcv_qp *kept = create(&a, 0);
+	struct xrc_rcv_event_channel *witness = xrc_rcv_create_event_channel(b.xrcd);
+	struct xrc_rcv_qp *kept = create(&a, 0), *other;
 	pthread_t reading[3], cycling[2];
 	bool fine = true;
 	void *result;
 	uint32_t i;
 
-	HOLDS(kept && !fcntl(a.channel->fd, F_SETFL, O_NONBLOCK));
+	HOLDS(kept && witness && !fcntl(a.channel->fd, F_SETFL, O_NONBLOCK));
+	other = xrc_rcv_reg_qp(b.xrcd, kept->qp_num, witness, 0);
+	HOLDS(other);
 	for (i = 0; i < 3; i++)
 		HOLDS(!pthread_create(&reading[i], NULL, reader, NULL));
 	for (i = 0; i < 2; i++)
 		HOLDS(!pthread_create(&cycling[i], NULL, cycler, (void *)(uintptr_t)(1 + i * CYCLES)));
 	for (i = 0; i < CYCLES; i++)
-		fine &= breaks(&b, kept->qp_num);
+		fine &= breaks_before(witness, kept->qp_num);
 	for (i = 0; i < 2; i++)
 		fine &= !pthread_join(cycling[i], &result) && result;
 	for (i = 0; i < PATIENCE_MS && read_of_kept < CYCLES; i++)
@@ -530,7 +550,8 @@ static bool readers(void)
 		fine &= !pthread_join(reading[i], &result) && result;
 	HOLDS(fine && read_of_kept == CYCLES);
 	HOLDS(!fcntl(a.channel->fd, F_SETFL, 0));
-	HOLDS(!xrc_rcv_unreg_qp(kept) && count(&a, 0));
+	HOLDS(!xrc_rcv_unreg_qp(other) && !xrc_rcv_unreg_qp(kept) && count(&a, 0));
+	HOLDS(!xrc_rcv_destroy_event_channel(witness));
 	return true;
 }
 
