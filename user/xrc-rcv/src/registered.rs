@@ -540,7 +540,7 @@ mod tests {
 
     #[test]
     fn no_event_is_lost_or_returned_twice_by_threads() {
-        const EVENTS: u64 = if cfg!(miri) { 50 } else { 5000 };
+        const EVENTS: u64 = 5000;
 
         let registered = Registered::default();
         registered.add(&[QP], 0, with_cookie(42));
@@ -605,7 +605,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "Miri does not fork")]
     fn a_child_finds_the_locks_free() {
         let registered = Registered::default();
         registered.add(&[QP], 3, with_cookie(42));
@@ -632,7 +631,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "Miri does not fork")]
     fn a_child_finds_the_tables_consistent() {
         let ends = AtomicBool::new(false);
         let registered = Registered::default();
