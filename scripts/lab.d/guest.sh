@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 #
 # Guests: QEMU on the lab root over 9p, a command, its status, and the kernel's log read for
-# anything that a checker said.
+# any report.
 
 device=
 device_argument=
@@ -282,7 +282,7 @@ rust_kernel: panicked
 INFO: (possible|task|rcu|suspicious|trying|lockdep)|DEADLOCK|DEBUG_LOCKS
 KASAN|UBSAN|kmemleak|refcount_t
 unregister_netdevice: waiting'
-# Of these, lines that announce the checkers at boot, or repeat the command line.
+# Of these, lines in which KASAN and the like announce themselves at boot, and the command line.
 readonly ANNOUNCEMENTS='[Cc]ommand line|kmemleak=off
 kmemleak: (Kernel memory leak detector initialized|Automatic memory scanning)
 [Kk]asan: KernelAddressSanitizer

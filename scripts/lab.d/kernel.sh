@@ -2,9 +2,9 @@
 # shellcheck shell=bash
 #
 # The kernels a guest can boot: Debian's own ("stock" and its successors), the newest source with
-# every checker on ("debug") or with versions of symbols ("modversions"), or a custom build tree.
-# Each has a build tree (kdir), a source (ksrc), a boot image, modules and an initramfs of its own;
-# all paths are as seen in the root.
+# KASAN, lockdep and the like ("debug") or with versions of symbols ("modversions"), or a custom
+# build tree. Each has a build tree (kdir), a source (ksrc), a boot image, modules and an initramfs
+# of its own; all paths are as seen in the root.
 
 kernel=${KDIR:-stock}
 kernel_rest=()

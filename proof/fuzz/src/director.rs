@@ -22,7 +22,7 @@ pub const LIMIT: Duration = Duration::from_secs(120);
 /// file may end in the kernel, which closes it a moment later.
 const RACE_ENDS: Duration = Duration::from_secs(10);
 
-/// Words of reports of the kernel's checkers, and of others that should not be in its log.
+/// Words of KASAN's, lockdep's and other reports that should not be in the kernel's log.
 const REPORTS: &[&str] = &[
     "BUG",
     "WARNING",

@@ -35,7 +35,7 @@ long memory_available(void);
 /* Kibibytes in slabs that nothing but their owners can free. */
 long slab_unreclaimable(void);
 /*
- * Whether the kernel's checkers keep freed memory back, so that only kmemleak can find leaks.
+ * Whether KASAN keeps freed memory back, so that only kmemleak can find leaks.
  * The lab asks it when the guest ends, and fails the run, but for --no-leak-check.
  */
 bool memory_is_checked(void);

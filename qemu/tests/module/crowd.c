@@ -28,7 +28,7 @@
 
 enum {
 	MANY = 1000,
-	FEWER = 100,		/* with the checkers of the debug kernel */
+	FEWER = 100,		/* on the debug kernel */
 	GUESTS = 4,		/* threads that register and give up again */
 	ERRORS = 300,
 	QUIET_MS = 300,

@@ -7,8 +7,8 @@
  * destroyed, every fiftieth time a file ends with a QP. That in rounds, each by a
  * process of its own. Counts are the same after each. Memory is flat: chance
  * allocations differ between rounds, those of a cycle occur in every round; so
- * the median of the rounds has to be less than any object per cycle. (Where the
- * kernel's checkers keep freed memory back, the lab's leak check is used instead.)
+ * the median of the rounds has to be less than any object per cycle. (Where
+ * KASAN keeps freed memory back, the lab's leak check is used instead.)
  *
  * tags: debug stock traced
  */

@@ -395,8 +395,8 @@ int main(void)
 {
 	const unsigned int counts[] = { 1, 2, memory_is_checked() && !is_long_run() ? 8 : MANY };
 	/*
-	 * The checkers of the debug kernel make each many times dearer; with a modelled adapter
-	 * each is three commands of its firmware.
+	 * On the debug kernel each takes many times as long; on a modelled adapter each is three
+	 * commands of its firmware.
 	 */
 	bool slow = memory_is_checked() || device_is_modelled();
 	unsigned int repetitions = slow ? 1000 : is_long_run() ? 100000 : 20000;

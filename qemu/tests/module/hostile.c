@@ -1020,7 +1020,7 @@ int main(int argc, char **argv)
 {
 	struct campaign *campaign;
 	struct member_info *member_info;
-	/* The checkers of the debug kernel make each many times dearer. */
+	/* On the debug kernel each takes many times as long. */
 	unsigned int calls = memory_is_checked() && !is_long_run() ? 10000 : 100000, *index, i;
 	struct counts before;
 	struct actor actor;

@@ -6,8 +6,8 @@
  * in any order: create, register, modify into errors, list, read, give up,
  * destroy, close, exit. Meanwhile some are killed, and the device is taken away
  * and brought back. No call may return an undocumented error; at the end
- * all counts are as before. The kernel's checkers report to its log, which the
- * lab reads.
+ * all counts are as before. KASAN and lockdep report to the kernel's log,
+ * which the lab reads.
  *
  * tags: races traced
  */

@@ -10,9 +10,9 @@
  *
  * The worst result allowed is a completion in error. The sender's memory
  * holds one byte only and the peer's another one, so a byte of neither is
- * seen where it arrives. The kernel's checkers report to
- * its log. Each scenario is a process of its own, since an error may
- * well be that a QP cannot be destroyed.
+ * seen where it arrives. KASAN reports to the
+ * kernel's log. Each scenario is a process of its own, since an error may well
+ * be that a QP cannot be destroyed.
  */
 
 #define _GNU_SOURCE

@@ -9,7 +9,7 @@
  * on the QP, on completions and on asynchronous events.
  *
  * Then MUTATIONS packets that started out as good ones, half of them with a
- * right ICRC. The kernel's checkers report to its log;
+ * right ICRC. KASAN reports to the kernel's log;
  * this test checks that everything still works and can be destroyed at once.
  */
 
