@@ -194,6 +194,12 @@ impl<const F: usize> Slot<F> {
     fn is_registered(&self) -> bool {
         self.registrations.iter().any(Option::is_some)
     }
+
+    /// The device reports an event, which each registration that exists now is to get.
+    fn event(&mut self) {
+        self.pending[usize::from(self.happened)] = self.registrations.map(|file| file.is_some());
+        self.happened += 1;
+    }
 }
 
 /// A file, or a QP, or both, by their numbers.
@@ -253,14 +259,27 @@ impl<const F: usize, const Q: usize> State<F, Q> {
         self.files[file].call = Some(Call::Alloc(qp));
     }
 
+    fn alloc_fails(&mut self, file: usize) -> Option<()> {
+        let Some(Call::Alloc(qp)) = self.files[file].call.take() else {
+            return None;
+        };
+
+        self.qps[qp] = Slot::UNUSED;
+        Some(())
+    }
+
     /// A QP is added to its domain, with the registration of its creator if that registers.
-    fn alloc_ends(&mut self, qp: usize) {
+    fn alloc_ends(&mut self, file: usize) -> Option<()> {
+        let Some(Call::Alloc(qp)) = self.files[file].call.take() else {
+            return None;
+        };
         let registers = self.qps[qp].is_registered();
 
         self.step(qp, Step::Alloc { registers });
         if registers {
             self.step(qp, Step::Register { keeps: true });
         }
+        Some(())
     }
 
     /// A registration ends. Returns whether the QP ends with it.
@@ -268,6 +287,113 @@ impl<const F: usize, const Q: usize> State<F, Q> {
         self.qps[qp].unregister(file);
         self.step(qp, Step::Unregister { keeps: true });
         self.qps[qp].qp.phase == Phase::Unneeded && !self.closing
+    }
+
+    /// UNREG or DESTROY ends a QP, and waits until it is destroyed.
+    fn end_by_call(&mut self, file: usize, qp: usize) {
+        self.step(qp, Step::End { forced: false });
+        self.files[file].call = Some(Call::Ended(qp));
+    }
+
+    /// UNREG ends a QP in a step of its own, if no other call has ended it meanwhile.
+    fn remove_unneeded(&mut self, file: usize) -> Option<()> {
+        let Some(Call::Unregistered(qp)) = self.files[file].call.take() else {
+            return None;
+        };
+
+        if self.qps[qp].is_found() {
+            self.step(qp, Step::End { forced: false });
+        }
+        Some(())
+    }
+
+    fn return_from_call(&mut self, file: usize) -> Option<()> {
+        let Some(Call::Ended(qp)) = self.files[file].call.take() else {
+            return None;
+        };
+
+        if !self.is_destroyed(qp) {
+            self.breaks(Broken::ReturnedEarly);
+        }
+        self.forget(qp);
+        Some(())
+    }
+
+    fn close_file(&mut self, file: usize, removed: bool) {
+        self.files[file].call = Some(Call::CloseFile {
+            removed,
+            ended: [false; Q],
+        });
+    }
+
+    fn close_registration(&mut self, file: usize, qp: usize) {
+        if self.unregister(file, qp) {
+            self.step(qp, Step::End { forced: false });
+            if let Some(Call::CloseFile { ended, .. }) = &mut self.files[file].call {
+                ended[qp] = true;
+            }
+        }
+        self.forget(qp);
+    }
+
+    fn close_file_handle(&mut self, file: usize) {
+        if self.files[file].has_handle && self.close_handle(file) {
+            self.files[file].call = Some(Call::CloseFileAndDomain);
+        } else {
+            self.files[file].call = None;
+            self.files[file].is_open = false;
+        }
+        for qp in 0..Q {
+            self.forget(qp);
+        }
+    }
+
+    fn domain_closed(&mut self, file: usize) {
+        if (0..Q).any(|qp| !self.is_destroyed(qp)) {
+            self.breaks(Broken::OutlivesDomain);
+        }
+        self.closed = true;
+        if self.files[file].call.take() == Some(Call::CloseFileAndDomain) {
+            self.files[file].is_open = false;
+        }
+    }
+
+    fn provider_destroys(&mut self, qp: usize) {
+        let slot = &mut self.qps[qp];
+
+        slot.destructions += 1;
+        slot.provider = if slot.qp.phase == Phase::Gone {
+            Provider::Absent
+        } else {
+            Provider::Destroyed
+        };
+        if slot.destructions > 1 {
+            self.breaks(Broken::DestroyedTwice);
+        } else if self.closed {
+            self.breaks(Broken::OutlivesDomain);
+        }
+        self.forget(qp);
+    }
+
+    /// QP_GONE is delivered to each registration. With [`Fault::GoneBeforeDestroy`], an event is
+    /// lost only if it was pending.
+    fn gone(&mut self, qp: usize) {
+        let slot = &mut self.qps[qp];
+        let happened = slot.happened;
+        let mut is_lost = false;
+
+        for registration in slot.registrations.iter_mut().flatten() {
+            is_lost |= registration.got != happened - registration.since;
+            registration.gone = true;
+        }
+        if slot.provider == Provider::Destroyed {
+            slot.provider = Provider::Absent;
+        }
+        if is_lost {
+            self.breaks(Broken::Event);
+        }
+        self.step(qp, Step::Gone);
+        self.forget(qp);
     }
 
     /// The handle of the domain is closed. Returns whether it was the last.
@@ -367,6 +493,53 @@ impl<const F: usize, const Q: usize> System<F, Q> {
         self.fault == Some(fault)
     }
 
+    fn register(&self, state: &mut State<F, Q>, file: usize, qp: usize) {
+        let slot = &mut state.qps[qp];
+
+        slot.register(file);
+        if self.has(Fault::RegisterJoinsPending) {
+            for event in &mut slot.pending {
+                event[file] = event.iter().any(|file| *file);
+            }
+        }
+        state.step(qp, Step::Register { keeps: true });
+    }
+
+    fn unregister(&self, state: &mut State<F, Q>, file: usize, qp: usize) {
+        if state.unregister(file, qp) {
+            if self.has(Fault::UnregisterInTwoSteps) {
+                state.files[file].call = Some(Call::Unregistered(qp));
+            } else {
+                state.end_by_call(file, qp);
+            }
+        }
+        state.forget(qp);
+    }
+
+    /// A registration gets the next event that is pending for it.
+    fn deliver(&self, state: &mut State<F, Q>, qp: usize, file: usize) -> Option<()> {
+        let slot = &mut state.qps[qp];
+        let event = slot.pending.iter_mut().find(|event| event[file])?;
+
+        event[file] = false;
+
+        let registration = slot.registrations[file].as_mut()?;
+
+        // With the fault, each of two threads has found it pending.
+        registration.got += 1 + u8::from(self.has(Fault::DeliveredTwice));
+
+        let Registration { since, got, gone } = *registration;
+        let most = slot.happened - since;
+
+        if gone {
+            state.breaks(Broken::AfterGone);
+        } else if got > most {
+            state.breaks(Broken::Event);
+        }
+        state.step(qp, Step::Event);
+        Some(())
+    }
+
     fn actions_of_file(&self, state: &State<F, Q>, file: usize, actions: &mut Vec<Action>) {
         let File {
             is_open,
@@ -410,42 +583,49 @@ impl<const F: usize, const Q: usize> System<F, Q> {
                 }
             }
             None if !is_open => (),
+            None if state.device == Device::Removing => actions.push(Action::RemoveFile(file)),
             None => {
-                if state.device == Device::Removing {
-                    actions.push(Action::RemoveFile(file));
-                    return;
-                }
                 actions.push(Action::CloseFile(file));
                 if has_handle {
                     actions.push(Action::CloseHandle(file));
                 }
-                for (number, slot) in state.qps.iter().enumerate() {
-                    if slot.registrations[file].is_some() {
-                        actions.push(Action::Unregister(file, number));
-                    } else if has_handle
-                        && (slot.is_found()
-                            || self.has(Fault::RegisterOnEnded) && slot.qp.phase == Phase::Ended)
-                    {
-                        actions.push(Action::Register(file, number));
-                    }
-                    if has_handle && slot.is_free() {
-                        for (lifetime, registers) in [
-                            (Lifetime::Registrations, true),
-                            (Lifetime::Domain, true),
-                            (Lifetime::Domain, false),
-                        ] {
-                            actions.push(Action::AllocBegins(file, number, lifetime, registers));
-                        }
-                    }
-                    if has_handle
-                        && slot.is_found()
-                        && slot.qp.lifetime == Some(Lifetime::Domain)
-                        && (!slot.is_registered() || self.has(Fault::DestroyWhileRegistered))
-                    {
-                        actions.push(Action::Destroy(file, number));
-                    }
+                for qp in 0..Q {
+                    self.calls(state, file, qp, actions);
                 }
             }
+        }
+    }
+
+    /// The calls that a file without one can begin on a QP, or on its place if there is none.
+    fn calls(&self, state: &State<F, Q>, file: usize, qp: usize, actions: &mut Vec<Action>) {
+        let slot = &state.qps[qp];
+
+        if slot.registrations[file].is_some() {
+            actions.push(Action::Unregister(file, qp));
+        }
+        if !state.files[file].has_handle {
+            return;
+        }
+
+        let is_ended = self.has(Fault::RegisterOnEnded) && slot.qp.phase == Phase::Ended;
+
+        if slot.registrations[file].is_none() && (slot.is_found() || is_ended) {
+            actions.push(Action::Register(file, qp));
+        }
+        if slot.is_free() {
+            for (lifetime, registers) in [
+                (Lifetime::Registrations, true),
+                (Lifetime::Domain, true),
+                (Lifetime::Domain, false),
+            ] {
+                actions.push(Action::AllocBegins(file, qp, lifetime, registers));
+            }
+        }
+        if slot.is_found()
+            && slot.qp.lifetime == Some(Lifetime::Domain)
+            && (!slot.is_registered() || self.has(Fault::DestroyWhileRegistered))
+        {
+            actions.push(Action::Destroy(file, qp));
         }
     }
 
@@ -538,174 +718,30 @@ impl<const F: usize, const Q: usize> Model for System<F, Q> {
             Action::AllocBegins(file, qp, lifetime, registers) => {
                 next.alloc_begins(file, qp, lifetime, registers);
             }
-            Action::AllocFails(file) => {
-                let Some(Call::Alloc(qp)) = next.files[file].call.take() else {
-                    return None;
-                };
-
-                next.qps[qp] = Slot::UNUSED;
-            }
-            Action::AllocEnds(file) => {
-                let Some(Call::Alloc(qp)) = next.files[file].call.take() else {
-                    return None;
-                };
-
-                next.alloc_ends(qp);
-            }
-            Action::Register(file, qp) => {
-                next.qps[qp].register(file);
-                if self.has(Fault::RegisterJoinsPending) {
-                    for event in &mut next.qps[qp].pending {
-                        event[file] = event.iter().any(|file| *file);
-                    }
-                }
-                next.step(qp, Step::Register { keeps: true });
-            }
-            Action::Unregister(file, qp) => {
-                if next.unregister(file, qp) {
-                    if self.has(Fault::UnregisterInTwoSteps) {
-                        next.files[file].call = Some(Call::Unregistered(qp));
-                    } else {
-                        next.step(qp, Step::End { forced: false });
-                        next.files[file].call = Some(Call::Ended(qp));
-                    }
-                }
-                next.forget(qp);
-            }
-            Action::RemoveUnneeded(file) => {
-                let Some(Call::Unregistered(qp)) = next.files[file].call.take() else {
-                    return None;
-                };
-
-                if next.qps[qp].is_found() {
-                    next.step(qp, Step::End { forced: false });
-                }
-            }
-            Action::Destroy(file, qp) => {
-                next.step(qp, Step::End { forced: false });
-                next.files[file].call = Some(Call::Ended(qp));
-            }
-            Action::Return(file) => {
-                let Some(Call::Ended(qp)) = next.files[file].call.take() else {
-                    return None;
-                };
-
-                if !next.is_destroyed(qp) {
-                    next.breaks(Broken::ReturnedEarly);
-                }
-                next.forget(qp);
-            }
+            Action::AllocFails(file) => next.alloc_fails(file)?,
+            Action::AllocEnds(file) => next.alloc_ends(file)?,
+            Action::Register(file, qp) => self.register(&mut next, file, qp),
+            Action::Unregister(file, qp) => self.unregister(&mut next, file, qp),
+            Action::RemoveUnneeded(file) => next.remove_unneeded(file)?,
+            Action::Destroy(file, qp) => next.end_by_call(file, qp),
+            Action::Return(file) => next.return_from_call(file)?,
             Action::CloseHandle(file) => {
                 if next.close_handle(file) {
                     next.files[file].call = Some(Call::CloseDomain);
                 }
             }
-            Action::CloseFile(file) | Action::RemoveFile(file) => {
-                next.files[file].call = Some(Call::CloseFile {
-                    removed: action == Action::RemoveFile(file),
-                    ended: [false; Q],
-                });
-            }
-            Action::CloseRegistration(file, qp) => {
-                if next.unregister(file, qp) {
-                    next.step(qp, Step::End { forced: false });
-                    if let Some(Call::CloseFile { ended, .. }) = &mut next.files[file].call {
-                        ended[qp] = true;
-                    }
-                }
-                next.forget(qp);
-            }
-            Action::CloseFileHandle(file) => {
-                let had_handle = next.files[file].has_handle;
-
-                if had_handle && next.close_handle(file) {
-                    next.files[file].call = Some(Call::CloseFileAndDomain);
-                } else {
-                    next.files[file].call = None;
-                    next.files[file].is_open = false;
-                }
-                for qp in 0..Q {
-                    next.forget(qp);
-                }
-            }
+            Action::CloseFile(file) => next.close_file(file, false),
+            Action::RemoveFile(file) => next.close_file(file, true),
+            Action::CloseRegistration(file, qp) => next.close_registration(file, qp),
+            Action::CloseFileHandle(file) => next.close_file_handle(file),
             Action::End(qp) => next.step(qp, Step::End { forced: false }),
-            Action::DomainClosed(file) => {
-                if (0..Q).any(|qp| !next.is_destroyed(qp)) {
-                    next.breaks(Broken::OutlivesDomain);
-                }
-                next.closed = true;
-                if next.files[file].call.take() == Some(Call::CloseFileAndDomain) {
-                    next.files[file].is_open = false;
-                }
-            }
+            Action::DomainClosed(file) => next.domain_closed(file),
             Action::RemoveDevice => next.device = Device::Removing,
             Action::DeviceRemoved => next.device = Device::Removed,
-            Action::Event(qp) => {
-                let slot = &mut next.qps[qp];
-
-                slot.pending[usize::from(slot.happened)] =
-                    slot.registrations.map(|file| file.is_some());
-                slot.happened += 1;
-            }
-            Action::Deliver(qp, file) => {
-                let slot = &mut next.qps[qp];
-                let event = slot.pending.iter_mut().find(|event| event[file])?;
-
-                event[file] = false;
-                if self.has(Fault::DeliveredTwice) {
-                    // Each of two threads has found it pending.
-                    slot.registrations[file].as_mut()?.got += 1;
-                }
-
-                let registration = slot.registrations[file].as_mut()?;
-
-                registration.got += 1;
-
-                let Registration { since, got, gone } = *registration;
-                let most = slot.happened - since;
-
-                if gone {
-                    next.breaks(Broken::AfterGone);
-                } else if got > most {
-                    next.breaks(Broken::Event);
-                }
-                next.step(qp, Step::Event);
-            }
-            Action::ProviderDestroys(qp) => {
-                let slot = &mut next.qps[qp];
-
-                slot.destructions += 1;
-                slot.provider = if slot.qp.phase == Phase::Gone {
-                    Provider::Absent
-                } else {
-                    Provider::Destroyed
-                };
-                if slot.destructions > 1 {
-                    next.breaks(Broken::DestroyedTwice);
-                } else if next.closed {
-                    next.breaks(Broken::OutlivesDomain);
-                }
-                next.forget(qp);
-            }
-            Action::Gone(qp) => {
-                let slot = &mut next.qps[qp];
-                let happened = slot.happened;
-                let mut is_lost = false;
-
-                for registration in slot.registrations.iter_mut().flatten() {
-                    is_lost |= registration.got != happened - registration.since;
-                    registration.gone = true;
-                }
-                if slot.provider == Provider::Destroyed {
-                    slot.provider = Provider::Absent;
-                }
-                // With GoneBeforeDestroy, an event is lost only if it was pending.
-                if is_lost {
-                    next.breaks(Broken::Event);
-                }
-                next.step(qp, Step::Gone);
-                next.forget(qp);
-            }
+            Action::Event(qp) => next.qps[qp].event(),
+            Action::Deliver(qp, file) => self.deliver(&mut next, qp, file)?,
+            Action::ProviderDestroys(qp) => next.provider_destroys(qp),
+            Action::Gone(qp) => next.gone(qp),
         }
         Some(next.canonical())
     }
