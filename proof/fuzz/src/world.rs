@@ -277,22 +277,8 @@ impl World {
                     });
                 }
             }
-            Call::Modify { attr, .. } => {
-                if let (Some(qp), Some(attr)) = (self.named(&step.call), attr) {
-                    let transition = Transition::of(attr);
-                    if qp.state.transitions().contains(&transition) {
-                        qp.state = State::after(transition);
-                    }
-                }
-            }
-            Call::Destroy { flags, .. } => {
-                let forced = flags == Some(XRC_RCV_DESTROY_FORCE.into());
-                let serial = self.named(&step.call).map(|qp| qp.serial);
-                self.gone(|qp| {
-                    let unneeded = qp.lives_on && qp.registered == NO_CHANNEL;
-                    Some(qp.serial) == serial && (unneeded || forced)
-                });
-            }
+            Call::Modify { attr, .. } => self.modify(&step.call, attr),
+            Call::Destroy { flags, .. } => self.destroy(&step.call, flags),
             Call::Read { channel, .. } => {
                 if let Some(slot) = slot_of(channel) {
                     self.unread[process][slot] = false;
@@ -316,6 +302,24 @@ impl World {
             Call::Remove {} => *self = World::default(),
             _ => (),
         }
+    }
+
+    fn modify(&mut self, call: &Call, attr: Arg) {
+        if let (Some(qp), Some(attr)) = (self.named(call), attr) {
+            let transition = Transition::of(attr);
+            if qp.state.transitions().contains(&transition) {
+                qp.state = State::after(transition);
+            }
+        }
+    }
+
+    fn destroy(&mut self, call: &Call, flags: Arg) {
+        let forced = flags == Some(XRC_RCV_DESTROY_FORCE.into());
+        let serial = self.named(call).map(|qp| qp.serial);
+        self.gone(|qp| {
+            let unneeded = qp.lives_on && qp.registered == NO_CHANNEL;
+            Some(qp.serial) == serial && (unneeded || forced)
+        });
     }
 
     fn register(
