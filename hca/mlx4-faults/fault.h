@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
+/* Which fault the modified mlx4_core has: its parameter "fault". */
 #ifndef MLX4_FAULT_H
 #define MLX4_FAULT_H
 

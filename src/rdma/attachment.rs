@@ -319,8 +319,9 @@ unsafe extern "C" fn dealloc_xrcd<T: ClientOperations>(
         return ENODEV.to_errno();
     };
 
-    // SAFETY: It is the operation of the driver, by the invariant of `Attachment` or as above.
-    // ib_core would have called it with these arguments.
+    // SAFETY: It is the operation of the driver, by the invariant of `Attachment`, or because
+    // it was restored before the data was not found any more. ib_core would have called it with
+    // these arguments.
     unsafe { driver_dealloc_xrcd(xrcd, udata) }
 }
 

@@ -218,7 +218,7 @@ pub unsafe extern "C" fn ibv_modify_qp(
         // SAFETY: The caller's attribute. `rate_limit`, which is not copied, is for raw packet QPs.
         let given = with_alternate_port(unsafe { *attr }, mask);
         let mut own = [given, Default::default()];
-        // SAFETY: The caller's QP; `own` has all that rdma-core reads, as below.
+        // SAFETY: The caller's QP; `own` has all that rdma-core reads.
         return unsafe { real::modify_qp(qp, own.as_mut_ptr(), mask) };
     };
     // SAFETY: The caller's attribute. `rate_limit`, which is not copied, is for raw packet QPs.
@@ -269,7 +269,7 @@ pub unsafe extern "C" fn ibv_modify_qp(
     if mask == 0 {
         return 0;
     }
-    // SAFETY: The target lives as long as its pair; `own` as above.
+    // SAFETY: The target lives as long as its pair; `own` has all that rdma-core reads.
     unsafe { real::modify_qp(target, own.as_mut_ptr(), mask as c_int) }
 }
 
