@@ -39,13 +39,14 @@ mod listener;
 
 // Used by all of the above.
 mod attributes;
+mod limits;
+mod qp_status;
+mod right;
+
 mod creator;
 mod event;
 mod known_state;
-mod limits;
 mod notify;
-mod qp_status;
-mod right;
 mod uapi;
 mod workers;
 
