@@ -101,7 +101,7 @@ pub struct Objects {
     qps: BTreeMap<QpId, Known>,
     /// The domains whose QPs have ended: that of another QP follows its creation.
     closed: BTreeSet<Id>,
-    /// The QPs that there were.
+    /// All QPs that were created.
     serials: BTreeSet<QpId>,
     /// The number of events so far.
     position: u64,

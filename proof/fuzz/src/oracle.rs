@@ -15,7 +15,7 @@ use xrc_rcv_spec::{
     Modify, Outcome, Right, State,
 };
 
-/// An object that there is not.
+/// The number of no object.
 const NO_OBJECT: u64 = u64::MAX;
 
 #[derive(Default)]

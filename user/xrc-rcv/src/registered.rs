@@ -9,10 +9,10 @@
 //!
 //! The tables of all channels have one lock, held for a look-up or a change and over no system
 //! call. `fork()` takes it, so that the child finds it free and the tables consistent. A call that
-//! makes or ends registrations of a channel holds that channel's lock of calls: whoever reads a
-//! record before the call has returned, and does not know the registration, waits for the call. So
-//! no event of a new registration is lost. ALLOC may take long: calls of ALLOC share the lock, and
-//! readers of other registrations do not wait.
+//! makes or ends registrations of a channel holds that channel's lock of calls: a thread that reads
+//! a record before the call has returned, and does not know the registration, waits for the call.
+//! So no event of a new registration is lost. ALLOC may take long: calls of ALLOC share the lock,
+//! and readers of other registrations do not wait.
 
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
