@@ -93,7 +93,7 @@ impl Errnos {
 
     /// Whether the set has an error.
     pub const fn has(self, errno: Errno) -> bool {
-        self.0 & 1 << errno as u32 != 0
+        self.0 & (1 << errno as u32) != 0
     }
 
     /// Whether the set is empty.

@@ -373,7 +373,7 @@ impl Objects {
                 events.entry(QP_GONE).or_insert((1, u64::MAX));
             }
             for (kind, (total, position)) in events {
-                if position > registration.read && channel.mask & 1 << kind != 0 {
+                if position > registration.read && channel.mask & (1 << kind) != 0 {
                     let event = Event {
                         number: qp.number,
                         serial: id.1,

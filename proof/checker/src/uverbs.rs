@@ -395,7 +395,10 @@ impl Attached {
             .and_then(|qp| domain.register(&qp, subscriber))?;
         let after = self.device.history(qpn);
 
-        watch.begins(&info, found.and_then(|found| found.is_same(after.as_ref())));
+        watch.begins(
+            &info,
+            found.and_then(|found| found.unless_other(after.as_ref())),
+        );
         Ok(registration)
     }
 
@@ -474,7 +477,7 @@ impl Attached {
 
         watch.begins(
             &infos[0],
-            found.and_then(|found| found.is_same(after.as_ref())),
+            found.and_then(|found| found.unless_other(after.as_ref())),
         );
         file.registered(qpn, infos[0].serial, watch);
         Ok(())

@@ -46,7 +46,7 @@ impl Found {
 
     /// The same QP, if it has the number when REG has returned. Otherwise the registration can be
     /// one with another QP that got it meanwhile.
-    pub(crate) fn is_same(self, after: Option<&StdArc<History>>) -> Option<Self> {
+    pub(crate) fn unless_other(self, after: Option<&StdArc<History>>) -> Option<Self> {
         after
             .is_some_and(|after| StdArc::ptr_eq(&self.history, after))
             .then_some(self)
