@@ -73,7 +73,8 @@ impl State {
         use State::*;
         matches!(
             (self, to),
-            (_, Reset | Err)
+            (_, Reset)
+                | (Init | Rtr | Rts | Sqd | Err, Err)
                 | (Reset | Init, Init)
                 | (Init, Rtr)
                 | (Rtr | Rts | Sqd, Rts)
@@ -225,21 +226,21 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Returns the QP numbers of an array that were processed: all if the call succeeds, `most` if
-    /// one is wrong, and `most` or fewer if the call ends early.
+    /// Returns the QP numbers of an array that were processed: all if the call succeeds, those
+    /// before the first that is wrong, or fewer if the call ends for another reason.
     pub(crate) fn check_done<'a>(
         &self,
         numbers: &'a [u32],
-        most: usize,
+        results: &Results,
     ) -> Result<&'a [u32], Breach> {
         let is_right = match self.result {
             Ok(()) => self.done == numbers.len(),
-            Err(Errno::EINVAL) => self.done == most,
-            Err(_) => self.done <= most,
+            Err(errno) if results.certain.has(errno) => self.done == results.done,
+            Err(_) => self.done <= results.done,
         };
         match numbers.get(..self.done) {
             Some(done) if is_right => Ok(done),
-            _ => Err(Breach::Done(most)),
+            _ => Err(Breach::Done(results.done)),
         }
     }
 }

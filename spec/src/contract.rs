@@ -159,12 +159,12 @@ impl Contract {
         match call {
             Call::Modify(modify) => self.modified(caller, modify, outcome),
             Call::Reg { channel, numbers } => {
-                for number in outcome.check_done(numbers, results.done)? {
+                for number in outcome.check_done(numbers, &results)? {
                     self.objects.register(caller, *channel, *number);
                 }
             }
             Call::Unreg { channel, numbers } => {
-                for number in outcome.check_done(numbers, results.done)? {
+                for number in outcome.check_done(numbers, &results)? {
                     self.objects.unregister_number(*channel, *number);
                 }
             }

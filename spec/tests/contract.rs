@@ -194,7 +194,7 @@ fn rights() {
     let mut node = Node::new();
     node.refuses(3, alloc(Lifetime::Domain, None), &[EACCES]);
     node.alloc(1, Lifetime::Domain, Some(1), (5, 1));
-    node.refuses(3, modify(5, State::Err), &[EACCES]);
+    node.refuses(3, modify(5, State::Reset), &[EACCES]);
     node.refuses(3, destroy(5, true), &[EACCES]);
     node.refuses(2, destroy(5, true), &[EACCES]);
     node.refuses(2, destroy(5, false), &[EBUSY]);
