@@ -79,7 +79,7 @@ made_from() {
 		[ "$(cat "$other/$relative/.made-from" 2>/dev/null)" = "$key" ] || continue
 		rm -rf "$directory.new"
 		mkdir -p "$(dirname "$directory")"
-		copy_from "$other" "$other/$relative" "$directory.new" &&
+		copy_from "$other/$relative" "$other/$relative" "$directory.new" &&
 			[ "$(cat "$directory.new/.made-from")" = "$key" ] || continue
 		rm -rf "${directory:?}" "$directory.unfinished"
 		mv "$directory.new" "$directory"
@@ -97,8 +97,13 @@ made_from() {
 	unfinished=
 }
 
-# copy_from CHECKOUT FILE… DIRECTORY - if nothing is being built for that checkout
-copy_from() { flock -n -s "$1/lock" cp -a --reflink=auto "${@:2}"; }
+# copy_from PART FILE… DIRECTORY - fails if the part of another checkout was begun anew meanwhile.
+# That checkout is not locked: others of its parts can take half an hour.
+copy_from() {
+	local made
+	made=$(stat -c '%i %y' "$1/.made-from" 2>/dev/null) && cp -a --reflink=auto "${@:2}" &&
+		[ "$(stat -c '%i %y' "$1/.made-from" 2>/dev/null)" = "$made" ]
+}
 
 # Compiled libraries of others, most of a first build, are found by cargo when they are in their
 # place: their names do not depend on the checkout.
@@ -108,7 +113,7 @@ borrow_crates() {
 	for other in "$cache"/build/*; do
 		[ -e "$other/${directory##*/}/.made-from" ] || continue
 		mkdir -p "$directory/release"
-		! copy_from "$other" "$other/${directory##*/}"/release/{deps,build,.fingerprint} "$directory/release" || return 0
+		! copy_from "$other/${directory##*/}" "$other/${directory##*/}"/release/{deps,build,.fingerprint} "$directory/release" || return 0
 		rm -r "$directory/release"
 	done
 }
