@@ -117,7 +117,7 @@ fn errno(error: Error) -> Errno {
     Errno::from_number(-error.to_errno()).expect("the contract has the error")
 }
 
-/// Returns the caller on a file: each call is that of another user, who has a right.
+/// Returns a caller on a file, with a right. Each caller has a user of its own.
 pub(crate) fn caller(file: Id, right: Right) -> Caller {
     static LAST: AtomicU32 = AtomicU32::new(0);
 

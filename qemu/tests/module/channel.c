@@ -340,7 +340,7 @@ static int totals(void *argument)
 	CHECK(registers(late, &other, 0));
 	CHECK(!error(&witness, &qp, 5));
 	CHECK(says(late, &qp, 5) && says(channel, &qp, 5));
-	/* A channel that is registered already keeps its unread events, and is told the total. */
+	/* REG of a registered channel keeps its unread events, and returns the total. */
 	CHECK(!error(&witness, &qp, 6));
 	CHECK(registers(channel, &qp, 6) && says(channel, &qp, 6));
 	/* One that registers again has lost those of before. */

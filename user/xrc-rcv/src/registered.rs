@@ -481,7 +481,7 @@ mod tests {
             was_made.recv().unwrap();
             let mut events = vec![];
             let look = |record| {
-                // Nobody waits for the second time.
+                // The thread receives the first of these only.
                 let _ = looks.send(());
                 record
             };
