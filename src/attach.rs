@@ -8,8 +8,8 @@ use crate::{
     rdma::{
         attachment::{
             declare_client,
+            AttachmentClient, //
             ClientOperations,
-            RegisteredClient, //
         },
         client::Declined,
         device::Device,
@@ -23,7 +23,7 @@ declare_client!(AttachedDevice, crate::NAME);
 
 /// The registered client of ib_core, through which the module attaches to the present devices, and
 /// to each device that is registered later.
-pub(crate) type Client = RegisteredClient<AttachedDevice>;
+pub(crate) type ModuleClient = AttachmentClient<AttachedDevice>;
 
 impl ClientOperations for AttachedDevice {
     const OBJECTS: &'static [&'static Object<Self>] = &commands::OBJECTS;

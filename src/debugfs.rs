@@ -20,8 +20,8 @@ use crate::{
         cond_resched,
         debugfs::{
             Dir,
-            FileOperations,
             Listing,
+            ListingOperations,
             Text, //
         },
         process::is_killed,
@@ -88,7 +88,7 @@ struct Shown {
 /// The files of a device. Removed on drop.
 pub(crate) struct DeviceDir(#[expect(dead_code)] Listing<Shown>);
 
-static OPERATIONS: FileOperations<Shown> = FileOperations::new(this_module());
+static OPERATIONS: ListingOperations<Shown> = ListingOperations::new(this_module());
 
 impl DeviceDir {
     /// Creates the files, in a directory named by the index of the device.

@@ -75,7 +75,7 @@ module! {
 /// The state of the module. Fields are dropped in this order: all devices are detached before the
 /// queue that wakes readers is destroyed, and the debugfs directory removed.
 struct XrcReceive {
-    _client: attach::Client,
+    _client: attach::ModuleClient,
     _wakeups: ModuleQueueOwner,
     _debugfs: debugfs::Root,
 }
@@ -95,7 +95,7 @@ impl kernel::Module for XrcReceive {
         Ok(Self {
             // SAFETY: No step after this can fail, so the result is stored in the module, which
             // drops it at its exit.
-            _client: unsafe { attach::Client::new() }?,
+            _client: unsafe { attach::ModuleClient::new() }?,
             _wakeups: wakeups,
             _debugfs: debugfs,
         })

@@ -54,7 +54,7 @@ use kernel::{
 };
 
 /// An `ib_xrc_rcv_handler` that is not `NULL`.
-type Handler = unsafe extern "C" fn(event: *const xrc_rcv_record, context: *mut c_void);
+type RawHandler = unsafe extern "C" fn(event: *const xrc_rcv_record, context: *mut c_void);
 
 /// A handler with its context.
 ///
@@ -62,7 +62,7 @@ type Handler = unsafe extern "C" fn(event: *const xrc_rcv_record, context: *mut 
 ///
 /// The handler may be called with the context, in any context of execution.
 struct CHandler {
-    handler: Handler,
+    handler: RawHandler,
     context: *mut c_void,
 }
 

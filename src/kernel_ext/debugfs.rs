@@ -114,7 +114,7 @@ impl<T: Send + Sync + 'static> Listing<T> {
     pub(crate) fn new(
         name: &CStr,
         parent: Arc<Dir>,
-        operations: &'static FileOperations<T>,
+        operations: &'static ListingOperations<T>,
         data: &Arc<T>,
         files: &[(&CStr, Print<T>)],
     ) -> Result<Self> {
@@ -155,13 +155,13 @@ impl<T: Send + Sync + 'static> Listing<T> {
 }
 
 /// The file operations, for a `static`.
-pub(crate) struct FileOperations<T>(bindings::file_operations, PhantomData<fn(&T)>);
+pub(crate) struct ListingOperations<T>(bindings::file_operations, PhantomData<fn(&T)>);
 
 // SAFETY: Nothing writes to the structure. Of its pointers, the VFS uses `owner`, a module, whose
 // reference count is atomic; the others are to functions.
-unsafe impl<T> Sync for FileOperations<T> {}
+unsafe impl<T> Sync for ListingOperations<T> {}
 
-impl<T: Send + Sync + 'static> FileOperations<T> {
+impl<T: Send + Sync + 'static> ListingOperations<T> {
     /// Creates the operations. An open file holds a reference to `owner`.
     pub(crate) const fn new(owner: &'static ThisModule) -> Self {
         Self(

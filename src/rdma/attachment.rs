@@ -120,7 +120,7 @@ impl<T> Deref for DataRef<T> {
 }
 
 /// The registered client of a type that implements [`ClientOperations`].
-pub(crate) type RegisteredClient<T> = client::RegisteredClient<Attachment<T>>;
+pub(crate) type AttachmentClient<T> = client::RegisteredClient<Attachment<T>>;
 
 type DeallocXrcd =
     unsafe extern "C" fn(xrcd: *mut bindings::ib_xrcd, udata: *mut bindings::ib_udata) -> c_int;
