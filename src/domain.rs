@@ -543,10 +543,10 @@ pub(crate) struct Domains {
     #[pin]
     workers: Mutex<Option<Arc<Workers>>>,
     #[pin]
-    table: SpinLock<Table>,
+    table: SpinLock<DomainTable>,
 }
 
-struct Table {
+struct DomainTable {
     domains: RBTree<XrcdId, Arc<Domain>>,
     /// The device is being removed.
     is_closed: bool,
@@ -560,7 +560,7 @@ impl Domains {
                 last_id: Atomic::new(0),
                 workers <- new_mutex!(None, "Domains::workers"),
                 table <- new_spinlock!(
-                    Table {
+                    DomainTable {
                         domains: RBTree::new(),
                         is_closed: false,
                     },
