@@ -86,18 +86,18 @@ pub(crate) struct Member {
 
 struct Table {
     domain: Arc<Domain>,
-    registrations: RBTree<Key, Registration>,
+    registrations: RBTree<QpKey, Registration>,
 }
 
 /// The number of a QP, and its [serial number](crate::qp_status::QpStatus::serial).
-type Key = (u32, u64);
+type QpKey = (u32, u64);
 
-fn key(qp: &ReceiveQp) -> Key {
+fn key(qp: &ReceiveQp) -> QpKey {
     (qp.qpn(), qp.status().serial())
 }
 
 /// Memory for an entry of a table.
-pub(crate) type Room = RBTreeNodeReservation<Key, Registration>;
+pub(crate) type Room = RBTreeNodeReservation<QpKey, Registration>;
 
 impl Member {
     /// Creates a member of a domain, for a process with a right in it, whose channel reports the
