@@ -78,7 +78,7 @@ impl Qp<'_> {
 
 /// The holder of a registration.
 #[derive(Clone, Copy)]
-pub(crate) struct Holder {
+pub(crate) struct HolderReport {
     /// 0 for a kernel user.
     pub(crate) pid: i32,
     pub(crate) file: Option<FileId>,
@@ -86,7 +86,12 @@ pub(crate) struct Holder {
     pub(crate) mask: u64,
 }
 
-fn notify(action: bindings::ib_xrc_rcv_action, qp: Qp<'_>, holder: Option<Holder>, forced: bool) {
+fn notify(
+    action: bindings::ib_xrc_rcv_action,
+    qp: Qp<'_>,
+    holder: Option<HolderReport>,
+    forced: bool,
+) {
     let pid = holder.map_or(0, |holder| holder.pid);
     let file = holder
         .and_then(|holder| holder.file)
@@ -111,7 +116,7 @@ pub(crate) fn allocated(qp: Qp<'_>) {
 }
 
 /// Reports a new registration.
-pub(crate) fn registered(qp: Qp<'_>, holder: Holder) {
+pub(crate) fn registered(qp: Qp<'_>, holder: HolderReport) {
     notify(
         bindings::ib_xrc_rcv_action_IB_XRC_RCV_REG,
         qp,
@@ -121,7 +126,7 @@ pub(crate) fn registered(qp: Qp<'_>, holder: Holder) {
 }
 
 /// Reports the end of a registration.
-pub(crate) fn unregistered(qp: Qp<'_>, holder: Holder) {
+pub(crate) fn unregistered(qp: Qp<'_>, holder: HolderReport) {
     notify(
         bindings::ib_xrc_rcv_action_IB_XRC_RCV_UNREG,
         qp,

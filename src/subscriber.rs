@@ -134,8 +134,8 @@ impl Subscriber {
     }
 
     /// Returns the holder of the registration for reports.
-    pub(crate) fn report(&self) -> notify::Holder {
-        notify::Holder {
+    pub(crate) fn report(&self) -> notify::HolderReport {
+        notify::HolderReport {
             pid: self.pid(),
             file: self.file(),
             mask: if self.hears() {
