@@ -27,7 +27,7 @@ use kernel::{
 /// The attribute `ID` of a method, of kind `K`.
 pub(crate) struct Attribute<K, const ID: u32>(PhantomData<fn() -> K>);
 
-impl<K: Kind, const ID: u32> Attribute<K, ID> {
+impl<K: AttributeKind, const ID: u32> Attribute<K, ID> {
     /// Creates the attribute.
     pub(crate) const fn new() -> Self {
         Self(PhantomData)
@@ -45,7 +45,7 @@ impl<K: Kind, const ID: u32> Attribute<K, ID> {
 }
 
 /// A kind of attribute.
-pub(crate) trait Kind {
+pub(crate) trait AttributeKind {
     /// The checks of uverbs.
     const SHAPE: Shape;
 }
@@ -87,7 +87,7 @@ const fn size<T>() -> u16 {
 }
 
 /// A kind of attribute with input data.
-pub(crate) trait InputKind: Kind {
+pub(crate) trait InputKind: AttributeKind {
     /// The type of the data.
     type Value: FromBytes;
 }
@@ -95,7 +95,7 @@ pub(crate) trait InputKind: Kind {
 /// A value of exactly the size of `T`.
 pub(crate) struct In<T>(PhantomData<T>);
 
-impl<T> Kind for In<T> {
+impl<T> AttributeKind for In<T> {
     const SHAPE: Shape = Shape::Input {
         min: size::<T>(),
         max: size::<T>(),
@@ -110,7 +110,7 @@ impl<T: FromBytes> InputKind for In<T> {
 /// A structure `T`, or a longer version of it whose additional members are zero.
 pub(crate) struct InStruct<T>(PhantomData<T>);
 
-impl<T> Kind for InStruct<T> {
+impl<T> AttributeKind for InStruct<T> {
     const SHAPE: Shape = Shape::Input {
         min: size::<T>(),
         max: size::<T>(),
@@ -125,7 +125,7 @@ impl<T: FromBytes> InputKind for InStruct<T> {
 /// One or more elements `T`.
 pub(crate) struct InArray<T>(PhantomData<T>);
 
-impl<T> Kind for InArray<T> {
+impl<T> AttributeKind for InArray<T> {
     const SHAPE: Shape = Shape::Input {
         min: size::<T>(),
         max: u16::MAX,
@@ -136,7 +136,7 @@ impl<T> Kind for InArray<T> {
 /// Flags, as `u32` or `u64`.
 pub(crate) struct Flags;
 
-impl Kind for Flags {
+impl AttributeKind for Flags {
     const SHAPE: Shape = Shape::Input {
         min: size::<u32>(),
         max: size::<u64>(),
@@ -147,7 +147,7 @@ impl Kind for Flags {
 /// A buffer for a value of exactly the size of `T`.
 pub(crate) struct Out<T>(PhantomData<T>);
 
-impl<T: AsBytes> Kind for Out<T> {
+impl<T: AsBytes> AttributeKind for Out<T> {
     const SHAPE: Shape = Shape::Output {
         min: size::<T>(),
         max: size::<T>(),
@@ -157,14 +157,14 @@ impl<T: AsBytes> Kind for Out<T> {
 /// A buffer for a structure `T`, or for a shorter or longer version of it.
 pub(crate) struct OutStruct<T>(PhantomData<T>);
 
-impl<T: AsBytes> Kind for OutStruct<T> {
+impl<T: AsBytes> AttributeKind for OutStruct<T> {
     const SHAPE: Shape = OutBytes::SHAPE;
 }
 
 /// A buffer for an array of any length.
 pub(crate) struct OutBytes;
 
-impl Kind for OutBytes {
+impl AttributeKind for OutBytes {
     const SHAPE: Shape = Shape::Output {
         min: 0,
         max: u16::MAX,
@@ -177,7 +177,7 @@ const FD: u32 = bindings::uverbs_attr_type_UVERBS_ATTR_TYPE_FD;
 /// An existing handle of an XRC domain.
 pub(crate) struct XrcdHandle;
 
-impl Kind for XrcdHandle {
+impl AttributeKind for XrcdHandle {
     const SHAPE: Shape = Shape::Object {
         kind: IDR,
         id: bindings::uverbs_default_objects_UVERBS_OBJECT_XRCD,
@@ -188,7 +188,7 @@ impl Kind for XrcdHandle {
 /// The file descriptor of an existing event file.
 pub(crate) struct Fd<F>(PhantomData<F>);
 
-impl<F: EventFile> Kind for Fd<F> {
+impl<F: EventFile> AttributeKind for Fd<F> {
     const SHAPE: Shape = Shape::Object {
         kind: FD,
         id: F::OBJECT,
@@ -199,7 +199,7 @@ impl<F: EventFile> Kind for Fd<F> {
 /// A file descriptor that the method creates. A method may have one attribute that creates.
 pub(crate) struct NewFd<F>(PhantomData<F>);
 
-impl<F: EventFile> Kind for NewFd<F> {
+impl<F: EventFile> AttributeKind for NewFd<F> {
     const SHAPE: Shape = Shape::Object {
         kind: FD,
         id: F::OBJECT,
@@ -334,7 +334,7 @@ impl Shape {
 }
 
 /// Whether a method declares the attribute `ID` with kind `K`.
-pub(super) const fn declares<K: Kind, const ID: u32>(declarations: Declarations) -> bool {
+pub(super) const fn declares<K: AttributeKind, const ID: u32>(declarations: Declarations) -> bool {
     let mut i = 0;
 
     while i < declarations.len() {
@@ -382,7 +382,7 @@ mod tests {
     use super::*;
 
     /// Compares the flags with those that bindgen reads from the bit-fields of the header.
-    fn has_flags<K: Kind>(zero_trailing: bool) {
+    fn has_flags<K: AttributeKind>(zero_trailing: bool) {
         let attribute = Attribute::<K, 0x1000>::new;
 
         for (declaration, mandatory) in [

@@ -8,11 +8,11 @@ use super::{
     attribute::{
         self,
         Attribute,
+        AttributeKind,
         Declarations,
         Flags,
         InArray,
         InputKind,
-        Kind,
         Out,
         OutBytes,
         OutStruct,
@@ -154,7 +154,7 @@ impl<'a, H: Handler> Call<'a, H> {
     }
 
     /// Whether the caller passed an attribute.
-    fn has<K: Kind, const ID: u32>(&self) -> bool {
+    fn has<K: AttributeKind, const ID: u32>(&self) -> bool {
         const {
             assert!(
                 attribute::declares::<K, ID>(H::ATTRIBUTES),
@@ -167,7 +167,7 @@ impl<'a, H: Handler> Call<'a, H> {
     }
 
     /// Returns the object of an attribute, or `None` if the attribute is not present.
-    fn object<K: Kind, const ID: u32>(&self) -> Result<Option<*mut bindings::ib_uobject>> {
+    fn object<K: AttributeKind, const ID: u32>(&self) -> Result<Option<*mut bindings::ib_uobject>> {
         if !self.has::<K, ID>() {
             return Ok(None);
         }
