@@ -4,21 +4,38 @@
 
 use crate::{Errno::*, Errnos};
 
-/// A method of the module, or a call of an event channel.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[allow(missing_docs)]
-pub enum Method {
-    Alloc,
-    Modify,
-    Query,
-    Reg,
-    Unreg,
-    Destroy,
-    QueryDomain,
-    QueryCaps,
-    EventChannelAlloc,
+macro_rules! methods {
+    ($($(#[$doc:meta])* $method:ident $name:literal,)*) => {
+        /// A method of the module, or a call of an event channel.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[allow(missing_docs)]
+        pub enum Method { $($(#[$doc])* $method),* }
+
+        impl Method {
+            /// All of them.
+            pub const ALL: &[Method] = &[$($method),*];
+
+            /// Returns the name in `semantics.rst`.
+            pub fn name(self) -> &'static str {
+                match self { $($method => $name),* }
+            }
+        }
+    };
+}
+
+// In the order of `semantics.rst`.
+methods! {
+    Alloc "ALLOC",
+    Modify "MODIFY",
+    Query "QUERY",
+    Reg "REG",
+    Unreg "UNREG",
+    Destroy "DESTROY",
+    QueryDomain "QUERY_DOMAIN",
+    QueryCaps "QUERY_CAPS",
+    EventChannelAlloc "EVENT_CHANNEL_ALLOC",
     /// `read(2)` of an event channel.
-    Read,
+    Read "read",
 }
 
 use Method::*;
@@ -33,36 +50,6 @@ const ANY: Errnos = Errnos::of(&[EINVAL, EFAULT, ENOMEM, EPROTONOSUPPORT, EIO]);
 const HANDLE: Errnos = Errnos::of(&[ENOENT, EBUSY]);
 
 impl Method {
-    /// All of them, in the order of `semantics.rst`.
-    pub const ALL: [Method; 10] = [
-        Alloc,
-        Modify,
-        Query,
-        Reg,
-        Unreg,
-        Destroy,
-        QueryDomain,
-        QueryCaps,
-        EventChannelAlloc,
-        Read,
-    ];
-
-    /// Returns the name in `semantics.rst`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Alloc => "ALLOC",
-            Modify => "MODIFY",
-            Query => "QUERY",
-            Reg => "REG",
-            Unreg => "UNREG",
-            Destroy => "DESTROY",
-            QueryDomain => "QUERY_DOMAIN",
-            QueryCaps => "QUERY_CAPS",
-            EventChannelAlloc => "EVENT_CHANNEL_ALLOC",
-            Read => "read",
-        }
-    }
-
     /// Whether the caller names a domain by a handle.
     pub fn names_handle(self) -> bool {
         !matches!(self, Reg | Unreg | QueryCaps | Read)
