@@ -2,23 +2,7 @@
 
 //! Errors of system calls, and their names.
 
-const NAMES: &[(i32, &str)] = &[
-    (libc::EPERM, "EPERM"),
-    (libc::ENOENT, "ENOENT"),
-    (libc::EIO, "EIO"),
-    (libc::EBADF, "EBADF"),
-    (libc::EAGAIN, "EAGAIN"),
-    (libc::ENOMEM, "ENOMEM"),
-    (libc::EACCES, "EACCES"),
-    (libc::EFAULT, "EFAULT"),
-    (libc::EBUSY, "EBUSY"),
-    (libc::ENODEV, "ENODEV"),
-    (libc::EINVAL, "EINVAL"),
-    (libc::ENOSPC, "ENOSPC"),
-    (libc::EDQUOT, "EDQUOT"),
-    (libc::EOPNOTSUPP, "EOPNOTSUPP"),
-    (libc::EPROTONOSUPPORT, "EPROTONOSUPPORT"),
-];
+use xrc_rcv_spec::Errno;
 
 /// Returns the error of the last system call of the thread.
 pub fn errno() -> i32 {
@@ -27,12 +11,11 @@ pub fn errno() -> i32 {
 
 /// Returns the text of a result: of a call 0 or an errno, of poll(2) its events.
 pub fn result_name(result: i32) -> String {
-    let known = NAMES.iter().find(|(errno, _)| *errno == -result);
-    known.map_or_else(|| result.to_string(), |(_, name)| name.to_string())
+    Errno::from_number(-result).map_or_else(|| result.to_string(), |errno| errno.to_string())
 }
 
 /// Returns the result that a text stands for.
 pub fn result_of(name: &str) -> Option<i32> {
-    let known = NAMES.iter().find(|(_, text)| *text == name);
-    known.map_or_else(|| name.parse().ok(), |(errno, _)| Some(-errno))
+    let known = Errno::ALL.iter().find(|errno| errno.to_string() == name);
+    known.map_or_else(|| name.parse().ok(), |errno| Some(-errno.number()))
 }
