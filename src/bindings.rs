@@ -11,6 +11,7 @@
     clippy::as_ptr_cast_mut,
     clippy::as_underscore,
     clippy::cast_lossless,
+    clippy::indexing_slicing,
     clippy::ptr_as_ptr,
     clippy::ref_as_ptr,
     clippy::undocumented_unsafe_blocks,

@@ -128,7 +128,7 @@ impl<R: Record> RecordSize<R> {
         static ZEROES: [u8; XRC_RCV_RECORD_SIZE_MAX as usize] =
             [0; XRC_RCV_RECORD_SIZE_MAX as usize];
 
-        &ZEROES[size_of::<R>().min(self.0)..self.0]
+        ZEROES.get(size_of::<R>()..self.0).unwrap_or_default()
     }
 
     /// Adds a record in this size to an array.
@@ -144,6 +144,6 @@ impl<R: Record> RecordSize<R> {
     pub(crate) fn fit<'a>(&self, record: &'a R) -> (&'a [u8], &'static [u8]) {
         let known = record.as_bytes();
 
-        (&known[..known.len().min(self.0)], self.zeroes())
+        (known.get(..self.0).unwrap_or(known), self.zeroes())
     }
 }

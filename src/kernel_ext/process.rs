@@ -46,8 +46,8 @@ impl Process {
 
     /// Returns the name, as `/proc/PID/comm` shows it.
     pub(crate) fn name(&self) -> &BStr {
-        let end = self.name.iter().position(|byte| *byte == 0);
+        let name = self.name.split(|byte| *byte == 0).next();
 
-        BStr::from_bytes(&self.name[..end.unwrap_or(self.name.len())])
+        BStr::from_bytes(name.unwrap_or_default())
     }
 }

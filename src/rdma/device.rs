@@ -176,8 +176,8 @@ pub(crate) struct Name([u8; bindings::IB_DEVICE_NAME_MAX as usize]);
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let end = self.0.iter().position(|byte| *byte == 0);
+        let name = self.0.split(|byte| *byte == 0).next();
 
-        BStr::from_bytes(&self.0[..end.unwrap_or(self.0.len())]).fmt(f)
+        BStr::from_bytes(name.unwrap_or_default()).fmt(f)
     }
 }

@@ -334,6 +334,7 @@ impl Shape {
 }
 
 /// Whether a method declares the attribute `ID` with kind `K`.
+#[expect(clippy::indexing_slicing, reason = "compiled into a constant")]
 pub(super) const fn declares<K: AttributeKind, const ID: u32>(declarations: Declarations) -> bool {
     let mut i = 0;
 
@@ -347,6 +348,7 @@ pub(super) const fn declares<K: AttributeKind, const ID: u32>(declarations: Decl
 }
 
 /// Whether a method declares the attribute `ID` as mandatory.
+#[expect(clippy::indexing_slicing, reason = "compiled into a constant")]
 pub(super) const fn requires<const ID: u32>(declarations: Declarations) -> bool {
     let mut i = 0;
 
@@ -360,6 +362,7 @@ pub(super) const fn requires<const ID: u32>(declarations: Declarations) -> bool 
 }
 
 /// Whether the attributes of a method have different numbers.
+#[expect(clippy::indexing_slicing, reason = "compiled into a constant")]
 pub(super) const fn are_distinct(declarations: Declarations) -> bool {
     let mut i = 0;
 

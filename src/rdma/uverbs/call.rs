@@ -250,8 +250,8 @@ impl<'a, H: Handler> Call<'a, H> {
 
         // SAFETY: By the type invariant, the bundle is valid; the method declares the attribute as
         // input, which `has` has checked.
-        let bytes =
-            usize::try_from(unsafe { bindings::ib_xrc_rcv_attr_len(self.bundle, ID as u16) })?;
+        let len = unsafe { bindings::ib_xrc_rcv_attr_len(self.bundle, ID as u16) };
+        let bytes = usize::try_from(len)?;
 
         if bytes % size_of::<u32>() != 0 {
             return Err(EINVAL);
