@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Serves modelled ConnectX-3 adapters to QEMU.
+//! Serves modelled adapters, ConnectX-3 and ConnectX-6, to QEMU.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
-use vmlx4::engine::adapter::Adapter;
-use vmlx4::engine::server::{bind, Backend, Model};
-use vmlx4::mlx4::card::Hca;
+use vmlx::engine::adapter::Adapter;
+use vmlx::engine::server::{bind, Backend, SharedFabric};
+use vmlx::mlx4::card::Hca;
 
-/// Serves modelled ConnectX-3 adapters to QEMU's vfio-user-pci.
+/// Serves modelled adapters, ConnectX-3 and ConnectX-6, to QEMU's vfio-user-pci.
 ///
 /// Several sockets make several adapters on one InfiniBand subnet, for a guest each.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
-    /// UNIX socket for QEMU to connect to; an adapter each
+    /// UNIX socket for QEMU to connect to; a ConnectX-3 each
     #[arg(long = "socket")]
     sockets: Vec<PathBuf>,
 
@@ -26,11 +26,11 @@ struct Arguments {
     #[arg(long = "mlx5-socket")]
     mlx5_sockets: Vec<PathBuf>,
 
-    /// UNIX socket for tests to connect to, see vmlx4ctl
+    /// UNIX socket for tests to connect to, see vmlxctl
     #[arg(long)]
     control: Option<PathBuf>,
 
-    /// Directory that captures may be written to, see vmlx4ctl
+    /// Directory that captures may be written to, see vmlxctl
     #[arg(long)]
     captures: Option<PathBuf>,
 
@@ -52,7 +52,7 @@ impl Arguments {
     #[cfg(mlx5)]
     fn mlx5_hcas(&self) -> impl Iterator<Item = Box<dyn Adapter>> + '_ {
         let hcas = (self.sockets.len()..).take(self.mlx5_sockets.len());
-        hcas.map(|index| -> Box<dyn Adapter> { Box::new(vmlx4::mlx5::card::Hca::new(index)) })
+        hcas.map(|index| -> Box<dyn Adapter> { Box::new(vmlx::mlx5::card::Hca::new(index)) })
     }
 
     #[cfg(not(mlx5))]
@@ -94,13 +94,13 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     }
     let sockets: Vec<_> = arguments.sockets().cloned().collect();
     let identities: Vec<_> = hcas.iter().map(|hca| hca.identity()).collect();
-    let model = Model::new(hcas);
-    model.with(|fabric| fabric.captures = arguments.captures.clone());
+    let shared = SharedFabric::new(hcas);
+    shared.with(|fabric| fabric.captures = arguments.captures.clone());
     if let Some(path) = &arguments.control {
         remove_stale(path);
-        vmlx4::engine::control::listen(path, &model)?;
+        vmlx::engine::control::listen(path, &shared)?;
     }
-    let engine = Arc::clone(&model);
+    let engine = Arc::clone(&shared);
     std::thread::Builder::new()
         .name("engine".into())
         .spawn(move || engine.engine())?;
@@ -113,7 +113,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     }
     let (ended, end) = std::sync::mpsc::channel();
     for (index, server) in servers.into_iter().enumerate() {
-        let mut backend = Backend::new(Arc::clone(&model), index);
+        let mut backend = Backend::new(Arc::clone(&shared), index);
         let ended = ended.clone();
         let once = arguments.once;
         std::thread::Builder::new()

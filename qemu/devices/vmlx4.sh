@@ -19,31 +19,31 @@ vmlx4_make() {
 }
 
 device_qemu_args() {
-	vmlx4_qemu_args "$1"
-	qemu+=("${vmlx4_args[@]}")
+	vmlx_qemu_args "$1"
+	qemu+=("${vmlx_args[@]}")
 }
 
-device_start() { vmlx4_start "$1" "$2/vmlx4/release/vmlx4" --captures "$2/captures"; }
+device_start() { vmlx_start "$1" "$2/vmlx4/release/vmlx" --captures "$2/captures"; }
 
-# The adapter of this guest in a vmlx4 for several.
+# The adapter of this guest in a vmlx for several.
 device_environment() {
 	mlx4_environment
-	export VMLX4_HCA=${LAB_GUEST:-0}
+	export VMLX_HCA=${LAB_GUEST:-0}
 }
 
 device_up() { mlx4_up && vmlx4_connects_guests; }
 
-# vmlx4 has an adapter for each guest, and this one drives its own.
+# vmlx has an adapter for each guest, and this one drives its own.
 vmlx4_connects_guests() {
 	local last=$((${LAB_GUESTS:-1} - 1)) lid
 	vmlx4_ctl --hca $last status && lid=$(vmlx4_get /ports/0/lid) &&
 		[ $((lid)) = $(($(cat /sys/class/infiniband/mlx4_0/ports/1/lid))) ] && return
-	echo "lab: mlx4_0 is not adapter $VMLX4_HCA of a vmlx4 with $((last + 1))"
+	echo "lab: mlx4_0 is not adapter $VMLX_HCA of a vmlx with $((last + 1))"
 	return 1
 }
 
-vmlx4_ctl() { "$LAB_BUILD_ROOT/vmlx4/release/vmlx4ctl" "$@" >/dev/null; }
-vmlx4_get() { "$LAB_BUILD_ROOT/vmlx4/release/vmlx4ctl" --get "$1" status; }
+vmlx4_ctl() { "$LAB_BUILD_ROOT/vmlx4/release/vmlxctl" "$@" >/dev/null; }
+vmlx4_get() { "$LAB_BUILD_ROOT/vmlx4/release/vmlxctl" --get "$1" status; }
 
 # Makes the device fail, and waits until the driver has tried to restart it.
 vmlx4_fail() {

@@ -34,15 +34,15 @@ device_qemu_args() {
 	done
 	# Where the modelled adapter's control looks, whichever card it is.
 	qemu+=(
-		-chardev "socket,id=vmlx4ctl,path=$1/vmlx5ctl.sock"
-		-device virtio-serial-pci,id=vmlx4-serial
-		-device virtserialport,bus=vmlx4-serial.0,name=org.ib_xrc_rcv.vmlx4,chardev=vmlx4ctl
+		-chardev "socket,id=vmlxctl,path=$1/vmlx5ctl.sock"
+		-device virtio-serial-pci,id=vmlx-serial
+		-device virtserialport,bus=vmlx-serial.0,name=org.ib_xrc_rcv.vmlx,chardev=vmlxctl
 	)
 }
 
 device_start() {
 	local pid
-	"$2/vmlx5/release/vmlx4" --once --mlx5-socket "$1/vmlx5-0.sock" --mlx5-socket "$1/vmlx5-1.sock" \
+	"$2/vmlx5/release/vmlx" --once --mlx5-socket "$1/vmlx5-0.sock" --mlx5-socket "$1/vmlx5-1.sock" \
 		--control "$1/vmlx5ctl.sock" --captures "$2/captures" 2>"$1/vmlx5.log" &
 	pid=$!
 	# QEMU connects once and gives up; the control socket is there before these.

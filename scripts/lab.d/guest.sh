@@ -56,7 +56,7 @@ guest_options() {
 	[[ ${LAB_ACCEL:-tcg} =~ ^(tcg|kvm)$ ]] || die "LAB_ACCEL wants tcg or kvm, not '$LAB_ACCEL'"
 	device=${wanted%%=*}
 	[ "$device" = "$wanted" ] || device_argument=${wanted#*=}
-	[ -z "${VMLX4_ADAPTER-}" ] || [ "$device" = vmlx4 ] || die "VMLX4_ADAPTER is for --device vmlx4, not $device"
+	[ -z "${VMLX_ADAPTER-}" ] || [ "$device" = vmlx4 ] || die "VMLX_ADAPTER is for --device vmlx4, not $device"
 	device_source "$device"
 	device_claim
 }

@@ -71,7 +71,7 @@ root_exec() {
 		return
 	fi
 	local name variables=() repository=
-	for name in TERM NO_COLOR {http,https,no}_proxy {HTTP,HTTPS,NO}_PROXY VERBOSE KSRC GIDS "${!LAB_@}" "${!VMLX4_@}"; do
+	for name in TERM NO_COLOR {http,https,no}_proxy {HTTP,HTTPS,NO}_PROXY VERBOSE KSRC GIDS "${!LAB_@}" "${!VMLX_@}"; do
 		[ -z "${!name+set}" ] || variables+=("$name=${!name}")
 	done
 	case ${kernel-} in

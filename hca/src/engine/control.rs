@@ -15,10 +15,10 @@ use serde_json::{json, Value};
 use crate::engine::event::EventType;
 use crate::engine::fabric::Fabric;
 use crate::engine::fault::Wire;
-use crate::engine::server::Model;
+use crate::engine::server::SharedFabric;
 
 /// The name of the virtio-serial port that leads here.
-pub const PORT_NAME: &str = "org.ib_xrc_rcv.vmlx4";
+pub const PORT_NAME: &str = "org.ib_xrc_rcv.vmlx";
 /// Longest request.
 const MAX_LINE: u64 = 1 << 16;
 
@@ -185,7 +185,7 @@ impl Operation {
 }
 
 /// Answers one line.
-pub fn answer(model: &Model, line: &str) -> Response {
+pub fn answer(shared: &SharedFabric, line: &str) -> Response {
     let request: Request = match serde_json::from_str(line) {
         Ok(request) => request,
         Err(error) => {
@@ -198,7 +198,7 @@ pub fn answer(model: &Model, line: &str) -> Response {
     };
     log::info!("control: {line}");
     let id = request.id;
-    let result = model.with(|fabric| request.operation.perform(fabric, request.hca));
+    let result = shared.with(|fabric| request.operation.perform(fabric, request.hca));
     let (result, error) = match result {
         Ok(result) => (Some(result), None),
         Err(error) => (None, Some(error)),
@@ -207,18 +207,18 @@ pub fn answer(model: &Model, line: &str) -> Response {
 }
 
 /// Serves clients that connect to `path`.
-pub fn listen(path: &Path, model: &Arc<Model>) -> std::io::Result<()> {
+pub fn listen(path: &Path, shared: &Arc<SharedFabric>) -> std::io::Result<()> {
     let listener = UnixListener::bind(path)?;
-    let model = Arc::clone(model);
+    let shared = Arc::clone(shared);
     std::thread::Builder::new()
         .name("control".into())
         .spawn(move || {
             for stream in listener.incoming() {
-                let model = Arc::clone(&model);
+                let shared = Arc::clone(&shared);
                 let served = stream.and_then(|stream| {
                     std::thread::Builder::new()
                         .name("client".into())
-                        .spawn(move || match serve(&stream, &model) {
+                        .spawn(move || match serve(&stream, &shared) {
                             Ok(()) => {}
                             Err(error) => log::warn!("control client: {error}"),
                         })
@@ -231,7 +231,7 @@ pub fn listen(path: &Path, model: &Arc<Model>) -> std::io::Result<()> {
     Ok(())
 }
 
-fn serve(mut stream: &UnixStream, model: &Model) -> std::io::Result<()> {
+fn serve(mut stream: &UnixStream, shared: &SharedFabric) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream);
     loop {
         let mut line = String::new();
@@ -241,7 +241,7 @@ fn serve(mut stream: &UnixStream, model: &Model) -> std::io::Result<()> {
         if line.trim().is_empty() {
             continue;
         }
-        let mut answer = serde_json::to_string(&answer(model, line.trim()))?;
+        let mut answer = serde_json::to_string(&answer(shared, line.trim()))?;
         answer.push('\n');
         stream.write_all(answer.as_bytes())?;
     }
@@ -252,14 +252,14 @@ mod tests {
     use super::*;
     use crate::mlx4::card::Hca;
 
-    fn model() -> Arc<Model> {
-        Model::new(vec![Box::new(Hca::new(0))])
+    fn shared() -> Arc<SharedFabric> {
+        SharedFabric::new(vec![Box::new(Hca::new(0))])
     }
 
     #[test]
     fn a_line_asks_and_a_line_answers() {
-        let model = model();
-        let answer = answer(&model, r#"{"id":7,"op":"status"}"#);
+        let shared = shared();
+        let answer = answer(&shared, r#"{"id":7,"op":"status"}"#);
         assert_eq!(answer.id, Some(7));
         let result = answer.result.unwrap();
         assert_eq!(result["objects"]["qps"], 0);
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn mistakes_are_explained() {
-        let model = model();
+        let shared = shared();
         for line in [
             "nonsense",
             r#"{"op":"coffee"}"#,
@@ -280,24 +280,24 @@ mod tests {
             r#"{"op":"event","kind":"comp","number":1}"#,
             r#"{"op":"capture","name":"nowhere"}"#,
         ] {
-            assert!(answer(&model, line).error.is_some(), "{line}");
+            assert!(answer(&shared, line).error.is_some(), "{line}");
         }
     }
 
     #[test]
     fn a_capture_stays_in_its_directory() {
-        let directory = std::env::temp_dir().join(format!("vmlx4-{}", std::process::id()));
-        let model = model();
-        model.with(|fabric| fabric.captures = Some(directory.join("captures")));
+        let directory = std::env::temp_dir().join(format!("vmlx-{}", std::process::id()));
+        let shared = shared();
+        shared.with(|fabric| fabric.captures = Some(directory.join("captures")));
         let capture = |name: &str| {
             let line = serde_json::to_string(&json!({ "op": "capture", "name": name })).unwrap();
-            answer(&model, &line).error
+            answer(&shared, &line).error
         };
         for name in ["", "../outside", "/tmp/outside", ".hidden", "a\0b"] {
             assert!(capture(name).is_some(), "{name:?}");
         }
         assert_eq!(capture("inside"), None);
-        assert!(answer(&model, r#"{"op":"capture"}"#).error.is_none());
+        assert!(answer(&shared, r#"{"op":"capture"}"#).error.is_none());
         let file = std::fs::read(directory.join("captures/inside.pcap")).unwrap();
         assert_eq!(file.len(), 24);
         assert_eq!(file[..4], [0xd4, 0xc3, 0xb2, 0xa1]);
@@ -318,6 +318,6 @@ mod tests {
         };
         let line = serde_json::to_string(&request).unwrap();
         assert_eq!(serde_json::from_str::<Request>(&line).unwrap(), request);
-        assert!(answer(&model(), &line).error.is_none());
+        assert!(answer(&shared(), &line).error.is_none());
     }
 }

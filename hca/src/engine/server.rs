@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The process: the model behind its mutex, the engine thread that does the work that is due, and
+//! The process: the fabric behind its mutex, the engine thread that does the work that is due, and
 //! one vfio-user connection per adapter.
 
 use std::fs::File;
@@ -23,15 +23,15 @@ use crate::engine::pci::{Identity, CONFIG_SIZE, VECTORS};
 /// Rounds of the fabric that are run right after an action.
 const ROUNDS: usize = 16;
 
-/// The model and its lock.
-pub struct Model {
+/// The fabric with its adapters, and the lock of all of them.
+pub struct SharedFabric {
     fabric: Mutex<Fabric>,
     /// There may be something to do.
     work: Condvar,
 }
 
-impl Model {
-    /// A model of these adapters on one subnet.
+impl SharedFabric {
+    /// A fabric of these adapters, which are on one subnet.
     pub fn new(hcas: Vec<Box<dyn Adapter>>) -> Arc<Self> {
         Arc::new(Self {
             fabric: Mutex::new(Fabric::new(hcas)),
@@ -89,21 +89,21 @@ impl Model {
 
 /// One adapter, as the vfio-user server calls it.
 pub struct Backend {
-    model: Arc<Model>,
+    shared: Arc<SharedFabric>,
     index: usize,
 }
 
 impl Backend {
-    /// Adapter `index` of `model`.
-    pub fn new(model: Arc<Model>, index: usize) -> Self {
-        Self { model, index }
+    /// Adapter `index` of `shared`.
+    pub fn new(shared: Arc<SharedFabric>, index: usize) -> Self {
+        Self { shared, index }
     }
 
     fn with<T>(
         &self,
         action: impl FnOnce(&mut (dyn Adapter + 'static)) -> T,
     ) -> Result<T, std::io::Error> {
-        self.model
+        self.shared
             .with(|fabric| fabric.hca(self.index).map(action))
             .ok_or_else(|| std::io::Error::other("no such adapter"))
     }

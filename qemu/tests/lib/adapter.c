@@ -13,7 +13,7 @@
 #include "adapter.h"
 #include "observe.h"
 
-#define PORT_NAME "org.ib_xrc_rcv.vmlx4"
+#define PORT_NAME "org.ib_xrc_rcv.vmlx"
 #define PORTS "/sys/class/virtio-ports"
 
 /* The last answer. */

@@ -14,7 +14,7 @@
 /* Ends the program with a skip of the whole test where the adapter is not modelled. */
 void adapter_or_skip(const char *name);
 
-/* Numbers that the adapter counts, by their names in `vmlx4ctl status`. */
+/* Numbers that the adapter counts, by their names in `vmlxctl status`. */
 unsigned long adapter_count(const char *name);
 /* The number of times that the driver gave a command since the counts were reset. */
 unsigned long adapter_commands(const char *name);

@@ -20,7 +20,7 @@ from pyverbs.srq import SRQ, SrqInitAttrEx
 from pyverbs.xrcd import XRCD, XRCDInitAttr
 
 HCA = "mlx4_0"
-CTL = os.environ["LAB_BUILD_ROOT"] + "/vmlx4/release/vmlx4ctl"
+CTL = os.environ["LAB_BUILD_ROOT"] + "/vmlx4/release/vmlxctl"
 EVERY_ACCESS = (e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ
                 | e.IBV_ACCESS_REMOTE_ATOMIC)
 

@@ -21,9 +21,9 @@ server=(env)
 client=(env)
 
 # The modelled adapter's control; a real card has none.
-ctl() { "$LAB_BUILD_ROOT/vmlx4/release/vmlx4ctl" "$@"; }
+ctl() { "$LAB_BUILD_ROOT/vmlx4/release/vmlxctl" "$@"; }
 
-# A number that the adapter counts, by its place in `vmlx4ctl status`.
+# A number that the adapter counts, by its place in `vmlxctl status`.
 count() { ctl --get "$1" status; }
 
 # The device's resources: queues, keys, QPs.

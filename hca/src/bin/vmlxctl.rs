@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Asks a running vmlx4: on the host through its control socket, in the guest through the
+//! Asks a running vmlx: on the host through its control socket, in the guest through the
 //! virtio-serial port that leads there.
 
 use std::fs::{File, OpenOptions};
@@ -12,23 +12,23 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
-use vmlx4::engine::control::{Operation, Request, Response, PORT_NAME};
-use vmlx4::engine::event::EventType;
-use vmlx4::engine::fault::Wire;
+use vmlx::engine::control::{Operation, Request, Response, PORT_NAME};
+use vmlx::engine::event::EventType;
+use vmlx::engine::fault::Wire;
 
 /// The time that another client of the serial port has to finish.
 const BUSY: Duration = Duration::from_secs(10);
 
-/// Inspects a modelled ConnectX-3 and makes it fail.
+/// Inspects a modelled adapter and makes it fail.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
     /// Control socket, or serial port [default: the virtio-serial port of this guest]
-    #[arg(long, env = "VMLX4_CONTROL")]
+    #[arg(long, env = "VMLX_CONTROL")]
     socket: Option<PathBuf>,
 
     /// The number of the adapter
-    #[arg(long, env = "VMLX4_HCA", default_value_t = 0)]
+    #[arg(long, env = "VMLX_HCA", default_value_t = 0)]
     hca: usize,
 
     /// Print only this part of the answer, as a JSON pointer; a missing number is 0
@@ -288,7 +288,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("vmlx4ctl: {error}");
+            eprintln!("vmlxctl: {error}");
             ExitCode::FAILURE
         }
     }
