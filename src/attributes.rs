@@ -105,7 +105,7 @@ pub(crate) fn modification(given: QpAttrMask) -> QpAttrMask {
     given.without(SENDER_ONLY)
 }
 
-/// How the port of an address vector relates to the port of the QP.
+/// The port of an address vector, beside the port of the QP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Port {
     /// The request has no address vector.

@@ -77,7 +77,7 @@ u64 ib_xrc_rcv_in_time_namespace(u64 ns)
 	struct timespec64 time = ns_to_timespec64(ns);
 
 	timens_add_monotonic(&time);
-	/* What happened before the clock of the namespace was 0. */
+	/* An event may be older than the clock of the namespace, which is negative then. */
 	return max(timespec64_to_ns(&time), 0);
 }
 

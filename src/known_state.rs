@@ -23,7 +23,7 @@ use kernel::{
 /// See the [module's documentation](self).
 pub(crate) struct KnownState(Atomic<u64>);
 
-/// What is known at one time: from bit 0, the QP number of the peer, the state, and from bit 32,
+/// The knowledge of one time: from bit 0, the QP number of the peer, the state, and from bit 32,
 /// the number of modifications and breaks.
 #[derive(Clone, Copy)]
 struct Known(u64);

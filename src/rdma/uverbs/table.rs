@@ -123,7 +123,7 @@ impl<D: DeviceData> Object<D> {
     }
 
     /// Whether ids of drivers, which start above those of ib_core, go as far as that of the object.
-    /// How the two divide the space depends on the kernel.
+    /// The kernel decides how the two divide the space.
     pub(in crate::rdma) const fn has_room(&self) -> bool {
         let start = 1 << bindings::UVERBS_ID_NS_SHIFT;
 

@@ -133,7 +133,7 @@ impl Event {
         EventType(self.0.type_)
     }
 
-    /// How often it happened since it was last read; stays at `u32::MAX` once there.
+    /// The number of times that it happened since it was last read; stays at `u32::MAX` once there.
     pub fn count(&self) -> u32 {
         self.0.count
     }
