@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * usage: broken await ADDRESS PORT			receive, until the connection is shut down
- *	  broken break ADDRESS PORT PEER PEER-PORT…	connect to receivers, and break the connection
+ *	  broken break ADDRESS PORT PEER PEER-PORT…	connect to receivers, and break it
  *
  * Receivers of one node share the receiving end of a connection. The sender writes
  * to memory that the first receiver does not have, which breaks it; each of them

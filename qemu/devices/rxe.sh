@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# --device rxe                rxe with XRC: network namespaces left and right with one device each [default]
+# --device rxe                rxe with XRC: namespaces left and right, one device each [default]
 
 # The nodes: left (10.0.0.1) with rxe_left and right (10.0.0.2) with rxe_right, joined by a veth
 # pair.

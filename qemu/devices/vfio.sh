@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
 #
-# --device vfio=BDF           the ConnectX-3 at this PCI address of the host (Documentation/passthrough.rst)
+# --device vfio=BDF           the host's ConnectX-3 at this PCI address (passthrough.rst)
 
 . "${BASH_SOURCE[0]%/*}/lib/hooks.sh"
 . "${BASH_SOURCE[0]%/*}/lib/mlx4.sh"

@@ -6,15 +6,15 @@
 # its line in `scripts/lab help`. The hooks run in three places:
 #
 # in scripts/lab, on the host:
-#	device_claim			checks $device_argument; takes the hardware that the guest will own
+#	device_claim			checks $device_argument; takes the hardware for the guest
 #	device_build			builds the parts of the device (scripts/lab.d/build.sh)
 #	device_qemu_args RUN		adds to the array qemu
 #	device_release			gives back the hardware that device_claim took
 # in qemu/host/launch, in the lab's root, beside QEMU:
-#	device_start RUN BUILD-ROOT	starts the processes that QEMU connects to, in the directory RUN
+#	device_start RUN BUILD-ROOT	starts the processes of QEMU's devices, in the directory RUN
 # in the guest:
 #	device_environment		exports the variables below
-#	device_up			makes the RDMA devices, when the stack and the module are loaded
+#	device_up			makes the RDMA devices, after the stack and the module
 #	device_unplug KIND [NODE]	removes the device of node right, or of NODE, by KIND:
 #		unplug		as hot-unplug does
 #		driver		by unloading its driver
@@ -24,7 +24,7 @@
 #	device_replug KIND [NODE]	brings it back
 #
 # Tests know a device by these variables:
-#	LAB_LEFT, LAB_RIGHT	the devices and ports of the two nodes, as rdma(8) writes them: NAME/PORT
+#	LAB_LEFT, LAB_RIGHT	devices and ports of the two nodes, as rdma(8) writes them
 #	LAB_NETNS		y: the nodes are the network namespaces left and right
 #	LAB_DRIVER_ID		its enum rdma_driver_id
 #	LAB_RDMA_CORE		the rdma-core that programs are run with; empty: Debian's

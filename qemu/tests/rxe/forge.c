@@ -35,7 +35,7 @@
 enum transport { RC, UC, UD, XRC, TRANSPORTS };
 
 enum {
-	SEND_DEPTH = 15, RECV_DEPTH = 63, CQ_DEPTH = 1023,	/* also the mask of the queue's index */
+	SEND_DEPTH = 15, RECV_DEPTH = 63, CQ_DEPTH = 1023,	/* and the mask of its index */
 	SGES = 2,
 	INLINE = 128,
 	BUFFER = 8192,

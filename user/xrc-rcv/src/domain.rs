@@ -22,8 +22,8 @@ use crate::receive_qp::QpInfo;
 use crate::uapi::xrc_rcv_qp_info;
 use crate::verbs_sys;
 
-/// An XRC domain held open. Clones refer to the same domain, which is closed when the last of them and
-/// of the objects made through it is dropped.
+/// An XRC domain held open. Clones refer to the same domain, which is closed when the last of them
+/// and of the objects made through it is dropped.
 ///
 /// # Examples
 ///
@@ -128,7 +128,8 @@ impl Domain {
     }
 
     pub(crate) fn borrowed(&self) -> borrowed::Result<borrowed::Domain<'_>> {
-        // SAFETY: The domain and its device are open as long as `self` is, which the result borrows.
+        // SAFETY: The domain and its device are open as long as `self` is, which the result
+        // borrows.
         unsafe { borrowed::Domain::from_ibv(self.as_ibv()) }
     }
 
@@ -136,9 +137,9 @@ impl Domain {
     ///
     /// # Errors
     ///
-    /// `EBUSY` while a clone, a registration or an SRQ of this crate uses the domain, which is closed
-    /// with the last of them; and while the process has other SRQs or QPs in it: it then stays open
-    /// until the device is closed.
+    /// `EBUSY` while a clone, a registration or an SRQ of this crate uses the domain, which is
+    /// closed with the last of them; and while the process has other SRQs or QPs in it: it then
+    /// stays open until the device is closed.
     pub fn close(self) -> Result<()> {
         let error = self.device().error("close the domain");
         let inner = Arc::into_inner(self.0);
@@ -149,8 +150,8 @@ impl Domain {
         }
     }
 
-    /// Creates an event channel of the domain, with which processes register with receive QPs, and from which
-    /// they read events.
+    /// Creates an event channel of the domain, with which processes register with receive QPs, and
+    /// from which they read events.
     ///
     /// The channel does not keep the domain open; its registrations do.
     ///
@@ -188,8 +189,8 @@ impl Domain {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the domain has no such QP, or its state does not allow this; `EACCES` if a security
-    /// module denies the process, or the QP's creator, a partition.
+    /// `EINVAL` if the domain has no such QP, or its state does not allow this; `EACCES` if a
+    /// security module denies the process, or the QP's creator, a partition.
     pub fn modify(&self, qp_num: u32, attr: &QpAttr) -> Result<()> {
         self.borrowed()
             .and_then(|domain| domain.modify(qp_num, attr))
@@ -211,9 +212,9 @@ impl Domain {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the domain has no such QP or it is not of that lifetime, `EBUSY` if a registration
-    /// keeps it, `EACCES` if the process neither owns the domain's file nor may
-    /// write to it.
+    /// `EINVAL` if the domain has no such QP or it is not of that lifetime, `EBUSY` if a
+    /// registration keeps it, `EACCES` if the process neither owns the domain's file nor may write
+    /// to it.
     pub fn destroy(&self, qp_num: u32) -> Result<()> {
         self.borrowed()
             .and_then(|domain| domain.destroy(qp_num))
@@ -224,8 +225,9 @@ impl Domain {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the domain has no such QP, `EACCES` if the process neither owns the domain's file nor
-    /// created the QP, `EOPNOTSUPP` if the kernel's version of the interface is less than 2.
+    /// `EINVAL` if the domain has no such QP, `EACCES` if the process neither owns the domain's
+    /// file nor created the QP, `EOPNOTSUPP` if the kernel's version of the interface is less than
+    /// 2.
     pub fn destroy_forced(&self, qp_num: u32) -> Result<()> {
         self.borrowed()
             .and_then(|domain| domain.destroy_forced(qp_num))

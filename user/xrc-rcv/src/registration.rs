@@ -128,8 +128,8 @@ impl Domain {
     /// A QP is returned in the state that it has after it was registered with, so that an event is
     /// either in that state or delivered. A QP that is destroyed before it is registered with is
     /// left out; one that is destroyed later has the state that was listed, and QP_GONE is
-    /// delivered. QPs that are created meanwhile may be left out. `options` are those of every registration:
-    /// [`Event::qp_num`](crate::Event::qp_num) tells their events apart.
+    /// delivered. QPs that are created meanwhile may be left out. `options` are those of every
+    /// registration: [`Event::qp_num`](crate::Event::qp_num) tells their events apart.
     ///
     /// # Errors
     ///

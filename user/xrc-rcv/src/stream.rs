@@ -14,10 +14,11 @@ use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 use crate::channel::{Event, EventChannel, Events};
 use crate::error::{Cause, Result};
 
-/// The events of a channel, as a [`Stream`] that ends after its first error, such as `EIO` when the device was
-/// removed.
+/// The events of a channel, as a [`Stream`] that ends after its first error, such as `EIO` when the
+/// device was removed.
 ///
-/// Events are read many at a time. Those that were read and not returned are lost when the stream is dropped.
+/// Events are read many at a time. Those that were read and not returned are lost when the stream
+/// is dropped.
 ///
 /// # Examples
 ///
@@ -65,8 +66,8 @@ struct Unread {
 }
 
 impl EventStream {
-    /// The stream of the events of `channel`, which it makes non-blocking. Others who have the channel use it to
-    /// register; an event that one of them reads is not in the stream.
+    /// The stream of the events of `channel`, which it makes non-blocking. Others who have the
+    /// channel use it to register; an event that one of them reads is not in the stream.
     ///
     /// # Errors
     ///
@@ -78,7 +79,8 @@ impl EventStream {
     pub fn new(channel: impl Into<Arc<EventChannel>>) -> io::Result<EventStream> {
         let channel = channel.into();
         channel.set_nonblocking(true)?;
-        // SAFETY: A channel owns its descriptor, which is open and the same until its last `Arc` is dropped.
+        // SAFETY: A channel owns its descriptor, which is open and the same until its last `Arc` is
+        // dropped.
         let channel = unsafe { AsyncFd::register_with_interest(channel, Interest::READABLE) }?;
         Ok(EventStream {
             channel,
@@ -91,8 +93,8 @@ impl EventStream {
         self.channel.get_ref()
     }
 
-    /// The next event; `None` after an error. Of several tasks that wait, each event is returned to one. No event is
-    /// lost if the future is dropped.
+    /// The next event; `None` after an error. Of several tasks that wait, each event is returned to
+    /// one. No event is lost if the future is dropped.
     pub async fn next(&self) -> Option<Result<Event>> {
         loop {
             if let Some(item) = self.unread().next() {
