@@ -2,6 +2,11 @@
 
 //! Everything an adapter has that is no card's own. It knows no card; a group of lines may import
 //! groups below it.
+//!
+//! The cards are of one maker, and have more in common than this: numbers of opcodes, layouts of
+//! segments, the maps of their queues by number. These stay with each card, to be read beside the
+//! header of its driver, which has a list of its own of each, too. Where two lists differ in a bit,
+//! as the owner bits of EQEs do, one function for both would hide it.
 
 pub mod control;
 pub mod server;
@@ -27,6 +32,7 @@ pub mod key;
 pub mod packet;
 pub mod port;
 pub mod qp;
+pub mod shared_queue;
 
 pub mod event;
 pub mod fault;

@@ -10,6 +10,14 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+/// Returns the number of an opcode that a test gives as one: in decimal, or in hexadecimal with 0x.
+pub fn opcode_number(text: &str) -> Option<u16> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u16::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
 /// Commands fail: after `skip` that may pass, `count` of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandFailure {

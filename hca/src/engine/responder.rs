@@ -714,6 +714,7 @@ mod tests {
                 .srqs
                 .get(SRQN)
                 .unwrap()
+                .wqes
                 .available(&xrc.bench.hca.dma),
             Ok(0)
         );

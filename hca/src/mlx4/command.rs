@@ -4,6 +4,7 @@
 
 use std::ops::RangeInclusive;
 
+use crate::engine::fault::opcode_number;
 use crate::engine::memory::DmaError;
 
 /// Size of a command mailbox, which passes what does not fit into the two parameters of the HCR
@@ -242,12 +243,7 @@ pub fn parse_opcode(text: &str) -> Result<u16, String> {
     if let Ok(opcode) = name.parse::<Opcode>() {
         return Ok(opcode as u16);
     }
-    let number = match name.strip_prefix("0x") {
-        Some(digits) => u16::from_str_radix(digits, 16),
-        None => name.parse(),
-    };
-    number
-        .ok()
+    opcode_number(name)
         .filter(|number| *number <= 0xfff)
         .ok_or_else(|| format!("no such command: {text}"))
 }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Shared receive queues: a linked list of receive WQEs in the driver's buffer, whose head moves as
-//! messages arrive. An SRQ lives from SW2HW_SRQ to HW2SW_SRQ or reset. An XRC SRQ belongs to a
-//! domain and names the CQ of its completions.
+//! Shared receive queues. An SRQ lives from SW2HW_SRQ to HW2SW_SRQ or reset. An XRC SRQ belongs to
+//! a domain and names the CQ of its completions.
 
 use crate::engine::bytes::Fields;
 use crate::engine::memory::DmaError;
-use crate::engine::violation::Violation;
+use crate::engine::shared_queue::SharedQueue;
 use crate::engine::work::RecvWqe;
 use crate::mlx4::icm::{Buffer, Dma};
 use crate::mlx4::wqe::parse_scatter;
@@ -25,11 +24,6 @@ pub(super) const SRQC_WQE_CNT: usize = 0x1e;
 pub(super) const SRQC_WQE_COUNTER: usize = 0x22;
 const SRQC_DB_REC_ADDR: usize = 0x28;
 
-/// struct mlx4_wqe_srq_next_seg: index of the WQE after this one.
-const NEXT_WQE_INDEX: usize = 0x02;
-/// Its size; the scatter list follows.
-pub const NEXT_SEG_SIZE: usize = 0x10;
-
 /// log2 of the SRQs, as QUERY_DEV_CAP reports it.
 pub const LOG_MAX_SRQS: u8 = 16;
 /// log2 of the WQEs of one.
@@ -38,16 +32,9 @@ pub const LOG_MAX_SRQ_WQES: u8 = 14;
 /// One shared receive queue.
 pub struct Srq {
     pub(super) context: [u8; SRQC_SIZE],
-    pub(super) buffer: Buffer,
-    /// Number of WQEs less one.
-    pub(super) mask: u16,
-    pub(super) stride: usize,
-    pub(super) doorbell: u64,
-    pub(super) head: u16,
-    /// WQEs taken, as the doorbell record counts those posted.
-    pub(super) taken: u16,
-    /// Fewer than this many WQEs raise SRQ_LIMIT, once.
-    pub(super) limit: u16,
+    buffer: Buffer,
+    /// Its WQEs.
+    pub wqes: SharedQueue,
 }
 
 impl Srq {
@@ -56,14 +43,11 @@ impl Srq {
         if log_wqes > u32::from(LOG_MAX_SRQ_WQES) {
             return None;
         }
+        let stride = 16 << (context.get_u8(SRQC_LOGSTRIDE) & 7);
+        let doorbell = context.get_be64(SRQC_DB_REC_ADDR);
         Some(Self {
             buffer: Buffer::of_context(&context, SRQC_LOG_PAGE_SIZE)?,
-            mask: (1u16 << log_wqes).wrapping_sub(1),
-            stride: 16 << (context.get_u8(SRQC_LOGSTRIDE) & 7),
-            doorbell: context.get_be64(SRQC_DB_REC_ADDR) & !3,
-            head: 0,
-            taken: 0,
-            limit: 0,
+            wqes: SharedQueue::new(log_wqes, stride, doorbell),
             context,
         })
     }
@@ -88,44 +72,10 @@ impl Srq {
         (self.xrcd() != 0).then(|| self.cqn())
     }
 
-    /// WQEs posted and not yet taken.
-    pub fn available(&self, dma: &Dma) -> Result<u16, DmaError> {
-        let posted = u32::from_be_bytes(dma.memory.block(self.doorbell)?) as u16;
-        let available = posted.wrapping_sub(self.taken);
-        if available > self.mask {
-            dma.violations.note(
-                Violation::ReceiveOverrun,
-                format_args!("SRQ of {} WQEs: {available} posted", self.mask),
-            );
-        }
-        Ok(available)
-    }
-
     /// Takes the WQE at the head, if there is one.
     pub fn take(&mut self, dma: &Dma) -> Result<Option<RecvWqe>, DmaError> {
-        if self.available(dma)? == 0 {
-            return Ok(None);
-        }
-        let index = self.head & self.mask;
-        let mut wqe = vec![0; self.stride];
-        let offset = u64::from(index).saturating_mul(self.stride as u64);
-        self.buffer.read(dma, offset, &mut wqe)?;
-        self.head = wqe.get_be16(NEXT_WQE_INDEX);
-        self.taken = self.taken.wrapping_add(1);
-        let scatter = parse_scatter(&wqe.split_off(NEXT_SEG_SIZE.min(wqe.len())));
-        Ok(Some(RecvWqe { index, scatter }))
-    }
-
-    /// Whether the limit is passed now; it is disarmed by that.
-    pub(super) fn limit_reached(&mut self, dma: &Dma) -> bool {
-        let below = self.limit != 0
-            && self
-                .available(dma)
-                .is_ok_and(|available| available < self.limit);
-        if below {
-            self.limit = 0;
-        }
-        below
+        let Self { buffer, wqes, .. } = self;
+        wqes.take(dma, |at, wqe| buffer.read(dma, at, wqe), parse_scatter)
     }
 }
 
@@ -174,8 +124,8 @@ impl Srqs {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::engine::event::EventType;
+    use crate::engine::violation::Violation;
     use crate::mlx4::command::Status;
     use crate::mlx4::testing::Bench;
 

@@ -2,6 +2,7 @@
 
 //! Firmware commands: where they come from, and how they end.
 
+use crate::engine::fault::opcode_number;
 use crate::engine::memory::DmaError;
 use crate::mlx5::ifc::{op, OPCODES};
 
@@ -91,11 +92,7 @@ pub fn parse_opcode(text: &str) -> Result<u16, String> {
     if let Some((_, opcode)) = named {
         return Ok(*opcode);
     }
-    let number = match name.strip_prefix("0x") {
-        Some(digits) => u16::from_str_radix(digits, 16),
-        None => name.parse(),
-    };
-    number.map_err(|_| format!("no such command: {text}"))
+    opcode_number(name).ok_or_else(|| format!("no such command: {text}"))
 }
 
 /// The number of the status a person means by `text`: MLX5_CMD_STAT_* in snake case.

@@ -66,9 +66,9 @@ impl Hca {
             .get(&command.in_modifier)
             .ok_or(Status::BadIndex)?;
         let mut context = srq.context;
-        context.set_be16(SRQC_LIMIT_WATERMARK, srq.limit);
-        context.set_be16(SRQC_WQE_CNT, srq.available(&self.dma)?);
-        context.set_be16(SRQC_WQE_COUNTER, srq.taken);
+        context.set_be16(SRQC_LIMIT_WATERMARK, srq.wqes.limit);
+        context.set_be16(SRQC_WQE_CNT, srq.wqes.available(&self.dma)?);
+        context.set_be16(SRQC_WQE_COUNTER, srq.wqes.taken);
         Ok(Output::Mailbox(context.to_vec()))
     }
 
@@ -81,7 +81,7 @@ impl Hca {
             .queues
             .get_mut(&srqn)
             .ok_or(Status::BadIndex)?;
-        srq.limit = command.in_param as u16;
+        srq.wqes.limit = command.in_param as u16;
         self.check_srq_limit(srqn);
         Ok(Output::None)
     }
@@ -89,7 +89,7 @@ impl Hca {
     /// Raises SRQ_LIMIT when SRQ `srqn` has passed its limit.
     pub fn check_srq_limit(&mut self, srqn: u32) {
         if let Some(srq) = self.card.srqs.queues.get_mut(&srqn) {
-            if srq.limit_reached(&self.dma) {
+            if srq.wqes.limit_reached(&self.dma) {
                 self.event(EventType::SrqLimit, srqn);
             }
         }

@@ -4,6 +4,7 @@
 
 use crate::engine::event::EventType;
 use crate::engine::qp::Context;
+use crate::engine::shared_queue::SharedQueue;
 use crate::engine::violation::Violation;
 use crate::mlx5::card::Hca;
 use crate::mlx5::command::{Outcome, Status};
@@ -57,15 +58,10 @@ impl Hca {
         let srq = Srq {
             kind: layout.kind,
             buffer: buffer.ok_or(Status::BadParam)?,
-            mask: (1u16 << layout.log_wqes).wrapping_sub(1),
-            stride,
-            doorbell: layout.doorbell & !3,
+            wqes: SharedQueue::new(layout.log_wqes, stride, layout.doorbell),
             xrcd: if xrc { layout.xrcd } else { 0 },
             pd: layout.pd,
             cqn: layout.cqn,
-            head: 0,
-            taken: 0,
-            limit: 0,
             context: layout.context,
         };
         let queues = std::mem::take(&mut self.card.srqs.queues);
@@ -173,8 +169,8 @@ impl Hca {
         let srq = self.srq(input, Kind::Xrc)?;
         let mut out = vec![0; query_xrc_srq_out::XRC_SRQ_CONTEXT_ENTRY.byte()];
         let mut context = srq.context.clone();
-        context.set_bits(xrc_srqc::LWM, u64::from(srq.limit));
-        context.set_bits(xrc_srqc::WQE_CNT, u64::from(srq.available(&self.dma)?));
+        context.set_bits(xrc_srqc::LWM, u64::from(srq.wqes.limit));
+        context.set_bits(xrc_srqc::WQE_CNT, u64::from(srq.wqes.available(&self.dma)?));
         out.extend_from_slice(&context);
         Ok(out)
     }
@@ -184,8 +180,8 @@ impl Hca {
         let srq = self.srq(input, Kind::Srq)?;
         let mut out = vec![0; query_srq_out::SRQ_CONTEXT_ENTRY.byte()];
         let mut context = srq.context.clone();
-        context.set_bits(srqc::LWM, u64::from(srq.limit));
-        context.set_bits(srqc::WQE_CNT, u64::from(srq.available(&self.dma)?));
+        context.set_bits(srqc::LWM, u64::from(srq.wqes.limit));
+        context.set_bits(srqc::WQE_CNT, u64::from(srq.wqes.available(&self.dma)?));
         out.extend_from_slice(&context);
         Ok(out)
     }
@@ -195,7 +191,7 @@ impl Hca {
         let srq = self.srq(input, Kind::Rmp)?;
         let mut out = vec![0; query_rmp_out::RMP_CONTEXT.byte()];
         let mut context = srq.context.clone();
-        context.set_bits(rmpc::WQ.part(wq::LWM), u64::from(srq.limit));
+        context.set_bits(rmpc::WQ.part(wq::LWM), u64::from(srq.wqes.limit));
         out.extend_from_slice(&context);
         Ok(out)
     }
@@ -215,7 +211,7 @@ impl Hca {
 
     fn set_limit(&mut self, srqn: u32, limit: u16) -> Outcome {
         let srq = self.card.srqs.queues.get_mut(&srqn).ok_or(Status::Ix)?;
-        srq.limit = limit;
+        srq.wqes.limit = limit;
         self.check_srq_limit(srqn);
         Ok(Vec::new())
     }
@@ -223,7 +219,7 @@ impl Hca {
     /// Raises SRQ_RQ_LIMIT when SRQ `srqn` has passed its limit.
     pub fn check_srq_limit(&mut self, srqn: u32) {
         if let Some(srq) = self.card.srqs.queues.get_mut(&srqn) {
-            if srq.limit_reached(&self.dma) {
+            if srq.wqes.limit_reached(&self.dma) {
                 self.event(EventType::SrqLimit, srqn);
             }
         }
