@@ -7,6 +7,15 @@ use std::mem::ManuallyDrop;
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::time::Instant;
+#[cfg(feature = "tokio")]
+use std::{
+    io,
+    os::fd::AsRawFd,
+    task::{Context, Poll},
+};
+
+#[cfg(feature = "tokio")]
+use tokio::io::unix::AsyncFd;
 
 use crate::attr::{QpAttr, QpAttrMask, QpState};
 use crate::channel::poll_until;
@@ -245,5 +254,48 @@ impl Completions {
             0 => Ok(()),
             errno => Err(Cause::Os(errno)),
         }
+    }
+}
+
+/// Waits until the channel of completions is readable, or the device is removed: that is EPOLLERR
+/// alone, which is to tokio an end that cannot be written to.
+#[cfg(feature = "tokio")]
+pub(super) fn poll_notified<T: AsRawFd>(
+    channel: &AsyncFd<T>,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<()>> {
+    for ready in [channel.poll_read_ready(cx), channel.poll_write_ready(cx)] {
+        if let Poll::Ready(ready) = ready {
+            ready?.clear_ready();
+            return Poll::Ready(Ok(()));
+        }
+    }
+    Poll::Pending
+}
+
+#[cfg(all(test, feature = "tokio"))]
+mod tests {
+    use std::future::poll_fn;
+    use std::os::fd::{FromRawFd, OwnedFd};
+
+    use tokio::io::Interest;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_channel_that_is_closed_is_noticed() {
+        let mut fds = [0; 2];
+        // SAFETY: `fds` has room for the two descriptors.
+        assert_eq!(unsafe { libc::pipe(fds.as_mut_ptr()) }, 0);
+        // SAFETY: Both were just opened.
+        let [reader, writer] = fds.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+        // SAFETY: The end of a pipe owns its descriptor.
+        let channel = unsafe { AsyncFd::register_with_interest(writer, Interest::READABLE) };
+        let channel = channel.unwrap();
+        let waiting = tokio::spawn(async move { poll_fn(|cx| poll_notified(&channel, cx)).await });
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        drop(reader); // EPOLLERR alone
+        waiting.await.unwrap().unwrap();
     }
 }

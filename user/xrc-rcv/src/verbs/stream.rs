@@ -13,6 +13,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::task::coop;
 
+use super::object::poll_notified;
 use super::srq::Srq;
 use crate::error::{Cause, Result};
 
@@ -82,14 +83,11 @@ impl MessageStream {
                 budget.made_progress();
                 return Poll::Ready(Ok(message));
             }
-            match ready!(self.srq.poll_read_ready(cx)) {
-                Ok(mut ready) => ready.clear_ready(),
+            if let Err(error) = ready!(poll_notified(&self.srq, cx)) {
                 // The runtime is shutting down.
-                Err(error) => {
-                    let cause = Cause::Os(error.raw_os_error().unwrap_or(libc::ECANCELED));
-                    let device = self.srq().domain().device();
-                    return Poll::Ready(Err(device.error("receive a message")(cause)));
-                }
+                let cause = Cause::Os(error.raw_os_error().unwrap_or(libc::ECANCELED));
+                let device = self.srq().domain().device();
+                return Poll::Ready(Err(device.error("receive a message")(cause)));
             }
         }
     }
