@@ -11,7 +11,7 @@ use std::sync::{Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use xrc_rcv::verbs::{Initiator, Memory, RcQp, Region, Remote};
+use xrc_rcv::verbs::{Initiator, Memory, RcQp, Region};
 use xrc_rcv::{Access, Device, Pd};
 
 use crate::hello::Hello;
@@ -240,10 +240,7 @@ impl<'load> Client<'load> {
     /// Reads words of the table.
     fn read(&mut self, words: std::ops::Range<usize>, to: usize, what: &str) -> Result<()> {
         let Target { srq_num, table, .. } = self.target;
-        let from = Remote {
-            address: table.address + (words.start * size_of::<u64>()) as u64,
-            ..table
-        };
+        let from = table.word(words.start);
         let to = to..to + words.len();
         match &mut self.sender {
             Sender::Xrc(qp) => qp.read(srq_num, from, &self.region, to)?,

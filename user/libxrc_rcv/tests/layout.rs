@@ -26,7 +26,8 @@ fn layout() {
     constants!(facts:
         RDMA_VERBS_IOCTL
         IBV_XRCD_INIT_ATTR_FD IBV_XRCD_INIT_ATTR_OFLAGS IBV_QPT_XRC_RECV IBV_QPT_XRC_SEND IBV_QP_INIT_ATTR_XRCD
-        IBV_QPT_RC IBV_QP_INIT_ATTR_PD IBV_WR_SEND IBV_WR_RDMA_READ IBV_SEND_SIGNALED
+        IBV_QPT_RC IBV_QP_INIT_ATTR_PD IBV_SEND_SIGNALED
+        IBV_WR_SEND IBV_WR_RDMA_WRITE IBV_WR_RDMA_READ IBV_WR_ATOMIC_CMP_AND_SWP IBV_WR_ATOMIC_FETCH_AND_ADD
         IBV_QP_OPEN_ATTR_NUM IBV_QP_OPEN_ATTR_XRCD IBV_QP_OPEN_ATTR_TYPE
         IBV_SRQT_XRC IBV_SRQ_INIT_ATTR_TYPE IBV_SRQ_INIT_ATTR_PD IBV_SRQ_INIT_ATTR_XRCD
         IBV_SRQ_INIT_ATTR_CQ IBV_WC_SUCCESS
@@ -118,8 +119,21 @@ fn layout() {
         (offset_of!(ibv_send_wr, num_sge), "num_sge"),
         (offset_of!(ibv_send_wr, opcode), "opcode"),
         (offset_of!(ibv_send_wr, send_flags), "send_flags"),
-        (offset_of!(ibv_send_wr, remote_addr), "wr.rdma.remote_addr"),
-        (offset_of!(ibv_send_wr, rkey), "wr.rdma.rkey"),
+        (
+            offset_of!(ibv_send_wr, wr.rdma.remote_addr),
+            "wr.rdma.remote_addr",
+        ),
+        (offset_of!(ibv_send_wr, wr.rdma.rkey), "wr.rdma.rkey"),
+        (
+            offset_of!(ibv_send_wr, wr.atomic.remote_addr),
+            "wr.atomic.remote_addr",
+        ),
+        (
+            offset_of!(ibv_send_wr, wr.atomic.compare_add),
+            "wr.atomic.compare_add",
+        ),
+        (offset_of!(ibv_send_wr, wr.atomic.swap), "wr.atomic.swap"),
+        (offset_of!(ibv_send_wr, wr.atomic.rkey), "wr.atomic.rkey"),
         (
             offset_of!(ibv_send_wr, remote_srqn),
             "qp_type.xrc.remote_srqn",

@@ -10,6 +10,9 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
+/// The status of a request that was done.
+pub const IBV_WC_SUCCESS: c_uint = 0;
+
 /// `struct ibv_device` up to its names.
 #[repr(C)]
 pub struct ibv_device {

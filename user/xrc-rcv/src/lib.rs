@@ -132,6 +132,9 @@ mod uverbs;
 pub mod verbs_sys;
 
 mod error;
+
+#[cfg(feature = "verbs")]
+mod completion;
 pub mod ffi;
 pub mod uapi;
 

@@ -8,9 +8,10 @@
 //! Programs with a binding of their own use [`Device::from_ibv`] and create their SRQs by it, with
 //! [`Domain::as_ibv`](crate::Domain::as_ibv).
 //!
-//! This module is no binding of all verbs. An [`Initiator`] sends and reads, as the examples do:
-//! WRITE, immediate data, atomics, and requests that are futures belong to a general binding. A
-//! receive copies its message, so that the buffer is posted again at once.
+//! This module is no binding of all verbs. An [`Initiator`] sends, reads, writes, and does atomics:
+//! requests that are futures belong to a general binding. So do immediate data, which an [`Srq`]
+//! would have to return beside or instead of a message, which is its bytes. A receive copies its
+//! message, so that the buffer is posted again at once.
 //!
 //! Objects keep alive those that they use, so they may be dropped in any order.
 //!
@@ -42,7 +43,8 @@ mod srq;
 mod stream;
 mod target;
 
-pub use initiator::{Completion, Initiator};
+pub use crate::completion::Completion;
+pub use initiator::Initiator;
 pub use memory::Memory;
 pub use rc::RcQp;
 pub use region::{Region, Remote};

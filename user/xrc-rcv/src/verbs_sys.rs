@@ -13,7 +13,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::NonNull;
 
 use crate::error::Cause;
-pub use crate::ffi::ibv_pd;
+pub use crate::ffi::{IBV_WC_SUCCESS, ibv_pd};
 use crate::ffi::{ibv_context, ibv_qp_cap, ibv_xrcd};
 
 /// rdma-core's private extension of [`ibv_xrcd`], the only place where the handle is.
@@ -219,7 +219,33 @@ pub struct ibv_recv_wr {
     pub num_sge: c_int,
 }
 
-/// `struct ibv_send_wr`, with the members for RDMA of its union.
+/// The member for RDMA of the union in `struct ibv_send_wr`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ibv_wr_rdma {
+    pub remote_addr: u64,
+    pub rkey: u32,
+}
+
+/// The member for atomics.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ibv_wr_atomic {
+    pub remote_addr: u64,
+    pub compare_add: u64,
+    pub swap: u64,
+    pub rkey: u32,
+}
+
+/// That union; its longest member is the one for atomics.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub union ibv_wr {
+    pub rdma: ibv_wr_rdma,
+    pub atomic: ibv_wr_atomic,
+}
+
+/// `struct ibv_send_wr`
 #[repr(C)]
 pub struct ibv_send_wr {
     pub wr_id: u64,
@@ -229,9 +255,7 @@ pub struct ibv_send_wr {
     pub opcode: c_uint,
     pub send_flags: c_uint,
     pub imm_data: u32,
-    pub remote_addr: u64,
-    pub rkey: u32,
-    pub _rest_of_wr: [u32; 5],
+    pub wr: ibv_wr,
     pub remote_srqn: u32,
     pub _rest: [u64; 6],
 }
@@ -246,9 +270,14 @@ impl Default for ibv_send_wr {
             opcode: 0,
             send_flags: 0,
             imm_data: 0,
-            remote_addr: 0,
-            rkey: 0,
-            _rest_of_wr: [0; 5],
+            wr: ibv_wr {
+                atomic: ibv_wr_atomic {
+                    remote_addr: 0,
+                    compare_add: 0,
+                    swap: 0,
+                    rkey: 0,
+                },
+            },
             remote_srqn: 0,
             _rest: [0; 6],
         }
@@ -299,9 +328,11 @@ pub const IBV_OPS_POST_SEND: usize = 25;
 pub const IBV_OPS_POST_RECV: usize = 26;
 
 pub const IBV_ACCESS_LOCAL_WRITE: c_int = 1;
-pub const IBV_WC_SUCCESS: c_uint = 0;
+pub const IBV_WR_RDMA_WRITE: c_uint = 0;
 pub const IBV_WR_SEND: c_uint = 2;
 pub const IBV_WR_RDMA_READ: c_uint = 4;
+pub const IBV_WR_ATOMIC_CMP_AND_SWP: c_uint = 5;
+pub const IBV_WR_ATOMIC_FETCH_AND_ADD: c_uint = 6;
 pub const IBV_SEND_SIGNALED: c_uint = 1 << 1;
 pub const IBV_SRQT_XRC: c_uint = 1;
 pub const IBV_SRQ_INIT_ATTR_TYPE: u32 = 1 << 0;

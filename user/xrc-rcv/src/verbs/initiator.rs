@@ -3,28 +3,26 @@
 //! The sending end of an XRC connection.
 
 use std::collections::VecDeque;
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 use std::fmt;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use super::memory::Memory;
 use super::object::{self, Completions, Object, ibv_destroy_qp};
 use super::region::{Region, Remote};
-use crate::attr::{QpAttr, QpAttrMask, QpState};
-use crate::error::{Cause, Result};
+use crate::attr::{Access, QpAttr, QpAttrMask, QpState};
+use crate::completion::Completion;
+use crate::error::{Cause, Error, Result};
 use crate::ffi::ibv_qp_cap;
 use crate::pd::Pd;
 use crate::verbs_sys::*;
 
-#[link(name = "ibverbs")]
-unsafe extern "C" {
-    fn ibv_wc_status_str(status: c_uint) -> *const c_char;
-}
-
 /// An XRC initiator QP: sends to the SRQs of the domain that its peer, a receive QP, is in, and
-/// reads memory through them.
+/// accesses memory through them.
 ///
 /// It has a CQ of its own. Every request completes, in the order in which they were posted, and
 /// holds the [`Region`] of its words until then.
@@ -60,12 +58,24 @@ pub struct Initiator {
     // Each is dropped before the objects it uses.
     qp: Object<ibv_qp>,
     completions: Completions,
-    /// Those of requests that have not completed.
-    regions: VecDeque<Region>,
+    /// Those that have not completed.
+    requests: VecDeque<Request>,
+    /// A word for the old value of each atomic, registered with the first one.
+    old_values: Option<Region>,
+    /// The number of atomics that were posted.
+    atomics: usize,
     depth: usize,
     /// Before, a provider may queue a request that it refuses, or lose one that it takes.
     is_connected: bool,
     pd: Pd,
+}
+
+/// A request that has not completed.
+struct Request {
+    /// Memory that the device accesses.
+    region: Region,
+    /// The word of it that an atomic's old value is written to.
+    old_value: Option<usize>,
 }
 
 impl Initiator {
@@ -105,7 +115,9 @@ impl Initiator {
         Ok(Initiator {
             qp: Object::new(qp, ibv_destroy_qp)?,
             completions,
-            regions: VecDeque::with_capacity(depth as usize),
+            requests: VecDeque::with_capacity(depth as usize),
+            old_values: None,
+            atomics: 0,
             depth: depth as usize,
             is_connected: false,
             pd: pd.clone(),
@@ -126,7 +138,7 @@ impl Initiator {
     ///
     /// `attr` has P_Key index, port, path, path MTU, number of the receive QP and PSNs. Unless
     /// given otherwise both PSNs are 0, the ACK timeout is 14 (67 ms), and there are 7 retries,
-    /// without an end when the receiver is not ready, and one RDMA READ at a time.
+    /// without an end when the receiver is not ready, and one RDMA READ or atomic at a time.
     ///
     /// # Errors
     ///
@@ -159,7 +171,7 @@ impl Initiator {
 
     /// The number of requests that are under way.
     pub fn in_flight(&self) -> usize {
-        self.regions.len()
+        self.requests.len()
     }
 
     /// Posts a SEND of the words of `range` of `region`, to the SRQ `srq_num`.
@@ -190,6 +202,88 @@ impl Initiator {
             .map_err(self.pd.device().error("post an RDMA READ"))
     }
 
+    /// Posts an RDMA WRITE of the words of `range` of `region` to memory of the PD of the SRQ
+    /// `srq_num`. The receiver does not notice.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send).
+    pub fn write(
+        &mut self,
+        srq_num: u32,
+        to: Remote,
+        region: &Region,
+        range: Range<usize>,
+    ) -> Result<()> {
+        self.post(IBV_WR_RDMA_WRITE, srq_num, to, region, range)
+            .map_err(self.pd.device().error("post an RDMA WRITE"))
+    }
+
+    /// Posts a FETCH_ADD: adds `add` to a word of the PD of the SRQ `srq_num`, atomically to other
+    /// atomics of that device. Its completion has the word's [old value](Completion::old_value).
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send), and `EINVAL` if the word is not aligned; with the first atomic,
+    /// those of [`Memory::new`] and [`Region::new`], as memory for old values is registered.
+    pub fn fetch_add(&mut self, srq_num: u32, to: Remote, add: u64) -> Result<()> {
+        self.post_atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, srq_num, to, add, 0)
+            .map_err(self.pd.device().error("post a FETCH_ADD"))
+    }
+
+    /// Posts a CMP_SWAP: stores `swap` to a word of the PD of the SRQ `srq_num` if it is `compare`,
+    /// atomically to other atomics of that device. Its completion has the word's
+    /// [old value](Completion::old_value).
+    ///
+    /// # Errors
+    ///
+    /// As [`fetch_add`](Self::fetch_add).
+    pub fn cmp_swap(&mut self, srq_num: u32, to: Remote, compare: u64, swap: u64) -> Result<()> {
+        self.post_atomic(IBV_WR_ATOMIC_CMP_AND_SWP, srq_num, to, compare, swap)
+            .map_err(self.pd.device().error("post a CMP_SWAP"))
+    }
+
+    fn post_atomic(
+        &mut self,
+        opcode: c_uint,
+        srq_num: u32,
+        to: Remote,
+        compare_add: u64,
+        swap: u64,
+    ) -> object::Result<()> {
+        if to.address % size_of::<u64>() as u64 != 0 {
+            return Err(Cause::Os(libc::EINVAL));
+        }
+        let region = self.old_values()?;
+        // That of the atomic `depth` atomics ago, which has completed.
+        let word = self.atomics % self.depth;
+        let wr = ibv_wr_atomic {
+            remote_addr: to.address,
+            compare_add,
+            swap,
+            rkey: to.key,
+        };
+        let request = Request {
+            region,
+            old_value: Some(word),
+        };
+        let wr = ibv_wr { atomic: wr };
+        self.post_wr(opcode, srq_num, wr, request, word..word + 1)?;
+        self.atomics += 1;
+        Ok(())
+    }
+
+    fn old_values(&mut self) -> object::Result<Region> {
+        if let Some(region) = &self.old_values {
+            return Ok(region.clone());
+        }
+        let memory = Memory::new("old values", self.depth)
+            .map_err(|error| Cause::Os(error.raw_os_error().unwrap_or(libc::EINVAL)))?;
+        let region = Region::new(&self.pd, &memory, Access::empty());
+        let region = region.map_err(|error| error.cause())?;
+        Ok(self.old_values.insert(region).clone())
+    }
+
     fn post(
         &mut self,
         opcode: c_uint,
@@ -198,31 +292,51 @@ impl Initiator {
         region: &Region,
         range: Range<usize>,
     ) -> object::Result<()> {
+        let wr = ibv_wr_rdma {
+            remote_addr: remote.address,
+            rkey: remote.key,
+        };
+        let request = Request {
+            region: region.clone(),
+            old_value: None,
+        };
+        self.post_wr(opcode, srq_num, ibv_wr { rdma: wr }, request, range)
+    }
+
+    /// Posts a request to remote memory `wr`, if its opcode has one, and the words of `range` of
+    /// the request's region.
+    fn post_wr(
+        &mut self,
+        opcode: c_uint,
+        srq_num: u32,
+        wr: ibv_wr,
+        request: Request,
+        range: Range<usize>,
+    ) -> object::Result<()> {
         type Post =
             unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int;
-        if self.regions.len() == self.depth {
+        if self.requests.len() == self.depth {
             return Err(Cause::Os(libc::ENOMEM));
         }
-        if !self.is_connected || region.pd().as_ibv() != self.pd.as_ibv() {
+        if !self.is_connected || request.region.pd().as_ibv() != self.pd.as_ibv() {
             return Err(Cause::Os(libc::EINVAL));
         }
-        let mut sge = region.sge(range)?;
+        let mut sge = request.region.sge(range)?;
         let mut wr = ibv_send_wr {
             sg_list: &mut sge,
             num_sge: 1,
             opcode,
             send_flags: IBV_SEND_SIGNALED,
-            remote_addr: remote.address,
-            rkey: remote.key,
+            wr,
             remote_srqn: srq_num,
             ..Default::default()
         };
         let mut bad = ptr::null_mut();
         let device = self.pd.device();
-        // SAFETY: The QP is alive and the request is valid. Its words are registered until it
-        // completes, and are atomics, which may change at any time.
+        // SAFETY: The QP is alive and the request is valid: `wr` is the member of its opcode. Its
+        // words are registered until it completes, and are atomics, which may change at any time.
         match unsafe { device.op::<Post>(IBV_OPS_POST_SEND)(self.qp.as_ptr(), &mut wr, &mut bad) } {
-            0 => self.regions.push_back(region.clone()),
+            0 => self.requests.push_back(request),
             errno => return Err(Cause::Os(errno)),
         }
         Ok(())
@@ -235,19 +349,31 @@ impl Initiator {
     ///
     /// `EIO` if the device was removed.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Option<Completion>> {
-        if self.regions.is_empty() {
+        if self.requests.is_empty() {
             return Ok(None);
         }
         let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let wc = self
-            .completions
-            .wait(end)
-            .map_err(self.pd.device().error("wait for a completion"))?;
-        Ok(wc.map(|wc| {
-            // All are signalled, and complete in the order in which they were posted.
-            self.regions.pop_front();
-            Completion(wc.status)
-        }))
+        self.complete(end).map_err(|cause| self.error(cause))
+    }
+
+    /// As [`wait`](Self::wait). If it returns `None`, the channel becomes readable with the next
+    /// completion, also of a request that is posted later.
+    pub(super) fn complete(&mut self, end: Option<Instant>) -> object::Result<Option<Completion>> {
+        let Some(wc) = self.completions.wait(end)? else {
+            return Ok(None);
+        };
+        // All are signalled, and complete in the order in which they were posted.
+        let request = self.requests.pop_front();
+        let done = request.filter(|_| wc.status == IBV_WC_SUCCESS);
+        let old_value = done.and_then(|Request { region, old_value }| {
+            Some(region.memory()[old_value?].load(Relaxed))
+        });
+        Ok(Some(Completion::new(wc.status, old_value)))
+    }
+
+    /// The error of a request that was posted.
+    pub(super) fn error(&self, cause: Cause) -> Error {
+        self.pd.device().error("complete a request")(cause)
     }
 }
 
@@ -271,28 +397,5 @@ impl fmt::Debug for Initiator {
             .field("qp_num", &format_args!("{:#x}", self.qp_num()))
             .field("in_flight", &self.in_flight())
             .finish_non_exhaustive()
-    }
-}
-
-/// The completion of a request. If one fails, so does every later one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Completion(c_uint);
-
-impl Completion {
-    /// Whether it was done.
-    pub fn is_success(self) -> bool {
-        self.0 == IBV_WC_SUCCESS
-    }
-
-    /// The `enum ibv_wc_status`.
-    pub fn status(self) -> u32 {
-        self.0
-    }
-}
-
-impl fmt::Display for Completion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // SAFETY: Any number has a description, which is a constant C string.
-        f.write_str(&unsafe { CStr::from_ptr(ibv_wc_status_str(self.0)) }.to_string_lossy())
     }
 }

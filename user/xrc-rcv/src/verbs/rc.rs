@@ -6,11 +6,12 @@ use std::fmt;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use super::initiator::{Completion, Initiator};
+use super::initiator::Initiator;
 use super::object;
 use super::receives::Receives;
 use super::region::{Region, Remote};
 use crate::attr::QpAttr;
+use crate::completion::Completion;
 use crate::error::Result;
 use crate::pd::Pd;
 use crate::verbs_sys::*;

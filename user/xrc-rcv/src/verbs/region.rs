@@ -37,6 +37,17 @@ pub struct Remote {
     pub key: u32,
 }
 
+impl Remote {
+    /// The memory from word `index` on.
+    pub fn word(self, index: usize) -> Remote {
+        let offset = (index as u64).wrapping_mul(size_of::<u64>() as u64);
+        Remote {
+            address: self.address.wrapping_add(offset),
+            ..self
+        }
+    }
+}
+
 impl Region {
     /// Registers `memory` in `pd`: for requests of this process, and for those of peers that
     /// `remote` permits, by an SRQ of the same PD.
