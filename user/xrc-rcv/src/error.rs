@@ -22,6 +22,10 @@ pub enum Cause {
     UnknownDomain,
     /// The kernel's or the provider's errno.
     Os(i32),
+    /// A request completed with an error, which has broken the connection. Its errno is `EIO`.
+    #[cfg(feature = "verbs")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "verbs")))]
+    Completion(crate::completion::Completion),
 }
 
 impl Cause {
@@ -31,6 +35,8 @@ impl Cause {
             Cause::Unavailable => libc::EOPNOTSUPP,
             Cause::UnknownDomain => libc::EBADF,
             Cause::Os(errno) => errno,
+            #[cfg(feature = "verbs")]
+            Cause::Completion(_) => libc::EIO,
         }
     }
 
@@ -60,6 +66,8 @@ impl fmt::Display for Cause {
             ),
             Cause::UnknownDomain => f.write_str("not an open XRC domain"),
             Cause::Os(errno) => write!(f, "{} (os error {errno})", message(*errno)),
+            #[cfg(feature = "verbs")]
+            Cause::Completion(completion) => fmt::Display::fmt(completion, f),
         }
     }
 }
@@ -74,6 +82,8 @@ impl fmt::Debug for Cause {
                 .field("code", errno)
                 .field("message", &message(*errno))
                 .finish(),
+            #[cfg(feature = "verbs")]
+            Cause::Completion(completion) => fmt::Debug::fmt(completion, f),
         }
     }
 }
@@ -180,6 +190,8 @@ impl From<Cause> for io::Error {
             Cause::Os(errno) => io::Error::from_raw_os_error(errno),
             Cause::Unavailable => io::Error::new(io::ErrorKind::Unsupported, cause),
             Cause::UnknownDomain => io::Error::new(io::ErrorKind::InvalidInput, cause),
+            #[cfg(feature = "verbs")]
+            Cause::Completion(_) => io::Error::other(cause),
         }
     }
 }

@@ -73,8 +73,8 @@
 //! [`EventChannel`] is a file descriptor: poll it ([`AsFd`](std::os::fd::AsFd)), give it to an
 //! event loop after [`set_nonblocking`](EventChannel::set_nonblocking), or use
 //! [`wait`](EventChannel::wait). SRQs and initiators of the module `verbs` have descriptors as
-//! well. With the feature `tokio`, `EventStream` is the stream of a channel, and
-//! `verbs::MessageStream` that of an SRQ.
+//! well. With the feature `tokio`, `EventStream` is the stream of a channel, `verbs::MessageStream`
+//! that of an SRQ, and `verbs::Requests` has the requests of an initiator as futures.
 //!
 //! # Restarts
 //!
@@ -84,19 +84,19 @@
 //!
 //! # Processes
 //!
-//! The crate has no threads, and its locks are free in a child after `fork()`, but that of an
-//! `EventStream`. Parent and child share the open objects, and with them the registrations: one
-//! that the child drops ends for both. A process that reads an event returns it if it knows the
-//! registration, and a child knows those that were made before it was forked. The kernel ends the
-//! registrations of a process when it exits, however it exits.
+//! The crate has no threads, and its locks are free in a child after `fork()`, but those of an
+//! `EventStream` and of `verbs::Requests`. Parent and child share the open objects, and with them
+//! the registrations: one that the child drops ends for both. A process that reads an event returns
+//! it if it knows the registration, and a child knows those that were made before it was forked.
+//! The kernel ends the registrations of a process when it exits, however it exits.
 //!
 //! # Requirements
 //!
 //! Linux 7.2 or later with the module `ib_xrc_rcv`, and a device whose driver has XRC, as
 //! [`Device::query_caps`] reports. Rust 1.85. Without features the crate links with
 //! nothing but the C library; `verbs` links with libibverbs, and adds `Device::open` and the module
-//! `verbs`; `tokio` adds `EventStream` and `verbs::MessageStream`; `sideway` builds that crate,
-//! with CMake and libclang.
+//! `verbs`; `tokio` adds `EventStream`, `verbs::MessageStream` and `verbs::Requests`; `sideway`
+//! builds that crate, with CMake and libclang.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

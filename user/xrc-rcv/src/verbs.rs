@@ -8,10 +8,11 @@
 //! Programs with a binding of their own use [`Device::from_ibv`] and create their SRQs by it, with
 //! [`Domain::as_ibv`](crate::Domain::as_ibv).
 //!
-//! This module is no binding of all verbs. An [`Initiator`] sends, reads, writes, and does atomics:
-//! requests that are futures belong to a general binding. So do immediate data, which an [`Srq`]
-//! would have to return beside or instead of a message, which is its bytes. A receive copies its
-//! message, so that the buffer is posted again at once.
+//! This module is no binding of all verbs. An [`Initiator`] sends, reads, writes, and does atomics;
+//! with the feature `tokio`, `Requests` has these as futures of any number of tasks. A receive
+//! copies its message, so that the buffer is posted again at once, and a message is its bytes:
+//! immediate data, which an [`Srq`] would have to return beside or instead of them, belong to a
+//! general binding.
 //!
 //! Objects keep alive those that they use, so they may be dropped in any order.
 //!
@@ -22,7 +23,8 @@
 //! * [`Srq`]: neither has SRQs.
 //! * [`Initiator`]: a request of neither can name an SRQ.
 //! * [`TargetQp`]: neither gives a QP an XRC domain, or opens a QP.
-//! * Waiting: both poll CQs, without `ibv_req_notify_cq()` and `ibv_get_cq_event()`.
+//! * Waiting: both poll CQs, without `ibv_req_notify_cq()` and `ibv_get_cq_event()`, so neither can
+//!   have requests or messages as futures.
 //! * [`Region`] and [`Memory`]: a region holds its memory, and a request its region, so that no
 //!   unsafe code is needed. `sideway` leaves both to its callers, who register and post in unsafe
 //!   blocks. The memory of `ibverbs` is that of one process.
@@ -38,6 +40,8 @@ mod object;
 mod rc;
 mod receives;
 mod region;
+#[cfg(feature = "tokio")]
+mod requests;
 mod srq;
 #[cfg(feature = "tokio")]
 mod stream;
@@ -48,6 +52,9 @@ pub use initiator::Initiator;
 pub use memory::Memory;
 pub use rc::RcQp;
 pub use region::{Region, Remote};
+#[cfg(feature = "tokio")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
+pub use requests::Requests;
 pub use srq::Srq;
 #[cfg(feature = "tokio")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]

@@ -33,7 +33,10 @@ fn objects_are_owned_and_may_be_used_from_any_thread() {
         owned::<verbs::TargetQp>();
         owned::<verbs::RcQp>();
         #[cfg(feature = "tokio")]
-        owned::<verbs::MessageStream>();
+        {
+            owned::<verbs::MessageStream>();
+            owned::<verbs::Requests>();
+        }
     }
 }
 

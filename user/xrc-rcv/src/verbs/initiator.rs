@@ -28,7 +28,8 @@ use crate::verbs_sys::*;
 /// holds the [`Region`] of its words until then.
 ///
 /// Its descriptor ([`AsFd`]) is for event loops: once [`wait`](Self::wait) has returned `None` with
-/// a request under way, it is readable when the next request completes.
+/// a request under way, it is readable when the next request completes. With the feature `tokio`,
+/// `Requests` has its requests as futures.
 ///
 /// # Examples
 ///
@@ -172,6 +173,12 @@ impl Initiator {
     /// The number of requests that are under way.
     pub fn in_flight(&self) -> usize {
         self.requests.len()
+    }
+
+    /// The number of requests that can be posted before one completes.
+    #[cfg(feature = "tokio")]
+    pub(super) fn room(&self) -> usize {
+        self.depth - self.requests.len()
     }
 
     /// Posts a SEND of the words of `range` of `region`, to the SRQ `srq_num`.
