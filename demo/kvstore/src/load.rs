@@ -70,8 +70,8 @@ struct Account {
     repeated: AtomicU64,
     /// Reads of words that were being written.
     torn: AtomicU64,
-    /// Connections that have broken.
-    broken: AtomicU64,
+    /// When connections have broken.
+    broken: Mutex<Vec<u64>>,
     longest_put: AtomicU64,
     longest_get: AtomicU64,
     /// PUTs that took longer than [`SLOW`]: when they were sent, sent again (or 0), and known to be
@@ -403,11 +403,21 @@ impl<'load> Client<'load> {
     }
 
     fn run(&mut self, args: &Args) -> Result<()> {
-        while let Err(error) = self.put_and_get(args).and_then(|()| self.finish()) {
+        // Clients take turns.
+        let turn = Duration::from_millis(args.period) * self.number as u32 / args.clients as u32;
+        let mut next = Instant::now() + turn;
+        while let Err(error) = self
+            .put_and_get(args, &mut next)
+            .and_then(|()| self.finish())
+        {
             if !self.is_broken {
                 return Err(error);
             }
-            self.account.broken.fetch_add(1, Relaxed);
+            self.account
+                .broken
+                .lock()
+                .expect("no client panics")
+                .push(now());
             self.reconnect(args)?;
         }
         while Hello::goodbye(self.number).ask(&args.address).is_err() {
@@ -416,11 +426,9 @@ impl<'load> Client<'load> {
         Ok(())
     }
 
-    /// One PUT and one GET in a period, until the end.
-    fn put_and_get(&mut self, args: &Args) -> Result<()> {
+    /// One PUT and one GET in a period, the first when `next` is, until the end.
+    fn put_and_get(&mut self, args: &Args, next: &mut Instant) -> Result<()> {
         let period = Duration::from_millis(args.period);
-        // Clients take turns.
-        let mut next = Instant::now() + period * self.number as u32 / args.clients as u32;
         // Requests that fell due before this have waited since.
         let mut resumed = Instant::now();
         let mut pause = SHORTEST_PAUSE;
@@ -436,12 +444,11 @@ impl<'load> Client<'load> {
                 }
                 Order::Stop => return Ok(()),
             }
-            if next <= Instant::now() {
-                let late = match next < resumed {
+            if *next <= Instant::now() {
+                let late = match *next < resumed {
                     true => next.elapsed().as_nanos() as u64,
                     false => 0,
                 };
-                next = Instant::now() + period;
                 pause = SHORTEST_PAUSE;
                 if self.unanswered.len() < CREDITS as usize {
                     let key = self.number * KEYS_OF_CLIENT + self.sent % KEYS_OF_CLIENT;
@@ -450,6 +457,10 @@ impl<'load> Client<'load> {
                 // Of any client, and each of another one.
                 let key = (self.sent * 31 + self.number * 7) % (args.clients * KEYS_OF_CLIENT);
                 self.get(key, now() - late)?;
+                // Not before: where one fails, both are due. The client keeps its turn.
+                while *next <= Instant::now() {
+                    *next += period;
+                }
             }
             if self.update()? {
                 pause = SHORTEST_PAUSE;
@@ -503,7 +514,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         gets: samples(),
         repeated: AtomicU64::new(0),
         torn: AtomicU64::new(0),
-        broken: AtomicU64::new(0),
+        broken: Mutex::default(),
         longest_put: AtomicU64::new(0),
         longest_get: AtomicU64::new(0),
         slow_puts: Mutex::default(),
@@ -546,15 +557,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for error in &errors {
         eprintln!("kvstore: {error}");
     }
+    let broken = account.broken.lock().expect("no client panics");
     let end = ((now() - account.begin) / (SAMPLE * 1_000_000)) as usize;
     println!(
-        r#"{{"begin": {}, "sample_ms": {SAMPLE}, "puts": {}, "gets": {}, "repeated": {}, "torn": {}, "broken": {}, "longest_put_ms": {}, "longest_get_ms": {}, "errors": {}, "slow_ms": {SLOW}, "slow_puts": {:?}, "slow_gets": {:?}, "puts_by_time": {:?}, "gets_by_time": {:?}}}"#,
+        r#"{{"begin": {}, "sample_ms": {SAMPLE}, "puts": {}, "gets": {}, "repeated": {}, "torn": {}, "broken": {}, "longest_put_ms": {}, "longest_get_ms": {}, "errors": {}, "slow_ms": {SLOW}, "slow_puts": {:?}, "slow_gets": {:?}, "broken_at": {broken:?}, "puts_by_time": {:?}, "gets_by_time": {:?}}}"#,
         account.begin,
         total(&account.puts),
         total(&account.gets),
         account.repeated.load(Relaxed),
         account.torn.load(Relaxed),
-        account.broken.load(Relaxed),
+        broken.len(),
         account.longest_put.load(Relaxed) / 1_000_000,
         account.longest_get.load(Relaxed) / 1_000_000,
         errors.len(),
