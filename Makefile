@@ -145,7 +145,7 @@ clean:
 help:
 	@echo 'Run it:'
 	@echo '  make demo            boot a guest and see a receive QP outlive its creator (half a minute; 5 minutes the first time)'
-	@echo '  make demo-restart    kill a server again and again, and see what its 100 clients notice (3 minutes)'
+	@echo '  make demo-restart    restart a server in five ways, and see what its clients notice (4 minutes)'
 	@echo '  make test            build and test everything in guests; ends with "N passed, N failed"'
 	@echo '  make bench           measure against mainline in the same run'
 	@echo '  scripts/lab shell    a prompt in a guest with the module loaded (scripts/lab help)'

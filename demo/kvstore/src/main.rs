@@ -13,8 +13,8 @@
 //! message to the new SRQ, the old device is removed from the store. A client repeats the PUTs that
 //! were not answered.
 //!
-//! With `--wait` the open device is not kept. The clients are asked before a restart to have no
-//! request under way, and ask the next server by TCP which SRQ and key it has. Only the domain
+//! With `--table-only` the open device is not kept. The clients are asked before a restart to have
+//! no request under way, and ask the next server by TCP which SRQ and key it has. Only the domain
 //! keeps the connections then, which `xrc-rcv hold` keeps open.
 //!
 //! `kvstore load` is many clients, which verify what they read. `kvstore supervise` restarts a

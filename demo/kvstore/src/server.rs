@@ -37,10 +37,9 @@ pub(crate) struct Args {
     gid_index: u8,
     #[arg(long, value_enum, default_value_t)]
     connections: Connections,
-    /// Keep the table alone in the descriptor store: clients wait for the next server without a
-    /// request under way
+    /// Keep the table alone in the descriptor store, and not the open device
     #[arg(long)]
-    wait: bool,
+    table_only: bool,
 }
 
 /// The type of the QPs that clients are connected to.
@@ -265,7 +264,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
     // From the announcement on requests name this device's objects.
     let generation = Table(&memory).next_generation();
-    if args.connections != Connections::Rc && !args.wait {
+    if args.connections != Connections::Rc && !args.table_only {
         store::keep(&name_of(generation), &device)?;
     }
     let target = Target {

@@ -28,6 +28,10 @@ pub(crate) struct Args {
     /// The most milliseconds that are added to it, at random, before the server is killed
     #[arg(long, default_value_t = 500)]
     interval: u64,
+    /// Milliseconds from the end of a server that was killed to the start of the next: a service
+    /// that loads its data takes such a time
+    #[arg(long, default_value_t = 0)]
+    pause: u64,
     /// The server and its arguments
     #[arg(required = true, last = true)]
     command: Vec<String>,
@@ -168,6 +172,7 @@ impl Supervisor<'_> {
         thread::sleep(before + delay(self.args.interval));
         let killed = now();
         self.kill()?;
+        thread::sleep(Duration::from_millis(self.args.pause));
         self.restart()?;
         if round % 5 == 4 {
             thread::sleep(delay(40));
