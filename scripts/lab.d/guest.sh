@@ -149,9 +149,8 @@ guest_qemu() {
 	*)
 		append+=" no_timer_check lpj=4000000 tsc=reliable pty.legacy_count=0"
 		append+=" tsc_early_khz=$([ -n "$icount" ] && echo 1000000 || echo HOST)"
-		# On a busy host a task of the lowest priority waits for 20 s as a reader of RCU.
-		append+=" rcupdate.rcu_cpu_stall_timeout=300"
-		append+=" $device_append ${LAB_APPEND-}"
+		# On a busy host a reader of RCU with the lowest priority waits for 20 s.
+		append+=" rcupdate.rcu_cpu_stall_timeout=300 $device_append ${LAB_APPEND-}"
 		[ -z "$icount" ] || qemu+=(-icount "shift=1,sleep=on")
 		# CPUs that take turns never wait for one that the host does not run, and need no
 		# atomic instructions: half the work.

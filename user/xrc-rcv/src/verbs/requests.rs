@@ -56,11 +56,11 @@ use crate::error::{Cause, Error, Result};
 /// # }
 /// ```
 pub struct Requests {
-    shared: Arc<Shared>,
+    shared: Arc<Outstanding>,
     driver: AbortHandle,
 }
 
-struct Shared {
+struct Outstanding {
     queue: Mutex<Queue>,
     /// A permit for each place in the send queue that is free; closed after an error.
     room: Semaphore,
@@ -85,9 +85,9 @@ impl Requests {
     ///
     /// Outside of a runtime of tokio's with I/O enabled.
     pub fn new(initiator: Initiator) -> io::Result<Requests> {
-        // Nobody waits for those that are under way.
+        // No future waits for the requests that are under way.
         let earlier = (0..initiator.in_flight()).map(|_| oneshot::channel().0);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(Outstanding {
             room: Semaphore::new(initiator.room()),
             queue: Mutex::new(Queue {
                 senders: earlier.collect(),
@@ -165,10 +165,8 @@ impl Requests {
     ///
     /// As [`send`](Self::send) and [`Initiator::fetch_add`].
     pub async fn fetch_add(&self, srq_num: u32, to: Remote, add: u64) -> Result<u64> {
-        let completion = self
-            .request(|initiator| initiator.fetch_add(srq_num, to, add))
-            .await?;
-        Ok(completion.old_value().expect("an atomic was done"))
+        self.atomic(|initiator| initiator.fetch_add(srq_num, to, add))
+            .await
     }
 
     /// Stores `swap` to a word of the PD of the SRQ `srq_num` if it is `compare`, and returns its
@@ -178,9 +176,12 @@ impl Requests {
     ///
     /// As [`fetch_add`](Self::fetch_add).
     pub async fn cmp_swap(&self, srq_num: u32, to: Remote, compare: u64, swap: u64) -> Result<u64> {
-        let completion = self
-            .request(|initiator| initiator.cmp_swap(srq_num, to, compare, swap))
-            .await?;
+        self.atomic(|initiator| initiator.cmp_swap(srq_num, to, compare, swap))
+            .await
+    }
+
+    async fn atomic(&self, post: impl FnOnce(&mut Initiator) -> Result<()>) -> Result<u64> {
+        let completion = self.request(post).await?;
         Ok(completion.old_value().expect("an atomic was done"))
     }
 
@@ -222,7 +223,7 @@ impl Queue {
     }
 }
 
-impl Shared {
+impl Outstanding {
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -253,14 +254,14 @@ impl Shared {
 }
 
 /// The descriptor of the initiator.
-impl AsRawFd for Shared {
+impl AsRawFd for Outstanding {
     fn as_raw_fd(&self) -> RawFd {
         self.queue().initiator.as_raw_fd()
     }
 }
 
 /// Takes the completions, until the device is removed or the runtime ends.
-struct Driver(AsyncFd<Arc<Shared>>);
+struct Driver(AsyncFd<Arc<Outstanding>>);
 
 impl Driver {
     async fn run(self) {
