@@ -7,7 +7,8 @@
  * header. Each answer is the documented one and leaves nothing behind. Then
  * CALLS ioctls of which anything may be wrong: they may do anything with
  * the caller's own QPs, but every error is a documented one, and all objects
- * that they created are destroyed with their file.
+ * that they created are destroyed with their file. The fuzzer (proof/fuzz)
+ * has one thing wrong in a call; only here two attributes of a call are.
  *
  * tags: races stock traced
  */
