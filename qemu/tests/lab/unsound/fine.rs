@@ -7,8 +7,8 @@ use crate::{
     kernel_ext::{
         debugfs::{
             Dir,
-            FileOperations,
-            Listing, //
+            Listing,
+            ListingOperations, //
         },
         mutex::lock_killable,
         process::Process,
@@ -127,7 +127,7 @@ pub(crate) fn queue_it(queue: &UnboundQueue, job: Arc<Job>) {
     let _ = queue.enqueue(job);
 }
 
-static OPERATIONS: FileOperations<u32> = FileOperations::new(this_module());
+static OPERATIONS: ListingOperations<u32> = ListingOperations::new(this_module());
 
 pub(crate) fn list(parent: Arc<Dir>, data: &Arc<u32>) -> Result<Listing<u32>> {
     Listing::new(c"list", parent, &OPERATIONS, data, &[])

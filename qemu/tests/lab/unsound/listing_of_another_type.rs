@@ -5,8 +5,8 @@
 use crate::kernel_ext::{
     debugfs::{
         Dir,
-        FileOperations,
-        Listing, //
+        Listing,
+        ListingOperations, //
     },
     this_module, //
 };
@@ -15,7 +15,7 @@ use kernel::{
     sync::Arc, //
 };
 
-static OPERATIONS: FileOperations<u64> = FileOperations::new(this_module());
+static OPERATIONS: ListingOperations<u64> = ListingOperations::new(this_module());
 
 pub(crate) fn list(parent: Arc<Dir>, data: &Arc<u32>) -> Result<Listing<u32>> {
     Listing::new(c"list", parent, &OPERATIONS, data, &[])

@@ -4,11 +4,11 @@
 
 use crate::{
     device::AttachedDevice,
-    rdma::attachment::RegisteredClient, //
+    rdma::attachment::AttachmentClient, //
 };
 use kernel::prelude::*;
 
 pub(crate) fn come_and_go() -> Result {
-    drop(RegisteredClient::<AttachedDevice>::new()?);
+    drop(AttachmentClient::<AttachedDevice>::new()?);
     Ok(())
 }
