@@ -59,8 +59,9 @@ pub fn check(
             let result = result_name(*result);
             format!("step {}: {step}: {result}: {what}", index + 1)
         };
-        oracle.begin(&step, &fact);
-        if !is_other {
+        oracle.begin(&step, *result, &fact).map_err(wrong)?;
+        // Without its channel, the step's own call was not made.
+        if !is_other && fact.failed_channel.is_none() {
             oracle.step(&step, *result, &fact).map_err(wrong)?;
         }
         oracle.end(&step, &fact);
@@ -239,7 +240,7 @@ fn outcome(call: &Contracted, result: i32, fact: &Fact) -> Result<Outcome, Strin
         result: errno.filter(|_| result < 0).map_or(Ok(()), Err),
         number: fact.new_qp as u32,
         serial: fact.new_serial,
-        channel: NO_OBJECT,
+        channel: fact.new_channel.map_or(NO_OBJECT, |new| new.number),
         done: if result < 0 { 0 } else { numbers },
         total: fact.total.map(|total| total as usize),
     })
@@ -257,11 +258,12 @@ impl Oracle {
         }
     }
 
-    /// Before a call: the process has opened what it had not.
-    fn begin(&mut self, step: &Step, fact: &Fact) {
+    /// Before a call: the process has opened what it had not, and creates the channel that the
+    /// step names. The result is that of the creation if it fails.
+    fn begin(&mut self, step: &Step, result: i32, fact: &Fact) -> Result<(), String> {
         self.holds(step.process(), fact.file);
         let Some(file) = fact.file else {
-            return;
+            return Ok(());
         };
         for (which, opened) in fact.opened.iter().enumerate() {
             if let Some(handle) = *opened {
@@ -269,24 +271,28 @@ impl Oracle {
                 self.contract.objects.open_domain(file, handle, domain);
             }
         }
-        if let Some(new) = fact.new_channel {
-            let call = Contracted::EventChannelAlloc {
-                handle: new.domain,
-                mask: !0,
-            };
-            let created = Outcome {
-                channel: new.number,
-                result: Ok(()),
-                number: 0,
-                serial: 0,
-                done: 0,
-                total: None,
-            };
-            let result = self
-                .contract
-                .take(caller(file), &call, &created, Errnos::NONE);
-            result.expect("the file has the domain, through which it has created a channel");
+        let created = fact.new_channel.map(|new| (new.domain, 0));
+        let failed = fact.failed_channel.map(|handle| (handle, result));
+        match created.or(failed) {
+            Some((handle, result)) => {
+                let call = Contracted::EventChannelAlloc { handle, mask: !0 };
+                self.take(file, &call, result, fact, Errnos::NONE)
+            }
+            None => Ok(()),
         }
+    }
+
+    fn take(
+        &mut self,
+        file: u64,
+        call: &Contracted,
+        result: i32,
+        fact: &Fact,
+        possible: Errnos,
+    ) -> Result<(), String> {
+        let outcome = outcome(call, result, fact)?;
+        let taken = self.contract.take(caller(file), call, &outcome, possible);
+        taken.map_err(|breach| breach.to_string())
     }
 
     /// Returns the domain that a process opens. After its last close it is another than before.
@@ -346,9 +352,7 @@ impl Oracle {
         if result == -libc::EACCES {
             return Ok(());
         }
-        let outcome = outcome(&call, result, fact)?;
-        let taken = self.contract.take(caller(file), &call, &outcome, possible);
-        taken.map_err(|breach| breach.to_string())?;
+        self.take(file, &call, result, fact, possible)?;
         if result >= 0 {
             self.note(&call, fact);
         }
@@ -429,21 +433,21 @@ mod tests {
     }
 
     /// Checks a program of lines, the facts of whose first step are [`first`].
-    fn check_text(text: &str) -> Result<u64, String> {
+    fn check_with(text: &str, others: Fact) -> Result<u64, String> {
         let mut programs = Program::parse_all(text).expect("a program");
         let (program, results) = programs.pop().expect("a program");
         let results: Vec<_> = results
             .into_iter()
             .map(|result| result.expect("a result"))
             .collect();
-        let facts = |index| if index == 0 { first() } else { fact() };
+        let facts = |index| if index == 0 { first() } else { others };
         check(&program, &results, facts, 0)
     }
 
     const ALLOC: &str = "0 alloc qp=0 domain=0 channel=0 -> 0\n";
 
     fn after_alloc(line: &str) -> Result<u64, String> {
-        check_text(&format!("{ALLOC}{line}\n"))
+        check_with(&format!("{ALLOC}{line}\n"), fact())
     }
 
     #[test]
@@ -458,6 +462,26 @@ mod tests {
         ] {
             assert_eq!(after_alloc(line), Ok(2), "{line}");
         }
+    }
+
+    /// REG by a process that has no channel, and cannot create one through a domain's handle.
+    fn without_channel(handle: Option<u64>, errno: &str) -> Result<u64, String> {
+        let mut fact = fact();
+        fact.channel = None;
+        fact.failed_channel = handle;
+        check_with(&format!("{ALLOC}0 reg qp=0 channel=3 -> {errno}\n"), fact)
+    }
+
+    #[test]
+    fn results_of_the_creation_of_a_channel() {
+        assert_eq!(without_channel(Some(6), "ENOENT"), Ok(2), "no such handle");
+        assert!(without_channel(Some(6), "EINVAL").is_err());
+        assert!(without_channel(Some(6), "EBADF").is_err());
+        assert!(
+            without_channel(Some(5), "ENOENT").is_err(),
+            "the handle of a domain"
+        );
+        assert!(without_channel(None, "ENOENT").is_err(), "that of REG");
     }
 
     #[test]

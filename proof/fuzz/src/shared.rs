@@ -53,6 +53,9 @@ pub struct Fact {
     /// The channel that it named, by a number that no other channel has.
     pub channel: Option<u64>,
     pub new_channel: Option<NewChannel>,
+    /// The handle of the domain through which no channel could be created, which the step would
+    /// name: the result is that of the creation, and its own call was not made.
+    pub failed_channel: Option<u64>,
     /// The channels that its process has afterwards.
     pub channels: [Option<u64>; SLOTS],
     /// The number of the QP that it named.

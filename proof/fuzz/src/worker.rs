@@ -191,6 +191,7 @@ impl Worker {
             let mut ioctl = Ioctl::new_channel(domain);
             let result = self.tally(Name::Channel, ioctl.call(file));
             if result < 0 {
+                fact.failed_channel = Some(domain);
                 return Err(result);
             }
             self.keep_channel(slot, &ioctl, domain, None, fact);
