@@ -216,7 +216,9 @@ make_tests() {
 }
 
 build_fuzzer() {
-	made_from fuzzer "$(key_of_tree "$tree"/proof/fuzz/{src,Cargo.toml} "$tree"/Cargo.{toml,lock} "$tree/user/xrc-rcv/src/uapi")-$root_key" make_fuzzer
+	local sources=("$tree"/proof/fuzz/{src,Cargo.toml} "$tree"/spec/{src,Cargo.toml} "$tree/user/xrc-rcv/src/uapi")
+
+	made_from fuzzer "$(key_of_tree "${sources[@]}" "$tree"/Cargo.{toml,lock})-$root_key" make_fuzzer
 }
 
 make_fuzzer() {
