@@ -8,6 +8,8 @@ use crate::world::World;
 
 /// Kinds of events; see <rdma/ib_xrc_rcv.h>.
 const EVENTS: u64 = (1 << 63) | 0x100fe;
+/// The id of the first attribute of each method, `1 << UVERBS_ID_NS_SHIFT`.
+const FIRST_ATTRIBUTE: u64 = 1 << 12;
 
 fn number(dice: &mut impl Dice) -> u64 {
     match dice.roll(6) {
@@ -63,21 +65,36 @@ fn choose_value<T>(dice: &mut impl Dice, name: Name, argument: &Argument<T>) -> 
     }
 }
 
-fn spoil(dice: &mut impl Dice, name: Name) -> Option<Spoil> {
-    if name.attributes() == 0 {
-        return None;
-    }
-    let how = How::ALL[dice.roll(How::ALL.len())];
+/// The faults that get past uverbs, which the module has to find: these are half of all.
+const PASSING: [How; 3] = [How::Length, How::Data, How::Pointer];
+
+fn spoil(dice: &mut impl Dice, name: Name) -> Spoil {
+    let how = match dice.roll(2) {
+        0 => PASSING[dice.roll(PASSING.len())],
+        _ => How::ALL[dice.roll(How::ALL.len())],
+    };
     let at = match how {
         How::Attr => dice.roll(80) as u64,
         _ => dice.roll(name.attributes() as usize) as u64,
     };
     let value = match how {
         How::Pointer => dice.roll(POINTERS as usize) as u64,
+        // Mostly that of another attribute, which takes what was meant for this one.
+        How::Id if !dice.one_in(4) => FIRST_ATTRIBUTE + dice.roll(16) as u64,
         How::Length => [0, 1, 3, 4, 5, 8, 16, 255, 0xffff][dice.roll(9)],
         _ => number(dice),
     };
-    Some(Spoil { how, at, value })
+    Spoil { how, at, value }
+}
+
+/// Returns faults for a call, if it is an ioctl: mostly two, which are mostly of two attributes.
+fn spoils(dice: &mut impl Dice, name: Name) -> Spoils {
+    let count = match name.attributes() {
+        0 => 0,
+        _ if dice.one_in(4) => 1,
+        _ => FAULTS,
+    };
+    Spoils::new((0..count).map(|_| spoil(dice, name)))
 }
 
 fn name(dice: &mut impl Dice) -> Name {
@@ -105,10 +122,10 @@ pub fn step(dice: &mut impl Dice) -> Step {
     Step {
         process: dice.roll(PROCESSES) as u8,
         call,
-        spoil: if dice.one_in(12) {
-            spoil(dice, name)
+        spoils: if dice.one_in(8) {
+            spoils(dice, name)
         } else {
-            None
+            Spoils::default()
         },
     }
 }
@@ -142,10 +159,10 @@ pub fn change(dice: &mut impl Dice, program: &mut Program, other: Option<&Progra
         }
         6 => steps[at].process = dice.roll(PROCESSES) as u8,
         7 => {
-            steps[at].spoil = if dice.one_in(3) {
-                None
+            steps[at].spoils = if dice.one_in(3) {
+                Spoils::default()
             } else {
-                spoil(dice, steps[at].call.name())
+                spoils(dice, steps[at].call.name())
             }
         }
         8 => {
@@ -187,7 +204,7 @@ pub fn finish(dice: &mut impl Dice, program: &mut Program, most: usize) {
     if dice.one_in(128) {
         let at = dice.roll(program.steps.len());
         program.steps[at].call = Call::Remove {};
-        program.steps[at].spoil = None;
+        program.steps[at].spoils = Spoils::default();
     }
     let mut world = World::default();
     for step in &mut program.steps {

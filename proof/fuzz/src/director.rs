@@ -163,7 +163,7 @@ impl Director {
             .map(|result| result.load(SeqCst))
             .collect();
         for (step, result) in program.steps.iter().zip(&results) {
-            let another = step.spoil.is_some_and(|spoil| spoil.makes_another());
+            let another = step.spoils.make_another();
             if !another && !is_documented(program, step, *result) {
                 return Err(format!("{step}: {}", result_name(*result)));
             }
@@ -270,7 +270,7 @@ fn is_documented(program: &Program, step: &Step, result: i32) -> bool {
     let takes_file = has(|call| matches!(call, Call::TakeFile { .. }));
     let takes = takes_file || has(|call| matches!(call, Call::TakeChannel { .. }));
     let is_method = call.is_method();
-    let is_spoiled = step.spoil.is_some();
+    let is_spoiled = !step.spoils.is_empty();
     let reads = matches!(call, Call::Read { .. });
     let names_channel = matches!(
         call,

@@ -171,8 +171,10 @@ impl Ioctl {
             _ => Ioctl::of_channel(&step.call, objects, room)?,
         };
         ioctl.set_length();
-        if let Some(spoil) = step.spoil {
+        for spoil in step.spoils.iter() {
             ioctl.spoil(spoil, room);
+        }
+        if !step.spoils.is_empty() {
             ioctl.spare_program(room);
         }
         Some(ioctl)
@@ -326,16 +328,18 @@ impl Ioctl {
             How::Id => attr.id = value as u16,
             How::Flags => attr.flags = value as u16,
             How::Reserved => attr.reserved = value as u16,
-            How::Drop => {
+            // A fault before this one may have left no attribute, or no room.
+            How::Drop if count > 0 => {
                 self.attrs.copy_within(index + 1..count, index);
                 self.header.count -= 1;
                 self.set_length();
             }
-            How::Twice => {
+            How::Twice if count < MOST => {
                 self.attrs[count] = *attr;
                 self.header.count += 1;
                 self.set_length();
             }
+            How::Drop | How::Twice => (),
             How::Method => self.header.method ^= 1 << (value % 16),
             How::Object => self.header.object ^= 1 << (value % 16),
             How::Count => self.header.count = value as u16 % MOST as u16,

@@ -79,7 +79,7 @@ pub fn check(
 fn is_other(step: &Step) -> bool {
     // Two QP numbers in an attribute may be taken for an address, see `spare_program()`.
     let has_array = matches!(step.call, Call::Reg { .. } | Call::Unreg { .. });
-    step.spoil.is_some_and(|spoil| {
+    step.spoils.iter().any(|spoil| {
         let may_only_fail = matches!(
             spoil.how,
             How::Attr | How::Length | How::Flags | How::Reserved
@@ -104,7 +104,7 @@ fn changes_objects(step: &Step) -> bool {
             | Call::Modify { .. }
             | Call::Channel { .. }
     );
-    is_change || step.spoil.is_some_and(|spoil| spoil.makes_another())
+    is_change || step.spoils.make_another()
 }
 
 fn must(is_so: bool, what: &str) -> Result<(), String> {
@@ -122,7 +122,7 @@ fn caller(file: u64) -> Caller {
 
 /// Returns the attributes of a call, which are not known if it was spoiled.
 fn attributes(step: &Step, attr: Arg) -> Attributes {
-    let is_spoiled = step.spoil.is_some();
+    let is_spoiled = !step.spoils.is_empty();
     let is_alloc = matches!(step.call, Call::Alloc { .. });
     match attr.map(Transition::of) {
         Some(_) if is_spoiled => Attributes::Any,
@@ -216,11 +216,13 @@ fn contracted(step: &Step, fact: &Fact) -> Option<(Contracted, Errnos)> {
         Call::Caps { .. } => (Contracted::QueryCaps, sizes),
         _ => return None,
     };
-    let possible = match step.spoil {
-        Some(_) => call.method().errors().or(address),
+    let possible = if !step.spoils.is_empty() {
+        call.method().errors().or(address)
+    } else if i32::try_from(handle).is_err() {
         // A handle that is negative, or too large, is EINVAL.
-        None if i32::try_from(handle).is_err() => possible.or(sizes),
-        None => possible,
+        possible.or(sizes)
+    } else {
+        possible
     };
     Some((call, possible))
 }

@@ -7,6 +7,7 @@
 //! ```text
 //! 0 alloc qp=0 domain=0 flags=1 attr=1 channel=3 -> 0
 //! 1 reg qp=0 channel=3 info=144 ! len 2 5 -> EINVAL
+//! 1 unreg qp=0 channel=3 ! len 1 6 ! pointer 2 0 -> EINVAL
 //! ```
 //!
 //! An argument that is left out is an attribute that is left out.
@@ -320,8 +321,41 @@ pub struct Spoil {
 
 impl Spoil {
     /// Whether the call may be that of another method or have other answers.
-    pub fn makes_another(self) -> bool {
+    fn makes_another(self) -> bool {
         matches!(self.how, How::Method | How::Object | How::Driver)
+    }
+}
+
+/// The largest number of faults of an ioctl: what one of them does not show, a second one may.
+pub const FAULTS: usize = 2;
+
+/// The faults of an ioctl, in the order in which they are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Spoils([Option<Spoil>; FAULTS]);
+
+impl Spoils {
+    /// Returns these faults, of which those beyond the largest number are left out.
+    pub fn new(faults: impl IntoIterator<Item = Spoil>) -> Spoils {
+        let mut spoils = Spoils::default();
+        for (place, fault) in spoils.0.iter_mut().zip(faults) {
+            *place = Some(fault);
+        }
+        spoils
+    }
+
+    /// Returns the faults.
+    pub fn iter(&self) -> impl Iterator<Item = Spoil> {
+        self.0.iter().flatten().copied()
+    }
+
+    /// Whether the ioctl is correct.
+    pub fn is_empty(&self) -> bool {
+        self.0 == [None; FAULTS]
+    }
+
+    /// Whether the call may be that of another method or have other answers.
+    pub fn make_another(&self) -> bool {
+        self.iter().any(Spoil::makes_another)
     }
 }
 
@@ -366,7 +400,7 @@ pub struct Step {
     /// The process that makes the call.
     pub process: u8,
     pub call: Call,
-    pub spoil: Option<Spoil>,
+    pub spoils: Spoils,
 }
 
 impl Step {
@@ -375,7 +409,7 @@ impl Step {
         Step {
             process: process as u8,
             call: Call::End {},
-            spoil: None,
+            spoils: Spoils::default(),
         }
     }
 
@@ -419,7 +453,7 @@ impl fmt::Display for Step {
                 write!(f, " {name}={}", number(value))?;
             }
         }
-        if let Some(Spoil { how, at, value }) = self.spoil {
+        for Spoil { how, at, value } in self.spoils.iter() {
             write!(f, " ! {} {} {}", how.name(), number(at), number(value))?;
         }
         Ok(())
@@ -428,11 +462,8 @@ impl fmt::Display for Step {
 
 impl Step {
     fn parse(text: &str) -> Option<Step> {
-        let (call_text, spoil_text) = match text.split_once(" ! ") {
-            Some((call, spoil)) => (call, Some(spoil)),
-            None => (text, None),
-        };
-        let mut words = call_text.split_whitespace();
+        let mut parts = text.split(" ! ");
+        let mut words = parts.next()?.split_whitespace();
         let process = words.next()?.parse().ok();
         let name = words.next()?;
         let name = Name::ALL.iter().find(|known| known.text() == name)?;
@@ -443,14 +474,14 @@ impl Step {
             let argument = arguments.iter_mut().find(|known| known.name == name)?;
             *argument.value = Some(parse_number(value)?);
         }
-        let spoil = match spoil_text {
-            Some(text) => Some(Spoil::parse(text)?),
-            None => None,
-        };
+        let spoils = parts.map(Spoil::parse).collect::<Option<Vec<_>>>()?;
+        if spoils.len() > FAULTS {
+            return None;
+        }
         Some(Step {
             process: process.filter(|process| usize::from(*process) < PROCESSES)?,
             call,
-            spoil,
+            spoils: Spoils::new(spoils),
         })
     }
 }

@@ -278,7 +278,7 @@ impl Worker {
             return Ok(0);
         };
         let result = self.tally(step.call.name(), ioctl.call(file));
-        if result == 0 && step.spoil.is_none_or(|spoil| !spoil.makes_another()) {
+        if result == 0 && !step.spoils.make_another() {
             self.remember(step, &ioctl, &objects, fact);
         }
         Ok(result)
@@ -307,7 +307,11 @@ impl Worker {
             Call::Channel { channel, size, .. } => {
                 // The size that was passed, even if the attribute was spoiled, is not known then:
                 // there are no records to be looked at.
-                let size = step.spoil.map_or(size, |_| Some(0));
+                let size = if step.spoils.is_empty() {
+                    size
+                } else {
+                    Some(0)
+                };
                 if let Some(slot) = slot_of(channel) {
                     self.keep_channel(slot, ioctl, objects.domain, size, fact);
                 }

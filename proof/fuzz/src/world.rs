@@ -92,7 +92,7 @@ impl World {
         if !dice.one_in(4) {
             self.connect(dice, step);
         }
-        if step.spoil.is_none() {
+        if step.spoils.is_empty() {
             self.run(step);
         }
     }
