@@ -7,3 +7,4 @@
 
 # No card is plugged in: ACPI's view of PCI is not needed.
 device_append=pci=noacpi
+device_sleep=off

@@ -10,6 +10,7 @@
 
 # No card is plugged in: ACPI's view of PCI is not needed.
 device_append=pci=noacpi
+device_sleep=off
 
 # Of each entry of a GID table there are three files in sysfs, in each network namespace: to add and
 # to remove a device with 1,024 of them takes the debug kernel seconds.

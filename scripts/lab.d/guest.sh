@@ -151,7 +151,7 @@ guest_qemu() {
 		append+=" tsc_early_khz=$([ -n "$icount" ] && echo 1000000 || echo HOST)"
 		# On a busy host a reader of RCU with the lowest priority waits for 20 s.
 		append+=" rcupdate.rcu_cpu_stall_timeout=300 $device_append ${LAB_APPEND-}"
-		[ -z "$icount" ] || qemu+=(-icount "shift=1,sleep=on")
+		[ -z "$icount" ] || qemu+=(-icount "shift=1,sleep=$device_sleep")
 		# CPUs that take turns never wait for one that the host does not run, and need no
 		# atomic instructions: half the work.
 		[ -z "$parallel" ] || [ -n "$icount" ] || thread=multi

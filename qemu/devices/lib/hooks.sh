@@ -31,6 +31,9 @@
 
 # More of an emulated kernel's command line.
 device_append=
+# With --icount, on: an idle guest waits for the host's clock, because a process of the host, or
+# hardware, answers it. off: its clock leaps to the next timer, for which a busy host is not late.
+device_sleep=on
 
 device_claim() { [ -z "$device_argument" ] || die "--device $device takes no argument"; }
 device_build() { :; }
