@@ -19,10 +19,8 @@ use crate::{
     },
     kernel_ext::process::is_killed,
     limits,
-    member::{
-        Member,
-        Room, //
-    },
+    member::Member,
+    qp_status::Lifetime,
     rdma::{
         qp_attr::{
             QpAttr,
@@ -53,10 +51,7 @@ use crate::{
             }, //
         }, //
     },
-    receive_qp::{
-        Lifetime,
-        ReceiveQp, //
-    },
+    receive_qp::ReceiveQp,
     right::Right,
     uapi::*, //
 };
@@ -197,25 +192,15 @@ impl Handler for Alloc {
             attributes: &mut attributes,
             udata: Some(call.udata()),
         };
-        let registers = match member {
-            Some(member) => Some((
-                member,
-                member.subscriber(None)?,
-                Room::new(GFP_KERNEL_ACCOUNT)?,
-            )),
+        let subscriber = match member {
+            Some(member) => Some(member.subscriber(None)?),
             None => None,
         };
-        let subscriber = registers
-            .as_ref()
-            .map(|(_, subscriber, _)| subscriber.clone());
         let qp = domain.create(xrcd, device.pd(), init_attr, subscriber)?;
 
         call.output(Self::RESP_QPN, &qp.qpn())?;
         call.output(Self::RESP_SERIAL, &qp.serial())?;
-        match registers {
-            Some((member, _, room)) => member.publish(qp, room),
-            None => drop(qp.publish()),
-        }
+        drop(qp.publish());
         Ok(())
     }
 }
@@ -252,9 +237,9 @@ fn info(qp: &ReceiveQp, attributes: &QpAttr) -> Result<xrc_rcv_qp_info> {
     Ok(xrc_rcv_qp_info {
         qp_num: qp.qpn(),
         state: attributes.state()? as u32,
-        lifetime: qp.lifetime().as_raw(),
+        lifetime: qp.status().lifetime().as_raw(),
         registrations: u32::try_from(qp.subscribers().len())?,
-        label: qp.label(),
+        label: qp.status().label(),
         dest_qp_num: attributes.destination(),
         reserved: 0,
     })

@@ -154,9 +154,9 @@ fn print_device(shown: &Shown, text: &mut Text) -> Result {
 
 fn print_domains(shown: &Shown, text: &mut Text) -> Result {
     // Domains without QPs stay in the table until the XRCD is closed; do not list them.
-    for_each_domain(shown, |domain| match domain.len() {
-        0 => Ok(()),
-        qps => text.print(fmt!("domain={} qps={}\n", domain.id(), qps)),
+    for_each_domain(shown, |domain| match (domain.len(), domain.gone()) {
+        (0, 0) => Ok(()),
+        (qps, gone) => text.print(fmt!("domain={} qps={qps} gone={gone}\n", domain.id())),
     })
 }
 
@@ -174,10 +174,10 @@ fn print_qps(shown: &Shown, text: &mut Text) -> Result {
             qp.status().domain(),
             qp.qpn(),
             state,
-            qp.lifetime().name(),
+            qp.status().lifetime().name(),
             qp.subscribers().len(),
             qp.status().known().destination(),
-            qp.label(),
+            qp.status().label(),
             qp.status().events(),
             qp.status().creator().uid(),
             qp.status().creator().accounting_uid(),

@@ -4,7 +4,7 @@
 //!
 //! Created with the first member or receive QP of an open `ib_xrcd`, which identifies it, and
 //! closed when the `ib_xrcd` is closed for the last time. The device's [`Domains`] owns it; members
-//! and registrations hold references.
+//! and registrations of kernel users hold references.
 //!
 //! Under the lock `order`, looking up a QP and registering with it are one step, and so are
 //! removing the last registration and removing the QP from the domain: no registration is ever
@@ -18,13 +18,17 @@
 use crate::{
     attributes::InitialState,
     creator::Creator,
+    kernel_ext::mutex::lock_killable,
     limits::{
         self,
         DrainCounter,
         UserQuota, //
     },
     notify,
-    qp_status::QpStatus,
+    qp_status::{
+        Lifetime,
+        QpStatus, //
+    },
     rdma::{
         cgroup::Charge,
         pd::ProtectionDomain,
@@ -38,7 +42,6 @@ use crate::{
         }, //
     },
     receive_qp::{
-        Lifetime,
         QpResources,
         ReceiveQp, //
     },
@@ -135,21 +138,26 @@ impl Qps {
 /// The number of QPs that are listed before the lock is released, and preemption enabled.
 const LISTED_AT_ONCE: usize = 64;
 
-/// A registration of a member or a kernel user.
+/// A registration of a kernel user.
 pub(crate) struct Registration {
     domain: Arc<Domain>,
-    qp: Arc<ReceiveQp>,
+    qp: Arc<Subscribers>,
     subscriber: Arc<Subscriber>,
 }
 
-/// The registration of a QP's creator, if that registers. Ends on drop.
-struct FirstRegistration(Option<(Arc<Subscribers>, Arc<Subscriber>)>);
+/// A QP that cannot be found yet, with the registration of its creator, if that registers. Both
+/// leave the log on drop.
+struct Unpublished {
+    qp: Option<Arc<Subscribers>>,
+    first: Option<Arc<Subscriber>>,
+}
 
 /// A QP that is not in its domain yet. Destroyed on drop, unless it is published.
 pub(crate) struct NewQp {
     domain: Arc<Domain>,
+    /// Dropped before the next: the QP has no more events then.
     qp: Arc<ReceiveQp>,
-    first: FirstRegistration,
+    unpublished: Unpublished,
     node: RBTreeNodeReservation<u32, Arc<ReceiveQp>>,
 }
 
@@ -210,7 +218,14 @@ impl Domain {
         let user = UserQuota::take(&creator, &charge)?;
         let serial = self.last_serial.fetch_add(1, Relaxed).wrapping_add(1);
         let subscribers = Subscribers::new(
-            QpStatus::new(device.into(), self.id, serial, creator),
+            QpStatus::new(
+                device.into(),
+                self.id,
+                serial,
+                creator,
+                init_attr.lifetime,
+                init_attr.label,
+            ),
             self.log.clone(),
             self.workers.clone(),
         )?;
@@ -227,26 +242,23 @@ impl Domain {
                 _counted: counted,
             },
             modifier,
-            init_attr.lifetime,
-            init_attr.label,
-            subscribers,
+            subscribers.clone(),
         )?;
-
-        // The first event can come as soon as the QP can receive; not before.
-        let first = match subscriber {
-            Some(subscriber) => {
-                qp.subscribers().add(&subscriber)?;
-                Some((qp.subscribers().clone(), subscriber))
-            }
-            None => None,
-        };
-        let new = NewQp {
+        let mut new = NewQp {
             domain: self.clone(),
             qp,
-            first: FirstRegistration(first),
+            unpublished: Unpublished {
+                qp: Some(subscribers.clone()),
+                first: None,
+            },
             node,
         };
 
+        // The first event can come as soon as the QP can receive; not before.
+        if let Some(subscriber) = subscriber {
+            subscribers.add(&subscriber)?;
+            new.unpublished.first = Some(subscriber);
+        }
         new.qp.set_up(
             init_attr.initial_state,
             init_attr.attributes,
@@ -273,30 +285,67 @@ impl Domain {
         drop(qp);
     }
 
-    /// Registers with a QP that was looked up before. `EINVAL` if it is about to be destroyed. A
-    /// member registers once. Returns the totals of the events before the registration, too.
+    /// Registers with a QP that was looked up before, unless the event channel of the subscriber is
+    /// registered. `EINVAL` if it is about to be destroyed. Returns the totals of the events before
+    /// the registration, or those of now if the channel was registered.
     pub(crate) fn register(
-        self: &Arc<Self>,
+        &self,
         qp: &Arc<ReceiveQp>,
-        subscriber: Arc<Subscriber>,
-    ) -> Result<(Registration, xrc_rcv_reg_info)> {
-        let _order = self.order.lock();
+        subscriber: &Arc<Subscriber>,
+    ) -> Result<xrc_rcv_reg_info> {
+        let _order = lock_killable(&self.order)?;
 
         if !self.has(qp) {
             return Err(EINVAL);
         }
 
-        let info = qp.subscribers().add(&subscriber)?;
+        let subscribers = qp.subscribers();
+        let registered = subscriber
+            .file()
+            .and_then(|channel| subscribers.info_of(channel));
 
-        notify::registered(qp.report(), subscriber.report());
+        if let Some(info) = registered {
+            return Ok(info);
+        }
 
-        let registration = Registration {
-            domain: self.clone(),
-            qp: qp.clone(),
-            subscriber,
-        };
+        let info = subscribers.add(subscriber)?;
 
-        Ok((registration, info))
+        notify::registered(subscribers.report(), subscriber.report());
+        Ok(info)
+    }
+
+    /// Ends a registration with a QP. If this was the last registration that kept it, a QP of
+    /// [`Lifetime::Registrations`] is removed from the domain, and returned for the caller to
+    /// destroy. Removing the subscriber and removing the QP are one step under the domain's lock,
+    /// so that no other registration is added in between.
+    ///
+    /// Nothing is reported of a registration that has ended before, or with the QP. Unread events
+    /// are discarded, unless it ends with the device.
+    #[must_use = "a QP that was removed from its domain has to be destroyed"]
+    pub(crate) fn unregister(
+        &self,
+        subscribers: &Arc<Subscribers>,
+        subscriber: &Subscriber,
+        why: RemoveReason,
+    ) -> Option<Arc<ReceiveQp>> {
+        let _order = self.order.lock();
+
+        if !subscribers.as_arc_borrow().remove(subscriber, why) {
+            return None;
+        }
+        notify::unregistered(subscribers.report(), subscriber.report());
+        if subscribers.status().lifetime() == Lifetime::Domain || subscribers.keeping() != 0 {
+            return None;
+        }
+
+        let qp = self
+            .find(subscribers.status().qpn())
+            .ok()
+            .filter(|qp| Arc::ptr_eq(qp.subscribers(), subscribers))?;
+
+        self.remove(qp.qpn());
+        notify::destroyed(subscribers.report(), false);
+        Some(qp)
     }
 
     /// Destroys a QP that was looked up before. `EINVAL` if it is about to be destroyed, or not of
@@ -305,17 +354,22 @@ impl Domain {
     pub(crate) fn destroy(&self, qp: &Arc<ReceiveQp>, force: bool) -> Result {
         let order = self.order.lock();
 
-        if !self.has(qp) || (qp.lifetime() != Lifetime::Domain && !force) {
+        if !self.has(qp) || (qp.status().lifetime() != Lifetime::Domain && !force) {
             return Err(EINVAL);
         }
         if qp.subscribers().keeping() != 0 && !force {
             return Err(EBUSY);
         }
         self.remove(qp.qpn());
-        notify::destroyed(qp.report(), force);
+        notify::destroyed(qp.subscribers().report(), force);
         drop(order);
         qp.destroy();
         Ok(())
+    }
+
+    /// Returns the number of QPs that were destroyed, and of which a member has events to read.
+    pub(crate) fn gone(&self) -> usize {
+        self.log.lock().gone()
     }
 
     /// Returns the number of QPs.
@@ -395,7 +449,7 @@ impl Domain {
             };
 
             if let Some(qp) = qps.values().next() {
-                notify::closed(qp.report());
+                notify::closed(qp.subscribers().report());
             }
             qps
         };
@@ -405,7 +459,7 @@ impl Domain {
                 // In order with the end of a registration that is removed meanwhile.
                 let _order = self.order.lock();
 
-                notify::destroyed(qp.report(), false);
+                notify::destroyed(qp.subscribers().report(), false);
             }
             qp.clone().help_to_destroy();
         }
@@ -421,17 +475,10 @@ impl Domain {
     }
 }
 
-impl FirstRegistration {
-    /// Returns the subscriber, which stays.
-    fn keep(mut self) -> Option<Arc<Subscriber>> {
-        self.0.take().map(|(_, subscriber)| subscriber)
-    }
-}
-
-impl Drop for FirstRegistration {
+impl Drop for Unpublished {
     fn drop(&mut self) {
-        if let Some((subscribers, subscriber)) = self.0.take() {
-            subscribers.forget(&subscriber);
+        if let Some(qp) = self.qp.take() {
+            qp.withdraw(self.first.as_deref());
         }
     }
 }
@@ -448,15 +495,16 @@ impl NewQp {
     }
 
     /// Adds the QP to its domain, or destroys it if that was closed with the device. Cannot fail.
-    /// Returns the registration of its creator.
+    /// Returns the registration of its creator, which that of a member is not needed for.
     pub(crate) fn publish(self) -> Option<Registration> {
         let Self {
             domain,
             qp,
-            first,
+            mut unpublished,
             node,
         } = self;
-        let subscriber = first.keep();
+        let first = unpublished.first.take();
+        let subscribers = unpublished.qp.take()?;
         let node = node.into_node(qp.qpn(), qp.clone());
         let order = domain.order.lock();
         let is_closed = {
@@ -466,70 +514,55 @@ impl NewQp {
             qps.is_closed
         };
 
-        notify::allocated(qp.report());
-        if let Some(subscriber) = &subscriber {
-            notify::registered(qp.report(), subscriber.report());
+        subscribers.as_arc_borrow().publish();
+        notify::allocated(subscribers.report());
+        if let Some(subscriber) = &first {
+            notify::registered(subscribers.report(), subscriber.report());
         }
         if is_closed {
             domain.remove(qp.qpn());
-            notify::closed(qp.report());
-            notify::destroyed(qp.report(), false);
+            notify::closed(subscribers.report());
+            notify::destroyed(subscribers.report(), false);
         }
         drop(order);
         if is_closed {
             qp.destroy();
         }
-        subscriber.map(|subscriber| Registration {
+        first.map(|subscriber| Registration {
             domain,
-            qp,
+            qp: subscribers,
             subscriber,
         })
     }
 }
 
 impl Registration {
+    /// Registers with a QP that was looked up before, see [`Domain::register`].
+    pub(crate) fn new(
+        domain: Arc<Domain>,
+        qp: &Arc<ReceiveQp>,
+        subscriber: Arc<Subscriber>,
+    ) -> Result<(Self, xrc_rcv_reg_info)> {
+        let info = domain.register(qp, &subscriber)?;
+        let registration = Self {
+            domain,
+            qp: qp.subscribers().clone(),
+            subscriber,
+        };
+
+        Ok((registration, info))
+    }
+
     /// Returns the QP number.
     pub(crate) fn qpn(&self) -> u32 {
-        self.qp.qpn()
+        self.qp.status().qpn()
     }
 
-    /// Returns the number and the serial number of the QP.
-    pub(crate) fn key(&self) -> (u32, u64) {
-        (self.qpn(), self.qp.status().serial())
-    }
-
-    /// Ends the registration, once. If this was the last registration that kept it, a QP of
-    /// [`Lifetime::Registrations`] is removed from the domain, and returned for the caller to
-    /// destroy. Removing the subscriber and removing the QP are one step under the domain's lock,
-    /// so that no other registration is added in between.
-    ///
-    /// Unread events are discarded; if it ends with the device, by [`forget`](Self::forget).
+    /// Ends the registration, once, see [`Domain::unregister`].
     #[must_use = "a QP that was removed from its domain has to be destroyed"]
-    pub(crate) fn end(&self, why: RemoveReason) -> Option<Arc<ReceiveQp>> {
-        let Self {
-            domain,
-            qp,
-            subscriber,
-        } = self;
-        let _order = domain.order.lock();
-        let subscribers = qp.subscribers();
-
-        subscribers.as_arc_borrow().remove(subscriber, why);
-        notify::unregistered(qp.report(), subscriber.report());
-
-        let is_kept = qp.lifetime() == Lifetime::Domain || subscribers.keeping() != 0;
-
-        if is_kept || !domain.has(qp) {
-            return None;
-        }
-        domain.remove(qp.qpn());
-        notify::destroyed(qp.report(), false);
-        Some(qp.clone())
-    }
-
-    /// Discards the unread events of a registration that ended with the device.
-    pub(crate) fn forget(&self) {
-        self.qp.subscribers().forget(&self.subscriber);
+    pub(crate) fn end(&self) -> Option<Arc<ReceiveQp>> {
+        self.domain
+            .unregister(&self.qp, &self.subscriber, RemoveReason::Destroyed)
     }
 }
 

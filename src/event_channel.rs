@@ -8,6 +8,9 @@
 //! event of a registration after it has ended. So a record whose page is missing is not copied; the
 //! page is brought in without the lock, and the record read again.
 //!
+//! A registration that has ended with its QP is forgotten when its last event is read. If events
+//! were lost because the QP has left the log before, the next record is OVERRUN.
+//!
 //! After the device was removed, or the descriptor or the uverbs file closed, no event is added.
 //! Unread events can still be read; then `read(2)` returns `EIO`.
 
@@ -24,10 +27,15 @@ use crate::{
     },
     listener::Listener,
     qp_status::QpStatus,
-    subscribers::DomainLog,
+    subscribers::{
+        DomainLog,
+        Subscribers,
+        Taken, //
+    },
     uapi::{
         xrc_rcv_record,
-        RecordSize, //
+        RecordSize,
+        XRC_RCV_EVENT_OVERRUN, //
     }, //
 };
 use kernel::{
@@ -63,6 +71,31 @@ enum Walk {
     End,
 }
 
+/// Returns that records were copied, or `otherwise` if none was.
+fn found(copied: usize, otherwise: Walk) -> Walk {
+    match copied {
+        0 => otherwise,
+        copied => Walk::Found(copied),
+    }
+}
+
+/// Returns the record of an event of a QP.
+fn record(status: &QpStatus, event: Event) -> xrc_rcv_record {
+    xrc_rcv_record {
+        last_ns: in_time_namespace(event.time),
+        ..event.to_record(status.qpn(), status.serial())
+    }
+}
+
+/// The record that says that events were lost.
+const OVERRUN: xrc_rcv_record = xrc_rcv_record {
+    last_ns: 0,
+    serial: 0,
+    count: 1,
+    qp_num: 0,
+    type_: XRC_RCV_EVENT_OVERRUN,
+};
+
 impl EventChannel {
     /// Creates a channel of a log, which reports the events of a mask in records of a size.
     pub(crate) fn new(
@@ -87,46 +120,53 @@ impl EventChannel {
     /// Copies unread events of the next [`BATCH`] QPs, to as many places of the buffer as there
     /// are.
     fn walk(&self, buffer: &UserBuffer, places: usize) -> Walk {
-        let log = self.log.lock();
+        // Dropped after the lock is released.
+        let mut taken: [Option<Taken>; BATCH] = [const { None }; BATCH];
+        let mut log = self.log.lock();
         let mut copied = 0;
 
-        for _ in 0..BATCH {
+        if self.listener.has_lost() {
+            if places == 0 {
+                return Walk::Found(0);
+            }
+            if !self.write(buffer, 0, OVERRUN) {
+                return Walk::Fault;
+            }
+            self.listener.note_lost_read();
+            copied = 1;
+        }
+        for place in &mut taken {
             let Some(qp) = log.after(self.listener.cursor()) else {
-                return match copied {
-                    0 => Walk::End,
-                    copied => Walk::Found(copied),
-                };
+                return found(copied, Walk::End);
             };
 
-            if let Some(subscriber) = qp.of_channel(&log, self.listener.id()) {
+            let subscriber = qp.of_channel(&log, self.listener.id());
+            let is_registered = subscriber.is_some();
+
+            if let Some(subscriber) = subscriber {
                 while let Some(event) = subscriber.next_unread(qp.counts()) {
                     if copied == places {
                         return Walk::Found(copied);
                     }
-                    if !self.write(buffer, copied, qp.status(), event) {
-                        return match copied {
-                            0 => Walk::Fault,
-                            copied => Walk::Found(copied),
-                        };
+                    if !self.write(buffer, copied, record(qp.status(), event)) {
+                        return found(copied, Walk::Fault);
                     }
                     subscriber.note_read(event.kind, qp.counts());
                     copied += 1;
                 }
             }
             self.listener.advance(qp.at());
+            if is_registered {
+                let qp: Arc<Subscribers> = qp.into();
+
+                *place = qp.take_read(&mut log, self.listener.id());
+            }
         }
-        match copied {
-            0 => Walk::More,
-            copied => Walk::Found(copied),
-        }
+        found(copied, Walk::More)
     }
 
     /// Writes a record to a place of the buffer. Returns whether it was written as a whole.
-    fn write(&self, buffer: &UserBuffer, place: usize, status: &QpStatus, event: Event) -> bool {
-        let record = xrc_rcv_record {
-            last_ns: in_time_namespace(event.time),
-            ..event.to_record(status.qpn(), status.serial())
-        };
+    fn write(&self, buffer: &UserBuffer, place: usize, record: xrc_rcv_record) -> bool {
         let (known, _) = self.record_size.fit(&record);
 
         buffer.write_nofault(place * self.record_size.bytes(), known)

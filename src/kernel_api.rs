@@ -19,6 +19,7 @@ use crate::{
     },
     event::EventMask,
     kernel_ext::not_supported,
+    qp_status::Lifetime,
     rdma::{
         attachment::{
             ClientOperations,
@@ -29,13 +30,9 @@ use crate::{
             QpAttr,
             QpAttrMask, //
         },
-        uverbs::RemoveReason,
         xrcd::Xrcd, //
     },
-    receive_qp::{
-        Lifetime,
-        ReceiveQp, //
-    },
+    receive_qp::ReceiveQp,
     subscriber::{
         Callback,
         Holder,
@@ -239,7 +236,8 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_reg_qp(
         let subscriber = unsafe { subscriber(handler, context, events) }?;
 
         let room = KBox::new_uninit(GFP_KERNEL)?;
-        let (registration, _) = domain.register(&domain.find(qpn)?, subscriber)?;
+        let qp = domain.find(qpn)?;
+        let (registration, _) = Registration::new(domain, &qp, subscriber)?;
 
         Ok(KBox::write(room, registration))
     };
@@ -260,7 +258,7 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_unreg_qp(
     // leaked the box of a `Registration`, and nothing uses it after this.
     let registration = unsafe { KBox::from_raw(registration.cast::<Registration>()) };
 
-    let unneeded = KBox::into_inner(registration).end(RemoveReason::Destroyed);
+    let unneeded = KBox::into_inner(registration).end();
 
     if let Some(qp) = unneeded {
         qp.destroy();

@@ -38,6 +38,21 @@ pub(crate) fn per_domain() -> u32 {
     unsafe { bindings::ib_xrc_rcv_max_qps_per_domain() }
 }
 
+/// The number of QPs that the log of a domain keeps after they were destroyed, where the QPs of a
+/// domain are not limited: the default of the limit.
+const GONE_WITHOUT_LIMIT: u32 = 16384;
+
+/// Returns the number of QPs that were destroyed that the log of a domain keeps: as many as the
+/// domain can have, which can all end at the same time.
+pub(crate) fn gone_per_domain() -> usize {
+    let limit = match per_domain() {
+        0 => GONE_WITHOUT_LIMIT,
+        limit => limit,
+    };
+
+    limit as usize
+}
+
 /// Returns the limit on the QPs of a user, on all devices.
 pub(crate) fn per_user() -> u32 {
     // SAFETY: The function has no requirements: it reads a module parameter.

@@ -62,6 +62,10 @@ pub(crate) struct Listener {
     /// The position in the log up to which all events were read, or are not for this member.
     /// Changed with the lock of the log held.
     cursor: Atomic<u64>,
+    /// The number of subscribers. Changed with the lock of the log held.
+    subscribers: Atomic<usize>,
+    /// Events were lost, and the member has not read that. Changed with the lock of the log held.
+    has_lost: Atomic<bool>,
     has_ended: Atomic<bool>,
     #[pin]
     readable: WaitQueue,
@@ -80,6 +84,8 @@ impl Listener {
             pin_init!(Self {
                 mask,
                 cursor: Atomic::new(position),
+                subscribers: Atomic::new(0),
+                has_lost: Atomic::new(false),
                 has_ended: Atomic::new(false),
                 readable <- new_wait_queue!("Listener::readable"),
                 wakeup <- new_work!("Listener::wakeup"),
@@ -106,6 +112,35 @@ impl Listener {
     /// Passes the events up to a position. Called with the lock of the log held.
     pub(crate) fn advance(&self, position: u64) {
         self.cursor.store(position, Relaxed);
+    }
+
+    /// Whether it has subscribers.
+    pub(crate) fn has_subscribers(&self) -> bool {
+        self.subscribers.load(Relaxed) != 0
+    }
+
+    /// Changes the number of subscribers. Called with the lock of the log held.
+    pub(crate) fn count_subscribers(&self, count: fn(usize, usize) -> usize) {
+        self.subscribers
+            .store(count(self.subscribers.load(Relaxed), 1), Relaxed);
+    }
+
+    /// Events of a QP are lost, which the member has not read. Called with the lock of the log
+    /// held, in any context.
+    pub(crate) fn lose(self: &Arc<Self>) {
+        self.has_lost.store(true, Relaxed);
+        self.wake_later();
+    }
+
+    /// Whether events were lost, and the member has not read that. Called with the lock of the log
+    /// held.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.has_lost.load(Relaxed)
+    }
+
+    /// The member has read that events were lost. Called with the lock of the log held.
+    pub(crate) fn note_lost_read(&self) {
+        self.has_lost.store(false, Relaxed);
     }
 
     /// Whether no event is added any more: all that there are were added before.

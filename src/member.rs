@@ -6,26 +6,20 @@
 //! owns it. The right that the process had then is that of the registrations of the member: they
 //! keep QPs, or are for events only. Those with QPs of the caller's always keep them.
 //!
-//! The registrations are in a table, by QP number and serial number: a QP number may be used again
-//! while QP_GONE of the QP that had it before is unread. The lock of the table is held while a
-//! registration is added or ended, so that the calls of several threads have an order. It is taken
-//! outside of the domain's locks, and released before a QP is destroyed.
+//! It has no list of its registrations: each is in the list of its QP, by the event channel, and
+//! the QPs are in the log of the domain, by number and serial number: a QP number may be used again
+//! while events of the QP that had it before are unread.
 //!
 //! All registrations end when the descriptor or the uverbs file is closed, or the device removed.
-//! Those that end with the device are kept for their unread events until the descriptor is closed.
+//! Those that end with the device stay for their unread events until the descriptor is closed.
 
 use crate::{
     creator::Creator,
-    domain::{
-        Domain,
-        NewQp,
-        Registration, //
-    },
+    domain::Domain,
     event::EventMask,
     event_channel::EventChannel,
     kernel_ext::{
         cond_resched,
-        mutex::lock_killable,
         process::{
             is_killed,
             Process, //
@@ -33,6 +27,7 @@ use crate::{
         this_module,
         wait_queue::WaitQueue, //
     },
+    log::QpName,
     rdma::uverbs::{
         event_file::{
             EventFile,
@@ -41,15 +36,13 @@ use crate::{
         },
         RemoveReason, //
     },
-    receive_qp::{
-        ReceiveQp,
-        UnneededQps, //
-    },
+    receive_qp::UnneededQps,
     right::Right,
     subscriber::{
         Holder,
         Subscriber, //
     },
+    subscribers::Subscribers,
     uapi::{
         xrc_rcv_record,
         xrc_rcv_reg_info,
@@ -58,46 +51,20 @@ use crate::{
     }, //
 };
 use kernel::{
-    new_mutex,
     prelude::*,
-    rbtree::{
-        RBTree,
-        RBTreeNodeReservation, //
-    },
-    sync::{
-        Arc,
-        Mutex, //
-    },
+    sync::Arc,
     uaccess::UserPtr, //
 };
 
+/// The number of QPs that are looked at for a registration before the lock of the log is released.
+const LOOKED_AT_ONCE: usize = 64;
+
 /// See the [module's documentation](self).
-#[pin_data]
 pub(crate) struct Member {
     channel: EventChannel,
     right: Right,
-    /// `None` after the file was closed, or the device removed.
-    #[pin]
-    table: Mutex<Option<Table>>,
-    /// The registrations that ended with the device.
-    #[pin]
-    ended: Mutex<Option<Table>>,
-}
-
-struct Table {
     domain: Arc<Domain>,
-    registrations: RBTree<QpKey, Registration>,
 }
-
-/// The number of a QP, and its [serial number](crate::qp_status::QpStatus::serial).
-type QpKey = (u32, u64);
-
-fn key(qp: &ReceiveQp) -> QpKey {
-    (qp.qpn(), qp.status().serial())
-}
-
-/// Memory for an entry of a table.
-pub(crate) type Room = RBTreeNodeReservation<QpKey, Registration>;
 
 impl Member {
     /// Creates a member of a domain, for a process with a right in it, whose channel reports the
@@ -110,29 +77,22 @@ impl Member {
     ) -> Result<Arc<Self>> {
         let channel = EventChannel::new(domain.log().clone(), mask, record_size)?;
 
-        Arc::pin_init(
-            pin_init!(Self {
+        Ok(Arc::new(
+            Self {
                 channel,
                 right,
-                table <- new_mutex!(
-                    Some(Table {
-                        domain,
-                        registrations: RBTree::new(),
-                    }),
-                    "Member::table"
-                ),
-                ended <- new_mutex!(None, "Member::ended"),
-            }),
+                domain,
+            },
             GFP_KERNEL_ACCOUNT,
-        )
+        )?)
     }
 
     /// Fails with `EINVAL` unless it is a member of the domain.
     pub(crate) fn check_domain(&self, domain: &Arc<Domain>) -> Result {
-        match &*lock_killable(&self.table)? {
-            Some(table) if Arc::ptr_eq(&table.domain, domain) => Ok(()),
-            _ => Err(EINVAL),
+        if !Arc::ptr_eq(&self.domain, domain) {
+            return Err(EINVAL);
         }
+        Ok(())
     }
 
     /// Creates the subscriber for a registration with a QP that the calling process creates, or
@@ -151,60 +111,22 @@ impl Member {
         ))
     }
 
-    /// Adds a new QP, with the member's registration, to its domain. Cannot fail.
-    pub(crate) fn publish(&self, qp: NewQp, room: Room) {
-        let mut table = self.table.lock();
-        let Some(registration) = qp.publish() else {
-            return;
-        };
-
-        match &mut *table {
-            Some(table) => {
-                let node = room.into_node(registration.key(), registration);
-
-                table.registrations.insert(node);
-            }
-            // The caller holds the file: it is not closed.
-            None => drop(registration),
-        }
-    }
-
     /// Registers with a QP of the domain, unless the member is registered. Returns the totals of
     /// the events before, or those of now if it was registered. `EINVAL` if the domain has no such
     /// QP; `EDQUOT` over a limit; `EACCES` if the caller may not use a partition.
     fn register(&self, qpn: u32) -> Result<xrc_rcv_reg_info> {
-        let (domain, qp) = {
-            let table = lock_killable(&self.table)?;
-            let Table {
-                domain,
-                registrations,
-            } = (*table).as_ref().ok_or(EIO)?;
-            let qp = domain.find(qpn)?;
+        let qp = self.domain.find(qpn)?;
 
-            if registrations.get(&key(&qp)).is_some() {
-                return Ok(qp.subscribers().info());
-            }
-            (domain.clone(), qp)
-        };
-        // Without the lock, for which ALLOC waits without being killed: these may reclaim memory,
-        // and wait for the end of the QP.
-        let room = Room::new(GFP_KERNEL_ACCOUNT)?;
+        if let Some(info) = qp.subscribers().info_of(self.channel.listener().id()) {
+            return Ok(info);
+        }
+
+        // Before the domain's lock is taken: these may reclaim memory, and wait for the end of the
+        // QP.
         let subscriber = self.subscriber(Some(qp.status().creator()))?;
 
         qp.admit_caller()?;
-
-        let mut table = lock_killable(&self.table)?;
-        let Table { registrations, .. } = (*table).as_mut().ok_or(EIO)?;
-
-        // Another thread may have registered meanwhile.
-        if registrations.get(&key(&qp)).is_some() {
-            return Ok(qp.subscribers().info());
-        }
-
-        let (registration, info) = domain.register(&qp, subscriber)?;
-
-        registrations.insert(room.into_node(key(&qp), registration));
-        Ok(info)
+        self.domain.register(&qp, &subscriber)
     }
 
     /// Calls `call` with each of the QP numbers, until it fails or the caller is killed. Returns
@@ -232,66 +154,61 @@ impl Member {
         Self::for_each(qpns, |qpn| registered(&self.register(qpn)?))
     }
 
-    /// Ends registrations with QPs, in order; their unread events are discarded. One that the
-    /// member does not have is skipped. A QP that no registration keeps any more is destroyed.
-    /// Returns the number of QP numbers that were processed, and the error of the next.
+    /// Ends registrations with QPs, in order; their unread events are discarded. A QP number of
+    /// none is skipped. A QP that no registration keeps any more is destroyed. Returns the number
+    /// of QP numbers that were processed, and the error of the next.
     pub(crate) fn unregister_all(&self, qpns: &[u32]) -> (usize, Result) {
         let mut unneeded = UnneededQps::new();
-        let result = Self::for_each(qpns, |qpn| self.unregister(qpn, &mut unneeded));
+        let result = Self::for_each(qpns, |qpn| {
+            self.end((qpn, 0), qpn, RemoveReason::Destroyed, &mut unneeded);
+            Ok(())
+        });
 
         unneeded.destroy();
         result
     }
 
-    /// Ends the oldest registration with a QP that has, or had, a number: a caller that clears up
-    /// after QP_GONE does not end that with a QP that has the number since. A QP that no
-    /// registration keeps any more is added to `unneeded`.
-    fn unregister(&self, qpn: u32, unneeded: &mut UnneededQps) -> Result {
-        let mut table = lock_killable(&self.table)?;
-        let Table { registrations, .. } = (*table).as_mut().ok_or(EIO)?;
-
-        let cursor = registrations
-            .cursor_lower_bound_mut(&(qpn, 0))
-            .filter(|cursor| cursor.current().0 .0 == qpn);
-
-        if let Some(cursor) = cursor {
-            let (_, node) = cursor.remove_current();
-            let (_, registration) = node.to_key_value();
-
-            unneeded.add(registration.end(RemoveReason::Destroyed));
+    /// Ends the registrations with the QPs that follow a name, up to a number. QPs that no
+    /// registration keeps any more are added to `unneeded`.
+    fn end(&self, mut after: QpName, last: u32, why: RemoveReason, unneeded: &mut UnneededQps) {
+        while let Some((qp, subscriber)) = self.registration_after(after, last) {
+            after = qp.name();
+            unneeded.add(self.domain.unregister(&qp, &subscriber, why));
+            cond_resched();
         }
-        Ok(())
+    }
+
+    /// Returns the first registration with a QP that follows a name, up to a number.
+    fn registration_after(
+        &self,
+        mut after: QpName,
+        last: u32,
+    ) -> Option<(Arc<Subscribers>, Arc<Subscriber>)> {
+        let listener = self.channel.listener();
+
+        while listener.has_subscribers() {
+            let log = self.domain.log().lock();
+
+            for _ in 0..LOOKED_AT_ONCE {
+                let qp = log.after_name(after).filter(|qp| qp.name().0 <= last)?;
+
+                if let Some(subscriber) = qp.of_channel(&log, listener.id()) {
+                    return Some((qp.into(), subscriber.into()));
+                }
+                after = qp.name();
+            }
+            drop(log);
+            cond_resched();
+        }
+        None
     }
 
     /// Ends all registrations.
-    fn end(&self, why: RemoveReason) {
-        let Some(mut table) = self.table.lock().take() else {
-            return;
-        };
+    fn end_all(&self, why: RemoveReason) {
         let mut unneeded = UnneededQps::new();
 
-        if why == RemoveReason::DeviceRemoved {
-            for registration in table.registrations.values() {
-                unneeded.add(registration.end(why));
-                cond_resched();
-            }
-            *self.ended.lock() = Some(table);
-        } else {
-            while let Some(registration) = table.pop() {
-                unneeded.add(registration.end(why));
-                cond_resched();
-            }
-        }
+        self.end((0, 0), u32::MAX, why, &mut unneeded);
         unneeded.destroy();
-    }
-}
-
-impl Table {
-    /// Takes the last registration.
-    fn pop(&mut self) -> Option<Registration> {
-        let (_, node) = self.registrations.cursor_back_mut()?.remove_current();
-
-        Some(node.to_key_value().1)
     }
 }
 
@@ -315,19 +232,12 @@ impl EventFile for Member {
     }
 
     fn closed(member: Arc<Self>, why: RemoveReason) {
-        member.end(why);
+        member.end_all(why);
         member.channel.end();
     }
 
     fn released(&self) {
-        let ended = self.ended.lock().take();
-        let Some(mut table) = ended else {
-            return;
-        };
-
-        while let Some(registration) = table.pop() {
-            registration.forget();
-            cond_resched();
-        }
+        // Those that ended with the device.
+        self.end_all(RemoveReason::FileClosed);
     }
 }

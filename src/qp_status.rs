@@ -12,7 +12,8 @@ use crate::{
     event::EventType,
     known_state::KnownState,
     notify,
-    rdma::device::Device, //
+    rdma::device::Device,
+    uapi, //
 };
 use kernel::sync::{
     aref::ARef,
@@ -22,12 +23,41 @@ use kernel::sync::{
     }, //
 };
 
+/// Says how long a receive QP exists, if it is not destroyed by a call before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lifetime {
+    /// Its registrations: the QP is destroyed with the last one that keeps it.
+    Registrations,
+    /// Its domain: the QP is destroyed when the domain is closed.
+    Domain,
+}
+
+impl Lifetime {
+    /// Returns the value in the uapi.
+    pub(crate) fn as_raw(self) -> u32 {
+        match self {
+            Self::Registrations => uapi::XRC_RCV_LIFETIME_REGISTRATIONS,
+            Self::Domain => uapi::XRC_RCV_LIFETIME_DOMAIN,
+        }
+    }
+
+    /// Returns the name in debugfs.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Registrations => "registrations",
+            Self::Domain => "domain",
+        }
+    }
+}
+
 /// See the [module's documentation](self).
 pub(crate) struct QpStatus {
     device: ARef<Device>,
     domain: u32,
     serial: u64,
     creator: Creator,
+    lifetime: Lifetime,
+    label: u64,
     qpn: Atomic<u32>,
     /// The number of all events, also of kinds that are not reported.
     events: Atomic<i64>,
@@ -37,12 +67,21 @@ pub(crate) struct QpStatus {
 impl QpStatus {
     /// Creates the status of the `serial`th QP of the domain with the id `domain`. The QP number is
     /// set when the QP is created.
-    pub(crate) fn new(device: ARef<Device>, domain: u32, serial: u64, creator: Creator) -> Self {
+    pub(crate) fn new(
+        device: ARef<Device>,
+        domain: u32,
+        serial: u64,
+        creator: Creator,
+        lifetime: Lifetime,
+        label: u64,
+    ) -> Self {
         Self {
             device,
             domain,
             serial,
             creator,
+            lifetime,
+            label,
             qpn: Atomic::new(0),
             events: Atomic::new(0),
             known: KnownState::new(),
@@ -67,6 +106,16 @@ impl QpStatus {
     /// Returns the creator.
     pub(crate) fn creator(&self) -> &Creator {
         &self.creator
+    }
+
+    /// Returns the lifetime.
+    pub(crate) fn lifetime(&self) -> Lifetime {
+        self.lifetime
+    }
+
+    /// Returns the label that the creator gave the QP.
+    pub(crate) fn label(&self) -> u64 {
+        self.label
     }
 
     /// Sets the QP number, before there is a registration.

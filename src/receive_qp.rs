@@ -31,7 +31,6 @@ use crate::{
         DrainGuard,
         UserQuota, //
     },
-    notify,
     qp_status::QpStatus,
     rdma::{
         cgroup::Charge,
@@ -50,8 +49,7 @@ use crate::{
         },
         udata::UData, //
     },
-    subscribers::Subscribers,
-    uapi, //
+    subscribers::Subscribers, //
 };
 use kernel::{
     list::{
@@ -82,38 +80,9 @@ use kernel::{
     }, //
 };
 
-/// Says how long a receive QP exists, if it is not destroyed by a call before.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lifetime {
-    /// Its registrations: the QP is destroyed with the last one that keeps it.
-    Registrations,
-    /// Its domain: the QP is destroyed when the domain is closed.
-    Domain,
-}
-
-impl Lifetime {
-    /// Returns the value in the uapi.
-    pub(crate) fn as_raw(self) -> u32 {
-        match self {
-            Self::Registrations => uapi::XRC_RCV_LIFETIME_REGISTRATIONS,
-            Self::Domain => uapi::XRC_RCV_LIFETIME_DOMAIN,
-        }
-    }
-
-    /// Returns the name in debugfs.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Registrations => "registrations",
-            Self::Domain => "domain",
-        }
-    }
-}
-
 /// See the [module's documentation](self).
 #[pin_data]
 pub(crate) struct ReceiveQp {
-    lifetime: Lifetime,
-    label: u64,
     subscribers: Arc<Subscribers>,
     /// The QP is about to be destroyed: no further verb is called.
     is_dying: Atomic<bool>,
@@ -123,8 +92,6 @@ pub(crate) struct ReceiveQp {
     /// `None` after the QP was destroyed.
     #[pin]
     verbs: RwSemaphore<Option<QpResources>>,
-    /// After the above: the QP has no more events.
-    _logged: LoggedQp,
     #[pin]
     destruction: Work<Self>,
     /// Links the QP into a list of [`UnneededQps`].
@@ -132,16 +99,6 @@ pub(crate) struct ReceiveQp {
     links: ListLinks,
     #[pin]
     tracker: AtomicTracker,
-}
-
-/// The place of a QP in the log of its domain. Left on drop: registrations, which read the log,
-/// hold references to the QP.
-struct LoggedQp(Arc<Subscribers>);
-
-impl Drop for LoggedQp {
-    fn drop(&mut self) {
-        self.0.leave_log();
-    }
 }
 
 /// Resources held while the QP exists. Dropped in declaration order: charges are released after the
@@ -174,16 +131,11 @@ impl ReceiveQp {
     pub(crate) fn new(
         verbs: QpResources,
         modifier: Modifier,
-        lifetime: Lifetime,
-        label: u64,
         subscribers: Arc<Subscribers>,
     ) -> Result<Arc<Self>> {
         subscribers.status().set_qpn(verbs.qp.qpn());
         Arc::pin_init(
             pin_init!(Self {
-                lifetime,
-                label,
-                _logged: LoggedQp(subscribers.clone()),
                 subscribers,
                 is_dying: Atomic::new(false),
                 modifier <- new_mutex!(modifier, "ReceiveQp::modifier"),
@@ -201,16 +153,6 @@ impl ReceiveQp {
         self.status().qpn()
     }
 
-    /// Returns the lifetime.
-    pub(crate) fn lifetime(&self) -> Lifetime {
-        self.lifetime
-    }
-
-    /// Returns the label that the creator gave it.
-    pub(crate) fn label(&self) -> u64 {
-        self.label
-    }
-
     /// Returns the subscribers.
     pub(crate) fn subscribers(&self) -> &Arc<Subscribers> {
         &self.subscribers
@@ -219,18 +161,6 @@ impl ReceiveQp {
     /// Returns the status.
     pub(crate) fn status(&self) -> &QpStatus {
         self.subscribers.status()
-    }
-
-    /// Returns the values that tracepoints and notifiers report.
-    pub(crate) fn report(&self) -> notify::Qp<'_> {
-        notify::Qp {
-            label: self.label,
-            lifetime: self.lifetime.as_raw(),
-            registrations: self.subscribers.len() as u32,
-            keeping: self.subscribers.keeping() as u32,
-            changes: self.subscribers.changes(),
-            ..self.status().report(self.qpn())
-        }
     }
 
     /// Modifies a new QP to its initial state.

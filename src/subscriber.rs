@@ -3,9 +3,9 @@
 //! A subscriber of a receive QP: the part of a registration that its events are for.
 //!
 //! It has no events of its own, and remembers one position of the log: a kind of event of its QP is
-//! unread if the last one is at a later position. The registration owns a reference, and so does
-//! the list of the QP until the registration ends. Members that change are atomic, and changed with
-//! the lock of the log held.
+//! unread if the last one is at a later position. The list of the QP owns it: of a member's until
+//! the registration has ended and its events are read. The registration of a kernel user owns a
+//! reference, too. Members that change are atomic, and changed with the lock of the log held.
 
 use crate::{
     event::{
@@ -146,12 +146,17 @@ impl Subscriber {
         }
     }
 
-    /// Returns the event channel of the member that holds the registration.
-    fn file(&self) -> Option<FileId> {
+    /// Returns the listener of the member that holds the registration.
+    pub(crate) fn listener(&self) -> Option<&Arc<Listener>> {
         match &self.holder {
-            Holder::File(listener, ..) => Some(listener.id()),
+            Holder::File(listener, ..) => Some(listener),
             Holder::Kernel(..) => None,
         }
+    }
+
+    /// Returns the event channel of that member.
+    pub(crate) fn file(&self) -> Option<FileId> {
+        self.listener().map(|listener| listener.id())
     }
 
     fn address(&self) -> usize {
@@ -252,6 +257,15 @@ impl Subscriber {
                 }
             }
             Holder::Kernel(None, _) => (),
+        }
+    }
+
+    /// Nothing of the QP can be read any more: the events of a channel that are unread are lost.
+    pub(crate) fn lose(&self, counts: &Counts) {
+        if let Some(listener) = self.listener() {
+            if self.unread(counts).next().is_some() {
+                listener.lose();
+            }
         }
     }
 

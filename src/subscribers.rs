@@ -11,8 +11,9 @@
 //! locks that others wait for.
 //!
 //! An event is for the registrations that exist when it happens: each remembers where the log ended
-//! before it. A registration that ends with the device stays in the list, for its unread events,
-//! until its channel is closed.
+//! before it. A registration that ends with the QP or with the device stays in the list until its
+//! events are read, or its channel is closed. If the QP leaves the log before, a worker takes the
+//! registrations out of the list, and the members that had not read all get OVERRUN.
 
 use crate::{
     event::{
@@ -35,6 +36,9 @@ use crate::{
     log::{
         Log,
         Logged,
+        QpName,
+        Removed,
+        BY_NUMBER,
         BY_POSITION, //
     },
     notify::{
@@ -80,6 +84,10 @@ const AT_ONCE: usize = 2;
 /// other QPs of the device.
 const TURN: usize = 16;
 
+/// The number of QPs that leave the log with the end of another: those that are too many after the
+/// limit was lowered leave it little by little.
+const EVICTED_AT_ONCE: usize = 2;
+
 /// The log of a domain. Its lock is taken in any context.
 pub(crate) type DomainLog = SpinLockIrq<Log<Subscribers>>;
 
@@ -99,12 +107,14 @@ pub(crate) struct Subscribers {
     log: Arc<DomainLog>,
     counts: Counts,
     workers: Arc<Workers>,
-    /// The QP was destroyed.
-    is_gone: Atomic<bool>,
+    /// The QP was destroyed, and QP_GONE happens.
+    is_destroyed: Atomic<bool>,
     registrations: Numbers,
     position: Atomic<u64>,
     links: Links<BY_POSITION>,
     logged: Linked<BY_POSITION>,
+    name_links: Links<BY_NUMBER>,
+    named: Linked<BY_NUMBER>,
     #[pin]
     delivery: Work<Self>,
     list: LockedBy<List, Log<Self>>,
@@ -177,6 +187,14 @@ impl_tree_item! {
     }
 }
 
+impl_tree_item! {
+    impl TreeItem<{ BY_NUMBER }> for Subscribers {
+        links: name_links,
+        linked: named,
+        key: |subscribers| -> QpName { subscribers.name() }
+    }
+}
+
 impl Logged for Subscribers {
     fn position(&self) -> &Atomic<u64> {
         &self.position
@@ -186,11 +204,23 @@ impl Logged for Subscribers {
 struct List {
     /// The cursor is at the next subscriber that a worker signals.
     tree: Tree<Subscriber, BY_HOLDER>,
+    /// The number of those of event channels.
+    channels: usize,
+    /// The QP has left the log: a worker takes them out of the list.
+    is_evicted: bool,
     /// A worker has signalled those before the cursor.
     is_signalling: bool,
     /// There were events since the worker signalled the first.
     is_pending: bool,
 }
+
+/// A subscriber that was taken out of the list, and its QP if that was taken out of the log with
+/// it, for the caller to drop without the lock.
+#[must_use]
+pub(crate) struct Taken(
+    #[expect(dead_code)] Arc<Subscriber>,
+    #[expect(dead_code)] Option<Removed<Subscribers>>,
+);
 
 fn key(subscriber: &Subscriber) -> Key {
     TreeItem::<BY_HOLDER>::key(subscriber)
@@ -208,6 +238,8 @@ impl Subscribers {
             &*log,
             List {
                 tree: Tree::new(),
+                channels: 0,
+                is_evicted: false,
                 is_signalling: false,
                 is_pending: false,
             },
@@ -220,11 +252,13 @@ impl Subscribers {
                 log,
                 counts: Counts::new(),
                 workers,
-                is_gone: Atomic::new(false),
+                is_destroyed: Atomic::new(false),
                 registrations: Numbers::new(),
                 position: Atomic::new(0),
                 links: Links::new(),
                 logged: Linked::new(),
+                name_links: Links::new(),
+                named: Linked::new(),
                 delivery <- new_work!("Subscribers::delivery"),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -256,6 +290,23 @@ impl Subscribers {
         &self.status
     }
 
+    /// Returns the number and the serial number of the QP.
+    pub(crate) fn name(&self) -> QpName {
+        (self.status.qpn(), self.status.serial())
+    }
+
+    /// Returns the values that tracepoints and notifiers report.
+    pub(crate) fn report(&self) -> notify::Qp<'_> {
+        notify::Qp {
+            label: self.status.label(),
+            lifetime: self.status.lifetime().as_raw(),
+            registrations: self.len() as u32,
+            keeping: self.keeping() as u32,
+            changes: self.changes(),
+            ..self.status.report(self.status.qpn())
+        }
+    }
+
     /// Returns the position in the log. Called with its lock held.
     pub(crate) fn at(&self) -> u64 {
         self.position.load(Relaxed)
@@ -266,11 +317,30 @@ impl Subscribers {
         &self.workers
     }
 
-    /// Returns the totals of the events that have happened.
-    pub(crate) fn info(&self) -> xrc_rcv_reg_info {
-        let _log = self.log.lock();
+    /// Returns the totals of the events that have happened, if an event channel is registered.
+    pub(crate) fn info_of(&self, channel: FileId) -> Option<xrc_rcv_reg_info> {
+        let log = self.log.lock();
 
-        self.counts.to_info(self.status.serial())
+        self.of_channel(&log, channel)
+            .map(|_| self.counts.to_info(self.status.serial()))
+    }
+
+    /// The QP can be found by its number.
+    pub(crate) fn publish(self: ArcBorrow<'_, Self>) {
+        self.log.lock().publish(self);
+    }
+
+    /// Takes a QP, which could not be found and has no event any more, out of the log, and the
+    /// registration of its creator out of the list.
+    pub(crate) fn withdraw(&self, first: Option<&Subscriber>) {
+        let removed = {
+            let mut log = self.log.lock();
+            let taken = first.and_then(|subscriber| self.take(&mut log, subscriber));
+
+            (taken, log.remove(self))
+        };
+
+        drop(removed);
     }
 
     /// Adds a registration, and returns the totals of the events before it. `EDQUOT` over the
@@ -281,47 +351,83 @@ impl Subscribers {
         let mut log = self.log.lock();
 
         subscriber.begin(log.end());
+
+        let list = self.list.access_mut(&mut log);
+
         // Cannot fail: a new subscriber is in no list.
-        self.list
-            .access_mut(&mut log)
-            .tree
-            .insert(subscriber.clone())
-            .map_err(|_| EINVAL)?;
+        list.tree.insert(subscriber.clone()).map_err(|_| EINVAL)?;
+        if let Some(listener) = subscriber.listener() {
+            list.channels += 1;
+            listener.count_subscribers(usize::wrapping_add);
+        }
         self.registrations.add(subscriber);
         Ok(self.counts.to_info(self.status.serial()))
     }
 
-    /// Removes a registration. No event is for it after this returns; those that are unread are
-    /// discarded. If it ends with the device, it stays until [`forget`](Self::forget) is called:
-    /// its unread events, and QP_GONE, can still be read.
-    pub(crate) fn remove(self: ArcBorrow<'_, Self>, subscriber: &Subscriber, why: RemoveReason) {
-        if why != RemoveReason::DeviceRemoved {
-            return self.forget(subscriber);
-        }
-
+    /// Ends a registration. No event is for it after this returns; those that are unread are
+    /// discarded, unless it ends with the device: they, and QP_GONE, can still be read, until it is
+    /// ended again. Returns `false` if it had ended before, or with the QP.
+    pub(crate) fn remove(
+        self: ArcBorrow<'_, Self>,
+        subscriber: &Subscriber,
+        why: RemoveReason,
+    ) -> bool {
         let mut log = self.log.lock();
+        // It may end with the channel at the same time.
+        let is_listed = subscriber
+            .file()
+            .is_none_or(|channel| self.of_channel(&log, channel).is_some());
+        let exists = is_listed && !self.is_gone() && !subscriber.is_removed();
 
-        self.registrations.remove(subscriber);
-        subscriber.remove_with_device();
-        // That of a QP that was destroyed is unread, or was read.
-        if self.counts.total(EventType::QP_GONE) == 0 {
-            log.move_to_end(self);
+        if why == RemoveReason::DeviceRemoved {
+            if exists {
+                self.registrations.remove(subscriber);
+                subscriber.remove_with_device();
+                log.move_to_end(self);
+            }
+            return exists;
         }
+
+        let taken = self.take(&mut log, subscriber);
+
+        drop(log);
+        exists && taken.is_some()
     }
 
-    /// Takes a registration out of the list.
-    pub(crate) fn forget(&self, subscriber: &Subscriber) {
-        let removed = {
-            let mut log = self.log.lock();
-            let removed = self.list.access_mut(&mut log).tree.remove(subscriber);
+    /// Whether QP_GONE has happened. Called with the lock of the log held.
+    fn is_gone(&self) -> bool {
+        self.counts.total(EventType::QP_GONE) != 0
+    }
 
-            if removed.is_some() && !subscriber.is_removed() {
-                self.registrations.remove(subscriber);
-            }
-            removed
-        };
+    /// Takes a registration out of the list, and the QP out of the log if it was destroyed and this
+    /// was the last of a channel.
+    fn take(&self, log: &mut Log<Self>, subscriber: &Subscriber) -> Option<Taken> {
+        let list = self.list.access_mut(log);
+        let taken = list.tree.remove(subscriber)?;
 
-        drop(removed);
+        if let Some(listener) = taken.listener() {
+            list.channels -= 1;
+            listener.count_subscribers(usize::wrapping_sub);
+        }
+
+        let is_over = self.is_gone();
+        let is_read = is_over && list.channels == 0;
+
+        if !is_over && !taken.is_removed() {
+            self.registrations.remove(&taken);
+        }
+        Some(Taken(taken, is_read.then(|| log.remove(self))))
+    }
+
+    /// Takes the registration of a channel out of the list if it has ended with the QP or the
+    /// device: its events were read.
+    pub(crate) fn take_read(&self, log: &mut Log<Self>, channel: FileId) -> Option<Taken> {
+        let subscriber: Arc<Subscriber> = self.of_channel(log, channel)?.into();
+
+        if !self.is_gone() && !subscriber.is_removed() {
+            return None;
+        }
+        self.take(log, &subscriber)
     }
 
     /// Returns the registration of an event channel.
@@ -347,15 +453,37 @@ impl Subscribers {
 
     /// The QP has been destroyed: QP_GONE is the last event.
     pub(crate) fn gone(self: ArcBorrow<'_, Self>) {
-        self.is_gone.store(true, Relaxed);
+        self.is_destroyed.store(true, Relaxed);
         self.post(self.status.qpn(), EventType::QP_GONE);
+        self.leave_unread();
+        for _ in 0..EVICTED_AT_ONCE {
+            self.evict_oldest();
+        }
     }
 
-    /// Takes the QP out of the log. No event of it follows, and it has no registration.
-    pub(crate) fn leave_log(&self) {
-        let removed = self.log.lock().remove(self);
+    /// Takes the QP, which was destroyed, out of the log unless a channel has a registration.
+    fn leave_unread(&self) {
+        let mut log = self.log.lock();
+        let is_unread = self.list.access(&log).channels == 0;
+        let removed = is_unread.then(|| log.remove(self));
 
+        drop(log);
         drop(removed);
+    }
+
+    /// Takes the QP that was destroyed before all others out of the log, if there are too many.
+    fn evict_oldest(&self) {
+        let mut log = self.log.lock();
+        let Some((oldest, removed)) = log.evict(limits::gone_per_domain()) else {
+            return;
+        };
+        let list = oldest.list.access_mut(&mut log);
+
+        list.is_evicted = true;
+        list.is_pending = true;
+        drop(log);
+        drop(removed);
+        Self::queue(oldest);
     }
 
     /// Counts an event, and has the subscribers signalled. May be called in any context.
@@ -363,7 +491,13 @@ impl Subscribers {
         let done = {
             let mut log = self.log.lock();
 
-            self.counts.add(kind, log.move_to_end(self));
+            let position = if kind == EventType::QP_GONE {
+                log.move_gone(self)
+            } else {
+                log.move_to_end(self)
+            };
+
+            self.counts.add(kind, position);
             self.report_event(qpn, kind);
 
             let list = self.list.access_mut(&mut log);
@@ -391,14 +525,17 @@ impl Subscribers {
     /// Has a worker signal the subscribers.
     fn queue(subscribers: Arc<Self>) {
         let workers = subscribers.workers.clone();
-        let queue = workers.delivery(subscribers.is_gone.load(Relaxed));
+        let queue = workers.delivery(subscribers.is_destroyed.load(Relaxed));
 
         // An item that is queued already has not begun, and signals all of them.
         drop(queue.enqueue(subscribers));
     }
 
-    /// Signals the next [`AT_ONCE`] subscribers. Returns `false` if all events were signalled.
+    /// Signals the next [`AT_ONCE`] subscribers, or takes them out of the list if the QP has left
+    /// the log. Returns `false` if all events were signalled.
     fn signal_step(&self) -> bool {
+        // Dropped after the lock is released.
+        let mut taken = [const { None }; AT_ONCE];
         let mut log = self.log.lock();
         let list = self.list.access_mut(&mut log);
 
@@ -410,14 +547,25 @@ impl Subscribers {
             list.is_signalling = true;
             list.tree.rewind();
         }
-        for _ in 0..AT_ONCE {
+        for place in &mut taken {
+            let list = self.list.access_mut(&mut log);
             let Some(subscriber) = list.tree.at_cursor() else {
                 break;
             };
 
-            subscriber.signal(&self.status, &self.counts);
-            list.tree.advance();
+            if list.is_evicted && subscriber.has_channel() {
+                let subscriber: Arc<Subscriber> = subscriber.into();
+
+                subscriber.lose(&self.counts);
+                *place = self.take(&mut log, &subscriber);
+            } else {
+                subscriber.signal(&self.status, &self.counts);
+                list.tree.advance();
+            }
         }
+
+        let list = self.list.access_mut(&mut log);
+
         list.is_signalling = list.tree.at_cursor().is_some();
         true
     }

@@ -113,7 +113,7 @@ struct Domain {
 pub struct Device {
     /// By domain and serial number.
     qps: BTreeMap<(u32, u64), Known>,
-    /// QPs whose first report was QP_GONE: only their registrations end later.
+    /// QPs whose first report was QP_GONE: only the end of a registration may be reported later.
     gone: BTreeSet<(u32, u64)>,
     domains: BTreeMap<u32, Domain>,
 }
@@ -124,7 +124,7 @@ impl Device {
         Device::default()
     }
 
-    /// The number of QPs that are known to exist, or to have registrations.
+    /// The number of QPs that are known to exist.
     pub fn len(&self) -> usize {
         self.qps.len()
     }
@@ -186,7 +186,8 @@ impl Device {
         }
         let closed = self.domains.get(&domain).is_some_and(|of| of.closed);
         known.step(what, closed)?;
-        if known.qp.is_over() {
+        // The end of a registration that came before QP_GONE may be reported after that.
+        if known.qp.is_over() && known.waiting.is_empty() {
             self.qps.remove(&(domain, serial));
         }
         Ok(())

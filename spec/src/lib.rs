@@ -24,5 +24,5 @@ pub use contract::Contract;
 pub use device::{Delivery, Device, Holder, Record, Registrations, What};
 pub use errno::{Errno, Errnos};
 pub use method::Method;
-pub use objects::{Event, Objects, QP_GONE};
+pub use objects::{Event, OVERRUN, Objects, QP_GONE};
 pub use qp::{Lifetime, Phase, Qp, Step, Violation};

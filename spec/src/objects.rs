@@ -14,6 +14,9 @@ use crate::{Phase, Qp, Step};
 /// The type of QP_GONE.
 pub const QP_GONE: u32 = 63;
 
+/// The type of OVERRUN.
+pub const OVERRUN: u32 = 62;
+
 /// A record of an event channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Event {
@@ -45,7 +48,10 @@ struct Channel {
     domain: Option<Id>,
     right: Right,
     mask: u64,
+    /// Also those that have ended with the QP or the device and have records to read.
     registrations: BTreeMap<QpId, Registration>,
+    /// It has lost records since it has read OVERRUN.
+    has_lost: bool,
     /// No event is added any more.
     has_ended: bool,
 }
@@ -85,6 +91,10 @@ impl Known {
         self.life.phase == Phase::Found
     }
 
+    fn is_gone(&self) -> bool {
+        self.life.phase == Phase::Gone
+    }
+
     /// The position of the last event.
     fn position(&self) -> u64 {
         let positions = self.events.values().map(|(_, position)| *position);
@@ -105,12 +115,21 @@ pub struct Objects {
     serials: BTreeSet<QpId>,
     /// The number of events so far.
     position: u64,
+    /// The number of QPs that were destroyed of which channels have records to read; `None` if it
+    /// is not limited.
+    kept: Option<usize>,
 }
 
 impl Objects {
     /// Returns a device without objects.
     pub fn new() -> Objects {
         Objects::default()
+    }
+
+    /// Limits the number of QPs of a domain that were destroyed of which channels have records to
+    /// read: those of the QP that was destroyed first are lost then.
+    pub fn keep_gone(&mut self, kept: usize) {
+        self.kept = Some(kept);
     }
 
     /// Returns the number of QPs that can be found.
@@ -226,6 +245,7 @@ impl Objects {
             right: caller.right,
             mask,
             registrations: BTreeMap::new(),
+            has_lost: false,
             has_ended: false,
         };
         self.channels.insert(id, channel);
@@ -266,14 +286,14 @@ impl Objects {
         }
     }
 
-    /// UNREG of a QP number: the registration with the oldest QP that has, or had, it ends.
+    /// UNREG of a QP number: the registrations with the QPs that have, or had, it end.
     pub(crate) fn unregister_number(&mut self, channel: Id, number: u32) {
         let Some(of) = self.channels.get(&channel) else {
             return;
         };
-        let mut ids = of.registrations.keys();
-        let id = ids.find(|id| self.qps.get(id).is_some_and(|qp| qp.number == number));
-        if let Some(id) = id.copied() {
+        let ids = of.registrations.keys().copied();
+        let has_number = |id: &QpId| self.qps.get(id).is_some_and(|qp| qp.number == number);
+        for id in ids.filter(has_number).collect::<Vec<_>>() {
             self.unregister(channel, id);
         }
     }
@@ -285,7 +305,8 @@ impl Objects {
         let Some(registration) = channel.registrations.remove(&id) else {
             return;
         };
-        if !registration.is_released {
+        let is_gone = self.qps.get(&id).is_some_and(Known::is_gone);
+        if !registration.is_released && !is_gone {
             let keeps = registration.keeps;
             self.step(id, Step::Unregister { keeps });
         }
@@ -298,22 +319,59 @@ impl Objects {
             return;
         };
         of.has_ended = true;
-        let registrations = of.registrations.iter_mut();
         let mut released = Vec::new();
-        for (id, registration) in registrations.filter(|(_, of)| !of.is_released) {
-            registration.is_released = true;
-            released.push((*id, registration.keeps));
+        for (id, registration) in &mut of.registrations {
+            let is_gone = self.qps.get(id).is_some_and(Known::is_gone);
+            if !is_gone && !registration.is_released {
+                registration.is_released = true;
+                released.push((*id, registration.keeps));
+            }
         }
         for (id, keeps) in released {
             self.step(id, Step::Unregister { keeps });
         }
     }
 
-    /// Forgets a QP of which nothing can be read any more.
+    /// Forgets the registrations that have ended with a QP or the device and have no record to
+    /// read, and the QP if nothing can be read of it any more.
     fn forget(&mut self, id: QpId) {
+        let is_gone = self.qps.get(&id).is_some_and(Known::is_gone);
+        let mut is_read = Vec::new();
+        for (channel, of) in &self.channels {
+            if let Some(registration) = of.registrations.get(&id) {
+                let has_ended = is_gone || registration.is_released;
+                let unread = self.unread_of(of);
+                if has_ended && unread.iter().all(|(of_qp, ..)| *of_qp != id) {
+                    is_read.push(*channel);
+                }
+            }
+        }
+        for channel in is_read {
+            if let Some(of) = self.channels.get_mut(&channel) {
+                of.registrations.remove(&id);
+            }
+        }
         let mut channels = self.channels.values();
-        let is_over = self.qps.get(&id).is_some_and(|qp| qp.life.is_over());
-        if is_over && !channels.any(|of| of.registrations.contains_key(&id)) {
+        if is_gone && !channels.any(|of| of.registrations.contains_key(&id)) {
+            self.qps.remove(&id);
+        }
+    }
+
+    /// The records of the QPs that were destroyed before the others of a domain are lost, if they
+    /// are too many.
+    fn evict(&mut self, domain: Id) {
+        let Some(kept) = self.kept else {
+            return;
+        };
+        let qps = self.qps.range((domain, 0)..=(domain, u64::MAX));
+        let gone = qps.filter(|(_, qp)| qp.is_gone());
+        let mut gone: Vec<_> = gone.map(|(id, qp)| (qp.position(), *id)).collect();
+        gone.sort_unstable();
+        let too_many = gone.len().saturating_sub(kept);
+        for (_, id) in gone.into_iter().take(too_many) {
+            for of in self.channels.values_mut() {
+                of.has_lost |= of.registrations.remove(&id).is_some();
+            }
             self.qps.remove(&id);
         }
     }
@@ -343,6 +401,7 @@ impl Objects {
         qp.events.insert(QP_GONE, (1, self.position));
         self.step(id, Step::Gone);
         self.forget(id);
+        self.evict(id.0);
     }
 
     /// The provider reports an event of a QP.
@@ -391,13 +450,29 @@ impl Objects {
 
     /// Returns the records of a channel that are unread, in order.
     pub fn unread(&self, channel: Id) -> Vec<Event> {
-        let unread = self.channels.get(&channel).map(|of| self.unread_of(of));
-        let unread = unread.unwrap_or_default();
-        unread.into_iter().map(|(.., event)| event).collect()
+        let Some(of) = self.channels.get(&channel) else {
+            return Vec::new();
+        };
+        let overrun = of.has_lost.then_some(Event {
+            number: 0,
+            serial: 0,
+            kind: OVERRUN,
+            total: 1,
+        });
+        let unread = self.unread_of(of).into_iter().map(|(.., event)| event);
+        overrun.into_iter().chain(unread).collect()
     }
 
     /// A process reads the first `count` records of a channel.
     pub fn read(&mut self, channel: Id, count: usize) {
+        let Some(of) = self.channels.get_mut(&channel) else {
+            return;
+        };
+        let mut count = count;
+        if of.has_lost && count != 0 {
+            of.has_lost = false;
+            count -= 1;
+        }
         let Some(of) = self.channels.get(&channel) else {
             return;
         };
@@ -407,6 +482,7 @@ impl Objects {
             if let Some(registration) = of.and_then(|of| of.registrations.get_mut(&id)) {
                 registration.read = position;
             }
+            self.forget(id);
         }
     }
 

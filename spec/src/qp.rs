@@ -28,7 +28,7 @@ pub enum Phase {
     /// It has ended: the provider destroys it.
     Ended,
     /// The provider has destroyed it, and QP_GONE was delivered, which may be after the call that
-    /// ended it.
+    /// ended it. Its registrations have ended with it.
     Gone,
 }
 
@@ -183,7 +183,7 @@ impl Qp {
             (Step::Register { .. }, Unneeded) if !closed => return Err(Violation::NotOneStep),
             (Step::Register { .. }, _) => return Err(Violation::RegisteredOnEnded),
 
-            // The registrations of a QP may end after it.
+            // A registration may end after its QP has, and be reported after QP_GONE.
             (Step::Unregister { .. }, New) => return Err(Violation::NotRegistered),
             (Step::Unregister { keeps }, _)
                 if self.registrations == 0 || self.keeping < u32::from(keeps) =>
@@ -219,6 +219,6 @@ impl Qp {
 
     /// Whether nothing is reported of it any more.
     pub fn is_over(&self) -> bool {
-        self.phase == Phase::Gone && self.registrations == 0
+        self.phase == Phase::Gone
     }
 }

@@ -5,7 +5,7 @@
 
 use xrc_rcv_spec::{
     Alloc, Attributes, Breach, Call, Caller, Contract, Destroy, Errno, Errno::*, Errnos, Event, Id,
-    Lifetime, Modify, Outcome, QP_GONE, Right, State,
+    Lifetime, Modify, OVERRUN, Outcome, QP_GONE, Right, State,
 };
 
 const ALL: u64 = !0;
@@ -269,20 +269,59 @@ fn events_are_for_those_who_were_registered() {
     assert_eq!(node.kinds(2), of_5[1..]);
     node.call(1, destroy(5, true), DONE);
     assert_eq!(node.kinds(2), [(5, LAST_WQE, 2), (5, QP_GONE, 1)]);
-    // A new QP with the number: UNREG ends the older registration.
+    // A new QP with the number, whose events differ in the serial number.
     node.alloc(1, Lifetime::Registrations, Some(1), (5, 3));
     node.reg(2, 5);
-    node.unreg(2, 5);
-    assert_eq!(node.kinds(2), []);
     node.0.objects.event(SHARED, 3, FATAL);
-    let serials: Vec<_> = node
-        .0
-        .objects
-        .unread(2)
-        .iter()
-        .map(|event| event.serial)
-        .collect();
-    assert_eq!(serials, [3]);
+    let serials = |node: &Node| {
+        let unread = node.0.objects.unread(2);
+        unread.iter().map(|event| event.serial).collect::<Vec<_>>()
+    };
+    assert_eq!(serials(&node), [1, 1, 3]);
+    node.0.objects.read(2, 2);
+    assert_eq!(serials(&node), [3]);
+    // UNREG ends the registrations with both.
+    node.call(1, destroy(5, true), DONE);
+    node.alloc(1, Lifetime::Registrations, Some(1), (5, 4));
+    node.reg(2, 5);
+    node.0.objects.event(SHARED, 4, FATAL);
+    assert_eq!(serials(&node), [3, 3, 4]);
+    node.unreg(2, 5);
+    assert_eq!(serials(&node), []);
+}
+
+#[test]
+fn records_of_qps_that_are_gone_are_lost_beyond_a_number() {
+    let mut node = Node::new();
+    node.0.objects.keep_gone(2);
+    for serial in 1..=4 {
+        node.alloc(1, Lifetime::Registrations, Some(1), (5, serial));
+        node.reg(2, 5);
+        if serial == 1 {
+            node.reg(3, 5);
+            node.0.objects.event(SHARED, 1, FATAL);
+        }
+        node.call(1, destroy(5, true), DONE);
+        // The creator reads its records.
+        node.0.objects.read(1, usize::MAX);
+        assert_eq!(node.kinds(1), []);
+    }
+    let gone = (5, QP_GONE, 1);
+    let overrun = (0, OVERRUN, 1);
+    assert_eq!(node.kinds(2), [overrun, gone, gone]);
+    assert_eq!(node.kinds(3), [overrun]);
+    for channel in [2, 3] {
+        node.0.objects.read(channel, 1);
+    }
+    assert_eq!(node.kinds(2), [gone, gone]);
+    assert_eq!(node.kinds(3), []);
+    // It comes again when more is lost.
+    node.alloc(1, Lifetime::Registrations, Some(1), (5, 5));
+    node.reg(2, 5);
+    node.call(1, destroy(5, true), DONE);
+    assert_eq!(node.kinds(2), [overrun, gone, gone]);
+    node.unreg(2, 5);
+    assert_eq!(node.kinds(2), [overrun]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ import "net/netip"
 
 // Enums of C, and their values.
 type (
-	EventType uint32 // the type of an event: enum ibv_event_type, and XRC_RCV_EVENT_QP_GONE
+	EventType uint32 // enum ibv_event_type, XRC_RCV_EVENT_QP_GONE and XRC_RCV_EVENT_OVERRUN
 	Lifetime  uint32 // the objects that keep a receive QP: enum xrc_rcv_lifetime
 	QPState   uint32 // enum ibv_qp_state
 	MTU       uint32 // the largest payload of a packet: enum ibv_mtu
@@ -26,6 +26,7 @@ const (
 	EventPathMigErr     EventType = C.IBV_EVENT_PATH_MIG_ERR
 	EventLastWQEReached EventType = C.IBV_EVENT_QP_LAST_WQE_REACHED
 	EventQPGone         EventType = C.XRC_RCV_EVENT_QP_GONE
+	EventOverrun        EventType = C.XRC_RCV_EVENT_OVERRUN
 
 	LifetimeRegistrations Lifetime = C.XRC_RCV_LIFETIME_REGISTRATIONS
 	LifetimeDomain        Lifetime = C.XRC_RCV_LIFETIME_DOMAIN

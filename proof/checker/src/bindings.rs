@@ -129,7 +129,7 @@ pub(crate) unsafe fn ib_xrc_rcv_notify_close(qp: *const ib_xrc_rcv_qp) {
 }
 
 pub(crate) unsafe fn ib_xrc_rcv_max_qps_per_domain() -> u32 {
-    0
+    kernel::runtime::limit()
 }
 
 pub(crate) unsafe fn ib_xrc_rcv_max_qps_per_user() -> u32 {

@@ -4,13 +4,16 @@
 //! thread that is killed between two numbers or in a long log, and modifications.
 
 use crate::{
+    event::EventMask,
     kernel_user::KernelUser,
+    qp_status::Lifetime,
     rdma::{
         device::{Verb, REPORTED},
         qp_attr::{QpAttr, QpAttrMask, QpState, UserQpAttr},
         udata::UData,
     },
-    receive_qp::{Lifetime, ReceiveQp},
+    receive_qp::ReceiveQp,
+    right::Right,
     scenarios::Rest,
     uverbs::{Attached, File},
 };
@@ -23,8 +26,8 @@ fn alloc(attached: &Attached, file: &File) -> u32 {
     attached.alloc(file, LIFETIME, false).unwrap()
 }
 
-/// A process that clears up after QP_GONE does not end its registration with a QP that has the
-/// number since. Their serial numbers differ.
+/// A registration ends with its QP: its records do not keep the channel from registering with a QP
+/// that has the number since. UNREG ends both.
 #[test]
 fn registrations_with_two_qps_of_a_number() {
     runtime::check(20, 0x18, || {
@@ -43,16 +46,127 @@ fn registrations_with_two_qps_of_a_number() {
         assert_eq!(alloc(), qpn, "the number is given away again");
         assert_ne!(serial(), first, "a serial number is not");
         register(qpn);
+        assert_eq!(other.channel().read(1, 1, false), Ok(1), "QP_GONE");
 
-        // The first ends the older registration.
-        attached.unregister(&other).unwrap();
-        attached.unregister(&creator).unwrap();
         attached.unregister(&creator).unwrap();
         assert!(attached.device.has_qps(1), "the last registration keeps it");
         attached.unregister(&other).unwrap();
         assert!(!attached.device.has_qps(1), "nothing keeps it");
 
         drop((creator, other));
+        Rest::default().finish(attached, false);
+    });
+}
+
+/// Of more QPs than the log of the domain keeps, a member that reads while they end reads QP_GONE,
+/// or that records were lost. Those that read in the end have the records of the last QPs.
+#[test]
+fn records_of_qps_that_leave_the_log_are_lost() {
+    const QPS: u64 = 5;
+
+    for limit in [1, 2, 3] {
+        runtime::check(100, 0x18, move || {
+            runtime::set_limit(limit);
+
+            let attached = Attached::new();
+            let creator = attached.open();
+            let files = [
+                attached.open(),
+                attached.open(),
+                attached.open_with(Right::Use, EventMask::ALL),
+            ];
+            let read = |file: &File, max| {
+                let channel = file.channel();
+
+                while channel.gone().last() != Some(&QPS)
+                    || channel.gone().len() as u64 != QPS && !channel.has_lost()
+                {
+                    channel.read(max, max, false).unwrap();
+                }
+            };
+            let reader = {
+                let file = files[0].clone();
+
+                runtime::spawn(move || read(&file, 1))
+            };
+
+            for serial in 1..=QPS {
+                let qpn = alloc(&attached, &creator);
+
+                for file in &files {
+                    attached.register(file, qpn).unwrap();
+                }
+                assert_eq!(attached.find(qpn).unwrap().status().serial(), serial);
+                attached.report(qpn);
+                attached.destroy(&creator, qpn, true).unwrap();
+                attached.unregister(&creator).unwrap();
+                assert!(attached.domain_or_new().gone() <= limit as usize);
+            }
+            reader.join().unwrap();
+            for file in &files[1..] {
+                let kept: Vec<_> = (QPS - u64::from(limit) + 1..=QPS).collect();
+
+                read(file, 4);
+                assert_eq!(file.channel().gone(), kept);
+            }
+            assert_eq!(attached.domain_or_new().gone(), 0, "all was read");
+            for file in &files {
+                file.channel().lose();
+            }
+
+            runtime::set_limit(0);
+            drop((creator, files));
+            Rest::default().finish(attached, false);
+        });
+    }
+}
+
+/// OVERRUN is read once, and not by a member that has read all before, or whose mask excludes what
+/// was lost.
+#[test]
+fn overrun_is_read_once_by_those_who_have_lost_records() {
+    runtime::check(100, 0x18, || {
+        runtime::set_limit(1);
+
+        let attached = Attached::new();
+        let creator = attached.open();
+        let files = [
+            attached.open(),
+            attached.open(),
+            attached.open_with(Right::Write, EventMask::default()),
+        ];
+        let end = |read: bool| {
+            let qpn = alloc(&attached, &creator);
+
+            for file in &files {
+                attached.register(file, qpn).unwrap();
+            }
+            attached.destroy(&creator, qpn, true).unwrap();
+            attached.unregister(&creator).unwrap();
+            if read {
+                assert_eq!(files[1].channel().read(1, 1, false), Ok(1), "QP_GONE");
+            }
+        };
+
+        end(true);
+        end(true);
+        // The first has lost the records of the first QP.
+        assert_eq!(files[0].channel().read(1, 1, false), Ok(1));
+        assert_eq!(files[0].channel().read(1, 1, false), Ok(1));
+        assert!(files[0].channel().has_lost());
+        assert_eq!(files[0].channel().gone(), [2]);
+        assert_eq!(files[0].channel().read(1, 1, true), Err(EAGAIN));
+        end(true);
+        for file in &files[1..] {
+            assert_eq!(file.channel().read(1, 1, true), Err(EAGAIN));
+            assert!(!file.channel().is_readable() && !file.channel().has_lost());
+        }
+        for file in &files {
+            file.channel().lose();
+        }
+
+        runtime::set_limit(0);
+        drop((creator, files));
         Rest::default().finish(attached, false);
     });
 }

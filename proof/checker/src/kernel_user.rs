@@ -9,8 +9,7 @@ use crate::{
     domain::Registration,
     event::EventMask,
     orders::{self, HANDLE},
-    rdma::uverbs::RemoveReason,
-    receive_qp::Lifetime,
+    qp_status::Lifetime,
     subscriber::{Callback, Holder, Subscriber},
     uapi::xrc_rcv_record,
     uverbs::Attached,
@@ -113,7 +112,7 @@ impl KernelUser {
             return;
         };
         let make = || {
-            if let Some(qp) = registration.end(RemoveReason::Destroyed) {
+            if let Some(qp) = registration.end() {
                 qp.destroy();
             }
             Ok(())

@@ -6,7 +6,7 @@
 //! is looked for in which the contract of the specification allows each result, and leaves the QPs
 //! that there are: a call that ended before another began comes before it.
 
-use crate::receive_qp::Lifetime;
+use crate::qp_status::Lifetime;
 use kernel::{prelude::*, runtime};
 use std::sync::{
     atomic::{AtomicU32, Ordering},

@@ -5,8 +5,8 @@
 use crate::{
     event::EventMask,
     kernel_user::KernelUser,
+    qp_status::Lifetime,
     rdma::device::{Verb, REPORTED},
-    receive_qp::Lifetime,
     right::Right,
     uverbs::{Attached, File},
 };

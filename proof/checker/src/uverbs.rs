@@ -10,8 +10,9 @@ use crate::{
     domain::{Domain, Domains, NewQp, QpInitAttr, Registration},
     event::EventMask,
     kernel_ext::workqueue::ModuleQueue,
-    member::{Member, Room},
+    member::Member,
     orders::{self, Orders, DOMAIN, HANDLE},
+    qp_status::Lifetime,
     rdma::{
         device::{Device, REPORTED},
         pd::ProtectionDomain,
@@ -19,11 +20,11 @@ use crate::{
         uverbs::{event_file::EventFile, RemoveReason},
         xrcd::Xrcd,
     },
-    receive_qp::{Lifetime, ReceiveQp},
+    receive_qp::ReceiveQp,
     right::Right,
     subscriber::Subscriber,
     uapi::{
-        xrc_rcv_record, xrc_rcv_reg_info, RecordSize, XRC_RCV_EVENT_QP_GONE,
+        xrc_rcv_record, xrc_rcv_reg_info, RecordSize, XRC_RCV_EVENT_OVERRUN, XRC_RCV_EVENT_QP_GONE,
         XRC_RCV_RECORD_SIZE_MAX,
     },
     watch::{Found, Watch},
@@ -92,6 +93,8 @@ pub(crate) struct Channel {
     watches: StdMutex<BTreeMap<u64, StdArc<Watch>>>,
     /// The unread events of all registrations were discarded.
     is_discarded: AtomicBool,
+    /// OVERRUN was read.
+    has_lost: AtomicBool,
     /// An ALLOC failed: records of the QP may have been read before.
     has_failed: AtomicBool,
     /// Held by processes that read, which keep the descriptor open.
@@ -117,6 +120,7 @@ impl Channel {
             mask,
             watches: StdMutex::default(),
             is_discarded: AtomicBool::new(false),
+            has_lost: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
             readers: RwLock::new(()),
         })
@@ -211,6 +215,28 @@ impl Channel {
         });
     }
 
+    /// Whether OVERRUN was read.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.has_lost.load(Ordering::SeqCst)
+    }
+
+    /// Returns the serial numbers of the QPs of which QP_GONE was read.
+    pub(crate) fn gone(&self) -> Vec<u64> {
+        let watches = self.watches.lock().unwrap();
+        let gone = watches.iter().filter(|(_, watch)| watch.is_gone());
+
+        gone.map(|(serial, _)| *serial).collect()
+    }
+
+    /// The records that were not read are lost.
+    pub(crate) fn lose(&self) {
+        self.for_each_watch(|watch| {
+            if !watch.is_gone() {
+                watch.discard();
+            }
+        });
+    }
+
     /// Whether `poll(2)` reports records to read.
     pub(crate) fn is_readable(&self) -> bool {
         self.member.poll() & kernel::bindings::POLLIN != 0
@@ -243,6 +269,11 @@ impl Channel {
             let record: xrc_rcv_record =
                 unsafe { record.as_ptr().cast::<xrc_rcv_record>().read_unaligned() };
 
+            if record.type_ == XRC_RCV_EVENT_OVERRUN {
+                assert_eq!((record.qp_num, record.serial, record.count), (0, 0, 1));
+                self.has_lost.store(true, Ordering::SeqCst);
+                continue;
+            }
             assert!(
                 !silent.contains(&record.serial),
                 "an event after QP_GONE, or after UNREG"
@@ -390,9 +421,8 @@ impl Attached {
     ) -> Result<Registration> {
         let found = self.device.history(qpn).map(Found::new);
         let domain = self.domain()?;
-        let (registration, info) = domain
-            .find(qpn)
-            .and_then(|qp| domain.register(&qp, subscriber))?;
+        let qp = domain.find(qpn)?;
+        let (registration, info) = Registration::new(domain, &qp, subscriber)?;
         let after = self.device.history(qpn);
 
         watch.begins(
@@ -427,14 +457,11 @@ impl Attached {
     /// Returns the number of the new QP and its serial number.
     fn alloc_on(&self, file: &File, lifetime: Lifetime, fault: bool) -> Result<(u32, u64)> {
         let member = file.channel.get()?;
-        let result = (|| {
-            let subscriber = member.subscriber(None)?;
-            let room = Room::new(GFP_KERNEL)?;
-
-            Ok((self.create(lifetime, Some(subscriber))?, room))
-        })();
         let fails = || file.channel.has_failed.store(true, Ordering::SeqCst);
-        let (qp, room) = result.inspect_err(|_: &Error| fails())?;
+        let qp = member
+            .subscriber(None)
+            .and_then(|subscriber| self.create(lifetime, Some(subscriber)))
+            .inspect_err(|_| fails())?;
         let (qpn, serial) = (qp.qpn(), qp.serial());
 
         runtime::interleave();
@@ -447,7 +474,7 @@ impl Attached {
 
         watch.begins_with(self.device.history(qpn));
         file.registered(qpn, serial, watch);
-        member.publish(qp, room);
+        drop(qp.publish());
         Ok((qpn, serial))
     }
 
@@ -491,8 +518,8 @@ impl Attached {
         self.orders.call(file.id, call, &[], make, orders::result)
     }
 
-    /// `XRC_RCV_METHOD_QP_UNREG` of the number of the latest registration, which ends the oldest
-    /// with a QP of this number.
+    /// `XRC_RCV_METHOD_QP_UNREG` of the number of the latest registration, which ends all with QPs
+    /// of this number.
     pub(crate) fn unregister(&self, file: &File) -> Result {
         let is_open = file.is_open.read().unwrap();
 
@@ -506,22 +533,25 @@ impl Attached {
         let (ended, is_last) = {
             let mut registered = file.registered.lock().unwrap();
             let qpn = registered.last().ok_or(ENODEV)?.qpn;
-            let oldest = registered
-                .iter()
-                .position(|registered| registered.qpn == qpn)
-                .expect("the latest has the number");
+            let (ended, left): (Vec<_>, Vec<_>) = registered
+                .drain(..)
+                .partition(|registered| registered.qpn == qpn);
 
-            (registered.remove(oldest), registered.is_empty())
+            *registered = left;
+            (ended, registered.is_empty())
         };
+        let qpn = ended[0].qpn;
 
-        ended.watch.discard();
-        ended.watch.ends();
+        for Registered { watch, .. } in &ended {
+            watch.discard();
+            watch.ends();
+        }
 
-        let call = orders::unreg(file.id, &[ended.qpn]);
-        let make = || member.unregister_all(&[ended.qpn]);
+        let call = orders::unreg(file.id, &[qpn]);
+        let make = || member.unregister_all(&[qpn]);
         let (done, result) = self.orders.call(file.id, call, &[], make, orders::done);
 
-        ended.watch.is_over();
+        ended.iter().for_each(|ended| ended.watch.is_over());
         result?;
         assert_eq!(done, 1);
         self.device.check_ended();

@@ -119,6 +119,11 @@ impl Watch {
         self.is_over.store(true, Ordering::SeqCst);
     }
 
+    /// Whether QP_GONE was read.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::SeqCst)
+    }
+
     /// Whether no call that begins now may get an event.
     pub(crate) fn is_silent(&self) -> bool {
         self.gone.load(Ordering::SeqCst) || self.is_over.load(Ordering::SeqCst)

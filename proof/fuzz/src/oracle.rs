@@ -369,9 +369,8 @@ impl Oracle {
         let number = match call {
             Contracted::Alloc(alloc) if alloc.channel.is_some() => fact.new_qp as u32,
             Contracted::Reg { .. } => fact.qp as u32,
-            Contracted::Unreg { numbers, .. } => {
-                let number = fact.qp as u32;
-                self.totals.unregister(channel, number, numbers.len());
+            Contracted::Unreg { .. } => {
+                self.totals.unregister(channel, fact.qp as u32);
                 return;
             }
             _ => return,
@@ -386,7 +385,7 @@ impl Oracle {
             return Ok(());
         };
         let records = fact.records.iter();
-        for record in records.take_while(|record| record.serial != 0) {
+        for record in records.take_while(|record| record.type_ != 0) {
             self.totals.read(channel, record)?;
         }
         Ok(())

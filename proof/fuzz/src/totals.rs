@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::uapi::{XRC_RCV_EVENT_QP_GONE, xrc_rcv_record};
+use crate::uapi::{XRC_RCV_EVENT_OVERRUN, XRC_RCV_EVENT_QP_GONE, xrc_rcv_record};
 
 /// The number of a channel, of a QP, and the serial number of that.
 type Key = (u64, u32, u64);
@@ -38,16 +38,10 @@ impl Totals {
             .or_insert(Registration { qp, read });
     }
 
-    /// Ends the registrations of a channel with a QP number, the oldest first.
-    pub fn unregister(&mut self, channel: u64, number: u32, count: usize) {
-        for _ in 0..count {
-            let of_number = (channel, number, 0)..=(channel, number, u64::MAX);
-            let oldest = self.registrations.range(of_number).next();
-            let Some(key) = oldest.map(|(key, _)| *key) else {
-                return;
-            };
-            self.registrations.remove(&key);
-        }
+    /// Ends the registrations of a channel with the QPs that have, or had, a number.
+    pub fn unregister(&mut self, channel: u64, number: u32) {
+        self.registrations
+            .retain(|key, _| (key.0, key.1) != (channel, number));
     }
 
     /// Ends the registrations of other channels than these.
@@ -66,6 +60,13 @@ impl Totals {
             ..
         } = *record;
         let wrong = |what: &str| Err(format!("{record:?}: {what}"));
+        if type_ == XRC_RCV_EVENT_OVERRUN {
+            return if (qp_num, serial, count) == (0, 0, 1) {
+                Ok(())
+            } else {
+                wrong("OVERRUN is of no QP")
+            };
+        }
         let registration = self.registrations.get_mut(&(channel, qp_num, serial));
         let Some(Registration { qp, read }) = registration else {
             return wrong("the channel is not registered with this QP");
@@ -133,12 +134,15 @@ mod tests {
         assert!(totals.read(1, &record(5, ACCESS_ERR, 1)).is_err());
         totals.register(1, 17, (1, 5));
         assert!(totals.read(1, &record(5, ACCESS_ERR, 1)).is_ok());
-        // The oldest ends.
-        totals.unregister(1, 17, 1);
-        assert!(totals.read(1, &record(4, ACCESS_ERR, 1)).is_err());
-        assert!(totals.read(1, &record(5, ACCESS_ERR, 2)).is_ok());
-        totals.retain(|channel| channel != 1);
-        assert!(totals.read(1, &record(5, ACCESS_ERR, 3)).is_err());
+        assert!(totals.read(1, &record(4, ACCESS_ERR, 1)).is_ok());
+        totals.register(2, 17, (1, 5));
+        // Both end.
+        totals.unregister(1, 17);
+        assert!(totals.read(1, &record(4, ACCESS_ERR, 2)).is_err());
+        assert!(totals.read(1, &record(5, ACCESS_ERR, 2)).is_err());
+        assert!(totals.read(2, &record(5, ACCESS_ERR, 2)).is_ok());
+        totals.retain(|channel| channel != 2);
+        assert!(totals.read(2, &record(5, ACCESS_ERR, 3)).is_err());
     }
 
     #[test]
@@ -150,6 +154,19 @@ mod tests {
         // It has been registered since.
         totals.register(1, 17, (1, 4));
         assert!(totals.read(1, &record(4, ACCESS_ERR, 4)).is_ok());
+    }
+
+    #[test]
+    fn overrun_is_of_no_qp() {
+        let mut totals = Totals::default();
+        let overrun = |qp_num, count| xrc_rcv_record {
+            qp_num,
+            ..record(0, XRC_RCV_EVENT_OVERRUN, count)
+        };
+        assert!(totals.read(1, &overrun(17, 1)).is_err());
+        assert!(totals.read(2, &overrun(0, 0)).is_err());
+        assert!(totals.read(2, &overrun(0, 1)).is_ok());
+        assert!(totals.read(2, &overrun(0, 1)).is_ok());
     }
 
     #[test]

@@ -56,7 +56,7 @@ impl Fault {
         (Fault::DeliveredTwice, EVENTS),
         (Fault::CloseDoesNotWait, DOMAIN),
         (Fault::UnregisterDoesNotWait, RETURNS),
-        (Fault::CloseForgets, ZERO),
+        (Fault::CloseForgets, FILE),
         (Fault::NobodyDestroys, EVENTUALLY),
     ];
 }
@@ -70,6 +70,7 @@ const LAST: &str = "QP_GONE is the last event";
 const DOMAIN: &str = "no QP outlives its domain";
 const RETURNS: &str = "a call that ends a QP returns when it is destroyed";
 const EVENTUALLY: &str = "everything is destroyed in the end";
+const FILE: &str = "no registration outlives its file";
 const ZERO: &str = "counts return to zero";
 const NOTHING: &str = "no step breaks anything else";
 
@@ -79,6 +80,7 @@ enum Broken {
     Specification(Violation),
     DestroyedTwice,
     OutlivesDomain,
+    OutlivesFile,
     ReturnedEarly,
     /// A registration got an event twice, or an event of before it, or has lost one.
     Event,
@@ -337,6 +339,13 @@ impl<const F: usize, const Q: usize> State<F, Q> {
     }
 
     fn close_file_handle(&mut self, file: usize) {
+        if self
+            .qps
+            .iter()
+            .any(|slot| slot.registrations[file].is_some())
+        {
+            self.breaks(Broken::OutlivesFile);
+        }
         if self.files[file].has_handle && self.close_handle(file) {
             self.files[file].call = Some(Call::CloseFileAndDomain);
         } else {
@@ -777,6 +786,7 @@ impl<const F: usize, const Q: usize> Model for System<F, Q> {
             never!(LAST: Broken::AfterGone | Broken::Specification(EventAfterGone)),
             never!(DOMAIN: Broken::OutlivesDomain),
             never!(RETURNS: Broken::ReturnedEarly),
+            never!(FILE: Broken::OutlivesFile),
             // Such a state is the last, and no end of the properties below.
             Property::always(NOTHING, |_, state: &State<F, Q>| state.broken.is_none()),
             Property::always(EVENTUALLY, |system, state: &State<F, Q>| {
@@ -801,15 +811,6 @@ impl<const F: usize, const Q: usize> Model for System<F, Q> {
 
                 is_closed && state.qps.iter().any(Slot::is_found)
             }),
-            Property::sometimes(
-                "a registration outlives its QP",
-                |_, state: &State<F, Q>| {
-                    let outlives =
-                        |slot: &Slot<F>| slot.qp.phase == Phase::Gone && slot.qp.registrations != 0;
-
-                    state.qps.iter().any(outlives)
-                },
-            ),
             Property::sometimes(
                 "a registration is added while an event is pending",
                 |_, state: &State<F, Q>| {

@@ -279,10 +279,11 @@ static int events_of_mine(void)
 	return mine_registered() ?: rcv_destroy_forced(member.domain, fixture.others.qp_num);
 }
 
-static int unregister_always(bool done)
+/* Either has an event of the QP, which stays in the log until both are read or discarded. */
+static int unregister_all(bool done)
 {
 	(void)done;
-	return rcv_unreg(&fixture.mine);
+	return rcv_unreg(&fixture.mine) ?: rcv_unreg(&fixture.others);
 }
 
 /* A channel of its own, with something to read. */
@@ -401,7 +402,7 @@ static const struct operation operations[] = {
 	{ "QUERY_DOMAIN", qp_of_other, list, drop_qp_of_other },
 	{ "DESTROY", qp_without_registration, destroy, destroy_if_not },
 	{ "DESTROY with FORCE", qp_of_other, force, force_if_not_and_unregister },
-	{ "read", events_of_mine, read_event, unregister_always },
+	{ "read", events_of_mine, read_event, unregister_all },
 	{ "a channel's close", unread, close_unread, unregister_others },
 	{ "a file's close", busy_file, close_file, close_channel_and_drop },
 	{ "the domain's last close", private_domain, close_domain, close_domain_if_not },

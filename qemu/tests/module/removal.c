@@ -36,7 +36,7 @@ enum {
 	MANY = 128,
 	CHANNELS = 16,		/* that are registered with each of MANY */
 	SIZE = sizeof(struct xrc_rcv_record),
-	MEMORY = CHANNELS * MANY * 120,	/* no less, in bytes, for the registrations */
+	MEMORY = CHANNELS * MANY * 96,	/* no less, in bytes, for the registrations */
 	SUM_S = 3,		/* after which the kernel has summed up memory.stat */
 };
 

@@ -159,8 +159,8 @@ int ib_xrc_rcv_destroy_qp(struct ib_xrcd *xrcd, u32 qpn, u32 flags);
  * @IB_XRC_RCV_ALLOC: the QP was created
  * @IB_XRC_RCV_REG: a registration was added; after a creation, that of the creator
  * @IB_XRC_RCV_UNREG: a registration was removed
- * @IB_XRC_RCV_DESTROY: the QP is about to be destroyed; only %IB_XRC_RCV_UNREG of its
- *	remaining registrations follows
+ * @IB_XRC_RCV_DESTROY: the QP is about to be destroyed; only %IB_XRC_RCV_UNREG of
+ *	registrations that end before it is destroyed follows
  */
 enum ib_xrc_rcv_action {
 	IB_XRC_RCV_ALLOC,

@@ -144,6 +144,7 @@ static bool capabilities(void)
 	HOLDS(caps.alloc_flags & XRC_RCV_ALLOC_LIFETIME_DOMAIN);
 	HOLDS(caps.record_size == sizeof(struct xrc_rcv_record));
 	HOLDS(caps.event_types & 1ULL << XRC_RCV_EVENT_QP_GONE);
+	HOLDS(!(caps.event_types & 1ULL << XRC_RCV_EVENT_OVERRUN));
 	HOLDS(caps.event_types & 1ULL << IBV_EVENT_QP_ACCESS_ERR);
 	return true;
 }
@@ -563,6 +564,8 @@ static bool names(void)
 		      ibv_event_type_str(IBV_EVENT_QP_LAST_WQE_REACHED)));
 	HOLDS(!strcmp(xrc_rcv_event_type_str(XRC_RCV_EVENT_QP_GONE),
 		      "receive QP destroyed"));
+	HOLDS(!strcmp(xrc_rcv_event_type_str(XRC_RCV_EVENT_OVERRUN),
+		      "events of receive QPs lost"));
 	HOLDS(!strcmp(xrc_rcv_event_type_str(1000), "unknown"));
 	return true;
 }

@@ -68,7 +68,12 @@ unsafe fn look(context: *mut ibv_context, event: *mut ibv_async_event) -> Look {
     }
     for channel in device.channels() {
         let mut records = [Event::default()];
-        match channel.read(&mut records) {
+        let mut read = channel.read(&mut records);
+        // OFED has no event that is of no QP.
+        while read.is_ok() && records[0].event_type() == EventType::OVERRUN {
+            read = channel.read(&mut records);
+        }
+        match read {
             Ok(_) => {
                 // SAFETY: The caller's `event` is to be written.
                 unsafe { event.write(translate(&records[0])) };

@@ -3,7 +3,8 @@
 //! Event channels: file descriptors from which the events of receive QPs are read.
 //!
 //! The kernel keeps at most one unread record per registration and event type and counts
-//! repetitions in it, so a channel that is not read neither grows nor loses anything. Its records
+//! repetitions in it, so a channel that is not read neither grows nor loses anything, except for
+//! the records of QPs that were destroyed before many others ([`EventType::OVERRUN`]). Its records
 //! have the size that its creator asked for. This process returns the events of the registrations
 //! that it made: their cookies, event masks and counts are its own.
 
@@ -20,9 +21,9 @@ use crate::error::{Cause, Error, Result};
 use crate::ffi::xrc_rcv_event;
 use crate::records::{self, BATCH};
 use crate::registered::Registered;
-use crate::uapi::XRC_RCV_EVENT_QP_GONE;
+use crate::uapi::{XRC_RCV_EVENT_OVERRUN, XRC_RCV_EVENT_QP_GONE};
 
-/// The type of an event: `enum ibv_event_type` and [`EventType::QP_GONE`].
+/// The type of an event: `enum ibv_event_type`, [`EventType::QP_GONE`] and [`EventType::OVERRUN`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventType(u32);
 
@@ -31,13 +32,14 @@ macro_rules! event_types {
         impl EventType {
             $($(#[$doc])* pub const $name: EventType = EventType($value);)*
 
-            /// All that this version of the crate knows.
+            /// All that receive QPs have and this version of the crate knows.
             pub const ALL: &'static [EventType] = &[$(EventType::$name),*];
 
             /// The event's name, if this version of the crate knows one.
             pub fn name(self) -> Option<&'static str> {
                 match self {
                     $(EventType::$name => Some(stringify!($name)),)*
+                    EventType::OVERRUN => Some("OVERRUN"),
                     _ => None,
                 }
             }
@@ -47,6 +49,7 @@ macro_rules! event_types {
             pub fn description(self) -> Option<&'static CStr> {
                 match self {
                     $(EventType::$name => Some($description),)*
+                    EventType::OVERRUN => Some(c"events of receive QPs lost"),
                     _ => None,
                 }
             }
@@ -91,6 +94,12 @@ event_types! {
 }
 
 impl EventType {
+    /// Events of QPs that were destroyed are lost, [`QP_GONE`](Self::QP_GONE) among them: the
+    /// channel was not read while more QPs were destroyed than the kernel remembers. It has no
+    /// cookie and no QP number, and no event mask excludes it.
+    /// [`Domain::query_page`](crate::Domain::query_page) lists the QPs that exist.
+    pub const OVERRUN: EventType = EventType(XRC_RCV_EVENT_OVERRUN);
+
     /// The event type of the kernel's number.
     pub fn from_raw(raw: u32) -> EventType {
         EventType(raw)

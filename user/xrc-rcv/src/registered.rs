@@ -5,7 +5,10 @@
 //! A record of the kernel's has the total of its events in the life of the QP. A caller gets the
 //! cookie of the registration, the number of events since the last that was returned, and none that
 //! its mask excludes. A record of no registration that is known here, be it that it has ended or
-//! that another process made it, is not returned.
+//! that another process made it, is not returned. OVERRUN, which is of no registration, is.
+//!
+//! UNREG of a number ends the registrations with all QPs that have or had it. While there is one
+//! with a later QP of the number, the older ones, whose QPs are gone, end here alone.
 //!
 //! The tables of all channels have one lock, held for a look-up or a change and over no system
 //! call. `fork()` takes it, so that the child finds it free and the tables consistent. A call that
@@ -20,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use crate::ffi::xrc_rcv_event;
-use crate::uapi::{xrc_rcv_record, xrc_rcv_reg_info};
+use crate::uapi::{XRC_RCV_EVENT_OVERRUN, xrc_rcv_record, xrc_rcv_reg_info};
 use crate::uverbs::Result;
 
 /// The registrations of one event channel that this process made.
@@ -140,23 +143,25 @@ impl Registered {
         Ok(qp_num)
     }
 
-    /// Calls UNREG with QP numbers. `call` returns how many of them were processed, and why not the
-    /// next. That ends the oldest registration with a number.
+    /// Ends the oldest registration with each of the QP numbers. Calls UNREG with those of which
+    /// there is no other: `call` returns how many of them were processed, and why not the next.
     pub(crate) fn unregister(
         &self,
         qp_nums: &[u32],
-        call: impl FnOnce() -> (usize, Result<()>),
+        call: impl FnOnce(&[u32]) -> (usize, Result<()>),
     ) -> (usize, Result<()>) {
         let calls = self.calls();
         let _turn = calls.write().unwrap_or_else(PoisonError::into_inner);
-        let (done, result) = call();
+        let last = self.with_table(|table| table.last_of_their_numbers(qp_nums));
+        let numbers: Vec<_> = last.iter().map(|index| qp_nums[*index]).collect();
+        let (done, result) = match &numbers[..] {
+            [] => (0, Ok(())),
+            numbers => call(numbers),
+        };
+        let done = last.get(done).copied().unwrap_or(qp_nums.len());
         self.with_table(|table| {
             for qp_num in qp_nums.iter().take(done) {
-                let of_number = (*qp_num, 0)..=(*qp_num, u64::MAX);
-                let oldest = table.registrations.range(of_number).next();
-                if let Some(qp) = oldest.map(|(qp, _)| *qp) {
-                    table.registrations.remove(&qp);
-                }
+                table.remove_oldest(*qp_num);
             }
         });
         (done, result)
@@ -169,7 +174,10 @@ impl Registered {
         event: impl FnMut(xrc_rcv_event),
     ) {
         let calls = self.with_table(|table| {
-            let knows = |record| table.registrations.contains_key(&qp_of(&record));
+            let knows = |record: xrc_rcv_record| {
+                record.type_ == XRC_RCV_EVENT_OVERRUN
+                    || table.registrations.contains_key(&qp_of(&record))
+            };
             (!records.clone().all(knows)).then(|| table.calls.clone())
         });
         if let Some(calls) = calls {
@@ -177,13 +185,48 @@ impl Registered {
             drop(calls.write().unwrap_or_else(PoisonError::into_inner));
         }
         self.with_table(|table| {
-            let registrations = &mut table.registrations;
-            let events = records.filter_map(|record| {
-                let registration = registrations.get_mut(&qp_of(&record))?;
-                registration.event(&record)
+            let events = records.filter_map(|record| match record.type_ {
+                XRC_RCV_EVENT_OVERRUN => Some(xrc_rcv_event {
+                    type_: record.type_,
+                    count: 1,
+                    ..Default::default()
+                }),
+                _ => {
+                    let registration = table.registrations.get_mut(&qp_of(&record))?;
+                    registration.event(&record)
+                }
             });
             events.for_each(event);
         });
+    }
+}
+
+impl Table {
+    fn of_number(&self, qp_num: u32) -> impl Iterator<Item = Qp> + '_ {
+        let of_number = (qp_num, 0)..=(qp_num, u64::MAX);
+        self.registrations.range(of_number).map(|(qp, _)| *qp)
+    }
+
+    /// The indices of the numbers that leave no registration with a QP of the number, if those
+    /// before each end the oldest ones.
+    fn last_of_their_numbers(&self, qp_nums: &[u32]) -> Vec<usize> {
+        let mut ended = BTreeMap::new();
+        let mut last = vec![];
+        for (index, qp_num) in qp_nums.iter().enumerate() {
+            let ended = ended.entry(*qp_num).or_insert(0);
+            *ended += 1;
+            if self.of_number(*qp_num).nth(*ended).is_none() {
+                last.push(index);
+            }
+        }
+        last
+    }
+
+    fn remove_oldest(&mut self, qp_num: u32) {
+        let oldest = self.of_number(qp_num).next();
+        if let Some(qp) = oldest {
+            self.registrations.remove(&qp);
+        }
     }
 }
 
@@ -297,8 +340,19 @@ mod tests {
         }
 
         fn remove(&self, qp_nums: &[u32]) {
-            let done = self.unregister(qp_nums, || (qp_nums.len(), Ok(())));
+            let done = self.unregister(qp_nums, |numbers| (numbers.len(), Ok(())));
             assert_eq!(done, (qp_nums.len(), Ok(())));
+        }
+
+        /// The numbers that UNREG is called with.
+        fn passed(&self, qp_nums: &[u32]) -> Vec<u32> {
+            let mut passed = vec![];
+            let done = self.unregister(qp_nums, |numbers| {
+                passed.extend_from_slice(numbers);
+                (numbers.len(), Ok(()))
+            });
+            assert_eq!(done, (qp_nums.len(), Ok(())));
+            passed
         }
 
         /// The cookies and the counts of the events of records.
@@ -444,6 +498,41 @@ mod tests {
     }
 
     #[test]
+    fn the_kernel_ends_the_last_registration_with_a_number() {
+        let registered = Registered::default();
+        registered.add(&[QP, (17, 9), (18, 2)], 0, with_cookie(1));
+        // The QP of the older one is gone.
+        assert_eq!(registered.passed(&[17]), []);
+        assert_eq!(registered.events(&[record(QP, 63, 1)]), []);
+        assert_eq!(registered.passed(&[17, 19, 18]), [17, 19, 18]);
+        assert_eq!(registered.len(), 0);
+        registered.add(&[QP, (17, 9), (18, 2)], 0, with_cookie(1));
+        assert_eq!(registered.passed(&[17, 18, 17, 17]), [18, 17, 17]);
+        assert_eq!(registered.len(), 0);
+        // It fails with the second of the two numbers that it gets: the one before was done.
+        registered.add(&[QP, (17, 9), (18, 2)], 0, with_cookie(1));
+        let failed = Err(Cause::Os(libc::EINTR));
+        let ended = registered.unregister(&[17, 18, 17], |numbers| {
+            assert_eq!(numbers, [18, 17]);
+            (1, failed)
+        });
+        assert_eq!(ended, (2, failed));
+        assert_eq!(registered.len(), 1);
+        assert_eq!(registered.unregister(&[17], |_| (0, failed)), (0, failed));
+        assert_eq!(registered.events(&[record((17, 9), 3, 1)]), [(1, 1)]);
+    }
+
+    #[test]
+    fn overrun_is_of_no_registration() {
+        let registered = Registered::default();
+        let overrun = record((0, 0), XRC_RCV_EVENT_OVERRUN, 1);
+        assert_eq!(registered.events(&[overrun]), [(0, 1)]);
+        registered.add(&[QP], 0, with_cookie(42));
+        let records = [overrun, record(QP, 3, 1)];
+        assert_eq!(registered.events(&records), [(0, 1), (42, 1)]);
+    }
+
+    #[test]
     fn the_part_of_an_array_that_was_done_counts() {
         let registered = Registered::default();
         let failed = (1, Err(Cause::Os(libc::EINVAL)));
@@ -455,7 +544,7 @@ mod tests {
         let records = [record(QP, 3, 1), record((18, 4), 3, 1)];
         assert_eq!(registered.events(&records), [(42, 1)]);
         registered.add(&[(18, 4)], 0, with_cookie(43));
-        assert_eq!(registered.unregister(&[17, 18], || failed), failed);
+        assert_eq!(registered.unregister(&[17, 18], |_| failed), failed);
         let records = [record(QP, 3, 2), record((18, 4), 3, 1)];
         assert_eq!(registered.events(&records), [(43, 1)]);
         let refused = registered.alloc(with_cookie(44), |_| Err(Cause::Os(libc::EDQUOT)));
@@ -531,7 +620,7 @@ mod tests {
             Ok(18)
         });
         assert_eq!(allocated, Ok(18));
-        let ended = registered.unregister(&[18], || {
+        let ended = registered.unregister(&[18], |_| {
             assert_eq!(registered.events(&[record(QP, 3, 2)]), [(42, 1)]);
             (1, Ok(()))
         });

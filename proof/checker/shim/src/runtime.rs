@@ -41,6 +41,15 @@ mod counters {
     std::thread_local! {
         static OBJECTS: Cell<isize> = const { Cell::new(0) };
         static TIME: Cell<u64> = const { Cell::new(0) };
+        static LIMIT: Cell<u32> = const { Cell::new(0) };
+    }
+
+    pub fn set_limit(limit: u32) {
+        LIMIT.set(limit);
+    }
+
+    pub fn limit() -> u32 {
+        LIMIT.get()
     }
 
     pub fn add_objects(number: isize) -> isize {
@@ -56,10 +65,19 @@ mod counters {
 
 #[cfg(not(feature = "shuttle"))]
 mod counters {
-    use core::sync::atomic::{AtomicIsize, AtomicU64, Ordering::SeqCst};
+    use core::sync::atomic::{AtomicIsize, AtomicU32, AtomicU64, Ordering::SeqCst};
 
     static OBJECTS: AtomicIsize = AtomicIsize::new(0);
     static TIME: AtomicU64 = AtomicU64::new(0);
+    static LIMIT: AtomicU32 = AtomicU32::new(0);
+
+    pub fn set_limit(limit: u32) {
+        LIMIT.store(limit, SeqCst);
+    }
+
+    pub fn limit() -> u32 {
+        LIMIT.load(SeqCst)
+    }
 
     pub fn add_objects(number: isize) -> isize {
         OBJECTS.fetch_add(number, SeqCst) + number
@@ -78,6 +96,16 @@ pub(crate) fn count_object(number: isize) {
 /// shuttle, else of the process.
 pub fn objects() -> isize {
     counters::add_objects(0)
+}
+
+/// Sets the limit on the QPs of a domain, until it is set again; 0 is none.
+pub fn set_limit(limit: u32) {
+    counters::set_limit(limit);
+}
+
+/// Returns the limit on the QPs of a domain.
+pub fn limit() -> u32 {
+    counters::limit()
 }
 
 /// Returns a time that is later than that of each earlier call.

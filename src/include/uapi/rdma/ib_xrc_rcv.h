@@ -380,10 +380,10 @@ enum xrc_rcv_qp_reg_attrs {
  *
  * @XRC_RCV_ATTR_QP_UNREG_CHANNEL: in, fd of an event channel, as for REG. Mandatory.
  * @XRC_RCV_ATTR_QP_UNREG_QPNS: in, array of 1 to 16383 u32, QP numbers. Mandatory. The
- *	registration of the channel with the QP that has, or had, each number ends,
- *	together with its unread events: the oldest, if another QP has the number since.
- *	A number with which the channel is not registered is skipped. EINVAL if the
- *	length is not a multiple of 4; EINTR if the caller is killed.
+ *	registrations of the channel with the QPs that have, or had, each number end,
+ *	together with their unread events. A number with which the channel is not
+ *	registered is skipped. EINVAL if the length is not a multiple of 4; EINTR if the
+ *	caller is killed.
  * @XRC_RCV_ATTR_QP_UNREG_RESP_DONE: out, u32, the number of QP numbers, from the first of
  *	the array, that were processed; also where the call fails after it has read its
  *	attributes. Optional.
@@ -404,6 +404,17 @@ enum xrc_rcv_qp_unreg_attrs {
 #define XRC_RCV_EVENT_QP_GONE 63
 
 /**
+ * XRC_RCV_EVENT_OVERRUN - records of receive QPs that were destroyed are lost
+ *
+ * Not a value of enum ib_event_type, nor a bit of an event mask: it is reported to a
+ * channel that had records to read of a QP that was destroyed before as many others of the
+ * domain as max_qps_per_domain of &struct xrc_rcv_caps (16384 if that is 0). Its
+ * registration with the QP has ended. XRC_RCV_METHOD_QUERY_DOMAIN lists the QPs that
+ * exist.
+ */
+#define XRC_RCV_EVENT_OVERRUN 62
+
+/**
  * struct xrc_rcv_record - a record read from an event channel
  *
  * @last_ns: CLOCK_MONOTONIC time of the last occurrence, in nanoseconds, in the time
@@ -411,9 +422,10 @@ enum xrc_rcv_qp_unreg_attrs {
  * @serial: which QP of the domain it is, in the order of creation, from 1: tells the QP
  *	from another that had, or will have, its number
  * @count: the total: all occurrences of the type in the life of the QP, also those
- *	before the registration; 1 for XRC_RCV_EVENT_QP_GONE
+ *	before the registration; 1 for XRC_RCV_EVENT_QP_GONE and XRC_RCV_EVENT_OVERRUN
  * @qp_num: QP number
- * @type: &enum ib_event_type of the verbs API, or XRC_RCV_EVENT_QP_GONE
+ * @type: &enum ib_event_type of the verbs API, XRC_RCV_EVENT_QP_GONE, or
+ *	XRC_RCV_EVENT_OVERRUN, of which @last_ns, @serial and @qp_num are 0
  *
  * read() returns whole records, as many as are unread and fit, up to 16, or fewer if
  * a page of the buffer is not in memory: in the order of the last events of their QPs,

@@ -150,14 +150,14 @@ struct xrc_rcv_reg_attr {
 };
 
 /**
- * struct xrc_rcv_event - an event of a registration
+ * struct xrc_rcv_event - an event of a registration, or XRC_RCV_EVENT_OVERRUN
  *
- * @cookie: the cookie of the registration
+ * @cookie: the cookie of the registration; 0 for XRC_RCV_EVENT_OVERRUN
  * @last_ns: CLOCK_MONOTONIC time of the last occurrence, in nanoseconds
  * @qp_num: QP number
- * @type: &enum ibv_event_type, or XRC_RCV_EVENT_QP_GONE
+ * @type: &enum ibv_event_type, XRC_RCV_EVENT_QP_GONE or XRC_RCV_EVENT_OVERRUN
  * @count: number of occurrences since an event of this type was last read for this
- *	registration; stays at 0xffffffff once there
+ *	registration; stays at 0xffffffff once there; 1 for XRC_RCV_EVENT_OVERRUN
  * @reserved: 0
  */
 struct xrc_rcv_event {

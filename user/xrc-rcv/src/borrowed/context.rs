@@ -103,7 +103,7 @@ impl<'file> Context<'file> {
     /// is not registered with any more, and why with the next.
     pub fn unregister(&self, channel: EventChannel<'_>, qp_nums: &[u32]) -> (usize, Result<()>) {
         let qp_nums = longest::<u32>(qp_nums);
-        channel.registered().unregister(qp_nums, || {
+        channel.registered().unregister(qp_nums, |qp_nums| {
             let mut done = 0u32;
             let command = Command::new(XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QP_UNREG)
                 .fd(XRC_RCV_ATTR_QP_UNREG_CHANNEL, channel.as_fd())

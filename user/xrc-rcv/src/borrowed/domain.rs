@@ -180,8 +180,7 @@ impl<'file> Domain<'file> {
                     (Err(Cause::Os(libc::EINVAL)), Err(Cause::Os(libc::EINVAL))) => continue,
                     // In this order an event is either delivered, or in this state.
                     (Ok(()), Ok((_, info))) => info,
-                    // It was destroyed since it was registered with: QP_GONE is delivered. An UNREG
-                    // might end the registration with a QP that had the number before.
+                    // It was destroyed since it was registered with: QP_GONE is delivered.
                     _ => QpInfo(*listed),
                 };
                 adopted(info, registered);

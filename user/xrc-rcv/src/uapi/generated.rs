@@ -34,6 +34,7 @@ impl<T> ::core::fmt::Debug for __IncompleteArrayField<T> {
 }
 pub const XRC_RCV_VERSION: u32 = 2;
 pub const XRC_RCV_EVENT_QP_GONE: u32 = 63;
+pub const XRC_RCV_EVENT_OVERRUN: u32 = 62;
 pub type __u8 = ::core::ffi::c_uchar;
 pub type __u16 = ::core::ffi::c_ushort;
 pub type __u32 = ::core::ffi::c_uint;
