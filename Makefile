@@ -69,8 +69,8 @@ modules_install: modules
 # The uapi header is installed with the libraries: user/Makefile.
 install: modules_install
 	install -D -m 644 src/ib_xrc_rcv.conf $(DESTDIR)$(MODPROBEDIR)/ib_xrc_rcv.conf
-	install -D -m 755 packaging/module/xrc-rcv-module $(DESTDIR)$(SBINDIR)/xrc-rcv-module
-	install -D -m 644 packaging/module/xrc-rcv-module.8 $(DESTDIR)$(MANDIR)/man8/xrc-rcv-module.8
+	install -D -m 755 packaging/xrc-rcv-module/xrc-rcv-module $(DESTDIR)$(SBINDIR)/xrc-rcv-module
+	install -D -m 644 packaging/xrc-rcv-module/xrc-rcv-module.8 $(DESTDIR)$(MANDIR)/man8/xrc-rcv-module.8
 	@echo "Installed. 'xrc-rcv-module load' loads it, and prints any obstacle; a reboot loads it, too. See Documentation/loading.rst."
 
 # Files that were in the directory before are not removed by clean.
