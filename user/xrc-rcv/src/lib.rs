@@ -80,7 +80,8 @@
 //!
 //! [`Domain::adopt`] registers the successor of a process with the receive QPs that it left in the
 //! domain, which are those with [`Lifetime::Domain`] if another process holds the domain open, such
-//! as `xrc-rcv hold`.
+//! as `xrc-rcv hold`. With a socket it is the [`Keeper`] of descriptors as well: an open device, so
+//! that requests under way are done while no process runs, and the memory that they need.
 //!
 //! # Processes
 //!
@@ -136,6 +137,7 @@ mod error;
 #[cfg(feature = "verbs")]
 mod completion;
 pub mod ffi;
+mod keeper;
 pub mod uapi;
 
 pub use attr::{Access, Mtu, Path, QpAttr, QpAttrMask, QpState};
@@ -144,6 +146,7 @@ pub use channel::{Event, EventChannel, EventType, EventTypes, Events};
 pub use device::Device;
 pub use domain::{Domain, QpInfos};
 pub use error::{Cause, Error, Result};
+pub use keeper::Keeper;
 pub use pd::Pd;
 pub use receive_qp::{AllocOptions, Lifetime, QpInfo, RegisterOptions};
 pub use registration::{AdoptedQp, Registration};
