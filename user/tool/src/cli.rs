@@ -23,19 +23,21 @@ pub(crate) enum Command {
     /// Show devices, domains, receive QPs, and who is registered with them
     ///
     /// Root sees everything, through the module's directory in debugfs. Any user sees which devices
-    /// have receive QPs, and with --file the QPs of a domain whose file they may open.
+    /// have receive QPs, with --file the QPs of a domain whose file they may open, and own QPs
+    /// where xrc-rcv hold has a socket.
     Show(Show),
     /// Keep a domain open, so that its receive QPs outlive the processes that use them
     ///
     /// Opens the domain of a file, prints a line, reports that it is ready to the service manager,
-    /// and waits for a signal. The unit xrc-rcv-hold@.service runs it. See xrc_rcv(7) about
-    /// restarts.
+    /// and waits for a signal. By its socket it keeps descriptors of processes for their
+    /// successors as well, and serves show and watch of users. The unit xrc-rcv-hold@.service runs
+    /// it. See xrc_rcv(7) about restarts.
     Hold(Hold),
     /// Report changes of receive QPs as they happen
     ///
     /// Follows the tracepoints of the module in a trace instance of its own. It is no registration:
     /// it neither keeps a QP alive nor takes an event from a process. Needs root, or access to
-    /// tracefs.
+    /// tracefs; a user sees own QPs where xrc-rcv hold has a socket.
     Watch(Watch),
     /// Measure receive QPs beside mainline's target QPs, on a device of this machine
     ///
@@ -76,6 +78,13 @@ pub(crate) struct Show {
     /// Print JSON
     #[arg(short, long)]
     pub(crate) json: bool,
+    /// Print OpenMetrics, with the descriptors that xrc-rcv hold keeps
+    #[arg(short, long, conflicts_with_all = ["json", "tree"])]
+    pub(crate) metrics: bool,
+    /// Ask the xrc-rcv hold that listens at this path; without, users who may not read debugfs ask
+    /// those of the units
+    #[arg(long, value_name = "PATH", conflicts_with = "file")]
+    pub(crate) socket: Option<PathBuf>,
 }
 
 /// The options that select QPs.
@@ -120,6 +129,14 @@ pub(crate) struct Hold {
     #[arg(short, long, value_name = "MODE", num_args = 0..=1, require_equals = true,
           default_missing_value = "600", value_parser = mode)]
     pub(crate) create: Option<u32>,
+    /// Listen at this path, unless the service manager has given a socket
+    #[arg(short, long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Keep at most this number of descriptors: for the owner of the file all of them, for the
+    /// other users together half, for each of them an eighth
+    #[arg(long, value_name = "NUMBER", default_value_t = 64,
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..=64))]
+    pub(crate) max_descriptors: usize,
     /// The file of the domain
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
@@ -146,6 +163,10 @@ pub(crate) struct Watch {
     /// Stop after this number of lines
     #[arg(short = 'n', long, value_name = "COUNT")]
     pub(crate) count: Option<u64>,
+    /// Ask the xrc-rcv hold that listens at this path; without, users who see no tracefs ask those
+    /// of the units
+    #[arg(long, value_name = "PATH", conflicts_with = "check")]
+    pub(crate) socket: Option<PathBuf>,
     /// Print nothing, but check that each step is one that the specification allows
     ///
     /// Stops with an error at the first one that it does not allow.

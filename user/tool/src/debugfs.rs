@@ -42,6 +42,13 @@ pub(crate) fn domains(root: &Path, index: u32) -> Result<Option<Vec<Domain>>> {
         .map(Some)
 }
 
+/// The domains of the QPs that a service reports.
+pub(crate) fn reported(qps: &str, registrations: &str) -> Result<Vec<Domain>> {
+    let numbers = lines(qps).map(|line| line.number("domain"));
+    let domains = numbers.map(|number| Ok(format!("domain={}\n", number?)));
+    join(&domains.collect::<Result<String>>()?, qps, registrations)
+}
+
 /// Joins the three lists. They are not read at one instant: an object that is in one of them only
 /// was created or destroyed meanwhile, and is left out.
 fn join(domains: &str, qps: &str, registrations: &str) -> Result<Vec<Domain>> {
@@ -111,13 +118,17 @@ fn registration(line: &Line<'_>) -> Result<Registration> {
 }
 
 /// One line of `key=value` words; the value of `comm`, the last, extends to the line's end.
-struct Line<'a>(&'a str);
+pub(crate) struct Line<'a>(&'a str);
 
 fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
     text.lines().filter(|line| !line.is_empty()).map(Line)
 }
 
 impl<'a> Line<'a> {
+    pub(crate) fn new(line: &'a str) -> Line<'a> {
+        Line(line)
+    }
+
     fn word(&self, key: &str) -> Result<&'a str> {
         let (words, comm) = match self.0.find("comm=") {
             Some(at) => (&self.0[..at], Some(&self.0[at + "comm=".len()..])),
@@ -134,7 +145,7 @@ impl<'a> Line<'a> {
             .with_context(|| format!("no {key} in '{}'", self.0))
     }
 
-    fn number(&self, key: &str) -> Result<u64> {
+    pub(crate) fn number(&self, key: &str) -> Result<u64> {
         let word = self.word(key)?;
         let parsed = match word.strip_prefix("0x") {
             Some(hex) => u64::from_str_radix(hex, 16),

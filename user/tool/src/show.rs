@@ -17,6 +17,8 @@ use termtree::Tree;
 use xrc_rcv::{Cause, EventTypes};
 
 use crate::cli::Show;
+use crate::metrics::metrics;
+use crate::service::{Service, Usage};
 use crate::snapshot::{Caps, Device, Domain, JSON_VERSION, Qp, Registration, Status, type_names};
 use crate::sysfs::RdmaDevice;
 use crate::{debugfs, sysfs};
@@ -46,6 +48,7 @@ pub(crate) fn run(args: &Show, out: &mut impl Write, width: Option<usize>) -> Re
             Err(error) => return Err(error),
         }
     }
+    let services = services(args, &mut devices)?;
     // Counts all objects of a device, before filters.
     let mut tables = device_table(&devices);
     if let (Some(file), Some(name)) = (&args.file, &args.device) {
@@ -53,7 +56,10 @@ pub(crate) fn run(args: &Show, out: &mut impl Write, width: Option<usize>) -> Re
     }
     select(args, &mut devices);
 
-    if args.json {
+    if args.metrics {
+        let usages: Vec<Usage> = services.iter().map(Service::usage).collect::<Result<_>>()?;
+        write!(out, "{}", metrics(&devices, &usages))?;
+    } else if args.json {
         let devices = Devices {
             version: JSON_VERSION,
             devices: &devices,
@@ -76,7 +82,8 @@ pub(crate) fn run(args: &Show, out: &mut impl Write, width: Option<usize>) -> Re
     let attached = |device: &&Device| device.status == Status::Attached;
     if devices.iter().filter(attached).any(|d| d.domains.is_none()) {
         eprintln!(
-            "xrc-rcv: receive QPs are shown to root where debugfs is mounted, or with --file"
+            "xrc-rcv: receive QPs are shown to root where debugfs is mounted, with --file, or by a \
+             socket of xrc-rcv hold"
         );
     }
     for (name, advice) in advice(&devices) {
@@ -86,6 +93,33 @@ pub(crate) fn run(args: &Show, out: &mut impl Write, width: Option<usize>) -> Re
         eprintln!("xrc-rcv: {NO_DEVICE}");
     }
     Ok(devices.iter().any(|device| attached(&device)))
+}
+
+/// Asks a service for what debugfs does not show to this user, or only the service if its path is
+/// given. Returns those that there are, if they are needed.
+fn services(args: &Show, devices: &mut [Device]) -> Result<Vec<Service>> {
+    let asked = args.socket.is_some();
+    let mut unknown: Vec<_> = devices.iter_mut().collect();
+    unknown.retain(|device| matches!(device.status, Status::Attached | Status::NoPermission));
+    unknown.retain(|device| asked || device.domains.is_none());
+    if args.file.is_some() || unknown.is_empty() && !args.metrics {
+        return Ok(Vec::new());
+    }
+    let services = Service::all(args.socket.as_deref())?;
+    // Each of them knows all QPs.
+    if let (Some(service), false) = (services.first(), unknown.is_empty()) {
+        let lines = service.show()?;
+        for device in unknown {
+            let lines = device.ifindex.and_then(|index| lines.get(&index));
+            let domains = lines.map(|lines| debugfs::reported(&lines.qps, &lines.registrations));
+            device.domains = Some(domains.transpose()?.unwrap_or_default());
+        }
+        eprintln!(
+            "xrc-rcv: {} shows the QPs of this user",
+            service.path.display()
+        );
+    }
+    Ok(services)
 }
 
 /// The remedy for devices without receive QPs, devices with the same cause together. Where some

@@ -48,11 +48,7 @@ pub(crate) struct Instance {
 impl Instance {
     /// Starts tracing. Earlier events are not seen.
     pub(crate) fn start(tracepoints: Tracepoints) -> Result<Instance> {
-        let Some(root) = ROOTS
-            .iter()
-            .map(Path::new)
-            .find(|root| root.join("instances").exists())
-        else {
+        let Some(root) = root() else {
             bail!(
                 "no tracefs at {}: run this as root, and mount it there if it is missing ('mount -t \
                  tracefs tracefs {}'; 'ip netns exec' mounts a /sys without it)",
@@ -97,6 +93,11 @@ impl Instance {
         self.write("tracing_on", "0")
     }
 
+    /// Whether this user sees a tracefs.
+    pub(crate) fn may_start() -> bool {
+        root().is_some()
+    }
+
     fn write(&self, file: &str, value: &str) -> Result<()> {
         let path = self.directory.join(file);
         fs::write(&path, value).with_context(|| path.display().to_string())
@@ -111,6 +112,12 @@ impl Instance {
             .custom_flags(flags)
             .open(self.directory.join("trace_pipe"))
     }
+}
+
+/// The mount point of tracefs, if this user may look into it.
+fn root() -> Option<&'static Path> {
+    let mut roots = ROOTS.iter().map(Path::new);
+    roots.find(|root| root.join("instances").exists())
 }
 
 /// The size of the ring buffer of a CPU.

@@ -15,12 +15,14 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::RecvFlags;
 use serde_json::Value;
 use signal_hook::consts::*;
 use xrc_rcv::EventTypes;
 
 use crate::check::Check;
 use crate::cli::{Filter, Watch};
+use crate::service::Service;
 use crate::sysfs;
 use crate::trace::{Instance, Record, Tracepoints, printable, split_lines};
 
@@ -38,7 +40,7 @@ pub(crate) fn run(args: &Watch, out: &mut impl Write) -> Result<()> {
     if left == 0 {
         return Ok(());
     }
-    follow(Tracepoints::Changes, |lines| {
+    let mut take = |lines: &[&[u8]]| {
         for line in lines {
             if print(args, device, line, out)? {
                 left -= 1;
@@ -49,7 +51,62 @@ pub(crate) fn run(args: &Watch, out: &mut impl Write) -> Result<()> {
         }
         out.flush()?;
         Ok(ControlFlow::Continue(()))
-    })
+    };
+    if args.socket.is_some() || !Instance::may_start() {
+        if let Some(service) = Service::all(args.socket.as_deref())?.into_iter().next() {
+            return follow_service(&service, &mut take);
+        }
+    }
+    follow(Tracepoints::Changes, take)
+}
+
+/// Calls a function with the lines that a service reports, until it breaks, or a signal comes.
+fn follow_service(
+    service: &Service,
+    take: &mut impl FnMut(&[&[u8]]) -> Result<ControlFlow<()>>,
+) -> Result<()> {
+    let interrupted = signalled()?;
+    service.watch()?;
+    eprintln!(
+        "xrc-rcv: {} shows the QPs of this user",
+        service.path.display()
+    );
+    loop {
+        match service.packet(RecvFlags::DONTWAIT) {
+            Ok(Some(line)) => {
+                if take(&[&line])?.is_break() {
+                    return Ok(());
+                }
+            }
+            Ok(None) => bail!(
+                "{}: the service has ended the connection",
+                service.path.display()
+            ),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let mut fds = [
+                    PollFd::new(service, PollFlags::IN),
+                    PollFd::new(&interrupted, PollFlags::IN),
+                ];
+                match poll(&mut fds, None) {
+                    Err(Errno::INTR) => continue,
+                    result => result?,
+                };
+                if !fds[1].revents().is_empty() {
+                    return Ok(());
+                }
+            }
+            Err(error) => return Err(error).context(service.path.display().to_string()),
+        }
+    }
+}
+
+/// A stream that is readable after a signal that would end the process.
+fn signalled() -> io::Result<UnixStream> {
+    let (interrupted, wake) = UnixStream::pair()?;
+    for signal in SIGNALS {
+        signal_hook::low_level::pipe::register(signal, wake.try_clone()?)?;
+    }
+    Ok(interrupted)
 }
 
 /// Checks the steps of a file, or those that happen from now on.
@@ -86,10 +143,7 @@ fn follow(
     tracepoints: Tracepoints,
     mut take: impl FnMut(&[&[u8]]) -> Result<ControlFlow<()>>,
 ) -> Result<()> {
-    let (interrupted, wake) = UnixStream::pair()?;
-    for signal in SIGNALS {
-        signal_hook::low_level::pipe::register(signal, wake.try_clone()?)?;
-    }
+    let interrupted = signalled()?;
     let instance = Instance::start(tracepoints)?;
     let mut pipe = instance.pipe()?;
     let mut text = Vec::new();
@@ -135,7 +189,7 @@ fn follow(
 }
 
 /// Appends to a text. Returns how many bytes, 0 at the end of the file.
-fn take_chunk(file: &mut File, text: &mut Vec<u8>) -> io::Result<usize> {
+pub(crate) fn take_chunk(file: &mut File, text: &mut Vec<u8>) -> io::Result<usize> {
     let mut chunk = [0; 0x1_0000];
     let read = file.read(&mut chunk)?;
     text.extend_from_slice(&chunk[..read]);
@@ -143,7 +197,10 @@ fn take_chunk(file: &mut File, text: &mut Vec<u8>) -> io::Result<usize> {
 }
 
 /// Removes the whole lines from a text.
-fn take_lines<T>(text: &mut Vec<u8>, take: impl FnOnce(&[&[u8]]) -> Result<T>) -> Result<T> {
+pub(crate) fn take_lines<T>(
+    text: &mut Vec<u8>,
+    take: impl FnOnce(&[&[u8]]) -> Result<T>,
+) -> Result<T> {
     let (lines, rest) = split_lines(text);
     let result = take(&lines)?;
     let whole = text.len() - rest.len();
@@ -240,6 +297,7 @@ mod tests {
             filter,
             json,
             count: None,
+            socket: None,
             check: false,
             from: None,
         };

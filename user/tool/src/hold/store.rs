@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+
+//! The descriptors that processes give the service, by user and name, for those that come after
+//! them. The service manager has each of them as well, if it has a store: so the next process of
+//! the service gets them again.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::thread;
+
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+use sd_notify::NotifyState;
+
+use super::quota::{Quota, Share};
+
+/// The greatest length of a name.
+const NAME: usize = 64;
+/// The names of kept descriptors in the manager's store begin with this; user, time and name
+/// follow.
+const KEPT: &str = "kept";
+
+/// A descriptor, which counts for its user until it is closed.
+struct Kept {
+    fd: OwnedFd,
+    /// On the clock that also runs while the machine is suspended.
+    since: u64,
+    share: Share,
+}
+
+pub(super) struct Store {
+    kept: BTreeMap<(u32, String), Kept>,
+    quota: Quota,
+}
+
+impl Store {
+    /// The store of at most `limit` descriptors for a domain whose file belongs to `owner`.
+    pub(super) fn new(limit: usize, owner: u32) -> Store {
+        Store {
+            kept: BTreeMap::new(),
+            quota: Quota::new(limit, owner),
+        }
+    }
+
+    pub(super) fn quota(&self) -> &Quota {
+        &self.quota
+    }
+
+    /// Takes back what an earlier process of the service had stored under this name, unless that is
+    /// no descriptor of a user.
+    pub(super) fn inherit(&mut self, name: &str, fd: OwnedFd) -> Result<(), OwnedFd> {
+        let mut words = name.splitn(4, '.');
+        if words.next() != Some(KEPT) {
+            return Err(fd);
+        }
+        let number = |word: Option<&str>| word.and_then(|word| word.parse::<u64>().ok());
+        let (uid, since, name) = (number(words.next()), number(words.next()), words.next());
+        let uid = uid.and_then(|uid| u32::try_from(uid).ok());
+        match (uid, since, name) {
+            (Some(uid), Some(since), Some(name)) if is_name(name) => {
+                let share = self.quota.count(uid);
+                let kept = Kept { fd, since, share };
+                self.kept.insert((uid, name.into()), kept);
+                Ok(())
+            }
+            _ => Err(fd),
+        }
+    }
+
+    /// Whether a descriptor of that name may be kept.
+    pub(super) fn check(&self, uid: u32, name: &str) -> Result<(), Errno> {
+        if !is_name(name) {
+            return Err(Errno::INVAL);
+        }
+        match self.kept.contains_key(&(uid, name.into())) {
+            true => Err(Errno::EXIST),
+            false => Ok(()),
+        }
+    }
+
+    /// Keeps a descriptor whose name was checked. The result comes to its end when the service
+    /// manager has it as well.
+    pub(super) fn keep(
+        &mut self,
+        uid: u32,
+        name: &str,
+        fd: OwnedFd,
+        share: Share,
+    ) -> io::Result<UnixStream> {
+        let since = now();
+        let stored = manager_name(uid, since, name);
+        push(&stored, fd.as_fd())?;
+        let until = barrier().inspect_err(|_| drop(forget(&stored)))?;
+        let kept = Kept { fd, since, share };
+        self.kept.insert((uid, name.into()), kept);
+        Ok(until)
+    }
+
+    pub(super) fn get(&self, uid: u32, name: &str) -> Option<BorrowedFd<'_>> {
+        let kept = self.kept.get(&(uid, name.into()))?;
+        Some(kept.fd.as_fd())
+    }
+
+    /// Closes a descriptor. Returns whether there was one.
+    pub(super) fn remove(&mut self, uid: u32, name: &str) -> io::Result<bool> {
+        let Some(kept) = self.kept.remove(&(uid, name.into())) else {
+            return Ok(false);
+        };
+        let removed = forget(&manager_name(uid, kept.since, name));
+        close((kept.fd, kept.share));
+        removed.map(|()| true)
+    }
+
+    /// The names of a user's descriptors, and for how many seconds each is kept.
+    pub(super) fn list(&self, uid: u32) -> impl Iterator<Item = (&str, u64)> {
+        let own = self.kept.range((uid, String::new())..);
+        let own = own.take_while(move |((user, _), _)| *user == uid);
+        let now = now();
+        own.map(move |((_, name), kept)| (name.as_str(), now.saturating_sub(kept.since)))
+    }
+}
+
+/// The number that stands for all users of other user namespaces.
+pub(super) const NOBODY: u32 = 65534;
+
+/// Whether a descriptor in the manager's store is one of a user, by its name.
+pub(super) fn is_stored(name: &str) -> bool {
+    name.split('.').next() == Some(KEPT)
+}
+
+fn is_name(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+    (1..=NAME).contains(&name.len()) && name.bytes().all(allowed)
+}
+
+fn manager_name(uid: u32, since: u64, name: &str) -> String {
+    format!("{KEPT}.{uid}.{since}.{name}")
+}
+
+/// Seconds since the boot.
+pub(super) fn now() -> u64 {
+    u64::try_from(clock_gettime(ClockId::Boottime).tv_sec).unwrap_or_default()
+}
+
+/// Gives the service manager a descriptor, if there is one. Those that have no store close it.
+pub(super) fn push(name: &str, fd: BorrowedFd<'_>) -> io::Result<()> {
+    let state = [
+        NotifyState::FdStore,
+        NotifyState::FdName(name),
+        NotifyState::Custom("FDPOLL=0"),
+    ];
+    sd_notify::notify_with_fds(&state, &[fd])
+}
+
+/// Has the service manager close a descriptor.
+pub(super) fn forget(name: &str) -> io::Result<()> {
+    sd_notify::notify(&[NotifyState::FdStoreRemove, NotifyState::FdName(name)])
+}
+
+/// A stream that comes to its end when the manager has read what was sent to it before: it ignores
+/// messages of a process that has ended.
+fn barrier() -> io::Result<UnixStream> {
+    let (barrier, theirs) = UnixStream::pair()?;
+    let state = [NotifyState::Custom("BARRIER=1")];
+    sd_notify::notify_with_fds(&state, &[theirs.as_fd()])?;
+    Ok(barrier)
+}
+
+/// Closes descriptors of others in a thread: the end of an open device takes its time, and a file
+/// system of a stranger decides when the close of its file returns. They count for the user until
+/// then.
+pub(super) fn close(things: impl Send + 'static) {
+    let thread = thread::Builder::new().stack_size(1 << 16);
+    // Without memory for a thread they are closed here.
+    let _ = thread.spawn(move || drop(things));
+}
+
+/// As [`close`]. The stream comes to its end when they are closed.
+pub(super) fn closed(things: impl Send + 'static) -> io::Result<UnixStream> {
+    let (until, theirs) = UnixStream::pair()?;
+    close((things, theirs));
+    Ok(until)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    fn null() -> OwnedFd {
+        File::open("/dev/null").unwrap().into()
+    }
+
+    fn keep(store: &mut Store, uid: u32, name: &str) -> Result<(), Errno> {
+        store.check(uid, name)?;
+        let share = store.quota().take(uid).ok_or(Errno::DQUOT)?;
+        store
+            .keep(uid, name, null(), share)
+            .map(drop)
+            .map_err(|_| Errno::IO)
+    }
+
+    #[test]
+    fn each_user_has_names_of_their_own() {
+        let mut store = Store::new(16, 1);
+        keep(&mut store, 1, "a").unwrap();
+        keep(&mut store, 2, "a").unwrap();
+        keep(&mut store, 2, "b").unwrap();
+        assert_eq!(keep(&mut store, 2, "b"), Err(Errno::EXIST));
+        assert_eq!(keep(&mut store, 2, "c"), Err(Errno::DQUOT));
+        for wrong in ["", "a b", "a:b", "a\n", "\u{e4}", &"x".repeat(65)] {
+            assert_eq!(keep(&mut store, 1, wrong), Err(Errno::INVAL), "{wrong}");
+        }
+        let names = |store: &Store, uid| -> Vec<String> {
+            store.list(uid).map(|(name, _)| name.into()).collect()
+        };
+        assert_eq!(names(&store, 2), ["a", "b"]);
+        assert!(store.get(3, "a").is_none() && store.get(1, "b").is_none());
+        assert!(!store.remove(3, "a").unwrap() && store.remove(2, "a").unwrap());
+        assert_eq!(
+            (names(&store, 1), names(&store, 2)),
+            (vec!["a".into()], vec!["b".into()])
+        );
+    }
+
+    #[test]
+    fn the_next_process_of_the_service_knows_them() {
+        let mut store = Store::new(16, 1);
+        store
+            .inherit(&manager_name(5, now(), "x.y"), null())
+            .unwrap();
+        for wrong in [
+            "device.mlx5_0.1",
+            "kept",
+            "kept.1",
+            "kept.1.2",
+            "kept.1.2.",
+            "kept.-1.2.x",
+            "kept.4294967296.2.x",
+        ] {
+            assert!(store.inherit(wrong, null()).is_err(), "{wrong}");
+        }
+        assert_eq!(store.list(5).collect::<Vec<_>>(), [("x.y", 0)]);
+        assert_eq!(store.quota().used_by(5).0, 1);
+        store.remove(5, "x.y").unwrap();
+        // Another thread closes it.
+        while store.quota().used().0 != 0 {
+            thread::yield_now();
+        }
+    }
+}

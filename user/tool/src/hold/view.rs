@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+
+//! The part of debugfs and tracefs, which are root's, that a user may see: the receive QPs that the
+//! user created or that count for the user, and the registrations with these.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
+use std::mem;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::debugfs::{self, Line};
+use crate::trace::{Instance, Record, Tracepoints};
+use crate::watch::{take_chunk, take_lines};
+
+/// The greatest length of a packet.
+pub(super) const PACKET: usize = 8192;
+/// The time that a client has for reading an answer to `show`. An open file of debugfs keeps the
+/// module.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The number of lines that are read before other clients have their turn.
+const TURN: usize = 256;
+/// The number of receive QPs that are watched for users.
+const WATCHED: usize = 1 << 16;
+
+/// The users whose a receive QP is: its creator, and the one for whom it counts.
+type Owners = [u32; 2];
+
+/// A receive QP and its owners, of a line of debugfs.
+fn qp(line: &str) -> Option<((u64, u64), Owners)> {
+    let line = Line::new(line);
+    let number = |key| line.number(key).ok();
+    let user = |key| u32::try_from(number(key)?).ok();
+    let owners = [user("creator")?, user("user")?];
+    Some(((number("domain")?, number("qpn")?), owners))
+}
+
+fn directory() -> PathBuf {
+    PathBuf::from(debugfs::ROOT).join("ib_xrc_rcv")
+}
+
+/// The devices that the module is attached to, by their index.
+fn devices(directory: &PathBuf) -> Vec<u64> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut devices: Vec<u64> = entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
+    devices.sort_unstable();
+    devices
+}
+
+/// One answer to `show`: packets with the lines of debugfs that a user may see. Only the
+/// numbers of the user's QPs stay, which the module limits.
+pub(super) struct Listing {
+    uid: u32,
+    directory: PathBuf,
+    /// Files that were not begun, the last one first.
+    files: Vec<(u64, &'static str)>,
+    file: Option<BufReader<File>>,
+    /// The line that packets of the file begin with.
+    title: String,
+    /// The user's QPs on the device of the file.
+    own: HashSet<(u64, u64)>,
+    until: Instant,
+}
+
+impl Listing {
+    pub(super) fn new(uid: u32) -> Listing {
+        Listing::of(uid, directory())
+    }
+
+    fn of(uid: u32, directory: PathBuf) -> Listing {
+        let devices = devices(&directory).into_iter().rev();
+        Listing {
+            uid,
+            directory,
+            files: devices
+                .flat_map(|device| [(device, "registrations"), (device, "qps")])
+                .collect(),
+            file: None,
+            title: String::new(),
+            own: HashSet::new(),
+            until: Instant::now() + PATIENCE,
+        }
+    }
+
+    pub(super) fn is_late(&self) -> bool {
+        Instant::now() > self.until
+    }
+
+    /// The next packet, which is empty if the time is up with no line for the user; `None` at the
+    /// end.
+    pub(super) fn next(&mut self) -> Option<Vec<u8>> {
+        if self.file.is_none() {
+            let (device, name) = self.files.pop()?;
+            if name == "qps" {
+                self.own.clear();
+            }
+            self.title = format!("{name} {device}\n");
+            // A device may be removed at any time.
+            let path = self.directory.join(device.to_string()).join(name);
+            self.file = File::open(path).ok().map(BufReader::new);
+        }
+        let mut packet = self.title.clone().into_bytes();
+        for _ in 0..TURN {
+            if packet.len() > PACKET / 2 {
+                break;
+            }
+            let mut line = String::new();
+            let file = self.file.as_mut();
+            match file.map_or(Ok(0), |file| file.read_line(&mut line)) {
+                Ok(1..) if self.shows(&line) => packet.extend(line.bytes()),
+                Ok(1..) => {}
+                Ok(0) | Err(_) => {
+                    self.file = None;
+                    break;
+                }
+            }
+        }
+        if packet.len() == self.title.len() {
+            packet.clear();
+        }
+        Some(packet)
+    }
+
+    fn shows(&mut self, line: &str) -> bool {
+        // A line is shorter than the rest of a packet.
+        if line.len() > PACKET / 4 {
+            return false;
+        }
+        if self.title.starts_with("qps") {
+            return match qp(line) {
+                Some((qp, owners)) if owners.contains(&self.uid) => {
+                    self.own.insert(qp);
+                    true
+                }
+                _ => false,
+            };
+        }
+        let line = Line::new(line);
+        let qp = line.number("domain").ok().zip(line.number("qpn").ok());
+        qp.is_some_and(|qp| self.own.contains(&qp))
+    }
+}
+
+/// The users that a line of the trace is for.
+#[derive(Debug, PartialEq)]
+pub(super) enum Audience {
+    /// A note of the kernel, on lost records.
+    All,
+    /// The owners of its QP.
+    Owners(Owners),
+}
+
+impl Audience {
+    pub(super) fn has(&self, uid: u32) -> bool {
+        match self {
+            Audience::All => true,
+            Audience::Owners(owners) => owners.contains(&uid),
+        }
+    }
+}
+
+/// The trace of all changes, which users get their part of.
+pub(super) struct Trace {
+    pub(super) pipe: File,
+    text: Vec<u8>,
+    owners: HashMap<(u64, u64), Owners>,
+    directory: PathBuf,
+    /// Removed after the pipe was closed.
+    _instance: Instance,
+}
+
+impl Trace {
+    pub(super) fn start() -> Result<Trace> {
+        let instance = Instance::start(Tracepoints::Changes)?;
+        let mut watch = Trace {
+            pipe: instance.pipe()?,
+            text: Vec::new(),
+            owners: HashMap::new(),
+            directory: directory(),
+            _instance: instance,
+        };
+        // After the start, so that no QP is in neither.
+        for device in devices(&watch.directory) {
+            watch.learn(device);
+        }
+        Ok(watch)
+    }
+
+    /// Reads the owners of the QPs of a device.
+    fn learn(&mut self, device: u64) {
+        let path = self.directory.join(device.to_string()).join("qps");
+        let lines = File::open(path).map(|file| BufReader::new(file).lines());
+        for line in lines.into_iter().flatten().map_while(io::Result::ok) {
+            match qp(&line) {
+                Some(((_, qpn), owners)) if self.owners.len() < WATCHED => {
+                    self.owners.insert((device, qpn), owners);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Reads what has happened, and returns the lines that a user may see.
+    pub(super) fn read(&mut self) -> Result<Vec<(Audience, Vec<u8>)>> {
+        let mut text = mem::take(&mut self.text);
+        match take_chunk(&mut self.pipe, &mut text) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error.into()),
+            _ => {}
+        }
+        let mut seen = Vec::new();
+        take_lines(&mut text, |lines| {
+            let records: Vec<_> = lines.iter().map(|line| Record::parse(line)).collect();
+            let created = records
+                .iter()
+                .flatten()
+                .filter(|record| record.action == "alloc");
+            let devices: HashSet<u64> = created
+                .filter_map(|record| number(record, "ifindex"))
+                .collect();
+            devices.into_iter().for_each(|device| self.learn(device));
+            for (line, record) in lines.iter().zip(records) {
+                if let Some(audience) = self.audience(record) {
+                    seen.push((audience, line.to_vec()));
+                }
+            }
+            Ok(())
+        })?;
+        self.text = text;
+        Ok(seen)
+    }
+
+    /// `None` if the owners of the QP are not known: it has ended before they could be read.
+    fn audience(&mut self, record: Option<Record>) -> Option<Audience> {
+        let Some(record) = record else {
+            return Some(Audience::All);
+        };
+        let qp = number(&record, "ifindex").zip(number(&record, "lqpn"))?;
+        let owners = match record.action.as_str() {
+            "destroy" => self.owners.remove(&qp),
+            _ => self.owners.get(&qp).copied(),
+        };
+        owners.map(Audience::Owners)
+    }
+}
+
+fn number(record: &Record, key: &str) -> Option<u64> {
+    record.fields.get(key).and_then(|value| value.as_u64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QPS: &str = "domain=1 qpn=0x20 state=RTR lifetime=domain registrations=2 dest_qpn=0x1f label=0x1 events=3 creator=100000 user=1000\n\
+                       domain=1 qpn=0x21 state=ERR lifetime=domain registrations=0 dest_qpn=0x0 label=0x0 events=0 creator=7 user=7\n";
+    const REGISTRATIONS: &str = "kind=file channel=1 mask=0x1 pending=1 domain=1 qpn=0x20 pid=77 comm=my prog=x\n\
+                                 kind=file channel=1 mask=0x1 pending=1 domain=1 qpn=0x21 pid=78 comm=domain=1 qpn=0x20\n";
+
+    fn shown(uid: u32) -> String {
+        let root = tempfile::tempdir().unwrap();
+        let device = root.path().join("3");
+        fs::create_dir(&device).unwrap();
+        fs::write(device.join("qps"), QPS).unwrap();
+        fs::write(device.join("registrations"), REGISTRATIONS).unwrap();
+        fs::create_dir(root.path().join("5")).unwrap();
+        let mut show = Listing::of(uid, root.path().into());
+        let packets = std::iter::from_fn(|| show.next());
+        packets
+            .map(|packet| String::from_utf8(packet).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn a_user_sees_own_qps_and_who_is_registered_with_them() {
+        let lines = |text: &'static str| text.split_inclusive('\n');
+        for (uid, line) in [(1000, 0), (100_000, 0), (7, 1)] {
+            let (qp, registration) = (lines(QPS).nth(line), lines(REGISTRATIONS).nth(line));
+            let expected = format!(
+                "qps 3\n{}registrations 3\n{}",
+                qp.unwrap(),
+                registration.unwrap()
+            );
+            assert_eq!(shown(uid), expected);
+        }
+        assert_eq!(shown(0), "");
+    }
+}
