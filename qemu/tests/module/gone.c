@@ -212,7 +212,7 @@ int main(void)
 	struct counts before;
 	unsigned int limit;
 
-	ktap_start("QPs that were destroyed and whose records nobody reads", 7);
+	ktap_start("unread records of destroyed QPs", 7);
 	before = count_objects();
 	limit = replace_number(LIMIT, KEPT);
 	if (access(CGROUP "/cgroup.controllers", F_OK) &&
