@@ -25,7 +25,7 @@ use rustix::net::{
 };
 
 use super::quota::{Quota, Share};
-use super::store::{self, NOBODY, Store};
+use super::store::{self, OVERFLOW_UID, Store};
 use super::view::{Listing, PACKET, Trace};
 
 /// The greatest number of connections.
@@ -247,7 +247,7 @@ impl Server {
         let _ = discard(socket);
         match (&words[..], fds.pop()) {
             // The kernel gives this number to all users that have none here.
-            (_, fd) if uid == NOBODY => {
+            (_, fd) if uid == OVERFLOW_UID => {
                 client.wait(store::closed(fd).map_err(|_| Ended)?, Err(Errno::PERM))
             }
             (["keep", name], Some(fd)) => match self.share(uid, name) {

@@ -123,7 +123,7 @@ impl Store {
 }
 
 /// The number that stands for all users of other user namespaces.
-pub(super) const NOBODY: u32 = 65534;
+pub(super) const OVERFLOW_UID: u32 = 65534;
 
 /// Whether a descriptor in the manager's store is one of a user, by its name.
 pub(super) fn is_stored(name: &str) -> bool {
