@@ -430,7 +430,7 @@ impl Runner<'_> {
             format!("joining and leaving {}, {ROUNDS} times", qps(calls)),
         );
         results.extend(self.joining()?);
-        progress(3, format!("memory of {}", qps(OBJECTS / self.divisor)));
+        progress(3, format!("memory of {}", qps(self.objects())));
         results.extend(self.memory()?);
         for (number, (n, rounds)) in (4..).zip(TEARDOWNS) {
             let n = n / self.divisor;
@@ -580,6 +580,12 @@ impl Runner<'_> {
         Ok(results)
     }
 
+    /// The number of QPs whose memory is measured: fewer registrations have room in slabs that the
+    /// allocator has kept from the round before.
+    fn objects(&self) -> usize {
+        (OBJECTS / self.divisor).max(1000)
+    }
+
     fn memory(&self) -> Result<Vec<Measurement>> {
         const MEMORY_ROUNDS: usize = 3;
 
@@ -604,7 +610,7 @@ impl Runner<'_> {
             Party::new(&devices[0], self.file)?,
             Party::new(&devices[1], self.file)?,
         );
-        let n = OBJECTS / self.divisor;
+        let n = self.objects();
         let rounds = in_turns(
             MEMORY_ROUNDS,
             || weigh(&Ours(self.attr), &creator, &joiner, n),
