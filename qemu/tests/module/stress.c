@@ -5,9 +5,10 @@
  * Sixteen processes do everything to the receive QPs of eight domains at once,
  * in any order: create, register, modify into errors, list, read, give up,
  * destroy, close, exit. Meanwhile some are killed, and the device is taken away
- * and brought back. No call may return an undocumented error; at the end
- * all counts are as before. KASAN and lockdep report to the kernel's log,
- * which the lab reads.
+ * and brought back, each after a number of calls: killed by a clock, processes
+ * of a slow host would not live until their first QP. No call may return an
+ * undocumented error; at the end all counts are as before. KASAN and lockdep
+ * report to the kernel's log, which the lab reads.
  *
  * tags: races traced
  */
@@ -38,7 +39,9 @@ enum {
 	SECONDS = 30,
 	LONG_SECONDS = 600,
 	REMOVAL_S = 10,		/* between two removals, which take time themselves */
+	REMOVAL_CALLS = 100,
 	KILL_MS = 150,
+	KILL_CALLS = 8,		/* a process makes 16 times as many before it is killed */
 };
 
 /* Shared; counted by all. */
@@ -333,6 +336,7 @@ static bool all_happened(unsigned int calls, unsigned int removals)
 int main(int argc, char **argv)
 {
 	unsigned int seconds = is_long_run() ? LONG_SECONDS : SECONDS, removals = 0, i;
+	unsigned int killed_at = 0, removed_at = 0;	/* numbers of calls */
 	uint64_t seed = 1, end, limit, removal;
 	struct counts before;
 	int option;
@@ -370,10 +374,15 @@ int main(int argc, char **argv)
 			removal = now_ns() + REMOVAL_S * 1000000000ull;
 			continue;
 		}
-		kill(processes[dice(PROCESSES)], SIGKILL);
-		if (now_ns() > removal && now_ns() < limit) {
+		if (tally->calls - killed_at >= KILL_CALLS) {
+			kill(processes[dice(PROCESSES)], SIGKILL);
+			killed_at = tally->calls;
+		}
+		if (now_ns() > removal && now_ns() < limit &&
+		    tally->calls - removed_at >= REMOVAL_CALLS) {
 			replug();
 			removals++;
+			removed_at = tally->calls;
 		}
 	}
 	kill_all();
