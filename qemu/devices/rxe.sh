@@ -60,6 +60,16 @@ rxe_node() {
 	ip netns exec "$name" rdma link add "rxe_$name" type rxe netdev eth0
 }
 
+# Its devices end with the namespaces of their interfaces, or with the interfaces.
+device_down() {
+	local name
+	for name in $(ip netns list | cut -d ' ' -f 1); do ip netns delete "$name" || return; done
+	for name in $(ip -o link show type dummy | cut -d ' ' -f 2); do ip link delete "${name%:}" || return; done
+	! grep -q ^rdma_rxe /proc/modules || rmmod rdma_rxe || return
+	# The mode can change when no namespace is left.
+	rdma system set netns shared
+}
+
 device_unplug() {
 	local node=${2-right}
 	case $1 in

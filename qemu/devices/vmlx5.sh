@@ -67,6 +67,10 @@ device_up() {
 		return 1
 	}
 }
+device_down() {
+	[ ! -d /sys/module/mlx5_ib ] || rmmod mlx5_ib || return
+	echo 1 >/sys/bus/pci/rescan
+}
 vmlx5_present() { [ -e "/sys/class/infiniband/$1" ]; }
 vmlx5_absent() { ! vmlx5_present "$1"; }
 

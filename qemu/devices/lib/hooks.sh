@@ -15,6 +15,7 @@
 # in the guest:
 #	device_environment		exports the variables below
 #	device_up			makes the RDMA devices, after the stack and the module
+#	device_down			removes them, wherever they are; may be tried again
 #	device_unplug KIND [NODE]	removes the device of node right, or of NODE, by KIND:
 #		unplug		as hot-unplug does
 #		driver		by unloading its driver
@@ -44,6 +45,7 @@ device_start() { :; }
 
 device_environment() { export LAB_LEFT='' LAB_RIGHT='' LAB_NETNS='' LAB_DRIVER_ID='' LAB_RDMA_CORE=''; }
 device_up() { :; }
+device_down() { :; }
 device_unplug() {
 	echo "device $LAB_DEVICE: there is no way to $1 it" >&2
 	return 1

@@ -28,6 +28,8 @@ mlx4_up() {
 	}
 }
 
+device_down() { [ ! -d /sys/module/mlx4_ib ] || rmmod mlx4_ib; }
+
 device_unplug() { mlx4_unplug "$@"; }
 device_replug() { mlx4_replug "$@"; }
 
