@@ -112,7 +112,7 @@ test:
 	@scripts/test
 
 test-long:
-	@scripts/test --long
+	@scripts/test --long --seed random
 
 # Fails if a suite did not pass on the sources that a release would have.
 release-check:

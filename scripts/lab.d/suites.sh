@@ -5,7 +5,8 @@
 
 # selected [SUITE…] - a line for each suite, or for these: WHEN NAME KERNEL DEVICE, and then
 # [--OPTION…] TEST… [then TEST…], or a command. The long ones are left out if $long is empty, but
-# for those that are named.
+# for those that are named. The tests are in the order that the options of qemu/tests/select in the
+# array order, which may be unset, say.
 selected() {
 	local when name kernel device rest
 	while read -r when name kernel device rest; do
@@ -31,7 +32,7 @@ with_tests() {
 		rest=${rest#* }
 	done
 	after=${rest##* then }
-	qemu/tests/select "${rest%% then *}" | paste -sd ' ' - | tr -d '\n'
-	[ "$after" = "$rest" ] || printf ' then %s' "$(qemu/tests/select "$after" | paste -sd ' ' -)"
+	qemu/tests/select "${order[@]}" "${rest%% then *}" | paste -sd ' ' - | tr -d '\n'
+	[ "$after" = "$rest" ] || printf ' then %s' "$(qemu/tests/select "${order[@]}" "$after" | paste -sd ' ' -)"
 	echo
 }
