@@ -149,8 +149,10 @@ guest_qemu() {
 	*)
 		append+=" no_timer_check lpj=4000000 tsc=reliable pty.legacy_count=0"
 		append+=" tsc_early_khz=$([ -n "$icount" ] && echo 1000000 || echo HOST)"
-		# On a busy host a reader of RCU with the lowest priority waits for 20 s.
-		append+=" rcupdate.rcu_cpu_stall_timeout=300 $device_append ${LAB_APPEND-}"
+		# On a busy host a reader of RCU with the lowest priority waits for 20 s, the last
+		# of many tasks for a mutex for minutes, and a CPU of the guest for the host.
+		append+=" rcupdate.rcu_cpu_stall_timeout=300 sysctl.kernel.hung_task_timeout_secs=900"
+		append+=" watchdog_thresh=60 $device_append ${LAB_APPEND-}"
 		[ -z "$icount" ] || qemu+=(-icount "shift=1,sleep=$device_sleep")
 		# CPUs that take turns never wait for one that the host does not run, and need no
 		# atomic instructions: half the work.
