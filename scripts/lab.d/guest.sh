@@ -11,7 +11,7 @@ leak_check=y
 keep_log=
 icount=
 parallel=
-timeout=1800
+timeout=7200
 boot_timeout=${LAB_BOOT_TIMEOUT:-240}
 
 device_names() {
