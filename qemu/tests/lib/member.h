@@ -111,7 +111,6 @@ struct remote {
 	struct path path;		/* of the sender, for the receive QP */
 	struct path target;		/* of the receive QP */
 	size_t message_size;
-	uint8_t timeout;		/* as in ibv_qp_attr; longer for long messages */
 };
 
 struct remote *remote_new(size_t message_size);
@@ -121,6 +120,7 @@ void remote_aim(struct remote *remote, const struct member_info *member_info,
 
 act sender_start;		/* makes its QP; the path is there afterwards */
 act sender_connect;		/* to the target; again after an error, too */
+act sender_connect_to_nobody;	/* to a target that is gone: requests fail soon */
 act sender_send;		/* a struct traffic *: sends all, 0 if all completed */
 
 /* An RDMA WRITE of eight bytes. */

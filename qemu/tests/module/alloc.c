@@ -540,6 +540,8 @@ static bool silent(void)
 
 	plan();
 	traffic->count = 1;
+	if (!DO(remote_actor, sender_connect_to_nobody, NULL))
+		return false;
 	result = actor_do(&remote_actor, sender_send, traffic);
 	if (result == -EIO && traffic->status == IBV_WC_RETRY_EXC_ERR)
 		return true;

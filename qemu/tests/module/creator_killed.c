@@ -23,7 +23,6 @@
 enum {
 	DEPTH = 8,
 	SIZE = 2048,
-	LONG_TIMEOUT = 18,	/* 1 s */
 	MESSAGES = 100,
 };
 
@@ -56,8 +55,6 @@ static bool enter(size_t size)
 	mc = member_info_new(DOMAIN_FILE, DEPTH, size);
 	mo = member_info_new(DOMAIN_FILE, 0, 0);
 	remote = remote_new(size);
-	if (size > SIZE)
-		remote->timeout = LONG_TIMEOUT;
 	traffic = share(sizeof(*traffic));
 	to_b = share(sizeof(*to_b));
 	to_c = share(sizeof(*to_c));
@@ -213,6 +210,7 @@ static bool ends_with_the_last(void)
 
 	/* The number does not answer the sender any more. */
 	plan(1, SIZE);
+	right &= DO(remote_actor, sender_connect_to_nobody, NULL);
 	right &= actor_do(&remote_actor, sender_send, traffic) == -EIO;
 	if (traffic->status != IBV_WC_RETRY_EXC_ERR) {
 		ktap_note("the sender sees %s", ibv_wc_status_str(traffic->status));

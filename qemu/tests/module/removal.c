@@ -191,7 +191,8 @@ static bool silent(void)
 	*traffic = (struct traffic) {
 		.srq_num = { mr->srq_num }, .srqs = 1, .count = 1, .size = 64,
 	};
-	return actor_do(&remote_actor, sender_send, traffic) == -EIO;
+	return DO(remote_actor, sender_connect_to_nobody, NULL) &&
+	       actor_do(&remote_actor, sender_send, traffic) == -EIO;
 }
 
 /* Bytes of slabs that the group is charged for. */
