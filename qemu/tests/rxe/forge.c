@@ -45,7 +45,7 @@ enum {
 	RXE_REG_MR = 32,		/* IB_WR_REG_MR, the kernel's own */
 	BATCH = 8,
 	SILENCE_MS = 20,
-	DESTRUCTION_S = 30,
+	DESTRUCTION_S = 45,
 
 	SENDERS = 'L', PEERS = 'E',
 };
@@ -579,13 +579,13 @@ static bool read_response(void)
 		if (ibv_wr_complete(post))
 			return wrong("a READ cannot be posted");
 		/* while it is on its way */
-		end = now_ns() + 100000000;
+		end = now_ns() + PATIENCE_MS * 1000000ull;
 		do {
 			wqe->dma.cur_sge = entries[i];
 			wqe->dma.num_sge = 0xffffffff;
-			if (ibv_poll_cq(send_cq, 1, &wc) > 0)
-				break;
-		} while (now_ns() < end);
+			if (now_ns() > end)
+				return wrong("a READ does not complete");
+		} while (ibv_poll_cq(send_cq, 1, &wc) <= 0);
 	}
 	return true;
 }
