@@ -14,6 +14,7 @@ import socket
 import sys
 
 PACKET = 8192
+PATIENCE = int(os.environ.get("patience", 240))
 
 
 class Holder:
@@ -21,7 +22,7 @@ class Holder:
 
     def __init__(self, path):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.socket.settimeout(60)
+        self.socket.settimeout(PATIENCE)
         self.socket.connect(path)
         # No descriptor before the first answer.
         self.greeting = self.ask("list")[0]

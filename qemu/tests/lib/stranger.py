@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """usage: stranger.py SOCKET
 
-A user of `xrc-rcv hold` who sends what it does not expect, as often as possible, for 15 seconds."""
+A user of `xrc-rcv hold` who sends what it does not expect, as often as possible, for 15 seconds at
+least, and until the file "enough" of the directory says that others were served meanwhile."""
 
 import os
 import socket
@@ -10,7 +11,7 @@ import sys
 import threading
 import time
 
-from holder import Holder
+from holder import PATIENCE, Holder
 
 SECONDS = 15
 WRONG = [b"", b"\0", b"keep", b"keep a b", b"keep " + b"x" * 65, b"keep a\n", b"keep \xff", b"get", b"get a b",
@@ -114,7 +115,7 @@ def close_slowly(slow):
     clients = []
     for file in [slow.file() for _ in range(SLOW)]:
         clients.append(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
-        clients[-1].settimeout(60)
+        clients[-1].settimeout(PATIENCE)
         # At once: it may be faster.
         clients[-1].connect(path)
         slow.give(clients[-1], b"keep a b", file)
@@ -124,8 +125,13 @@ def close_slowly(slow):
 
 def main():
     """All of it, again and again."""
-    refusals, stuck, deadline = 0, [], time.monotonic() + SECONDS
-    while time.monotonic() < deadline:
+    refusals, stuck, begin = 0, [], time.monotonic()
+
+    def goes_on():
+        lasted = time.monotonic() - begin
+        return lasted < SECONDS or lasted < PATIENCE and not (refusals > 50 and os.path.exists("enough"))
+
+    while goes_on():
         slow = Slow()
         refusals += send_nonsense()
         ask_and_never_read(stuck)
