@@ -9,6 +9,8 @@ import struct
 import sys
 
 HCA = "mlx4_0"
+# Seconds after which a datagram is believed never to come, as in qemu/guest/wait.sh.
+PATIENCE = int(os.environ.get("patience", 240))
 SYSFS = f"/sys/class/infiniband/{HCA}/ports"
 
 # rdma/ib_user_mad.h
@@ -66,7 +68,7 @@ class Agent:
 
     def receive(self):
         """Its header in user_mad's form, and the datagram."""
-        if not select.select([self.file], [], [], 10)[0]:
+        if not select.select([self.file], [], [], PATIENCE)[0]:
             raise TimeoutError("nothing received")
         answer = os.read(self.file, HEADER.size + SIZE)
         header = HEADER.unpack_from(answer)
