@@ -87,7 +87,7 @@ int main(int argc, char **argv)
 	struct ib_user_mad_reg_req agent = { .mgmt_class = DIRECTED_ROUTE, .mgmt_class_version = 1 };
 	struct packet answer, packet = {
 		/* To QP0, at the permissive LID. */
-		.header = { .timeout_ms = 1000, .lid = htobe16(PERMISSIVE) },
+		.header = { .timeout_ms = PATIENCE_MS, .lid = htobe16(PERMISSIVE) },
 		.base_version = 1,
 		.mgmt_class = DIRECTED_ROUTE,
 		.class_version = 1,

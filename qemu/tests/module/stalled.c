@@ -38,7 +38,7 @@ enum {
 	PAGE = 4096,
 	SIZE = sizeof(struct xrc_rcv_record),
 	MORE = 8,		/* bytes that a longer version of a struct has */
-	LIMIT_S = 300,		/* of each kind of page: a stopped process would never answer */
+	LIMIT_S = 1800,		/* of each kind of page: a stopped process would never answer */
 };
 
 /* Methods of the two objects have the same numbers. */

@@ -988,7 +988,7 @@ static bool run(const struct scenario *scenario)
 	}
 	/* A scenario that hangs fails, with all its processes. */
 	setpgid(0, 0);
-	alarm(120);
+	alarm(PATIENCE_MS / 1000);
 	if (scenario->alone) {
 		scenario->alone();
 		exit(0);

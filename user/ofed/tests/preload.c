@@ -88,7 +88,7 @@ int main(int argc, char **argv)
 	if (ret)
 		errx(1, "modify to ERR: %s", strerror(ret));
 	/* In error, it takes no more receives, and says so. */
-	alarm(20);
+	alarm(240);
 	if (ibv_get_async_event(context, &event))
 		err(1, "no event");
 	if ((unsigned int)event.event_type !=

@@ -673,14 +673,14 @@ mod tests {
     }
 
     /// Runs a function in a forked child, in which only the thread that forks goes on. Returns
-    /// whether it returned true, within a minute.
+    /// whether it returned true, within four minutes.
     fn in_child(function: impl FnOnce() -> bool) -> bool {
         // SAFETY: The child calls nothing but the function, and ends.
         match unsafe { libc::fork() } {
             0 => {
                 // SAFETY: An alarm ends a child that waits for a lock; it does not unwind.
                 unsafe {
-                    libc::alarm(60);
+                    libc::alarm(240);
                     libc::_exit(i32::from(!function()))
                 }
             }

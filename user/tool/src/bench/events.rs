@@ -26,7 +26,7 @@ const STACK: usize = 256 << 10;
 /// With mainline, silence for this long means that nothing more comes.
 const SILENCE: Duration = Duration::from_secs(1);
 /// With ours, it is an error.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(240);
 /// The error of a post to a QP that takes no more receives.
 const BROKEN: EventType = EventType::QP_LAST_WQE_REACHED;
 
