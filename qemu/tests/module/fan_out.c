@@ -22,7 +22,7 @@
 enum {
 	MEMBERS = 2,
 	REPEATED = 200,
-	COMMAND_US = 500000,
+	COMMAND_US = 2000000,	/* longer than it takes, on a slow host, to raise an event */
 	SIZE = sizeof(struct xrc_rcv_record),
 };
 
