@@ -24,6 +24,7 @@ enum {
 	DEPTH = 8,
 	SIZE = 2048,
 	MESSAGES = 100,
+	ATTEMPTS = 10,
 };
 
 enum stage { RESET, INIT, RTR, REGISTERED, IN_MESSAGE };
@@ -127,12 +128,13 @@ static bool messages_flow(uint32_t count, size_t size)
 	return end_traffic();
 }
 
-/* Kills A when the first word of a message to B is there and the last is not. */
+/* Whether A has exited when the first word of a message to B was there and the last was not. */
+static bool hit;
+
 static bool kill_in_message(void)
 {
 	uint64_t *first = (uint64_t *)mb->buffers;
 	uint64_t *last = (uint64_t *)(mb->buffers + mb->message_size) - 1;
-	bool hit;
 
 	traffic->first = 0;
 	traffic->count = 0;
@@ -142,9 +144,7 @@ static bool kill_in_message(void)
 		usleep(200);
 	actor_kill(&a);
 	hit = !__atomic_load_n(last, __ATOMIC_RELAXED);
-	if (!hit)
-		ktap_note("the message was there before A had exited");
-	return end_traffic() && hit;
+	return end_traffic();
 }
 
 static bool killed_at(enum stage stage)
@@ -177,6 +177,24 @@ static bool killed_at(enum stage stage)
 	case IN_MESSAGE:
 		return DO(a, member_alloc_connected, ma) && others_register() &&
 		       connected() && kill_in_message();
+	}
+	return false;
+}
+
+/* The guest may not run A's killer before the message is there: then all of it once more. */
+static bool killed_in_message(void)
+{
+	unsigned int attempts;
+
+	for (attempts = 1; killed_at(IN_MESSAGE); attempts++) {
+		if (hit)
+			return true;
+		ktap_note("the message was there before A had exited");
+		if (attempts == ATTEMPTS)
+			return false;
+		leave();
+		if (!enter(long_message()))
+			return false;
 	}
 	return false;
 }
@@ -256,7 +274,8 @@ int main(void)
 
 		snprintf(text, sizeof(text),
 			 "A killed %s: B and C receive every message", names[stage]);
-		entered = ktap_result(entered && killed_at(stage), text);
+		entered = ktap_result(entered && (stage == IN_MESSAGE ? killed_in_message() :
+							killed_at(stage)), text);
 		snprintf(text, sizeof(text),
 			 "A killed %s: the QP is destroyed with the last registration", names[stage]);
 		ktap_result(entered && ends_with_the_last(), text);
