@@ -50,7 +50,9 @@ static struct write *forbidden;
 
 /* ---- acts ---- */
 
-/* All unread records, and further ones until none comes. */
+/* All unread records, and further ones until none comes. Of an error, that the QP has done its last
+ * comes any time later.
+ */
 static int read_events(void *argument)
 {
 	struct account *account = argument;
@@ -72,7 +74,8 @@ static int read_events(void *argument)
 		if (size <= 0 || size % sizeof(account->records[0]))
 			return -EBADMSG;
 		account->count += size / sizeof(account->records[0]);
-		timeout = QUIET_MS;
+		timeout = account->records[account->count - 1].type == IBV_EVENT_QP_ACCESS_ERR ?
+				  PATIENCE_MS : QUIET_MS;
 	}
 	return 0;
 }
