@@ -17,10 +17,10 @@ use crate::worker::{self, Worker};
 
 /// A program takes a fraction of a second, but for removals of the device, and guests that are
 /// short of CPU.
-pub const LIMIT: Duration = Duration::from_secs(120);
+pub const LIMIT: Duration = Duration::from_secs(600);
 /// Without a race all files are closed by the end of the last step. In a race, the last use of a
 /// file may end in the kernel, which closes it a moment later.
-const RACE_ENDS: Duration = Duration::from_secs(10);
+const RACE_ENDS: Duration = Duration::from_secs(240);
 
 /// Words of KASAN's, lockdep's and other reports that should not be in the kernel's log.
 const REPORTS: &[&str] = &[

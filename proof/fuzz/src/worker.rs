@@ -465,7 +465,7 @@ impl Worker {
         // SAFETY: No pointers are passed to the call.
         unsafe { libc::kill(pid, libc::SIGKILL) };
         // Its files are closed when it has ended.
-        let _ = poll(pidfd, 60_000);
+        let _ = poll(pidfd, 240_000);
         close(pidfd);
         0
     }
