@@ -27,9 +27,10 @@ vmlx5_make() { # HEADER
 device_qemu_args() {
 	local number
 	for number in 0 1; do
+		# The timeout is that of hca/qemu-args, with its reason.
 		qemu+=(
 			-device "pcie-root-port,id=vmlx5-port$number,chassis=$((number + 1)),slot=$((number + 1))"
-			-device "{\"driver\":\"vfio-user-pci\",\"id\":\"vmlx5-$number\",\"bus\":\"vmlx5-port$number\",\"socket\":{\"type\":\"unix\",\"path\":\"$1/vmlx5-$number.sock\"}}"
+			-device "{\"driver\":\"vfio-user-pci\",\"id\":\"vmlx5-$number\",\"x-msg-timeout\":240000,\"bus\":\"vmlx5-port$number\",\"socket\":{\"type\":\"unix\",\"path\":\"$1/vmlx5-$number.sock\"}}"
 		)
 	done
 	# Where the modelled adapter's control looks, whichever card it is.
