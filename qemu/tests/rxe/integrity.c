@@ -42,7 +42,7 @@ enum {
 	DEPTH = 8,		/* of an SRQ, and of a send queue */
 	SLOTS = 4,		/* RDMA WRITE buffers per sender and receiver */
 	TIMEOUT = 12,		/* 4.096 us << 12 = 17 ms */
-	GIVE_UP = 600,		/* seconds */
+	GIVE_UP = 7200,		/* seconds */
 };
 
 enum operation { SEND, WRITE, READ, ADD };
