@@ -23,9 +23,9 @@ use super::{Mainline, Measurement, Party, Runner, Side, median, to_init, us};
 const ROUNDS: usize = 7;
 /// The objects of one reader; libibverbs needs some of them.
 const STACK: usize = 256 << 10;
-/// With mainline, silence for this long means that nothing more comes.
+/// With mainline, silence for this long after the creator's event means that nothing more comes.
 const SILENCE: Duration = Duration::from_secs(1);
-/// With ours, it is an error.
+/// With ours, or without any event, it is an error.
 const PATIENCE: Duration = Duration::from_secs(240);
 /// The error of a post to a QP that takes no more receives.
 const BROKEN: EventType = EventType::QP_LAST_WQE_REACHED;
@@ -79,7 +79,7 @@ impl<'scope, 'env> Readers<'scope, 'env> {
     }
 
     /// Has `error` break the QP. Returns how many readers its event was delivered to until there
-    /// was `silence`, and how long it took to the last.
+    /// was `silence` after one of them, and how long it took to the last.
     fn time(
         &self,
         silence: Duration,
@@ -91,7 +91,8 @@ impl<'scope, 'env> Readers<'scope, 'env> {
         error()?;
         let (mut delivered, mut last) = (0, begin);
         while delivered < self.count {
-            match self.words.1.recv_timeout(silence) {
+            let patience = if delivered == 0 { PATIENCE } else { silence };
+            match self.words.1.recv_timeout(patience) {
                 Ok(Word::Delivered(when)) => {
                     delivered += 1;
                     last = last.max(when);
