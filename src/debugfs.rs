@@ -170,7 +170,7 @@ fn print_qps(shown: &Shown, text: &mut Text) -> Result {
 
         text.print(fmt!(
             "domain={} qpn={:#x} state={} lifetime={} registrations={} dest_qpn={:#x} \
-             label={:#x} events={} creator={} user={}\n",
+             label={:#x} events={} creator={} user={} serial={}\n",
             qp.status().domain(),
             qp.qpn(),
             state,
@@ -181,6 +181,7 @@ fn print_qps(shown: &Shown, text: &mut Text) -> Result {
             qp.status().events(),
             qp.status().creator().uid(),
             qp.status().creator().accounting_uid(),
+            qp.status().serial(),
         ))
     })
 }

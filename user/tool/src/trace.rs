@@ -88,6 +88,13 @@ impl Instance {
         Ok(instance)
     }
 
+    /// An instance for tests, which traces nothing.
+    #[cfg(test)]
+    pub(crate) fn of(directory: PathBuf) -> Instance {
+        fs::create_dir(&directory).unwrap();
+        Instance { directory }
+    }
+
     /// Ends the trace. Earlier records can still be read.
     pub(crate) fn stop(&self) -> Result<()> {
         self.write("tracing_on", "0")

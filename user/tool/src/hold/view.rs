@@ -29,13 +29,15 @@ const WATCHED: usize = 1 << 16;
 /// The users whose a receive QP is: its creator, and the one for whom it counts.
 type Owners = [u32; 2];
 
-/// A receive QP and its owners, of a line of debugfs.
-fn qp(line: &str) -> Option<((u64, u64), Owners)> {
-    let line = Line::new(line);
-    let number = |key| line.number(key).ok();
-    let user = |key| u32::try_from(number(key)?).ok();
-    let owners = [user("creator")?, user("user")?];
-    Some(((number("domain")?, number("qpn")?), owners))
+/// The owners of the receive QP of a line of debugfs.
+fn owners(line: &Line<'_>) -> Option<Owners> {
+    let user = |key| u32::try_from(line.number(key).ok()?).ok();
+    Some([user("creator")?, user("user")?])
+}
+
+/// A domain, and the number in it that a line of debugfs has by a key.
+fn in_domain(line: &Line<'_>, key: &str) -> Option<(u64, u64)> {
+    line.number("domain").ok().zip(line.number(key).ok())
 }
 
 fn directory() -> PathBuf {
@@ -64,7 +66,7 @@ pub(super) struct Listing {
     title: String,
     /// The user's QPs on the device of the file.
     own: HashSet<(u64, u64)>,
-    until: Instant,
+    pub(super) until: Instant,
 }
 
 impl Listing {
@@ -131,18 +133,18 @@ impl Listing {
         if line.len() > PACKET / 4 {
             return false;
         }
-        if self.title.starts_with("qps") {
-            return match qp(line) {
-                Some((qp, owners)) if owners.contains(&self.uid) => {
-                    self.own.insert(qp);
-                    true
-                }
-                _ => false,
-            };
-        }
         let line = Line::new(line);
-        let qp = line.number("domain").ok().zip(line.number("qpn").ok());
-        qp.is_some_and(|qp| self.own.contains(&qp))
+        let Some(qp) = in_domain(&line, "qpn") else {
+            return false;
+        };
+        if self.title.starts_with("qps") {
+            if owners(&line).is_some_and(|owners| owners.contains(&self.uid)) {
+                self.own.insert(qp);
+            } else {
+                return false;
+            }
+        }
+        self.own.contains(&qp)
     }
 }
 
@@ -168,7 +170,8 @@ impl Audience {
 pub(super) struct Trace {
     pub(super) pipe: File,
     text: Vec<u8>,
-    owners: HashMap<(u64, u64), Owners>,
+    /// By device, domain and serial number: a QP number may be that of another QP by now.
+    owners: HashMap<(u64, (u64, u64)), Owners>,
     directory: PathBuf,
     /// Removed after the pipe was closed.
     _instance: Instance,
@@ -191,14 +194,29 @@ impl Trace {
         Ok(watch)
     }
 
+    /// A trace for tests: the lines of a file, about QPs of device 3.
+    #[cfg(test)]
+    pub(super) fn of(directory: PathBuf) -> Trace {
+        let mut trace = Trace {
+            pipe: File::open(directory.join("trace")).unwrap(),
+            text: Vec::new(),
+            owners: HashMap::new(),
+            _instance: Instance::of(directory.join("instance")),
+            directory,
+        };
+        trace.learn(3);
+        trace
+    }
+
     /// Reads the owners of the QPs of a device.
     fn learn(&mut self, device: u64) {
         let path = self.directory.join(device.to_string()).join("qps");
         let lines = File::open(path).map(|file| BufReader::new(file).lines());
         for line in lines.into_iter().flatten().map_while(io::Result::ok) {
-            match qp(&line) {
-                Some(((_, qpn), owners)) if self.owners.len() < WATCHED => {
-                    self.owners.insert((device, qpn), owners);
+            let line = Line::new(&line);
+            match in_domain(&line, "serial").zip(owners(&line)) {
+                Some((qp, owners)) if self.owners.len() < WATCHED => {
+                    self.owners.insert((device, qp), owners);
                 }
                 _ => {}
             }
@@ -239,7 +257,8 @@ impl Trace {
         let Some(record) = record else {
             return Some(Audience::All);
         };
-        let qp = number(&record, "ifindex").zip(number(&record, "lqpn"))?;
+        let qp = number(&record, "domain").zip(number(&record, "serial"))?;
+        let qp = (number(&record, "ifindex")?, qp);
         let owners = match record.action.as_str() {
             "destroy" => self.owners.remove(&qp),
             _ => self.owners.get(&qp).copied(),
@@ -256,8 +275,8 @@ fn number(record: &Record, key: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    const QPS: &str = "domain=1 qpn=0x20 state=RTR lifetime=domain registrations=2 dest_qpn=0x1f label=0x1 events=3 creator=100000 user=1000\n\
-                       domain=1 qpn=0x21 state=ERR lifetime=domain registrations=0 dest_qpn=0x0 label=0x0 events=0 creator=7 user=7\n";
+    const QPS: &str = "domain=1 qpn=0x20 state=RTR lifetime=domain registrations=2 dest_qpn=0x1f label=0x1 events=3 creator=100000 user=1000 serial=1\n\
+                       domain=1 qpn=0x21 state=ERR lifetime=domain registrations=0 dest_qpn=0x0 label=0x0 events=0 creator=7 user=7 serial=2\n";
     const REGISTRATIONS: &str = "kind=file channel=1 mask=0x1 pending=1 domain=1 qpn=0x20 pid=77 comm=my prog=x\n\
                                  kind=file channel=1 mask=0x1 pending=1 domain=1 qpn=0x21 pid=78 comm=domain=1 qpn=0x20\n";
 
@@ -288,5 +307,54 @@ mod tests {
             assert_eq!(shown(uid), expected);
         }
         assert_eq!(shown(0), "");
+    }
+
+    #[test]
+    fn a_line_is_for_the_owners_of_its_qp_and_not_of_the_next_one_with_its_number() {
+        let root = tempfile::tempdir().unwrap();
+        let (qps, text) = (root.path().join("3/qps"), root.path().join("trace"));
+        fs::create_dir(root.path().join("3")).unwrap();
+        let list = |serial: u64, uid: u32| {
+            let line = format!("domain=1 qpn=0x20 creator={uid} user=0 serial={serial}\n");
+            fs::write(&qps, line).unwrap();
+        };
+        list(1, 7);
+        fs::write(&text, "").unwrap();
+        let mut trace = Trace::of(root.path().into());
+        // Before anything was read, two other QPs had the number; the first of them has ended.
+        list(2, 8);
+        let mut lines = String::new();
+        for (action, serial) in [
+            ("reg", 1),
+            ("destroy", 1),
+            ("alloc", 3),
+            ("destroy", 3),
+            ("alloc", 2),
+            ("destroy", 2),
+            ("unreg", 2),
+        ] {
+            lines += &format!(
+                "            task-12      [000] 7.25: ib_xrc_rcv_{action}: index=3 device=a domain=1 \
+                 qpn=0x20 serial={serial}\n"
+            );
+        }
+        fs::write(&text, lines + "CPU:0 [LOST 3 EVENTS]\n").unwrap();
+        let seen = trace.read().unwrap().into_iter().map(|(audience, line)| {
+            let line = String::from_utf8(line).unwrap();
+            let action = line.split_once("rcv_").map_or("", |(_, rest)| rest);
+            let action = action.split(':').next().unwrap_or_default().to_owned();
+            (action, audience)
+        });
+        let is = |action: &str, uid| (action.to_owned(), Audience::Owners([uid, 0]));
+        assert_eq!(
+            seen.collect::<Vec<_>>(),
+            [
+                is("reg", 7),
+                is("destroy", 7),
+                is("alloc", 8),
+                is("destroy", 8),
+                (String::new(), Audience::All)
+            ]
+        );
     }
 }
