@@ -8,6 +8,7 @@ with it, and starts it again whenever it ends, with the descriptors that it has 
 As a module: a client of `xrc-rcv hold`, by nothing but xrc-rcv-hold(5)."""
 
 import array
+import fcntl
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ import sys
 
 PACKET = 8192
 PATIENCE = int(os.environ.get("patience", 240))
+F_DUPFD_QUERY = 1027
 
 
 class Holder:
@@ -88,8 +90,10 @@ class Manager:
         lines = message.decode().split("\n")
         words = dict(line.split("=", 1) for line in lines if "=" in line)
         if words.get("FDSTORE") == "1":
-            self.store += [(words["FDNAME"], fd) for fd in fds]
-            fds = []
+            # An open file is stored once, as by systemd.
+            new = [fd for fd in fds if not any(fcntl.fcntl(fd, F_DUPFD_QUERY, known) for _, known in self.store)]
+            self.store += [(words["FDNAME"], fd) for fd in new]
+            fds = [fd for fd in fds if fd not in new]
         if words.get("FDSTOREREMOVE") == "1":
             gone = [fd for name, fd in self.store if name == words["FDNAME"]]
             self.store = [(name, fd) for name, fd in self.store if name != words["FDNAME"]]

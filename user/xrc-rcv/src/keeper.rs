@@ -97,8 +97,8 @@ impl Keeper {
     ///
     /// # Errors
     ///
-    /// `EEXIST` if one of that name is kept, `EINVAL` for another kind of name, and `EDQUOT` if the
-    /// user has as many as the service allows.
+    /// `EEXIST` if one of that name is kept, or the same open file by any other name; `EINVAL` for
+    /// another kind of name, and `EDQUOT` if the user has as many as the service allows.
     pub fn keep(&self, name: &str, fd: impl AsFd) -> io::Result<()> {
         self.request(&format!("keep {name}"), Some(fd.as_fd()))
             .map(drop)

@@ -250,7 +250,7 @@ impl Server {
             (_, fd) if uid == OVERFLOW_UID => {
                 client.wait(store::closed(fd).map_err(|_| Ended)?, Err(Errno::PERM))
             }
-            (["keep", name], Some(fd)) => match self.share(uid, name) {
+            (["keep", name], Some(fd)) => match self.share(uid, name, &fd) {
                 Ok(share) => match self.store.keep(uid, name, fd, share) {
                     Ok(stored) => client.wait(stored, Ok(())),
                     Err(_) => reply(socket, Err(Errno::IO))?,
@@ -286,9 +286,13 @@ impl Server {
     }
 
     /// Counts one more descriptor for a user, who may keep it by that name.
-    fn share(&self, uid: u32, name: &str) -> Result<Share, Errno> {
+    fn share(&self, uid: u32, name: &str, fd: &OwnedFd) -> Result<Share, Errno> {
         self.store.check(uid, name)?;
-        self.store.quota().take(uid).ok_or(Errno::DQUOT)
+        let share = self.store.quota().take(uid).ok_or(Errno::DQUOT)?;
+        match self.store.has(fd) {
+            true => Err(Errno::EXIST),
+            false => Ok(share),
+        }
     }
 
     fn list(&self, uid: u32) -> String {
@@ -541,8 +545,11 @@ mod tests {
         let keeper = running.keeper();
         assert!(keeper.names().unwrap().is_empty() && keeper.get("null").unwrap().is_none());
         keeper.keep("null", &null).unwrap();
-        let again = keeper.keep("null", &null).unwrap_err();
-        assert_eq!(again.raw_os_error(), Some(libc::EEXIST));
+        // A name, and an open file, that is kept.
+        let other = File::open("/dev/null").unwrap();
+        for again in [keeper.keep("null", other), keeper.keep("other", &null)] {
+            assert_eq!(again.unwrap_err().raw_os_error(), Some(libc::EEXIST));
+        }
         drop(keeper);
         let next = running.keeper();
         assert_eq!(next.names().unwrap(), ["null"]);

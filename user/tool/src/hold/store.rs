@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::thread;
 
@@ -80,6 +80,12 @@ impl Store {
         }
     }
 
+    /// Whether the open file is kept, by any name or user. A service manager stores it only once:
+    /// another name of it would be lost with this process.
+    pub(super) fn has(&self, fd: &OwnedFd) -> bool {
+        self.kept.values().any(|kept| is_same_file(&kept.fd, fd))
+    }
+
     /// Keeps a descriptor whose name was checked. The result comes to its end when the service
     /// manager has it as well.
     pub(super) fn keep(
@@ -133,6 +139,15 @@ pub(super) fn is_stored(name: &str) -> bool {
 fn is_name(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
     (1..=NAME).contains(&name.len()) && name.bytes().all(allowed)
+}
+
+fn is_same_file(one: &OwnedFd, other: &OwnedFd) -> bool {
+    const KCMP_FILE: libc::c_int = 0;
+    let (one, other) = (one.as_raw_fd(), other.as_raw_fd());
+    let own = std::process::id();
+    // SAFETY: The call compares two numbers of descriptors, and touches no memory.
+    let result = unsafe { libc::syscall(libc::SYS_kcmp, own, own, KCMP_FILE, one, other) };
+    result == 0
 }
 
 fn manager_name(uid: u32, since: u64, name: &str) -> String {
