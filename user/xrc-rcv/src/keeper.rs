@@ -118,7 +118,8 @@ impl Keeper {
         }
     }
 
-    /// Has the service close the descriptor of that name, and returns whether there was one.
+    /// Has the service close the descriptor of that name, and returns whether there was one. No
+    /// later process of the service has it.
     ///
     /// # Errors
     ///

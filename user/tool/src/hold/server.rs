@@ -42,8 +42,8 @@ enum State {
     Idle,
     /// It has not read the answers before.
     Blocked,
-    /// For the end of a stream, with this answer: the service manager has stored a descriptor, or a
-    /// thread has closed a refused one.
+    /// For the end of a stream, with this answer: the service manager has stored a descriptor, or
+    /// closed one, or a thread has closed a refused one.
     Waiting {
         until: UnixStream,
         answer: Result<(), Errno>,
@@ -262,8 +262,8 @@ impl Server {
                 None => reply(socket, Err(Errno::NOENT))?,
             },
             (["drop", name], _) => match self.store.remove(uid, name) {
-                Ok(true) => reply(socket, Ok(()))?,
-                Ok(false) => reply(socket, Err(Errno::NOENT))?,
+                Ok(Some(removed)) => client.wait(removed, Ok(())),
+                Ok(None) => reply(socket, Err(Errno::NOENT))?,
                 Err(_) => reply(socket, Err(Errno::IO))?,
             },
             (["list"], _) => answer(socket, &self.list(uid), None)?,

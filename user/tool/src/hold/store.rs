@@ -109,14 +109,15 @@ impl Store {
         Some(kept.fd.as_fd())
     }
 
-    /// Closes a descriptor. Returns whether there was one.
-    pub(super) fn remove(&mut self, uid: u32, name: &str) -> io::Result<bool> {
+    /// Closes a descriptor, if there is one. The result comes to its end when the service manager
+    /// has closed it as well.
+    pub(super) fn remove(&mut self, uid: u32, name: &str) -> io::Result<Option<UnixStream>> {
         let Some(kept) = self.kept.remove(&(uid, name.into())) else {
-            return Ok(false);
+            return Ok(None);
         };
         let removed = forget(&manager_name(uid, kept.since, name));
         close((kept.fd, kept.share));
-        removed.map(|()| true)
+        removed.and_then(|()| barrier()).map(Some)
     }
 
     /// The names of a user's descriptors, and for how many seconds each is kept.
@@ -234,7 +235,7 @@ mod tests {
         };
         assert_eq!(names(&store, 2), ["a", "b"]);
         assert!(store.get(3, "a").is_none() && store.get(1, "b").is_none());
-        assert!(!store.remove(3, "a").unwrap() && store.remove(2, "a").unwrap());
+        assert!(store.remove(3, "a").unwrap().is_none() && store.remove(2, "a").unwrap().is_some());
         assert_eq!(
             (names(&store, 1), names(&store, 2)),
             (vec!["a".into()], vec!["b".into()])
@@ -260,7 +261,7 @@ mod tests {
         }
         assert_eq!(store.list(5).collect::<Vec<_>>(), [("x.y", 0)]);
         assert_eq!(store.quota().used_by(5).0, 1);
-        store.remove(5, "x.y").unwrap();
+        store.remove(5, "x.y").unwrap().unwrap();
         // Another thread closes it.
         while store.quota().used().0 != 0 {
             thread::yield_now();
