@@ -287,6 +287,10 @@ mod tests {
         keeper.keep("pipe", &writer).unwrap();
         drop(writer);
         let kept = keeper.get("pipe").unwrap().unwrap();
+        // No program that this process executes has it.
+        // SAFETY: The call touches no memory.
+        let flags = unsafe { libc::fcntl(kept.as_raw_fd(), libc::F_GETFD) };
+        assert_eq!(flags, libc::FD_CLOEXEC);
         let texts = served.join().unwrap();
         assert_eq!(texts, ("keep pipe".into(), "get pipe".into()));
         io::Write::write_all(&mut std::fs::File::from(kept), b"x").unwrap();

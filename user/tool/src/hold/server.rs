@@ -442,13 +442,15 @@ fn reply(socket: &OwnedFd, result: Result<(), Errno>) -> Result<(), Ended> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
+    use std::fs::{self, File};
     use std::os::fd::AsFd;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Instant;
 
     use rustix::net::{
         AddressFamily, SocketAddrUnix, SocketType, bind, connect, listen, recv, socket_with,
+        socketpair,
     };
     use xrc_rcv::Keeper;
 
@@ -500,21 +502,37 @@ mod tests {
             }
         }
 
+        /// A connection, when there are not too many: those before count until a thread has closed
+        /// them.
         fn keeper(&self) -> Keeper {
-            Keeper::connect(self.directory.path().join("s")).unwrap()
+            loop {
+                match Keeper::connect(self.directory.path().join("s")) {
+                    Err(error) if error.raw_os_error() == Some(libc::EDQUOT) => thread::yield_now(),
+                    result => return result.unwrap(),
+                }
+            }
+        }
+
+        /// The same, of a socket.
+        fn client(&self) -> OwnedFd {
+            let address = SocketAddrUnix::new(self.directory.path().join("s")).unwrap();
+            loop {
+                let client = socket();
+                connect(&client, &address).unwrap();
+                // Then it has been accepted.
+                let mut answer = [0; PACKET];
+                let _ = send(&client, b"list", None);
+                if recv(&client, &mut answer[..], RecvFlags::empty()).is_ok()
+                    && answer.starts_with(b"ok")
+                {
+                    return client;
+                }
+            }
         }
 
         /// The answer to a packet.
         fn answer(&self, text: &[u8], fds: &[BorrowedFd<'_>]) -> String {
-            let client = socket();
-            connect(
-                &client,
-                &SocketAddrUnix::new(self.directory.path().join("s")).unwrap(),
-            )
-            .unwrap();
-            // Then it has been accepted.
-            send(&client, b"list", None).unwrap();
-            recv(&client, &mut [0; PACKET][..], RecvFlags::empty()).unwrap();
+            let client = self.client();
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
             let mut control = SendAncillaryBuffer::new(&mut space);
             assert!(fds.is_empty() || control.push(SendAncillaryMessage::ScmRights(fds)));
@@ -595,6 +613,7 @@ mod tests {
                 );
             }
         }
+        assert_eq!(running.answer(&long, &[]), "error 22 Invalid argument");
         for count in [0, 2, 3, 8] {
             assert_eq!(
                 running.answer(b"keep a", &fds[..count]),
@@ -634,18 +653,97 @@ mod tests {
         assert!(!refused.is_finished());
         drop(peer);
         assert_eq!(refused.join().unwrap(), Some(libc::EEXIST));
+        // A kept descriptor counts until it is closed.
+        let (slow, peer) = slow_to_close();
+        running.keeper().keep("slow", slow).unwrap();
+        assert!(running.keeper().remove("slow").unwrap());
+        let counts = |kept| {
+            running
+                .answer(b"list", &[])
+                .starts_with(&format!("ok kept={kept} "))
+        };
+        assert!((0..100).all(|_| counts(2)));
+        drop(peer);
+        while !counts(1) {}
+    }
+
+    /// A server with one client of user 7, and the client's end of the connection.
+    fn with_client(state: State) -> (Server, OwnedFd) {
+        let mut server = Server::new(socket(), Store::new(1, 7), "", 7).unwrap();
+        let flags = SocketFlags::CLOEXEC;
+        let (client, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        server.clients.push(Client {
+            socket: Parting(theirs),
+            uid: 7,
+            state,
+            refused: Vec::new(),
+            _share: server.quota.count(7),
+        });
+        (server, client)
+    }
+
+    #[test]
+    fn a_client_that_reads_no_lines_learns_how_many_it_has_lost() {
+        let root = tempfile::tempdir().unwrap();
+        let (qps, text) = (root.path().join("3/qps"), root.path().join("trace"));
+        fs::create_dir(root.path().join("3")).unwrap();
+        let line = |serial| {
+            format!(
+                "            task-12      [000] 7.25: ib_xrc_rcv_reg: index=3 device=a domain=1 \
+                 qpn=0x20 serial={serial}\n"
+            )
+        };
+        fs::write(
+            qps,
+            "domain=1 creator=7 user=7 serial=1\ndomain=1 creator=8 user=8 serial=2\n",
+        )
+        .unwrap();
+        const COUNT: usize = 5000;
+        fs::write(&text, (line(1) + &line(2)).repeat(COUNT)).unwrap();
+        let (mut server, client) = with_client(State::Watching { lost: 0 });
+        server.watch = Some(Trace::of(root.path().into()));
+        let events = [PollFlags::empty(), PollFlags::empty(), PollFlags::IN];
+        (0..100).for_each(|_| server.proceed(&events));
+        let mut buffer = [0; PACKET];
+        let mut next = || {
+            let received = recv(&client, &mut buffer[..], RecvFlags::DONTWAIT).ok()?;
+            Some(String::from_utf8_lossy(&buffer[..received.0]).into_owned())
+        };
+        let seen = std::iter::from_fn(&mut next).collect::<Vec<_>>();
+        assert!(seen.iter().all(|text| text.ends_with("serial=1")));
+        assert!(!seen.is_empty() && seen.len() < COUNT);
+        fs::OpenOptions::new()
+            .append(true)
+            .open(&text)
+            .and_then(|mut file| io::Write::write_all(&mut file, line(1).as_bytes()))
+            .unwrap();
+        server.proceed(&events);
+        assert_eq!(next(), Some(format!("lost {}", COUNT - seen.len())));
+        assert!(next().is_some_and(|text| text.ends_with("serial=1")) && next().is_none());
+    }
+
+    #[test]
+    fn a_client_has_half_a_minute_for_an_answer_to_show() {
+        let begin = Instant::now();
+        let mut show = Listing::new(7);
+        assert!(show.until > begin && show.until <= Instant::now() + Duration::from_secs(30));
+        let (mut server, _silent) = with_client(State::Showing(Box::new(show)));
+        let nothing = [PollFlags::empty(); 2];
+        server.proceed(&nothing);
+        assert!(server.clients.len() == 1 && server.patience().is_some());
+        show = Listing::new(7);
+        show.until = begin;
+        server.clients[0].state = State::Showing(Box::new(show));
+        server.proceed(&nothing);
+        assert!(server.clients.is_empty() && server.patience().is_none());
     }
 
     #[test]
     fn a_client_that_does_not_read_has_a_few_answers_and_stops_nobody() {
         let (running, null) = (Running::start(), File::open("/dev/null").unwrap());
         running.keeper().keep("null", &null).unwrap();
-        let silent = socket();
-        connect(
-            &silent,
-            &SocketAddrUnix::new(running.directory.path().join("s")).unwrap(),
-        )
-        .unwrap();
+        let silent = running.client();
         let flags = SendFlags::DONTWAIT;
         let mut control = SendAncillaryBuffer::default();
         // Until neither takes one more.
