@@ -192,11 +192,11 @@ impl Handler for Alloc {
             attributes: &mut attributes,
             udata: Some(call.udata()),
         };
-        let subscriber = match member {
-            Some(member) => Some(member.subscriber(None)?),
+        let holder = match member {
+            Some(member) => Some(member.holder(None)?),
             None => None,
         };
-        let qp = domain.create(xrcd, device.pd(), init_attr, subscriber)?;
+        let qp = domain.create(xrcd, device.pd(), init_attr, holder)?;
 
         call.output(Self::RESP_QPN, &qp.qpn())?;
         call.output(Self::RESP_SERIAL, &qp.serial())?;

@@ -29,10 +29,7 @@ use crate::{
     },
     rdma::device::Device,
     receive_qp::ReceiveQp,
-    subscriber::{
-        Holder,
-        Subscriber, //
-    }, //
+    subscribers::Listed, //
 };
 use kernel::{
     prelude::*,
@@ -188,39 +185,35 @@ fn print_qps(shown: &Shown, text: &mut Text) -> Result {
 
 fn print_registrations(shown: &Shown, text: &mut Text) -> Result {
     for_each_qp(shown, |qp| {
-        let mut next = qp.subscribers().after(None);
-
-        while let Some(subscriber) = next {
+        qp.subscribers().for_each(|registration| {
             pause()?;
-            if !subscriber.is_removed() {
-                print_registration(qp, &subscriber, text)?;
-            }
-            next = qp.subscribers().after(Some(&subscriber));
-        }
-        Ok(())
+            print_registration(qp, &registration, text)
+        })
     })
 }
 
-fn print_registration(qp: &ReceiveQp, subscriber: &Subscriber, text: &mut Text) -> Result {
-    let counts = qp.subscribers().counts();
-    let (kind, pid) = match subscriber.holder() {
-        Holder::File(_, process, _) => ("file", process.pid()),
-        Holder::Kernel(..) => ("kernel", 0),
+fn print_registration(qp: &ReceiveQp, registration: &Listed, text: &mut Text) -> Result {
+    let (kind, mask, pending, pid) = match registration {
+        Listed::Member(listener, pending) => {
+            let pid = listener.process().pid();
+
+            ("file", listener.mask(), pending, pid)
+        }
+        Listed::User(mask, pending) => ("kernel", *mask, pending, 0),
     };
 
     text.print(fmt!(
         "kind={} channel={} mask={:#x} pending={} domain={} qpn={:#x} pid={} comm=",
         kind,
-        u8::from(subscriber.has_channel()),
-        subscriber.mask().as_raw(),
-        subscriber.unread_records(counts),
+        u8::from(matches!(registration, Listed::Member(..))),
+        mask.as_raw(),
+        pending,
         qp.status().domain(),
         qp.qpn(),
         pid,
     ))?;
-    match subscriber.holder() {
-        Holder::File(_, process, _) => text.print(fmt!("{}\n", process.name()))?,
-        Holder::Kernel(..) => text.print(fmt!("\n"))?,
+    match registration {
+        Listed::Member(listener, _) => text.print(fmt!("{}\n", listener.process().name())),
+        Listed::User(..) => text.print(fmt!("\n")),
     }
-    Ok(())
 }

@@ -18,7 +18,10 @@
 use crate::{
     attributes::InitialState,
     creator::Creator,
-    kernel_ext::mutex::lock_killable,
+    kernel_ext::{
+        cond_resched,
+        mutex::lock_killable, //
+    },
     limits::{
         self,
         DrainCounter,
@@ -45,10 +48,10 @@ use crate::{
         QpResources,
         ReceiveQp, //
     },
-    subscriber::Subscriber,
     subscribers::{
         new_log,
         DomainLog,
+        Holder,
         Subscribers, //
     },
     uapi::xrc_rcv_reg_info,
@@ -142,14 +145,14 @@ const LISTED_AT_ONCE: usize = 64;
 pub(crate) struct Registration {
     domain: Arc<Domain>,
     qp: Arc<Subscribers>,
-    subscriber: Arc<Subscriber>,
+    holder: Holder,
 }
 
 /// A QP that cannot be found yet, with the registration of its creator, if that registers. Both
 /// leave the log on drop.
 struct Unpublished {
     qp: Option<Arc<Subscribers>>,
-    first: Option<Arc<Subscriber>>,
+    first: Option<Holder>,
 }
 
 /// A QP that is not in its domain yet. Destroyed on drop, unless it is published.
@@ -202,14 +205,14 @@ impl Domain {
         &self.log
     }
 
-    /// Creates a QP in the domain, registers its creator if there is a subscriber, and modifies the
+    /// Creates a QP in the domain, registers its creator if that is given, and modifies the
     /// QP to its initial state.
     pub(crate) fn create(
         self: &Arc<Self>,
         xrcd: &Xrcd,
         pd: &Arc<ProtectionDomain>,
         init_attr: QpInitAttr<'_>,
-        subscriber: Option<Arc<Subscriber>>,
+        holder: Option<Holder>,
     ) -> Result<NewQp> {
         let device = xrcd.device();
         let counted = self.qp_count.add(limits::per_domain())?;
@@ -255,9 +258,10 @@ impl Domain {
         };
 
         // The first event can come as soon as the QP can receive; not before.
-        if let Some(subscriber) = subscriber {
-            subscribers.add(&subscriber)?;
-            new.unpublished.first = Some(subscriber);
+        if let Some(holder) = holder {
+            subscribers.make_room(&holder)?;
+            subscribers.add(&holder)?;
+            new.unpublished.first = Some(holder);
         }
         new.qp.set_up(
             init_attr.initial_state,
@@ -285,14 +289,17 @@ impl Domain {
         drop(qp);
     }
 
-    /// Registers with a QP that was looked up before, unless the event channel of the subscriber is
+    /// Registers with a QP that was looked up before, unless the holder is a member that is
     /// registered. `EINVAL` if it is about to be destroyed. Returns the totals of the events before
-    /// the registration, or those of now if the channel was registered.
+    /// the registration, or those of now if it was registered.
     pub(crate) fn register(
         &self,
         qp: &Arc<ReceiveQp>,
-        subscriber: &Arc<Subscriber>,
+        holder: &Holder,
     ) -> Result<xrc_rcv_reg_info> {
+        // Before the lock is taken: it may reclaim memory.
+        qp.subscribers().make_room(holder)?;
+
         let _order = lock_killable(&self.order)?;
 
         if !self.has(qp) {
@@ -300,23 +307,24 @@ impl Domain {
         }
 
         let subscribers = qp.subscribers();
-        let registered = subscriber
-            .file()
-            .and_then(|channel| subscribers.info_of(channel));
+        let registered = match holder {
+            Holder::Member(listener, _) => subscribers.info_of(listener),
+            Holder::User(_) => None,
+        };
 
         if let Some(info) = registered {
             return Ok(info);
         }
 
-        let info = subscribers.add(subscriber)?;
+        let info = subscribers.add(holder)?;
 
-        notify::registered(subscribers.report(), subscriber.report());
+        notify::registered(subscribers.report(), holder.report());
         Ok(info)
     }
 
     /// Ends a registration with a QP. If this was the last registration that kept it, a QP of
     /// [`Lifetime::Registrations`] is removed from the domain, and returned for the caller to
-    /// destroy. Removing the subscriber and removing the QP are one step under the domain's lock,
+    /// destroy. Ending the registration and removing the QP are one step under the domain's lock,
     /// so that no other registration is added in between.
     ///
     /// Nothing is reported of a registration that has ended before, or with the QP. Unread events
@@ -325,15 +333,15 @@ impl Domain {
     pub(crate) fn unregister(
         &self,
         subscribers: &Arc<Subscribers>,
-        subscriber: &Subscriber,
+        holder: &Holder,
         why: RemoveReason,
     ) -> Option<Arc<ReceiveQp>> {
         let _order = self.order.lock();
 
-        if !subscribers.as_arc_borrow().remove(subscriber, why) {
+        if !subscribers.remove(holder, why) {
             return None;
         }
-        notify::unregistered(subscribers.report(), subscriber.report());
+        notify::unregistered(subscribers.report(), holder.report());
         if subscribers.status().lifetime() == Lifetime::Domain || subscribers.keeping() != 0 {
             return None;
         }
@@ -472,13 +480,29 @@ impl Domain {
         // A QP whose last registration was removed may be being destroyed by another thread. The
         // XRCD must not be closed before that has finished.
         self.qp_count.drain();
+        self.end_members();
+    }
+
+    /// The QPs have ended: so are the members whose device is being removed.
+    fn end_members(&self) {
+        let end = self.log.lock().members.close();
+
+        for number in 0..end {
+            let log = self.log.lock();
+
+            if let Some(listener) = log.members.get(number).filter(|member| member.is_ending()) {
+                listener.end();
+            }
+            drop(log);
+            cond_resched();
+        }
     }
 }
 
 impl Drop for Unpublished {
     fn drop(&mut self) {
         if let Some(qp) = self.qp.take() {
-            qp.withdraw(self.first.as_deref());
+            qp.withdraw(self.first.as_ref());
         }
     }
 }
@@ -516,8 +540,8 @@ impl NewQp {
 
         subscribers.as_arc_borrow().publish();
         notify::allocated(subscribers.report());
-        if let Some(subscriber) = &first {
-            notify::registered(subscribers.report(), subscriber.report());
+        if let Some(holder) = &first {
+            notify::registered(subscribers.report(), holder.report());
         }
         if is_closed {
             domain.remove(qp.qpn());
@@ -528,10 +552,10 @@ impl NewQp {
         if is_closed {
             qp.destroy();
         }
-        first.map(|subscriber| Registration {
+        first.map(|holder| Registration {
             domain,
             qp: subscribers,
-            subscriber,
+            holder,
         })
     }
 }
@@ -541,13 +565,13 @@ impl Registration {
     pub(crate) fn new(
         domain: Arc<Domain>,
         qp: &Arc<ReceiveQp>,
-        subscriber: Arc<Subscriber>,
+        holder: Holder,
     ) -> Result<(Self, xrc_rcv_reg_info)> {
-        let info = domain.register(qp, &subscriber)?;
+        let info = domain.register(qp, &holder)?;
         let registration = Self {
             domain,
             qp: qp.subscribers().clone(),
-            subscriber,
+            holder,
         };
 
         Ok((registration, info))
@@ -562,7 +586,7 @@ impl Registration {
     #[must_use = "a QP that was removed from its domain has to be destroyed"]
     pub(crate) fn end(&self) -> Option<Arc<ReceiveQp>> {
         self.domain
-            .unregister(&self.qp, &self.subscriber, RemoveReason::Destroyed)
+            .unregister(&self.qp, &self.holder, RemoveReason::Destroyed)
     }
 }
 

@@ -259,6 +259,15 @@ impl Counts {
         self.positions[kind.index()].load(Relaxed)
     }
 
+    /// Returns the events of a kind.
+    pub(crate) fn event(&self, kind: EventType) -> Event {
+        Event {
+            kind,
+            total: self.total(kind),
+            time: self.time(kind),
+        }
+    }
+
     /// Returns the totals, and the serial number of the QP, for the holder of a registration.
     pub(crate) fn to_info(&self, serial: u64) -> xrc_rcv_reg_info {
         let mut info = xrc_rcv_reg_info {

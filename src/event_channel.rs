@@ -11,8 +11,8 @@
 //! A registration that has ended with its QP is forgotten when its last event is read. If events
 //! were lost because the QP has left the log before, the next record is OVERRUN.
 //!
-//! After the device was removed, or the descriptor or the uverbs file closed, no event is added.
-//! Unread events can still be read; then `read(2)` returns `EIO`.
+//! After the QPs of a removed device have ended, or the descriptor or the uverbs file was closed,
+//! no event is added. Unread events can still be read; then `read(2)` returns `EIO`.
 
 use crate::{
     event::{
@@ -26,11 +26,15 @@ use crate::{
         wait_queue::WaitQueue, //
     },
     listener::Listener,
+    log::Removed,
+    member_set::{
+        Room,
+        ROW, //
+    },
     qp_status::QpStatus,
     subscribers::{
         DomainLog,
-        Subscribers,
-        Taken, //
+        Subscribers, //
     },
     uapi::{
         xrc_rcv_record,
@@ -96,6 +100,39 @@ const OVERRUN: xrc_rcv_record = xrc_rcv_record {
     type_: XRC_RCV_EVENT_OVERRUN,
 };
 
+impl Drop for EventChannel {
+    fn drop(&mut self) {
+        // The member has ended its registrations.
+        let removed = {
+            let mut log = self.log.lock();
+
+            log.members.remove(self.listener.number())
+        };
+
+        drop(removed);
+    }
+}
+
+/// Gives a new member of the domain its number. Each row is looked at with the lock held anew.
+fn join(log: &DomainLog, listener: &Arc<Listener>) -> Result {
+    let free = log.lock().members.free();
+
+    for row in free.. {
+        let has_room = log.lock().members.has_room(row);
+
+        if !has_room {
+            let room = Room::new(row * ROW)?;
+            let left = log.lock().members.grow(room);
+
+            drop(left);
+        }
+        if log.lock().members.add(row, listener) {
+            return Ok(());
+        }
+    }
+    Err(ENOMEM)
+}
+
 impl EventChannel {
     /// Creates a channel of a log, which reports the events of a mask in records of a size.
     pub(crate) fn new(
@@ -104,11 +141,13 @@ impl EventChannel {
         record_size: RecordSize<xrc_rcv_record>,
     ) -> Result<Self> {
         let end = log.lock().end();
+        let listener = Listener::new(mask, end)?;
 
+        join(&log, &listener)?;
         Ok(Self {
             record_size,
             log,
-            listener: Listener::new(mask, end)?,
+            listener,
         })
     }
 
@@ -121,7 +160,7 @@ impl EventChannel {
     /// are.
     fn walk(&self, buffer: &UserBuffer, places: usize) -> Walk {
         // Dropped after the lock is released.
-        let mut taken: [Option<Taken>; BATCH] = [const { None }; BATCH];
+        let mut removed: [Option<Removed<Subscribers>>; BATCH] = [const { None }; BATCH];
         let mut log = self.log.lock();
         let mut copied = 0;
 
@@ -135,31 +174,29 @@ impl EventChannel {
             self.listener.note_lost_read();
             copied = 1;
         }
-        for place in &mut taken {
+        for place in &mut removed {
             let Some(qp) = log.after(self.listener.cursor()) else {
                 return found(copied, Walk::End);
             };
 
-            let subscriber = qp.of_channel(&log, self.listener.id());
-            let is_registered = subscriber.is_some();
+            if qp.listens(&log, &self.listener) {
+                // Not the last reference: the log has one, or `removed`.
+                let qp: Arc<Subscribers> = qp.into();
 
-            if let Some(subscriber) = subscriber {
-                while let Some(event) = subscriber.next_unread(qp.counts()) {
+                while let Some(event) = qp.next_unread(&mut log, &self.listener) {
                     if copied == places {
                         return Walk::Found(copied);
                     }
                     if !self.write(buffer, copied, record(qp.status(), event)) {
                         return found(copied, Walk::Fault);
                     }
-                    subscriber.note_read(event.kind, qp.counts());
+                    qp.note_read(&mut log, &self.listener, event.kind);
                     copied += 1;
                 }
-            }
-            self.listener.advance(qp.at());
-            if is_registered {
-                let qp: Arc<Subscribers> = qp.into();
-
-                *place = qp.take_read(&mut log, self.listener.id());
+                self.listener.advance(qp.at());
+                *place = qp.note_all_read(&mut log, &self.listener);
+            } else {
+                self.listener.advance(qp.at());
             }
         }
         found(copied, Walk::More)
@@ -262,8 +299,17 @@ impl EventChannel {
         }
     }
 
-    /// Ends the channel: no event is added after this.
-    pub(crate) fn end(&self) {
-        self.listener.end();
+    /// Ends the channel: no event is added after this, or after the end of the QPs of the domain.
+    pub(crate) fn end(&self, with_domain: bool) {
+        let ends = !with_domain || {
+            let mut log = self.log.lock();
+
+            self.listener.end_with_qps();
+            log.members.note_ending()
+        };
+
+        if ends {
+            self.listener.end();
+        }
     }
 }

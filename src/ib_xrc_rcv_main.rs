@@ -28,7 +28,7 @@ mod commands;
 mod kernel_api;
 
 // A device has domains, a domain has members and receive QPs, and the events of a QP are delivered
-// to its subscribers and from there to the event channels of members.
+// to the event channels of members and the handlers of kernel users that are registered with it.
 mod device;
 
 mod debugfs;
@@ -49,6 +49,12 @@ mod subscribers;
 
 mod log;
 
+#[expect(
+    clippy::indexing_slicing,
+    reason = "indices of events are less than the number of their kinds"
+)]
+mod members;
+
 mod subscriber;
 
 mod listener;
@@ -66,6 +72,7 @@ mod creator;
 )]
 mod event;
 mod known_state;
+mod member_set;
 mod notify;
 mod uapi;
 mod workers;

@@ -35,9 +35,9 @@ use crate::{
     receive_qp::ReceiveQp,
     subscriber::{
         Callback,
-        Holder,
         Subscriber, //
     },
+    subscribers::Holder,
     uapi::{
         xrc_rcv_record,
         XRC_RCV_ALLOC_LIFETIME_DOMAIN,
@@ -79,17 +79,17 @@ impl Callback for CHandler {
     }
 }
 
-/// Creates the subscriber of a registration.
+/// Creates the holder of a registration.
 ///
 /// # Safety
 ///
 /// `handler` may be called with `context`, in any context of execution, until the subscriber is
 /// dropped.
-unsafe fn subscriber(
+unsafe fn holder(
     handler: bindings::ib_xrc_rcv_handler,
     context: *mut c_void,
     events: u64,
-) -> Result<Arc<Subscriber>> {
+) -> Result<Holder> {
     let events = match events {
         0 => EventMask::ALL,
         bits => EventMask::from_raw(bits)?,
@@ -100,7 +100,7 @@ unsafe fn subscriber(
         None => None,
     };
 
-    Subscriber::new(Holder::Kernel(callback, events))
+    Ok(Holder::User(Subscriber::new(callback, events)?))
 }
 
 fn device(xrcd: &Xrcd) -> Result<DataRef<AttachedDevice>> {
@@ -153,10 +153,10 @@ unsafe fn create(xrcd: &Xrcd, init: &bindings::ib_xrc_rcv_init_attr) -> Result<K
     };
     // SAFETY: By the requirements of this function, the handler may be called until the
     // registration ends, which drops the subscriber.
-    let subscriber = unsafe { subscriber(init.handler, init.context, init.events) }?;
+    let holder = unsafe { holder(init.handler, init.context, init.events) }?;
     let room = KBox::new_uninit(GFP_KERNEL)?;
     let domain = device.domains().get_or_new(xrcd)?;
-    let qp = domain.create(xrcd, device.pd(), init_attr, Some(subscriber))?;
+    let qp = domain.create(xrcd, device.pd(), init_attr, Some(holder))?;
     let registration = qp.publish().ok_or(EINVAL)?;
 
     Ok(KBox::write(room, registration))
@@ -233,11 +233,11 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_reg_qp(
         let domain = domain(unsafe { Xrcd::from_ptr(xrcd) })?;
         // SAFETY: By the requirements of this function, the handler may be called until the
         // registration ends, which drops the subscriber.
-        let subscriber = unsafe { subscriber(handler, context, events) }?;
+        let holder = unsafe { holder(handler, context, events) }?;
 
         let room = KBox::new_uninit(GFP_KERNEL)?;
         let qp = domain.find(qpn)?;
-        let (registration, _) = Registration::new(domain, &qp, subscriber)?;
+        let (registration, _) = Registration::new(domain, &qp, holder)?;
 
         Ok(KBox::write(room, registration))
     };

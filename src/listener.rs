@@ -9,6 +9,7 @@
 use crate::{
     event::EventMask,
     kernel_ext::{
+        process::Process,
         wait_queue::{
             new_wait_queue,
             WaitQueue, //
@@ -18,7 +19,10 @@ use crate::{
             ModuleQueueOwner, //
         }, //
     },
-    notify::FileId, //
+    notify::{
+        self,
+        FileId, //
+    }, //
 };
 use kernel::{
     prelude::*,
@@ -49,8 +53,9 @@ static WAKEUPS: ModuleQueue = ModuleQueue::new();
 /// Must be called once, before a listener is created. When the result is dropped, no event channel
 /// may be open.
 pub(crate) unsafe fn init() -> Result<ModuleQueueOwner> {
-    // SAFETY: By the requirements of this function: only listeners queue items, until their channel
-    // is at its end.
+    // SAFETY: By the requirements of this function: only the listeners of channels that were not
+    // released queue items. A worker finds them in the members of their domain, which they leave
+    // before.
     unsafe { WAKEUPS.init(c"ib_xrc_rcv_wakeup") }
 }
 
@@ -59,13 +64,18 @@ pub(crate) unsafe fn init() -> Result<ModuleQueueOwner> {
 pub(crate) struct Listener {
     /// The events that the channel reports.
     mask: EventMask,
+    /// The process that created the channel.
+    process: Process,
+    /// The number of the member in the domain. Set before there is a registration.
+    number: Atomic<usize>,
     /// The position in the log up to which all events were read, or are not for this member.
     /// Changed with the lock of the log held.
     cursor: Atomic<u64>,
-    /// The number of subscribers. Changed with the lock of the log held.
-    subscribers: Atomic<usize>,
     /// Events were lost, and the member has not read that. Changed with the lock of the log held.
     has_lost: Atomic<bool>,
+    /// The device is being removed: the channel is at its end when the QPs of the domain are.
+    /// Changed with the lock of the log held.
+    is_ending: Atomic<bool>,
     has_ended: Atomic<bool>,
     #[pin]
     readable: WaitQueue,
@@ -83,9 +93,11 @@ impl Listener {
         Arc::pin_init(
             pin_init!(Self {
                 mask,
+                process: Process::current(),
+                number: Atomic::new(0),
                 cursor: Atomic::new(position),
-                subscribers: Atomic::new(0),
                 has_lost: Atomic::new(false),
+                is_ending: Atomic::new(false),
                 has_ended: Atomic::new(false),
                 readable <- new_wait_queue!("Listener::readable"),
                 wakeup <- new_work!("Listener::wakeup"),
@@ -104,6 +116,30 @@ impl Listener {
         self.mask
     }
 
+    /// Returns the process that created the channel.
+    pub(crate) fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Returns the number of the member in the domain.
+    pub(crate) fn number(&self) -> usize {
+        self.number.load(Relaxed)
+    }
+
+    /// Sets the number of the member in the domain, before there is a registration.
+    pub(crate) fn set_number(&self, number: usize) {
+        self.number.store(number, Relaxed);
+    }
+
+    /// Returns the holder of a registration for reports.
+    pub(crate) fn report(&self) -> notify::HolderReport {
+        notify::HolderReport {
+            pid: self.process.pid(),
+            file: Some(self.id()),
+            mask: self.mask.as_raw(),
+        }
+    }
+
     /// Returns the position in the log. Called with the lock of the log held.
     pub(crate) fn cursor(&self) -> u64 {
         self.cursor.load(Relaxed)
@@ -112,17 +148,6 @@ impl Listener {
     /// Passes the events up to a position. Called with the lock of the log held.
     pub(crate) fn advance(&self, position: u64) {
         self.cursor.store(position, Relaxed);
-    }
-
-    /// Whether it has subscribers.
-    pub(crate) fn has_subscribers(&self) -> bool {
-        self.subscribers.load(Relaxed) != 0
-    }
-
-    /// Changes the number of subscribers. Called with the lock of the log held.
-    pub(crate) fn count_subscribers(&self, count: fn(usize, usize) -> usize) {
-        self.subscribers
-            .store(count(self.subscribers.load(Relaxed), 1), Relaxed);
     }
 
     /// Events of a QP are lost, which the member has not read. Called with the lock of the log
@@ -141,6 +166,18 @@ impl Listener {
     /// The member has read that events were lost. Called with the lock of the log held.
     pub(crate) fn note_lost_read(&self) {
         self.has_lost.store(false, Relaxed);
+    }
+
+    /// Whether the channel is at its end when the QPs of the domain are. Called with the lock of
+    /// the log held.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_ending.load(Relaxed)
+    }
+
+    /// The channel is at its end when the QPs of the domain are. Called with the lock of the log
+    /// held.
+    pub(crate) fn end_with_qps(&self) {
+        self.is_ending.store(true, Relaxed);
     }
 
     /// Whether no event is added any more: all that there are were added before.

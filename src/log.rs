@@ -16,9 +16,12 @@
 //! One lock guards the log, the counts of the QPs and the lists of their registrations. It is taken
 //! in any context. Nothing in this file sleeps or frees memory.
 
-use crate::kernel_ext::tree::{
-    Tree,
-    TreeItem, //
+use crate::{
+    kernel_ext::tree::{
+        Tree,
+        TreeItem, //
+    },
+    members::Members, //
 };
 use kernel::{
     prelude::*,
@@ -60,17 +63,20 @@ pub(crate) struct Log<Q: Logged> {
     gone: Tree<Q, BY_POSITION>,
     /// The QPs that can have registrations.
     named: Tree<Q, BY_NUMBER>,
+    /// The members of the domain.
+    pub(crate) members: Members,
     /// The last position that was given away.
     last: u64,
 }
 
 impl<Q: Logged> Log<Q> {
     /// Creates an empty log.
-    pub(crate) const fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             existing: Tree::new(),
             gone: Tree::new(),
             named: Tree::new(),
+            members: Members::new(),
             last: 0,
         }
     }
@@ -131,16 +137,13 @@ impl<Q: Logged> Log<Q> {
         [logged, self.named.remove(qp)]
     }
 
-    /// Removes the QP that was destroyed before all others, if more than a number were.
-    pub(crate) fn evict(&mut self, kept: usize) -> Option<(Arc<Q>, Removed<Q>)> {
+    /// Takes the QP out that was destroyed before all others, if more than a number were: it is not
+    /// read any more. It can be found by its number until it is [removed](Self::remove).
+    pub(crate) fn evict(&mut self, kept: usize) -> Option<Arc<Q>> {
         if self.gone.len() <= kept {
             return None;
         }
-
-        let oldest = self.gone.pop_first()?;
-        let named = self.named.remove(&oldest);
-
-        Some((oldest, [None, named]))
+        self.gone.pop_first()
     }
 
     /// Returns the first QP after a position.
@@ -292,7 +295,7 @@ mod tests {
     fn the_one_that_was_destroyed_first_is_evicted() -> Result {
         let (one, two, three) = items()?;
         let mut log = Log::<Item>::new();
-        let evicted = |log: &mut Log<Item>, kept| log.evict(kept).map(|(item, _)| item.name.0);
+        let evicted = |log: &mut Log<Item>, kept| log.evict(kept).map(|item| item.name.0);
 
         for item in [&one, &two, &three] {
             log.publish(item.as_arc_borrow());
@@ -304,7 +307,7 @@ mod tests {
         assert_eq!(evicted(&mut log, 1), Some(2));
         assert_eq!(evicted(&mut log, 1), None);
         assert_after(&log, 0, &[3, 1]);
-        assert_eq!(log.after_name((1, 1)).map(|item| item.name.0), Some(3));
+        assert_eq!(log.after_name((1, 1)).map(|item| item.name.0), Some(2));
         assert_eq!(evicted(&mut log, 0), Some(1));
         assert_eq!(evicted(&mut log, 0), None);
         Ok(())

@@ -6,9 +6,9 @@
 //! owns it. The right that the process had then is that of the registrations of the member: they
 //! keep QPs, or are for events only. Those with QPs of the caller's always keep them.
 //!
-//! It has no list of its registrations: each is in the list of its QP, by the event channel, and
-//! the QPs are in the log of the domain, by number and serial number: a QP number may be used again
-//! while events of the QP that had it before are unread.
+//! It has no list of its registrations: each is a bit of its QP, and the QPs are in the log of the
+//! domain, by number and serial number: a QP number may be used again while events of the QP that
+//! had it before are unread.
 //!
 //! All registrations end when the descriptor or the uverbs file is closed, or the device removed.
 //! Those that end with the device stay for their unread events until the descriptor is closed.
@@ -20,10 +20,7 @@ use crate::{
     event_channel::EventChannel,
     kernel_ext::{
         cond_resched,
-        process::{
-            is_killed,
-            Process, //
-        },
+        process::is_killed,
         this_module,
         wait_queue::WaitQueue, //
     },
@@ -38,11 +35,10 @@ use crate::{
     },
     receive_qp::UnneededQps,
     right::Right,
-    subscriber::{
+    subscribers::{
         Holder,
-        Subscriber, //
+        Subscribers, //
     },
-    subscribers::Subscribers,
     uapi::{
         xrc_rcv_record,
         xrc_rcv_reg_info,
@@ -95,20 +91,19 @@ impl Member {
         Ok(())
     }
 
-    /// Creates the subscriber for a registration with a QP that the calling process creates, or
-    /// that has a creator. Over a QP of its own the process has every right, whatever right the
-    /// member has.
-    pub(crate) fn subscriber(&self, creator: Option<&Creator>) -> Result<Arc<Subscriber>> {
+    /// Returns the holder of a registration with a QP that the calling process creates, or that has
+    /// a creator. Over a QP of its own the process has every right, whatever right the member has.
+    /// `EIO` if the channel is at its end.
+    pub(crate) fn holder(&self, creator: Option<&Creator>) -> Result<Holder> {
         let right = match creator {
             Some(creator) if !creator.is_caller() => self.right,
             _ => Right::Own,
         };
 
-        Subscriber::new(Holder::File(
-            self.channel.listener().clone(),
-            Process::current(),
-            right,
-        ))
+        if self.channel.listener().has_ended() {
+            return Err(EIO);
+        }
+        Ok(Holder::Member(self.channel.listener().clone(), right))
     }
 
     /// Registers with a QP of the domain, unless the member is registered. Returns the totals of
@@ -117,16 +112,15 @@ impl Member {
     fn register(&self, qpn: u32) -> Result<xrc_rcv_reg_info> {
         let qp = self.domain.find(qpn)?;
 
-        if let Some(info) = qp.subscribers().info_of(self.channel.listener().id()) {
+        if let Some(info) = qp.subscribers().info_of(self.channel.listener()) {
             return Ok(info);
         }
 
-        // Before the domain's lock is taken: these may reclaim memory, and wait for the end of the
-        // QP.
-        let subscriber = self.subscriber(Some(qp.status().creator()))?;
+        let holder = self.holder(Some(qp.status().creator()))?;
 
+        // Before the domain's lock is taken: it may wait for the end of the QP.
         qp.admit_caller()?;
-        self.domain.register(&qp, &subscriber)
+        self.domain.register(&qp, &holder)
     }
 
     /// Calls `call` with each of the QP numbers, until it fails or the caller is killed. Returns
@@ -171,36 +165,31 @@ impl Member {
     /// Ends the registrations with the QPs that follow a name, up to a number. QPs that no
     /// registration keeps any more are added to `unneeded`.
     fn end(&self, mut after: QpName, last: u32, why: RemoveReason, unneeded: &mut UnneededQps) {
-        while let Some((qp, subscriber)) = self.registration_after(after, last) {
+        let holder = Holder::Member(self.channel.listener().clone(), self.right);
+
+        while let Some(qp) = self.registered_after(after, last) {
             after = qp.name();
-            unneeded.add(self.domain.unregister(&qp, &subscriber, why));
+            unneeded.add(self.domain.unregister(&qp, &holder, why));
             cond_resched();
         }
     }
 
-    /// Returns the first registration with a QP that follows a name, up to a number.
-    fn registration_after(
-        &self,
-        mut after: QpName,
-        last: u32,
-    ) -> Option<(Arc<Subscribers>, Arc<Subscriber>)> {
-        let listener = self.channel.listener();
-
-        while listener.has_subscribers() {
+    /// Returns the first QP that follows a name, up to a number, with a registration.
+    fn registered_after(&self, mut after: QpName, last: u32) -> Option<Arc<Subscribers>> {
+        loop {
             let log = self.domain.log().lock();
 
             for _ in 0..LOOKED_AT_ONCE {
                 let qp = log.after_name(after).filter(|qp| qp.name().0 <= last)?;
 
-                if let Some(subscriber) = qp.of_channel(&log, listener.id()) {
-                    return Some((qp.into(), subscriber.into()));
+                if qp.listens(&log, self.channel.listener()) {
+                    return Some(qp.into());
                 }
                 after = qp.name();
             }
             drop(log);
             cond_resched();
         }
-        None
     }
 
     /// Ends all registrations.
@@ -233,7 +222,8 @@ impl EventFile for Member {
 
     fn closed(member: Arc<Self>, why: RemoveReason) {
         member.end_all(why);
-        member.channel.end();
+        // Events come until the QPs of the device have ended.
+        member.channel.end(why == RemoveReason::DeviceRemoved);
     }
 
     fn released(&self) {

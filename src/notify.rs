@@ -29,11 +29,6 @@ impl FileId {
         Self(from_ref(channel).addr())
     }
 
-    /// Returns the address, which is not dereferenced.
-    pub(crate) fn addr(self) -> usize {
-        self.0
-    }
-
     fn as_ptr(self) -> *const c_void {
         without_provenance(self.0)
     }

@@ -1,23 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The subscribers of a receive QP: its registrations, and the events that are for them.
+//! The registrations of a receive QP, and the events that are for them.
 //!
-//! Owned by the QP and, as the context of its events, by the verbs object. An event comes in any
-//! context, with locks of the provider held and, without PREEMPT_RT, interrupts disabled. It is
-//! counted, and moves the QP to the end of the [log](crate::log) of its domain: no subscriber is
-//! visited for that. Then the subscribers are signalled, which wakes the readers of their channels,
-//! and calls the handlers of kernel users: at once, if they are [`AT_ONCE`] at most, else by a
-//! worker, so many at a time. That holds for QP_GONE, too: the thread that destroys the QP has
+//! Owned by the QP and, as the context of its events, by the verbs object. A registration of a
+//! member is a bit, by the number of the member: it *keeps* the QP, *listens* to its events, and
+//! has an unread one of a kind. Those of kernel users are a list.
+//!
+//! An event comes in any context, with locks of the provider held and, without PREEMPT_RT,
+//! interrupts disabled. It is counted, and moves the QP to the end of the [log](crate::log) of its
+//! domain: no member is visited for that, nor a bit of any. Each row of 64 members has the position
+//! of the log up to which its bits say what is unread. Later events are added when the row is
+//! looked at, and before a registration begins: an event is for the registrations that exist when
+//! it happens.
+//!
+//! A worker looks at the rows, one at a time, and has the readers of those members woken that have
+//! an unread event. It calls the handlers of kernel users as well, unless these are [`AT_ONCE`] at
+//! most: they are called at once. That holds for QP_GONE, too: the thread that destroys the QP has
 //! locks that others wait for.
 //!
-//! An event is for the registrations that exist when it happens: each remembers where the log ended
-//! before it. A registration that ends with the QP or with the device stays in the list until its
-//! events are read, or its channel is closed. If the QP leaves the log before, a worker takes the
-//! registrations out of the list, and the members that had not read all get OVERRUN.
+//! A registration that ends with the QP or with the device still has its unread events, and, with
+//! the device, listens until the QP is gone. If a QP leaves the log before its events are
+//! read, the worker takes its members away, and those that had not read all have lost records.
 
 use crate::{
     event::{
         Counts,
+        Event,
+        EventMask,
         EventType, //
     },
     kernel_ext::{
@@ -33,6 +42,7 @@ use crate::{
         SpinLockIrq, //
     },
     limits,
+    listener::Listener,
     log::{
         Log,
         Logged,
@@ -41,19 +51,24 @@ use crate::{
         BY_NUMBER,
         BY_POSITION, //
     },
-    notify::{
-        self,
-        FileId, //
+    member_set::{
+        bit,
+        first,
+        MemberRows,
+        Room,
+        ROW, //
     },
+    notify,
     qp_status::QpStatus,
     rdma::{
         qp::EventHandler,
         uverbs::RemoveReason, //
     },
+    right::Right,
     subscriber::{
         Key,
         Subscriber,
-        BY_HOLDER, //
+        BY_ADDRESS, //
     },
     uapi::xrc_rcv_reg_info,
     workers::Workers, //
@@ -77,11 +92,11 @@ use kernel::{
     }, //
 };
 
-/// The number of subscribers that are signalled with interrupts disabled.
+/// The number of members that are woken, and of handlers that are called, with interrupts disabled.
 const AT_ONCE: usize = 2;
 
-/// The number of [steps](Subscribers::signal_step) after which a worker signals the subscribers of
-/// other QPs of the device.
+/// The number of [steps](Subscribers::signal_step) after which a worker serves other QPs of the
+/// device.
 const TURN: usize = 16;
 
 /// The number of QPs that leave the log with the end of another: those that are too many after the
@@ -97,6 +112,49 @@ pub(crate) fn new_log() -> Result<Arc<DomainLog>> {
         new_spinlock_irq!(Log::new(), "DomainLog"),
         GFP_KERNEL_ACCOUNT,
     )
+}
+
+/// The holder of a registration.
+#[derive(Clone)]
+pub(crate) enum Holder {
+    /// A member, and the right with which it registers.
+    Member(Arc<Listener>, Right),
+    /// A kernel user.
+    User(Arc<Subscriber>),
+}
+
+impl Holder {
+    /// Whether the QP stays as long as the registration, unless its domain is closed.
+    fn keeps(&self) -> bool {
+        match self {
+            Self::Member(_, right) => *right >= Right::Write,
+            Self::User(_) => true,
+        }
+    }
+
+    /// Whether the holder can get events: a kernel user may have no handler.
+    fn listens(&self) -> bool {
+        match self {
+            Self::Member(..) => true,
+            Self::User(subscriber) => subscriber.has_handler(),
+        }
+    }
+
+    /// Returns the event mask; of a kernel user without a handler that of no event.
+    fn mask(&self) -> EventMask {
+        match self {
+            Self::Member(listener, _) => listener.mask(),
+            Self::User(subscriber) => subscriber.mask(),
+        }
+    }
+
+    /// Returns the description of the holder for reports.
+    pub(crate) fn report(&self) -> notify::HolderReport {
+        match self {
+            Self::Member(listener, _) => listener.report(),
+            Self::User(subscriber) => subscriber.report(),
+        }
+    }
 }
 
 /// See the [module's documentation](self). Members that change are atomic, and changed with the
@@ -117,7 +175,7 @@ pub(crate) struct Subscribers {
     named: Linked<BY_NUMBER>,
     #[pin]
     delivery: Work<Self>,
-    list: LockedBy<List, Log<Self>>,
+    lists: LockedBy<Lists, Log<Self>>,
 }
 
 /// The numbers of registrations.
@@ -126,7 +184,7 @@ struct Numbers {
     /// Those that keep the QP.
     keeping: Atomic<usize>,
     /// Those that keep the QP and whose holder can get events.
-    hearing: Atomic<usize>,
+    listening: Atomic<usize>,
     /// Those that an event of each kind is delivered to.
     wanting: [Atomic<usize>; EventType::COUNT],
     /// Those that were added so far, and those that ended.
@@ -138,40 +196,35 @@ impl Numbers {
         Self {
             all: Atomic::new(0),
             keeping: Atomic::new(0),
-            hearing: Atomic::new(0),
+            listening: Atomic::new(0),
             wanting: [const { Atomic::new(0) }; EventType::COUNT],
             changes: Atomic::new(0),
         }
     }
 
     /// A registration was added.
-    fn add(&self, subscriber: &Subscriber) {
-        self.change(subscriber, |number| number.wrapping_add(1));
+    fn add(&self, holder: &Holder) {
+        self.change(holder, holder.keeps(), usize::wrapping_add);
     }
 
-    /// A registration has ended.
-    fn remove(&self, subscriber: &Subscriber) {
-        self.change(subscriber, |number| number.wrapping_sub(1));
+    /// A registration, which has kept the QP or not, has ended.
+    fn remove(&self, holder: &Holder, kept: bool) {
+        self.change(holder, kept, usize::wrapping_sub);
     }
 
-    fn change(&self, subscriber: &Subscriber, count: fn(usize) -> usize) {
+    fn change(&self, holder: &Holder, keeps: bool, count: fn(usize, usize) -> usize) {
         let change = |number: &Atomic<usize>, counts: bool| {
-            if counts {
-                number.store(count(number.load(Relaxed)), Relaxed);
-            }
+            number.store(count(number.load(Relaxed), counts.into()), Relaxed);
         };
-        let (keeps, hears) = (subscriber.keeps(), subscriber.hears());
 
         change(&self.all, true);
         change(&self.keeping, keeps);
-        change(&self.hearing, keeps && hears);
-        for kind in subscriber.mask().kinds() {
-            change(&self.wanting[kind.index()], hears);
+        change(&self.listening, keeps && holder.listens());
+        for kind in holder.mask().kinds() {
+            change(&self.wanting[kind.index()], true);
         }
-
-        let changes = self.changes.load(Relaxed);
-
-        self.changes.store(changes.wrapping_add(1), Relaxed);
+        self.changes
+            .store(self.changes.load(Relaxed).wrapping_add(1), Relaxed);
     }
 }
 
@@ -201,54 +254,92 @@ impl Logged for Subscribers {
     }
 }
 
-struct List {
-    /// The cursor is at the next subscriber that a worker signals.
-    tree: Tree<Subscriber, BY_HOLDER>,
-    /// The number of those of event channels.
-    channels: usize,
-    /// The QP has left the log: a worker takes them out of the list.
-    is_evicted: bool,
-    /// A worker has signalled those before the cursor.
-    is_signalling: bool,
-    /// There were events since the worker signalled the first.
-    is_pending: bool,
+/// The registrations of some members.
+#[derive(Clone, Copy, Default)]
+struct RegistrationRow {
+    /// Those that keep the QP.
+    keeps: u64,
+    /// The members that listen to its events.
+    listening: u64,
+    /// Those of them whose registrations have ended with the device.
+    released: u64,
+    /// Those with an unread event of a kind, for each kind, up to the position `seen`.
+    unread: [u64; EventType::COUNT],
+    seen: u64,
 }
 
-/// A subscriber that was taken out of the list, and its QP if that was taken out of the log with
-/// it, for the caller to drop without the lock.
-#[must_use]
-pub(crate) struct Taken(
-    #[expect(dead_code)] Arc<Subscriber>,
-    #[expect(dead_code)] Option<Removed<Subscribers>>,
-);
+impl RegistrationRow {
+    fn unread_of(&self, member: usize) -> impl Iterator<Item = EventType> + '_ {
+        EventType::iter().filter(move |kind| self.unread[kind.index()] & bit(member) != 0)
+    }
+
+    /// A member does not listen to the events any more.
+    fn remove(&mut self, member: usize) {
+        let others = !bit(member);
+
+        self.keeps &= others;
+        self.listening &= others;
+        self.released &= others;
+        for unread in &mut self.unread {
+            *unread &= others;
+        }
+    }
+}
+
+struct Lists {
+    rows: MemberRows<RegistrationRow>,
+    /// The number of members that listen to the events.
+    members: usize,
+    users: Tree<Subscriber, BY_ADDRESS>,
+    /// The QP has left the log: the worker takes the members away.
+    is_evicted: bool,
+    /// There were events since the worker began.
+    is_pending: bool,
+    /// The worker is at work.
+    is_signalling: bool,
+    /// The next row whose members it signals, and those of the row before that it has not.
+    row: usize,
+    left: u64,
+    /// The kernel user whose handler it has called last.
+    user: Option<Key>,
+    /// The position up to which it has signalled events, and will have when it is done.
+    signalled: u64,
+    until: u64,
+}
 
 fn key(subscriber: &Subscriber) -> Key {
-    TreeItem::<BY_HOLDER>::key(subscriber)
+    TreeItem::<BY_ADDRESS>::key(subscriber)
 }
 
 impl Subscribers {
-    /// Creates the list of a QP of the domain that has the log. The workers signal the subscribers,
-    /// if they are many.
+    /// Creates the registrations of a QP of the domain that has the log. The workers wake members,
+    /// and call handlers, if they are many.
     pub(crate) fn new(
         status: QpStatus,
         log: Arc<DomainLog>,
         workers: Arc<Workers>,
     ) -> Result<Arc<Self>> {
-        let list = LockedBy::new(
+        let lists = LockedBy::new(
             &*log,
-            List {
-                tree: Tree::new(),
-                channels: 0,
+            Lists {
+                rows: MemberRows::new(),
+                members: 0,
+                users: Tree::new(),
                 is_evicted: false,
-                is_signalling: false,
                 is_pending: false,
+                is_signalling: false,
+                row: 0,
+                left: 0,
+                user: None,
+                signalled: 0,
+                until: 0,
             },
         );
 
         Arc::pin_init(
             pin_init!(Self {
                 status,
-                list,
+                lists,
                 log,
                 counts: Counts::new(),
                 workers,
@@ -278,11 +369,6 @@ impl Subscribers {
     /// Returns the number of registrations that were added or ended so far.
     pub(crate) fn changes(&self) -> u64 {
         self.registrations.changes.load(Relaxed)
-    }
-
-    /// Returns the numbers of events of each kind.
-    pub(crate) fn counts(&self) -> &Counts {
-        &self.counts
     }
 
     /// Returns the status of the QP.
@@ -317,12 +403,39 @@ impl Subscribers {
         &self.workers
     }
 
-    /// Returns the totals of the events that have happened, if an event channel is registered.
-    pub(crate) fn info_of(&self, channel: FileId) -> Option<xrc_rcv_reg_info> {
+    /// Whether a member listens to the events, or has unread ones.
+    pub(crate) fn listens(&self, log: &Log<Self>, listener: &Listener) -> bool {
+        let member = listener.number();
+
+        self.lists
+            .access(log)
+            .rows
+            .get(member / ROW)
+            .is_some_and(|row| row.listening & bit(member) != 0)
+    }
+
+    /// Returns a row to which all events are added that have happened.
+    fn row<'a>(&'a self, log: &'a mut Log<Self>, number: usize) -> Option<&'a mut RegistrationRow> {
+        let wanting = log.members.wanting(number);
+        let row = self.lists.access_mut(log).rows.get_mut(number)?;
+
+        if row.seen != self.at() {
+            for kind in EventType::iter() {
+                if self.counts.position(kind) > row.seen {
+                    row.unread[kind.index()] |= row.listening & wanting[kind.index()];
+                }
+            }
+            row.seen = self.at();
+        }
+        Some(row)
+    }
+
+    /// Returns the totals of the events that have happened, if a member is registered.
+    pub(crate) fn info_of(&self, listener: &Listener) -> Option<xrc_rcv_reg_info> {
         let log = self.log.lock();
 
-        self.of_channel(&log, channel)
-            .map(|_| self.counts.to_info(self.status.serial()))
+        self.listens(&log, listener)
+            .then(|| self.counts.to_info(self.status.serial()))
     }
 
     /// The QP can be found by its number.
@@ -330,12 +443,12 @@ impl Subscribers {
         self.log.lock().publish(self);
     }
 
-    /// Takes a QP, which could not be found and has no event any more, out of the log, and the
-    /// registration of its creator out of the list.
-    pub(crate) fn withdraw(&self, first: Option<&Subscriber>) {
+    /// Takes a QP, which could not be found and has no event any more, out of the log, and ends the
+    /// registration of its creator.
+    pub(crate) fn withdraw(&self, first: Option<&Holder>) {
         let removed = {
             let mut log = self.log.lock();
-            let taken = first.and_then(|subscriber| self.take(&mut log, subscriber));
+            let taken = first.and_then(|holder| self.take(&mut log, holder));
 
             (taken, log.remove(self))
         };
@@ -343,55 +456,99 @@ impl Subscribers {
         drop(removed);
     }
 
-    /// Adds a registration, and returns the totals of the events before it. `EDQUOT` over the
-    /// limit. Calls must be serialised.
-    pub(crate) fn add(&self, subscriber: &Arc<Subscriber>) -> Result<xrc_rcv_reg_info> {
-        limits::another_registration(self.len(), self.keeping(), subscriber.keeps())?;
+    /// Makes room for a registration of a holder.
+    pub(crate) fn make_room(&self, holder: &Holder) -> Result {
+        let Holder::Member(listener, _) = holder else {
+            return Ok(());
+        };
+        let member = listener.number();
+        let has_room = {
+            let log = self.log.lock();
+
+            self.lists.access(&log).rows.has_room(member)
+        };
+
+        if !has_room {
+            let room = Room::new(member)?;
+            let mut log = self.log.lock();
+            let left = self.lists.access_mut(&mut log).rows.grow(room);
+
+            drop(log);
+            drop(left);
+        }
+        Ok(())
+    }
+
+    /// Adds a registration, for which there is room, and returns the totals of the events before
+    /// it. `EDQUOT` over the limit. Calls must be serialised.
+    pub(crate) fn add(&self, holder: &Holder) -> Result<xrc_rcv_reg_info> {
+        let keeps = holder.keeps();
+
+        limits::another_registration(self.len(), self.keeping(), keeps)?;
 
         let mut log = self.log.lock();
 
-        subscriber.begin(log.end());
+        match holder {
+            Holder::Member(listener, _) => {
+                let member = listener.number();
+                // Events before it are for the others of the row.
+                let row = self.row(&mut log, member / ROW).ok_or(EINVAL)?;
 
-        let list = self.list.access_mut(&mut log);
-
-        // Cannot fail: a new subscriber is in no list.
-        list.tree.insert(subscriber.clone()).map_err(|_| EINVAL)?;
-        if let Some(listener) = subscriber.listener() {
-            list.channels += 1;
-            listener.count_subscribers(usize::wrapping_add);
+                row.listening |= bit(member);
+                if keeps {
+                    row.keeps |= bit(member);
+                }
+                self.lists.access_mut(&mut log).members += 1;
+            }
+            Holder::User(subscriber) => {
+                subscriber.begin(log.end());
+                // Cannot fail: a new subscriber is in no list.
+                self.lists
+                    .access_mut(&mut log)
+                    .users
+                    .insert(subscriber.clone())
+                    .map_err(|_| EINVAL)?;
+            }
         }
-        self.registrations.add(subscriber);
+        self.registrations.add(holder);
         Ok(self.counts.to_info(self.status.serial()))
     }
 
     /// Ends a registration. No event is for it after this returns; those that are unread are
-    /// discarded, unless it ends with the device: they, and QP_GONE, can still be read, until it is
-    /// ended again. Returns `false` if it had ended before, or with the QP.
-    pub(crate) fn remove(
-        self: ArcBorrow<'_, Self>,
-        subscriber: &Subscriber,
-        why: RemoveReason,
-    ) -> bool {
+    /// discarded, unless it ends with the device: they, and those that follow until QP_GONE, can
+    /// still be read, until it is ended again. Returns `false` if it had ended before, or with the
+    /// QP.
+    pub(crate) fn remove(&self, holder: &Holder, why: RemoveReason) -> bool {
         let mut log = self.log.lock();
-        // It may end with the channel at the same time.
-        let is_listed = subscriber
-            .file()
-            .is_none_or(|channel| self.of_channel(&log, channel).is_some());
-        let exists = is_listed && !self.is_gone() && !subscriber.is_removed();
 
-        if why == RemoveReason::DeviceRemoved {
-            if exists {
-                self.registrations.remove(subscriber);
-                subscriber.remove_with_device();
-                log.move_to_end(self);
-            }
-            return exists;
+        if why != RemoveReason::DeviceRemoved {
+            let taken = self.take(&mut log, holder);
+
+            drop(log);
+            return taken.is_some_and(|taken| taken.existed);
         }
 
-        let taken = self.take(&mut log, subscriber);
+        let Holder::Member(listener, _) = holder else {
+            return false;
+        };
+        let member = listener.number();
+        // It may end with the channel at the same time.
+        let Some(row) = self
+            .lists
+            .access_mut(&mut log)
+            .rows
+            .get_mut(member / ROW)
+            .filter(|row| row.listening & !row.released & bit(member) != 0)
+            .filter(|_| !self.is_gone())
+        else {
+            return false;
+        };
 
-        drop(log);
-        exists && taken.is_some()
+        self.registrations
+            .remove(holder, row.keeps & bit(member) != 0);
+        row.keeps &= !bit(member);
+        row.released |= bit(member);
+        true
     }
 
     /// Whether QP_GONE has happened. Called with the lock of the log held.
@@ -399,54 +556,145 @@ impl Subscribers {
         self.counts.total(EventType::QP_GONE) != 0
     }
 
-    /// Takes a registration out of the list, and the QP out of the log if it was destroyed and this
-    /// was the last of a channel.
-    fn take(&self, log: &mut Log<Self>, subscriber: &Subscriber) -> Option<Taken> {
-        let list = self.list.access_mut(log);
-        let taken = list.tree.remove(subscriber)?;
+    /// Takes a registration out of the lists, and the QP out of the log if it was destroyed and
+    /// this was the last of a member. Returns `None` if it was not there.
+    fn take(&self, log: &mut Log<Self>, holder: &Holder) -> Option<Taken> {
+        let is_gone = self.is_gone();
+        let lists = self.lists.access_mut(log);
+        let (user, kept, is_released) = match holder {
+            Holder::Member(listener, _) => {
+                let member = listener.number();
+                let row = lists
+                    .rows
+                    .get_mut(member / ROW)
+                    .filter(|row| row.listening & bit(member) != 0)?;
+                let kept = row.keeps & bit(member) != 0;
+                let is_released = row.released & bit(member) != 0;
 
-        if let Some(listener) = taken.listener() {
-            list.channels -= 1;
-            listener.count_subscribers(usize::wrapping_sub);
+                row.remove(member);
+                lists.members -= 1;
+                (None, kept, is_released)
+            }
+            Holder::User(subscriber) => (Some(lists.users.remove(subscriber)?), true, false),
+        };
+        let is_read = is_gone && lists.members == 0;
+        let existed = !is_gone && !is_released;
+
+        if existed {
+            self.registrations.remove(holder, kept);
         }
-
-        let is_over = self.is_gone();
-        let is_read = is_over && list.channels == 0;
-
-        if !is_over && !taken.is_removed() {
-            self.registrations.remove(&taken);
-        }
-        Some(Taken(taken, is_read.then(|| log.remove(self))))
+        Some(Taken {
+            existed,
+            _user: user,
+            _qp: is_read.then(|| log.remove(self)),
+        })
     }
 
-    /// Takes the registration of a channel out of the list if it has ended with the QP or the
-    /// device: its events were read.
-    pub(crate) fn take_read(&self, log: &mut Log<Self>, channel: FileId) -> Option<Taken> {
-        let subscriber: Arc<Subscriber> = self.of_channel(log, channel)?.into();
+    /// Returns the next unread events of a member, of one kind: in the order of the last ones,
+    /// QP_GONE last. Called with the lock of the log held.
+    pub(crate) fn next_unread(&self, log: &mut Log<Self>, listener: &Listener) -> Option<Event> {
+        let member = listener.number();
+        let kind = self
+            .row(log, member / ROW)?
+            .unread_of(member)
+            .min_by_key(|kind| self.counts.position(*kind))?;
 
-        if !self.is_gone() && !subscriber.is_removed() {
+        Some(self.counts.event(kind))
+    }
+
+    /// A member has read the unread events of a kind.
+    pub(crate) fn note_read(&self, log: &mut Log<Self>, listener: &Listener, kind: EventType) {
+        let member = listener.number();
+
+        if let Some(row) = self.row(log, member / ROW) {
+            row.unread[kind.index()] &= !bit(member);
+        }
+    }
+
+    /// A member has read all events: if the QP is gone, it listens no more. Returns what is not
+    /// needed any more.
+    pub(crate) fn note_all_read(
+        &self,
+        log: &mut Log<Self>,
+        listener: &Listener,
+    ) -> Option<Removed<Self>> {
+        if !self.is_gone() {
             return None;
         }
-        self.take(log, &subscriber)
+        self.forget(log, listener.number())
     }
 
-    /// Returns the registration of an event channel.
-    pub(crate) fn of_channel<'a>(
-        &'a self,
-        log: &'a Log<Self>,
-        channel: FileId,
-    ) -> Option<ArcBorrow<'a, Subscriber>> {
-        self.list.access(log).tree.get(&channel.addr())
+    /// A member listens no more to the QP, which is gone. Returns what is not needed any more.
+    fn forget(&self, log: &mut Log<Self>, member: usize) -> Option<Removed<Self>> {
+        let lists = self.lists.access_mut(log);
+
+        lists.rows.get_mut(member / ROW)?.remove(member);
+        lists.members -= 1;
+        (lists.members == 0).then(|| log.remove(self))
     }
 
-    /// Returns the registration that follows `previous`, or the first.
-    pub(crate) fn after(&self, previous: Option<&Subscriber>) -> Option<Arc<Subscriber>> {
+    /// Calls a function with each registration, without the lock.
+    pub(crate) fn for_each(&self, mut call: impl FnMut(Listed) -> Result) -> Result {
+        let mut member = 0;
+
+        while let Some(listed) = self.listed_from(&mut member) {
+            if let Some(listed) = listed {
+                call(listed)?;
+            }
+        }
+
+        let mut next = self.user_after(None);
+
+        while let Some(user) = next {
+            let mask = user.mask();
+            let unread = user.unread_records(&self.counts);
+
+            next = self.user_after(Some(&user));
+            call(Listed::User(mask, unread))?;
+        }
+        Ok(())
+    }
+
+    /// Returns the registration of a member, or none of the rest of its row, and advances to the
+    /// next member; `None` after the last row.
+    fn listed_from(&self, member: &mut usize) -> Option<Option<Listed>> {
+        let mut log = self.log.lock();
+        let number = *member / ROW;
+
+        if number >= self.lists.access(&log).rows.len() {
+            return None;
+        }
+
+        let registered = self
+            .row(&mut log, number)
+            .map_or(0, |row| row.listening & !row.released)
+            & (u64::MAX << (*member % ROW));
+
+        if registered == 0 {
+            *member = (number + 1) * ROW;
+            return Some(None);
+        }
+
+        let next = number * ROW + first(registered);
+        let unread = self
+            .row(&mut log, number)
+            .map_or(0, |row| row.unread_of(next).count());
+
+        *member = next + 1;
+        Some(
+            log.members
+                .get(next)
+                .map(|listener| Listed::Member(listener.clone(), unread)),
+        )
+    }
+
+    fn user_after(&self, previous: Option<&Subscriber>) -> Option<Arc<Subscriber>> {
         let key = previous.map(key);
         let log = self.log.lock();
 
-        self.list
+        self.lists
             .access(&log)
-            .tree
+            .users
             .after(key.as_ref())
             .map(Arc::from)
     }
@@ -461,68 +709,68 @@ impl Subscribers {
         }
     }
 
-    /// Takes the QP, which was destroyed, out of the log unless a channel has a registration.
+    /// Takes the QP, which was destroyed, out of the log unless a member listens to it.
     fn leave_unread(&self) {
         let mut log = self.log.lock();
-        let is_unread = self.list.access(&log).channels == 0;
+        let is_unread = self.lists.access(&log).members == 0;
         let removed = is_unread.then(|| log.remove(self));
 
         drop(log);
         drop(removed);
     }
 
-    /// Takes the QP that was destroyed before all others out of the log, if there are too many.
+    /// Takes the QP that was destroyed before all others out of the log, if there are too many. A
+    /// worker takes its members away.
     fn evict_oldest(&self) {
         let mut log = self.log.lock();
-        let Some((oldest, removed)) = log.evict(limits::gone_per_domain()) else {
+        let Some(oldest) = log.evict(limits::gone_per_domain()) else {
             return;
         };
-        let list = oldest.list.access_mut(&mut log);
+        let lists = oldest.lists.access_mut(&mut log);
 
-        list.is_evicted = true;
-        list.is_pending = true;
+        lists.is_evicted = true;
+        lists.is_pending = true;
         drop(log);
-        drop(removed);
         Self::queue(oldest);
     }
 
-    /// Counts an event, and has the subscribers signalled. May be called in any context.
+    /// Counts an event, and has the listeners signalled. May be called in any context.
     fn post(self: ArcBorrow<'_, Self>, qpn: u32, kind: EventType) {
-        let done = {
-            let mut log = self.log.lock();
-
-            let position = if kind == EventType::QP_GONE {
-                log.move_gone(self)
-            } else {
-                log.move_to_end(self)
-            };
-
-            self.counts.add(kind, position);
-            self.report_event(qpn, kind);
-
-            let list = self.list.access_mut(&mut log);
-            let at_once = list.tree.len() <= AT_ONCE;
-            let mut next = list.tree.after(None).filter(|_| at_once);
-
-            while let Some(subscriber) = next {
-                subscriber.signal(&self.status, &self.counts);
-                next = list.tree.after(Some(&key(&subscriber)));
-            }
-            list.is_pending |= !at_once;
-            at_once
+        let mut log = self.log.lock();
+        let position = if kind == EventType::QP_GONE {
+            log.move_gone(self)
+        } else {
+            log.move_to_end(self)
         };
+
+        self.counts.add(kind, position);
+        self.report_event(qpn, kind);
+
+        let lists = self.lists.access_mut(&mut log);
+        let calls_at_once = lists.users.len() <= AT_ONCE;
+        let mut next = lists.users.after(None).filter(|_| calls_at_once);
+
+        while let Some(subscriber) = next {
+            subscriber.signal(&self.status, &self.counts);
+            next = lists.users.after(Some(&key(&subscriber)));
+        }
+
+        let is_done = calls_at_once && lists.members == 0;
+
+        lists.is_pending |= !is_done;
+        drop(log);
 
         // QP_GONE is not for the kernel log. A registration that does not keep the QP may be a
         // stranger's.
-        if kind != EventType::QP_GONE && self.registrations.hearing.load(Relaxed) == 0 {
+        if kind != EventType::QP_GONE && self.registrations.listening.load(Relaxed) == 0 {
             self.status.log_event(qpn, kind.as_raw());
         }
-        if !done {
+        if !is_done {
             Self::queue(self.into());
         }
     }
 
-    /// Has a worker signal the subscribers.
+    /// Has a worker signal the listeners.
     fn queue(subscribers: Arc<Self>) {
         let workers = subscribers.workers.clone();
         let queue = workers.delivery(subscribers.is_destroyed.load(Relaxed));
@@ -531,43 +779,105 @@ impl Subscribers {
         drop(queue.enqueue(subscribers));
     }
 
-    /// Signals the next [`AT_ONCE`] subscribers, or takes them out of the list if the QP has left
-    /// the log. Returns `false` if all events were signalled.
+    /// Signals the next members of a row, or looks at the next row, or calls the next handlers:
+    /// [`AT_ONCE`] at most. Returns `false` if all events were signalled.
     fn signal_step(&self) -> bool {
         // Dropped after the lock is released.
-        let mut taken = [const { None }; AT_ONCE];
+        let mut removed = None;
         let mut log = self.log.lock();
-        let list = self.list.access_mut(&mut log);
+        let end = self.at();
+        let lists = self.lists.access_mut(&mut log);
 
-        if !list.is_signalling {
-            if !list.is_pending {
+        if !lists.is_signalling {
+            if !lists.is_pending {
                 return false;
             }
-            list.is_pending = false;
-            list.is_signalling = true;
-            list.tree.rewind();
+            lists.is_pending = false;
+            lists.is_signalling = true;
+            lists.row = 0;
+            lists.left = 0;
+            lists.until = end;
+            lists.user = None;
         }
-        for place in &mut taken {
-            let list = self.list.access_mut(&mut log);
-            let Some(subscriber) = list.tree.at_cursor() else {
-                break;
-            };
+        if lists.left != 0 {
+            removed = self.signal_members(&mut log);
+        } else if lists.row < lists.rows.len() {
+            self.look_at_row(&mut log);
+        } else {
+            for _ in 0..AT_ONCE {
+                let Some(subscriber) = lists.users.after(lists.user.as_ref()) else {
+                    lists.is_signalling = false;
+                    lists.signalled = lists.until;
+                    break;
+                };
 
-            if list.is_evicted && subscriber.has_channel() {
-                let subscriber: Arc<Subscriber> = subscriber.into();
-
-                subscriber.lose(&self.counts);
-                *place = self.take(&mut log, &subscriber);
-            } else {
                 subscriber.signal(&self.status, &self.counts);
-                list.tree.advance();
+                lists.user = Some(key(&subscriber));
             }
         }
-
-        let list = self.list.access_mut(&mut log);
-
-        list.is_signalling = list.tree.at_cursor().is_some();
+        drop(log);
+        drop(removed);
         true
+    }
+
+    /// Finds the members of the next row that are to be signalled: those with an unread event of
+    /// after the last time, or all that are to be taken away.
+    fn look_at_row(&self, log: &mut Log<Self>) {
+        let lists = self.lists.access_mut(log);
+        let (number, signalled, is_evicted) = (lists.row, lists.signalled, lists.is_evicted);
+        let left = self.row(log, number).map_or(0, |row| {
+            if is_evicted {
+                return row.listening;
+            }
+            EventType::iter()
+                .filter(|kind| self.counts.position(*kind) > signalled)
+                .fold(0, |left, kind| left | row.unread[kind.index()])
+        });
+        let lists = self.lists.access_mut(log);
+
+        lists.left = left;
+        lists.row += 1;
+    }
+
+    /// Has the readers of the next members woken, or takes the members away if the QP has left the
+    /// log. Returns what is not needed any more.
+    fn signal_members(&self, log: &mut Log<Self>) -> Option<Removed<Self>> {
+        let mut removed = None;
+
+        for _ in 0..AT_ONCE {
+            let lists = self.lists.access_mut(log);
+
+            if lists.left == 0 {
+                break;
+            }
+
+            let number = lists.row - 1;
+            let member = number * ROW + first(lists.left);
+            let is_evicted = lists.is_evicted;
+
+            lists.left &= !bit(member);
+
+            // It may have read all, and even have ended, since the row was looked at.
+            let Some(row) = self.row(log, number) else {
+                break;
+            };
+            let listens = row.listening & bit(member) != 0;
+            let is_unread = row.unread_of(member).next().is_some();
+
+            if is_unread {
+                if let Some(listener) = log.members.get(member) {
+                    if is_evicted {
+                        listener.lose();
+                    } else {
+                        listener.wake_later();
+                    }
+                }
+            }
+            if is_evicted && listens {
+                removed = self.forget(log, member);
+            }
+        }
+        removed
     }
 
     /// Reports an event, with the lock of the log held: reports are in order, and QP_GONE is the
@@ -586,6 +896,22 @@ impl Subscribers {
             notify::event(qp, kind.as_raw(), delivered);
         }
     }
+}
+
+/// A registration that was taken out of the lists, and its QP if that was taken out of the log with
+/// it, for the caller to drop without the lock.
+#[must_use]
+struct Taken {
+    /// It had not ended with the QP or the device.
+    existed: bool,
+    _user: Option<Arc<Subscriber>>,
+    _qp: Option<Removed<Subscribers>>,
+}
+
+/// A registration as debugfs shows it: its holder, and the number of unread records.
+pub(crate) enum Listed {
+    Member(Arc<Listener>, usize),
+    User(EventMask, usize),
 }
 
 impl EventHandler for Subscribers {

@@ -6,8 +6,6 @@
 //! `kernel::rbtree`: a node of that is an allocation of its own. `kernel::list` links objects by
 //! their members, too, but finds none without a walk.
 //!
-//! A tree has a cursor, for a walk during which objects are added and removed.
-//!
 //! C header: [`include/linux/rbtree.h`](srctree/include/linux/rbtree.h)
 
 use core::{
@@ -126,11 +124,9 @@ pub(crate) use impl_tree_item;
 ///
 /// * Each node of the tree is the [`Links`] of a `T`, by `OFFSET`, of which the tree owns a
 ///   reference. The `linked` of that `T` is set, and its links are in no other tree.
-/// * `cursor` is a node of the tree, or null.
 pub(crate) struct Tree<T: TreeItem<ID>, const ID: u64> {
     root: bindings::rb_root,
     len: usize,
-    cursor: *mut Node,
     _items: PhantomData<Arc<T>>,
 }
 
@@ -154,7 +150,6 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
                 rb_node: core::ptr::null_mut(),
             },
             len: 0,
-            cursor: core::ptr::null_mut(),
             _items: PhantomData,
         }
     }
@@ -254,39 +249,10 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
         Some(unsafe { self.erase(node.as_ptr()) })
     }
 
-    /// Moves the cursor to the first object.
-    pub(crate) fn rewind(&mut self) {
-        // INVARIANT: The first node, or null if there is none.
-        // SAFETY: The root is that of a valid tree.
-        self.cursor = unsafe { bindings::rb_first(&self.root) };
-    }
-
-    /// Returns the object at the cursor, or `None` at the end.
-    pub(crate) fn at_cursor(&self) -> Option<ArcBorrow<'_, T>> {
-        let node = NonNull::new(self.cursor)?;
-
-        // SAFETY: By the type invariant, the node is in the tree, which does not change as long as
-        // `self` is borrowed.
-        Some(unsafe { Self::item_of(node.as_ptr()) })
-    }
-
-    /// Moves the cursor to the next object, or to the end.
-    pub(crate) fn advance(&mut self) {
-        if !self.cursor.is_null() {
-            // INVARIANT: The node that follows a node of the tree, or null after the last.
-            // SAFETY: By the type invariant, the node is in the tree.
-            self.cursor = unsafe { bindings::rb_next(self.cursor) };
-        }
-    }
-
     /// # Safety
     ///
     /// `node` must be in the tree.
     unsafe fn erase(&mut self, node: *mut Node) -> Arc<T> {
-        // INVARIANT: The cursor leaves the node before that leaves the tree.
-        if self.cursor == node {
-            self.advance();
-        }
         // SAFETY: The node is in this tree by the requirements of this function.
         unsafe { bindings::rb_erase(node, &mut self.root) };
         self.len -= 1;
@@ -297,15 +263,6 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
 
         item.linked().0.store(false, Release);
         item
-    }
-
-    /// Returns the object with a key.
-    pub(crate) fn get(&self, key: &T::Key) -> Option<ArcBorrow<'_, T>> {
-        let node = self.first_for(|there| there >= key)?;
-        // SAFETY: The node is in the tree, which does not change as long as `self` is borrowed.
-        let item = unsafe { Self::item_of(node.as_ptr()) };
-
-        (item.key() == *key).then_some(item)
     }
 
     /// Returns the first object whose key is greater than `key`, or the first of all without `key`.
@@ -428,42 +385,6 @@ mod tests {
         assert_eq!(key(tree.after(Some(&50))), Some(52));
         assert_eq!(key(tree.after(Some(&51))), Some(52));
         assert_eq!(key(tree.after(Some(&200))), None);
-        Ok(())
-    }
-
-    #[test]
-    fn the_cursor_passes_objects_in_order() -> Result {
-        let (mut tree, items) = tree(100)?;
-        let mut keys: KVVec<u32> = KVVec::new();
-
-        assert!(tree.at_cursor().is_none());
-        tree.rewind();
-        while let Some(item) = tree.at_cursor().map(Arc::from) {
-            keys.push(item.key, GFP_KERNEL)?;
-            match item.key {
-                // The object at the cursor, the next object, and a previous one.
-                10 => assert!(tree.remove(&item).is_some()),
-                20 => {
-                    tree.advance();
-                    for item in items.iter().filter(|item| [18, 22].contains(&item.key)) {
-                        assert!(tree.remove(item).is_some());
-                    }
-                }
-                // Before the cursor, and after it.
-                30 => {
-                    tree.advance();
-                    for key in [29, 31, 33] {
-                        assert!(tree.insert(self::item(key)?).is_ok());
-                    }
-                }
-                _ => tree.advance(),
-            }
-        }
-        assert_eq!(keys.len(), 100);
-        assert!(keys.is_sorted() && keys.contains(&33));
-        assert!(![22, 29, 31].iter().any(|key| keys.contains(key)));
-        tree.advance();
-        assert!(tree.at_cursor().is_none());
         Ok(())
     }
 

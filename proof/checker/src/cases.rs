@@ -312,6 +312,107 @@ fn two_threads_close_a_domain() {
     });
 }
 
+/// The descriptor of a channel is closed while the device is removed: its registrations end once.
+#[test]
+fn a_channel_is_closed_while_the_device_is_removed() {
+    runtime::check(300, 0x18, || {
+        let attached = Attached::new();
+        let file = attached.open();
+
+        for _ in 0..4 {
+            alloc(&attached, &file);
+        }
+
+        let closing = {
+            let file = file.clone();
+
+            runtime::spawn(move || file.channel().close())
+        };
+
+        attached.remove();
+        closing.join().unwrap();
+
+        drop(file);
+        Rest::default().finish(attached, false);
+    });
+}
+
+/// Of more kernel users than an event is passed to at once, a worker calls the handlers, while one
+/// of them unregisters and other events come.
+#[test]
+fn a_worker_calls_many_handlers() {
+    runtime::check(200, 0x18, || {
+        let attached = Attached::new();
+        let creator = attached.open();
+        let qpn = alloc(&attached, &creator);
+        let users: Vec<_> = (0..4)
+            .map(|_| {
+                let user = KernelUser::open(&attached);
+
+                user.register(&attached, qpn).unwrap();
+                user
+            })
+            .collect();
+        let reports = {
+            let attached = attached.clone();
+
+            runtime::spawn(move || attached.report(qpn))
+        };
+
+        users[1].unregister(&attached);
+        attached.report(qpn);
+        reports.join().unwrap();
+        attached.destroy(&creator, qpn, true).unwrap();
+        for user in &users {
+            user.check();
+            user.unregister(&attached);
+            user.close_domain(&attached);
+        }
+
+        drop((users, creator));
+        Rest::default().finish(attached, false);
+    });
+}
+
+/// A worker wakes more members than an event does at once, while one of them leaves.
+#[test]
+fn a_worker_wakes_many_readers() {
+    runtime::check(100, 0x18, || {
+        let attached = Attached::new();
+        let creator = attached.open();
+        let qpn = alloc(&attached, &creator);
+        let files: Vec<_> = (0..5).map(|_| attached.open()).collect();
+
+        for file in &files {
+            attached.register(file, qpn).unwrap();
+        }
+
+        let readers: Vec<_> = files[1..]
+            .iter()
+            .map(|file| {
+                let file = file.clone();
+
+                runtime::spawn(move || {
+                    let mut records = 0;
+
+                    while records < REPORTED.len() {
+                        records += file.channel().read(1, 1, false).unwrap();
+                    }
+                })
+            })
+            .collect();
+
+        attached.report(qpn);
+        files[0].channel().close();
+        for reader in readers {
+            reader.join().unwrap();
+        }
+
+        drop((files, creator));
+        Rest::default().finish(attached, false);
+    });
+}
+
 /// A reader that waits gets the records that another has put back.
 #[test]
 fn a_record_that_is_put_back_wakes_a_reader() {

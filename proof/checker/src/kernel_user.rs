@@ -10,12 +10,13 @@ use crate::{
     event::EventMask,
     orders::{self, HANDLE},
     qp_status::Lifetime,
-    subscriber::{Callback, Holder, Subscriber},
+    subscriber::{Callback, Subscriber},
+    subscribers::Holder,
     uapi::xrc_rcv_record,
     uverbs::Attached,
     watch::Watch,
 };
-use kernel::{prelude::*, runtime, sync::Arc};
+use kernel::{prelude::*, runtime};
 use std::sync::{Arc as StdArc, Mutex as StdMutex};
 use xrc_rcv_spec::{Errno, Id, Right};
 
@@ -49,12 +50,12 @@ impl KernelUser {
         })
     }
 
-    fn subscriber() -> Result<(Arc<Subscriber>, StdArc<Watch>)> {
+    fn holder() -> Result<(Holder, StdArc<Watch>)> {
         let watch = Watch::new(EventMask::ALL);
-        let handler: KBox<dyn Callback> = Box::new(Handler(watch.clone()));
-        let holder = Holder::Kernel(Some(handler), EventMask::ALL);
+        let handler: Box<dyn Callback> = Box::new(Handler(watch.clone()));
+        let subscriber = Subscriber::new(Some(handler.into()), EventMask::ALL)?;
 
-        Ok((Subscriber::new(holder)?, watch))
+        Ok((Holder::User(subscriber), watch))
     }
 
     fn keep(&self, registration: Registration, watch: StdArc<Watch>) {
@@ -70,12 +71,12 @@ impl KernelUser {
     /// `ib_xrc_rcv_alloc_qp`
     pub(crate) fn alloc(&self, attached: &Attached, lifetime: Lifetime) -> Result {
         let make = || {
-            let (subscriber, watch) = Self::subscriber()?;
-            let qp = attached.create(lifetime, Some(subscriber))?;
+            let (holder, watch) = Self::holder()?;
+            let qp = attached.create(lifetime, Some(holder))?;
             let created = (qp.qpn(), qp.serial());
 
             watch.begins_with(attached.device.history(qp.qpn()));
-            self.keep(qp.publish().expect("it has a subscriber"), watch);
+            self.keep(qp.publish().expect("it has a holder"), watch);
             Ok(created)
         };
         let call = orders::alloc(self.id, lifetime);
@@ -92,8 +93,8 @@ impl KernelUser {
     /// `ib_xrc_rcv_reg_qp`
     pub(crate) fn register(&self, attached: &Attached, qpn: u32) -> Result {
         let make = || {
-            let (subscriber, watch) = Self::subscriber()?;
-            let registration = attached.register_subscriber(qpn, subscriber, &watch)?;
+            let (holder, watch) = Self::holder()?;
+            let registration = attached.register_holder(qpn, holder, &watch)?;
 
             self.keep(registration, watch);
             Ok(())

@@ -41,6 +41,12 @@ mod log;
 #[path = "../../../src/member.rs"]
 mod member;
 #[rustfmt::skip]
+#[path = "../../../src/member_set.rs"]
+mod member_set;
+#[rustfmt::skip]
+#[path = "../../../src/members.rs"]
+mod members;
+#[rustfmt::skip]
 #[path = "../../../src/notify.rs"]
 mod notify;
 #[rustfmt::skip]

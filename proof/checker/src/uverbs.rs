@@ -22,7 +22,7 @@ use crate::{
     },
     receive_qp::ReceiveQp,
     right::Right,
-    subscriber::Subscriber,
+    subscribers::Holder,
     uapi::{
         xrc_rcv_record, xrc_rcv_reg_info, RecordSize, XRC_RCV_EVENT_OVERRUN, XRC_RCV_EVENT_QP_GONE,
         XRC_RCV_RECORD_SIZE_MAX,
@@ -393,11 +393,7 @@ impl Attached {
     }
 
     /// Creates a QP in the domain.
-    pub(crate) fn create(
-        &self,
-        lifetime: Lifetime,
-        subscriber: Option<Arc<Subscriber>>,
-    ) -> Result<NewQp> {
+    pub(crate) fn create(&self, lifetime: Lifetime, holder: Option<Holder>) -> Result<NewQp> {
         let mut attributes = QpAttr::new();
         let init = QpInitAttr {
             lifetime,
@@ -409,20 +405,20 @@ impl Attached {
 
         self.domains
             .get_or_new(&self.xrcd)?
-            .create(&self.xrcd, &self.pd, init, subscriber)
+            .create(&self.xrcd, &self.pd, init, holder)
     }
 
     /// Registers with a QP that has a number.
-    pub(crate) fn register_subscriber(
+    pub(crate) fn register_holder(
         &self,
         qpn: u32,
-        subscriber: Arc<Subscriber>,
+        holder: Holder,
         watch: &Watch,
     ) -> Result<Registration> {
         let found = self.device.history(qpn).map(Found::new);
         let domain = self.domain()?;
         let qp = domain.find(qpn)?;
-        let (registration, info) = Registration::new(domain, &qp, subscriber)?;
+        let (registration, info) = Registration::new(domain, &qp, holder)?;
         let after = self.device.history(qpn);
 
         watch.begins(
@@ -459,8 +455,8 @@ impl Attached {
         let member = file.channel.get()?;
         let fails = || file.channel.has_failed.store(true, Ordering::SeqCst);
         let qp = member
-            .subscriber(None)
-            .and_then(|subscriber| self.create(lifetime, Some(subscriber)))
+            .holder(None)
+            .and_then(|holder| self.create(lifetime, Some(holder)))
             .inspect_err(|_| fails())?;
         let (qpn, serial) = (qp.qpn(), qp.serial());
 

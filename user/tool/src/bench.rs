@@ -580,8 +580,8 @@ impl Runner<'_> {
         Ok(results)
     }
 
-    /// The number of QPs whose memory is measured: fewer registrations have room in slabs that the
-    /// allocator has kept from the round before.
+    /// The number of QPs whose memory is measured: fewer have room in slabs that the allocator has
+    /// kept from the round before.
     fn objects(&self) -> usize {
         (OBJECTS / self.divisor).max(1000)
     }

@@ -167,7 +167,7 @@ pub(crate) struct Registration {
     /// A process's file, or a user in the kernel.
     #[schemars(extend("enum" = ["file", "kernel"]))]
     pub(crate) kind: String,
-    /// The process that registered; null for the kernel.
+    /// The process that created its event channel; null for the kernel.
     pub(crate) pid: Option<u32>,
     /// Its name; empty for the kernel.
     #[serde(rename = "comm")]

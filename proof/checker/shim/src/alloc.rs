@@ -43,7 +43,41 @@ impl Drop for Allocation {
     }
 }
 
-pub type KBox<T> = Box<T>;
+pub struct KBox<T: ?Sized>(Box<T>);
+
+impl<T> KBox<T> {
+    pub fn new(value: T, _flags: Flags) -> Result<Self, AllocError> {
+        runtime::might_sleep("allocating memory");
+        Ok(Self(Box::new(value)))
+    }
+}
+
+impl<T: ?Sized> From<Box<T>> for KBox<T> {
+    fn from(value: Box<T>) -> Self {
+        Self(value)
+    }
+}
+
+impl<T: ?Sized> Deref for KBox<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: ?Sized> DerefMut for KBox<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
+
+impl<T: ?Sized> Drop for KBox<T> {
+    fn drop(&mut self) {
+        runtime::might_sleep("freeing memory");
+    }
+}
+
 pub type KVec<T> = KVVec<T>;
 
 /// A vector that grows only where it is allowed to fail.
