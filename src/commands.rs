@@ -238,7 +238,7 @@ fn info(qp: &ReceiveQp, attributes: &QpAttr) -> Result<xrc_rcv_qp_info> {
         qp_num: qp.qpn(),
         state: attributes.state()? as u32,
         lifetime: qp.status().lifetime().as_raw(),
-        registrations: u32::try_from(qp.subscribers().len())?,
+        registrations: u32::try_from(qp.registrations().len())?,
         label: qp.status().label(),
         dest_qp_num: attributes.destination(),
         reserved: 0,

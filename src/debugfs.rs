@@ -29,7 +29,7 @@ use crate::{
     },
     rdma::device::Device,
     receive_qp::ReceiveQp,
-    subscribers::Listed, //
+    registrations::Listed, //
 };
 use kernel::{
     prelude::*,
@@ -172,7 +172,7 @@ fn print_qps(shown: &Shown, text: &mut Text) -> Result {
             qp.qpn(),
             state,
             qp.status().lifetime().name(),
-            qp.subscribers().len(),
+            qp.registrations().len(),
             qp.status().known().destination(),
             qp.status().label(),
             qp.status().events(),
@@ -185,7 +185,7 @@ fn print_qps(shown: &Shown, text: &mut Text) -> Result {
 
 fn print_registrations(shown: &Shown, text: &mut Text) -> Result {
     for_each_qp(shown, |qp| {
-        qp.subscribers().for_each(|registration| {
+        qp.registrations().for_each(|registration| {
             pause()?;
             print_registration(qp, &registration, text)
         })

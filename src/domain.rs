@@ -48,11 +48,11 @@ use crate::{
         QpResources,
         ReceiveQp, //
     },
-    subscribers::{
+    registrations::{
         new_log,
         DomainLog,
         Holder,
-        Subscribers, //
+        Registrations, //
     },
     uapi::xrc_rcv_reg_info,
     workers::Workers, //
@@ -144,14 +144,14 @@ const LISTED_AT_ONCE: usize = 64;
 /// A registration of a kernel user.
 pub(crate) struct Registration {
     domain: Arc<Domain>,
-    qp: Arc<Subscribers>,
+    qp: Arc<Registrations>,
     holder: Holder,
 }
 
 /// A QP that cannot be found yet, with the registration of its creator, if that registers. Both
 /// leave the log on drop.
 struct Unpublished {
-    qp: Option<Arc<Subscribers>>,
+    qp: Option<Arc<Registrations>>,
     first: Option<Holder>,
 }
 
@@ -220,7 +220,7 @@ impl Domain {
         let charge = Charge::hca_object(device)?;
         let user = UserQuota::take(&creator, &charge)?;
         let serial = self.last_serial.fetch_add(1, Relaxed).wrapping_add(1);
-        let subscribers = Subscribers::new(
+        let registrations = Registrations::new(
             QpStatus::new(
                 device.into(),
                 self.id,
@@ -236,7 +236,7 @@ impl Domain {
         let (qp, modifier) =
             // SAFETY: `qp_count` counts the QP from above until after it is destroyed, and `close`,
             // which `ClientOperations::domain_closed` calls, waits until there is none.
-            unsafe { TargetQp::new(pd.clone(), xrcd, subscribers.clone(), crate::NAME) }?;
+            unsafe { TargetQp::new(pd.clone(), xrcd, registrations.clone(), crate::NAME) }?;
         let qp = ReceiveQp::new(
             QpResources {
                 qp,
@@ -245,13 +245,13 @@ impl Domain {
                 _counted: counted,
             },
             modifier,
-            subscribers.clone(),
+            registrations.clone(),
         )?;
         let mut new = NewQp {
             domain: self.clone(),
             qp,
             unpublished: Unpublished {
-                qp: Some(subscribers.clone()),
+                qp: Some(registrations.clone()),
                 first: None,
             },
             node,
@@ -259,8 +259,8 @@ impl Domain {
 
         // The first event can come as soon as the QP can receive; not before.
         if let Some(holder) = holder {
-            subscribers.make_room(&holder)?;
-            subscribers.add(&holder)?;
+            registrations.make_room(&holder)?;
+            registrations.add(&holder)?;
             new.unpublished.first = Some(holder);
         }
         new.qp.set_up(
@@ -298,7 +298,7 @@ impl Domain {
         holder: &Holder,
     ) -> Result<xrc_rcv_reg_info> {
         // Before the lock is taken: it may reclaim memory.
-        qp.subscribers().make_room(holder)?;
+        qp.registrations().make_room(holder)?;
 
         let _order = lock_killable(&self.order)?;
 
@@ -306,9 +306,9 @@ impl Domain {
             return Err(EINVAL);
         }
 
-        let subscribers = qp.subscribers();
+        let registrations = qp.registrations();
         let registered = match holder {
-            Holder::Member(listener, _) => subscribers.info_of(listener),
+            Holder::Member(listener, _) => registrations.info_of(listener),
             Holder::User(_) => None,
         };
 
@@ -316,9 +316,9 @@ impl Domain {
             return Ok(info);
         }
 
-        let info = subscribers.add(holder)?;
+        let info = registrations.add(holder)?;
 
-        notify::registered(subscribers.report(), holder.report());
+        notify::registered(registrations.report(), holder.report());
         Ok(info)
     }
 
@@ -332,27 +332,27 @@ impl Domain {
     #[must_use = "a QP that was removed from its domain has to be destroyed"]
     pub(crate) fn unregister(
         &self,
-        subscribers: &Arc<Subscribers>,
+        registrations: &Arc<Registrations>,
         holder: &Holder,
         why: RemoveReason,
     ) -> Option<Arc<ReceiveQp>> {
         let _order = self.order.lock();
 
-        if !subscribers.remove(holder, why) {
+        if !registrations.remove(holder, why) {
             return None;
         }
-        notify::unregistered(subscribers.report(), holder.report());
-        if subscribers.status().lifetime() == Lifetime::Domain || subscribers.keeping() != 0 {
+        notify::unregistered(registrations.report(), holder.report());
+        if registrations.status().lifetime() == Lifetime::Domain || registrations.keeping() != 0 {
             return None;
         }
 
         let qp = self
-            .find(subscribers.status().qpn())
+            .find(registrations.status().qpn())
             .ok()
-            .filter(|qp| Arc::ptr_eq(qp.subscribers(), subscribers))?;
+            .filter(|qp| Arc::ptr_eq(qp.registrations(), registrations))?;
 
         self.remove(qp.qpn());
-        notify::destroyed(subscribers.report(), false);
+        notify::destroyed(registrations.report(), false);
         Some(qp)
     }
 
@@ -365,11 +365,11 @@ impl Domain {
         if !self.has(qp) || (qp.status().lifetime() != Lifetime::Domain && !force) {
             return Err(EINVAL);
         }
-        if qp.subscribers().keeping() != 0 && !force {
+        if qp.registrations().keeping() != 0 && !force {
             return Err(EBUSY);
         }
         self.remove(qp.qpn());
-        notify::destroyed(qp.subscribers().report(), force);
+        notify::destroyed(qp.registrations().report(), force);
         drop(order);
         qp.destroy();
         Ok(())
@@ -457,7 +457,7 @@ impl Domain {
             };
 
             if let Some(qp) = qps.values().next() {
-                notify::closed(qp.subscribers().report());
+                notify::closed(qp.registrations().report());
             }
             qps
         };
@@ -467,7 +467,7 @@ impl Domain {
                 // In order with the end of a registration that is removed meanwhile.
                 let _order = self.order.lock();
 
-                notify::destroyed(qp.subscribers().report(), false);
+                notify::destroyed(qp.registrations().report(), false);
             }
             qp.clone().help_to_destroy();
         }
@@ -528,7 +528,7 @@ impl NewQp {
             node,
         } = self;
         let first = unpublished.first.take();
-        let subscribers = unpublished.qp.take()?;
+        let registrations = unpublished.qp.take()?;
         let node = node.into_node(qp.qpn(), qp.clone());
         let order = domain.order.lock();
         let is_closed = {
@@ -538,15 +538,15 @@ impl NewQp {
             qps.is_closed
         };
 
-        subscribers.as_arc_borrow().publish();
-        notify::allocated(subscribers.report());
+        registrations.as_arc_borrow().publish();
+        notify::allocated(registrations.report());
         if let Some(holder) = &first {
-            notify::registered(subscribers.report(), holder.report());
+            notify::registered(registrations.report(), holder.report());
         }
         if is_closed {
             domain.remove(qp.qpn());
-            notify::closed(subscribers.report());
-            notify::destroyed(subscribers.report(), false);
+            notify::closed(registrations.report());
+            notify::destroyed(registrations.report(), false);
         }
         drop(order);
         if is_closed {
@@ -554,7 +554,7 @@ impl NewQp {
         }
         first.map(|holder| Registration {
             domain,
-            qp: subscribers,
+            qp: registrations,
             holder,
         })
     }
@@ -570,7 +570,7 @@ impl Registration {
         let info = domain.register(qp, &holder)?;
         let registration = Self {
             domain,
-            qp: qp.subscribers().clone(),
+            qp: qp.registrations().clone(),
             holder,
         };
 

@@ -32,9 +32,9 @@ use crate::{
         ROW, //
     },
     qp_status::QpStatus,
-    subscribers::{
+    registrations::{
         DomainLog,
-        Subscribers, //
+        Registrations, //
     },
     uapi::{
         xrc_rcv_record,
@@ -160,7 +160,7 @@ impl EventChannel {
     /// are.
     fn walk(&self, buffer: &UserBuffer, places: usize) -> Walk {
         // Dropped after the lock is released.
-        let mut removed: [Option<Removed<Subscribers>>; BATCH] = [const { None }; BATCH];
+        let mut removed: [Option<Removed<Registrations>>; BATCH] = [const { None }; BATCH];
         let mut log = self.log.lock();
         let mut copied = 0;
 
@@ -181,7 +181,7 @@ impl EventChannel {
 
             if qp.listens(&log, &self.listener) {
                 // Not the last reference: the log has one, or `removed`.
-                let qp: Arc<Subscribers> = qp.into();
+                let qp: Arc<Registrations> = qp.into();
 
                 while let Some(event) = qp.next_unread(&mut log, &self.listener) {
                     if copied == places {

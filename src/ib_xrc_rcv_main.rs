@@ -45,7 +45,7 @@ mod receive_qp;
     clippy::indexing_slicing,
     reason = "indices of events are less than the number of their kinds"
 )]
-mod subscribers;
+mod registrations;
 
 mod log;
 
@@ -55,7 +55,7 @@ mod log;
 )]
 mod members;
 
-mod subscriber;
+mod kernel_holder;
 
 mod listener;
 

@@ -19,6 +19,10 @@ use crate::{
     },
     event::EventMask,
     kernel_ext::not_supported,
+    kernel_holder::{
+        Callback,
+        KernelHolder, //
+    },
     qp_status::Lifetime,
     rdma::{
         attachment::{
@@ -33,11 +37,7 @@ use crate::{
         xrcd::Xrcd, //
     },
     receive_qp::ReceiveQp,
-    subscriber::{
-        Callback,
-        Subscriber, //
-    },
-    subscribers::Holder,
+    registrations::Holder,
     uapi::{
         xrc_rcv_record,
         XRC_RCV_ALLOC_LIFETIME_DOMAIN,
@@ -83,7 +83,7 @@ impl Callback for CHandler {
 ///
 /// # Safety
 ///
-/// `handler` may be called with `context`, in any context of execution, until the subscriber is
+/// `handler` may be called with `context`, in any context of execution, until the holder is
 /// dropped.
 unsafe fn holder(
     handler: bindings::ib_xrc_rcv_handler,
@@ -100,7 +100,7 @@ unsafe fn holder(
         None => None,
     };
 
-    Ok(Holder::User(Subscriber::new(callback, events)?))
+    Ok(Holder::User(KernelHolder::new(callback, events)?))
 }
 
 fn device(xrcd: &Xrcd) -> Result<DataRef<AttachedDevice>> {
@@ -152,7 +152,7 @@ unsafe fn create(xrcd: &Xrcd, init: &bindings::ib_xrc_rcv_init_attr) -> Result<K
         udata: None,
     };
     // SAFETY: By the requirements of this function, the handler may be called until the
-    // registration ends, which drops the subscriber.
+    // registration ends, which drops the holder.
     let holder = unsafe { holder(init.handler, init.context, init.events) }?;
     let room = KBox::new_uninit(GFP_KERNEL)?;
     let domain = device.domains().get_or_new(xrcd)?;
@@ -232,7 +232,7 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_reg_qp(
         // SAFETY: By the requirements of this function, `xrcd` is open for the length of the call.
         let domain = domain(unsafe { Xrcd::from_ptr(xrcd) })?;
         // SAFETY: By the requirements of this function, the handler may be called until the
-        // registration ends, which drops the subscriber.
+        // registration ends, which drops the holder.
         let holder = unsafe { holder(handler, context, events) }?;
 
         let room = KBox::new_uninit(GFP_KERNEL)?;

@@ -34,11 +34,11 @@ use crate::{
         RemoveReason, //
     },
     receive_qp::UnneededQps,
-    right::Right,
-    subscribers::{
+    registrations::{
         Holder,
-        Subscribers, //
+        Registrations, //
     },
+    right::Right,
     uapi::{
         xrc_rcv_record,
         xrc_rcv_reg_info,
@@ -112,7 +112,7 @@ impl Member {
     fn register(&self, qpn: u32) -> Result<xrc_rcv_reg_info> {
         let qp = self.domain.find(qpn)?;
 
-        if let Some(info) = qp.subscribers().info_of(self.channel.listener()) {
+        if let Some(info) = qp.registrations().info_of(self.channel.listener()) {
             return Ok(info);
         }
 
@@ -175,7 +175,7 @@ impl Member {
     }
 
     /// Returns the first QP that follows a name, up to a number, with a registration.
-    fn registered_after(&self, mut after: QpName, last: u32) -> Option<Arc<Subscribers>> {
+    fn registered_after(&self, mut after: QpName, last: u32) -> Option<Arc<Registrations>> {
         loop {
             let log = self.domain.log().lock();
 

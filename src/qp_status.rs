@@ -3,9 +3,9 @@
 //! The status of a receive QP: which one it is, and what is known of it without its device.
 //!
 //! For reports, which any context makes, and for callers that must not query the device, such as
-//! readers of debugfs. It is a member of the QP's [`Subscribers`](crate::subscribers::Subscribers):
-//! they are the context of its events, which change the status, and exist before the QP has a
-//! number. It has no lock: members that change are atomic.
+//! readers of debugfs. It is a member of the QP's [registrations](crate::registrations): they are
+//! the context of its events, which change the status, and exist before the QP has a number. It has
+//! no lock: members that change are atomic.
 
 use crate::{
     creator::Creator,

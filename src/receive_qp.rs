@@ -49,7 +49,7 @@ use crate::{
         },
         udata::UData, //
     },
-    subscribers::Subscribers, //
+    registrations::Registrations, //
 };
 use kernel::{
     list::{
@@ -83,7 +83,7 @@ use kernel::{
 /// See the [module's documentation](self).
 #[pin_data]
 pub(crate) struct ReceiveQp {
-    subscribers: Arc<Subscribers>,
+    registrations: Arc<Registrations>,
     /// The QP is about to be destroyed: no further verb is called.
     is_dying: Atomic<bool>,
     /// Modifications take turns.
@@ -104,7 +104,7 @@ pub(crate) struct ReceiveQp {
 /// Resources held while the QP exists. Dropped in declaration order: charges are released after the
 /// QP is destroyed, and the quota before the charge to the cgroup that it may be that of.
 pub(crate) struct QpResources {
-    pub(crate) qp: TargetQp<Subscribers>,
+    pub(crate) qp: TargetQp<Registrations>,
     pub(crate) _user: UserQuota,
     pub(crate) _charge: Charge,
     pub(crate) _counted: DrainGuard,
@@ -131,12 +131,12 @@ impl ReceiveQp {
     pub(crate) fn new(
         verbs: QpResources,
         modifier: Modifier,
-        subscribers: Arc<Subscribers>,
+        registrations: Arc<Registrations>,
     ) -> Result<Arc<Self>> {
-        subscribers.status().set_qpn(verbs.qp.qpn());
+        registrations.status().set_qpn(verbs.qp.qpn());
         Arc::pin_init(
             pin_init!(Self {
-                subscribers,
+                registrations,
                 is_dying: Atomic::new(false),
                 modifier <- new_mutex!(modifier, "ReceiveQp::modifier"),
                 verbs <- new_rwsem!(Some(verbs), "ReceiveQp::verbs"),
@@ -153,14 +153,14 @@ impl ReceiveQp {
         self.status().qpn()
     }
 
-    /// Returns the subscribers.
-    pub(crate) fn subscribers(&self) -> &Arc<Subscribers> {
-        &self.subscribers
+    /// Returns the registrations.
+    pub(crate) fn registrations(&self) -> &Arc<Registrations> {
+        &self.registrations
     }
 
     /// Returns the status.
     pub(crate) fn status(&self) -> &QpStatus {
-        self.subscribers.status()
+        self.registrations.status()
     }
 
     /// Modifies a new QP to its initial state.
@@ -240,7 +240,7 @@ impl ReceiveQp {
     /// Calls verbs of the QP. Returns `None` if it was or is about to be destroyed.
     fn with_qp<R>(
         &self,
-        call: impl FnOnce(&TargetQp<Subscribers>) -> Result<R>,
+        call: impl FnOnce(&TargetQp<Registrations>) -> Result<R>,
     ) -> Result<Option<R>> {
         let verbs = self.verbs.read_killable()?;
 
@@ -253,7 +253,7 @@ impl ReceiveQp {
     /// Calls a verb that modifies the QP, in turn. `EINVAL` if it was or is about to be destroyed.
     fn modify_qp(
         &self,
-        call: impl FnOnce(&TargetQp<Subscribers>, &mut Modifier) -> Result,
+        call: impl FnOnce(&TargetQp<Registrations>, &mut Modifier) -> Result,
     ) -> Result {
         // The turn comes first: threads that wait for theirs hold no semaphore, and the QP is
         // destroyed without them. With the semaphore held, ten processes that modify a QP, on a
@@ -278,14 +278,14 @@ impl ReceiveQp {
             let QpResources { qp, .. } = verbs;
 
             drop(qp);
-            self.subscribers.as_arc_borrow().gone();
+            self.registrations.as_arc_borrow().gone();
         }
     }
 
     /// Queues the destruction of the QP, unless the caller destroys it first. The QP must have been
     /// removed from its domain.
     pub(crate) fn help_to_destroy(self: Arc<Self>) {
-        let workers = self.subscribers.workers().clone();
+        let workers = self.registrations.workers().clone();
 
         self.is_dying.store(true, Release);
         // It is removed from its domain once, so it is queued once.

@@ -8,10 +8,10 @@
 use crate::{
     domain::Registration,
     event::EventMask,
+    kernel_holder::{Callback, KernelHolder},
     orders::{self, HANDLE},
     qp_status::Lifetime,
-    subscriber::{Callback, Subscriber},
-    subscribers::Holder,
+    registrations::Holder,
     uapi::xrc_rcv_record,
     uverbs::Attached,
     watch::Watch,
@@ -53,9 +53,9 @@ impl KernelUser {
     fn holder() -> Result<(Holder, StdArc<Watch>)> {
         let watch = Watch::new(EventMask::ALL);
         let handler: Box<dyn Callback> = Box::new(Handler(watch.clone()));
-        let subscriber = Subscriber::new(Some(handler.into()), EventMask::ALL)?;
+        let holder = KernelHolder::new(Some(handler.into()), EventMask::ALL)?;
 
-        Ok((Holder::User(subscriber), watch))
+        Ok((Holder::User(holder), watch))
     }
 
     fn keep(&self, registration: Registration, watch: StdArc<Watch>) {

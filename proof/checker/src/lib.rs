@@ -26,6 +26,9 @@ mod event;
 #[path = "../../../src/event_channel.rs"]
 mod event_channel;
 #[rustfmt::skip]
+#[path = "../../../src/kernel_holder.rs"]
+mod kernel_holder;
+#[rustfmt::skip]
 #[path = "../../../src/known_state.rs"]
 mod known_state;
 #[rustfmt::skip]
@@ -56,14 +59,11 @@ mod qp_status;
 #[path = "../../../src/receive_qp.rs"]
 mod receive_qp;
 #[rustfmt::skip]
+#[path = "../../../src/registrations.rs"]
+mod registrations;
+#[rustfmt::skip]
 #[path = "../../../src/right.rs"]
 mod right;
-#[rustfmt::skip]
-#[path = "../../../src/subscriber.rs"]
-mod subscriber;
-#[rustfmt::skip]
-#[path = "../../../src/subscribers.rs"]
-mod subscribers;
 #[rustfmt::skip]
 #[path = "../../../src/uapi.rs"]
 mod uapi;

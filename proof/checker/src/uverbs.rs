@@ -21,8 +21,8 @@ use crate::{
         xrcd::Xrcd,
     },
     receive_qp::ReceiveQp,
+    registrations::Holder,
     right::Right,
-    subscribers::Holder,
     uapi::{
         xrc_rcv_record, xrc_rcv_reg_info, RecordSize, XRC_RCV_EVENT_OVERRUN, XRC_RCV_EVENT_QP_GONE,
         XRC_RCV_RECORD_SIZE_MAX,

@@ -8,7 +8,7 @@ use crate::{
         qp::TargetQp,
         xrcd::Xrcd, //
     },
-    subscribers::Subscribers,
+    registrations::Registrations,
 };
 use kernel::{
     prelude::*,
@@ -18,8 +18,8 @@ use kernel::{
 pub(crate) fn leave(
     pd: Arc<ProtectionDomain>,
     xrcd: &Xrcd,
-    subscribers: Arc<Subscribers>,
+    registrations: Arc<Registrations>,
 ) -> Result {
-    core::mem::forget(TargetQp::new(pd, xrcd, subscribers, crate::NAME)?);
+    core::mem::forget(TargetQp::new(pd, xrcd, registrations, crate::NAME)?);
     Ok(())
 }

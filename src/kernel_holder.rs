@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A registration of a kernel user as the destination of events: a handler.
+//! The holder of a registration in the kernel: a handler of events.
 //!
 //! It remembers one position of the log: a kind of event of its QP is unread if the last one is at
 //! a later position. The registration owns a reference, and so does the list of the QP until it
@@ -40,7 +40,7 @@ pub(crate) trait Callback: Send + Sync {
 }
 
 /// See the [module's documentation](self).
-pub(crate) struct Subscriber {
+pub(crate) struct KernelHolder {
     callback: Option<KBox<dyn Callback>>,
     mask: EventMask,
     /// The position in the log up to which all events were handled, or are not for it. Changed with
@@ -51,22 +51,22 @@ pub(crate) struct Subscriber {
     listed: Linked<BY_ADDRESS>,
 }
 
-/// The order of the subscribers of a QP: by their addresses.
+/// The order of the registrations of a QP: by their addresses.
 pub(crate) type Key = usize;
 
 /// The [`Tree`](crate::kernel_ext::tree::Tree) of a QP.
 pub(crate) const BY_ADDRESS: u64 = 0;
 
 impl_tree_item! {
-    impl TreeItem<{ BY_ADDRESS }> for Subscriber {
+    impl TreeItem<{ BY_ADDRESS }> for KernelHolder {
         links: links,
         linked: listed,
-        key: |subscriber| -> Key { core::ptr::from_ref(subscriber).addr() }
+        key: |holder| -> Key { core::ptr::from_ref(holder).addr() }
     }
 }
 
-impl Subscriber {
-    /// Creates a subscriber, for the events of a mask if it has a handler.
+impl KernelHolder {
+    /// Creates a holder, for the events of a mask if it has a handler.
     pub(crate) fn new(callback: Option<KBox<dyn Callback>>, mask: EventMask) -> Result<Arc<Self>> {
         let mask = if callback.is_some() {
             mask
@@ -148,7 +148,7 @@ impl Subscriber {
     }
 }
 
-#[kunit_tests(ib_xrc_rcv_subscriber)]
+#[kunit_tests(ib_xrc_rcv_kernel_holder)]
 mod tests {
     use super::*;
 
@@ -181,16 +181,16 @@ mod tests {
             self.counts.add(kind, self.end);
         }
 
-        fn register(&self, mask: EventMask) -> Result<Arc<Subscriber>> {
-            let subscriber = Subscriber::with_mask(None, mask)?;
+        fn register(&self, mask: EventMask) -> Result<Arc<KernelHolder>> {
+            let holder = KernelHolder::with_mask(None, mask)?;
 
-            subscriber.begin(self.end);
-            Ok(subscriber)
+            holder.begin(self.end);
+            Ok(holder)
         }
 
         /// Handles the next record.
-        fn read(&self, subscriber: &Subscriber) -> Option<(EventType, u64)> {
-            let event = subscriber.take_unread(&self.counts)?;
+        fn read(&self, holder: &KernelHolder) -> Option<(EventType, u64)> {
+            let event = holder.take_unread(&self.counts)?;
 
             Some((event.kind, event.total))
         }
@@ -202,18 +202,18 @@ mod tests {
 
         qp.event(FIRST);
 
-        let subscriber = qp.register(EventMask::ALL)?;
+        let holder = qp.register(EventMask::ALL)?;
         let other = qp.register(EventMask::ALL)?;
 
-        assert!(qp.read(&subscriber).is_none());
+        assert!(qp.read(&holder).is_none());
         for _ in 0..100 {
             qp.event(FIRST);
         }
-        assert_eq!(subscriber.unread_records(&qp.counts), 1);
-        assert!(qp.read(&subscriber) == Some((FIRST, 101)));
-        assert!(qp.read(&subscriber).is_none());
+        assert_eq!(holder.unread_records(&qp.counts), 1);
+        assert!(qp.read(&holder) == Some((FIRST, 101)));
+        assert!(qp.read(&holder).is_none());
         qp.event(FIRST);
-        assert!(qp.read(&subscriber) == Some((FIRST, 102)));
+        assert!(qp.read(&holder) == Some((FIRST, 102)));
         assert!(qp.read(&other) == Some((FIRST, 102)));
         Ok(())
     }
@@ -221,17 +221,17 @@ mod tests {
     #[test]
     fn kinds_are_read_in_the_order_of_their_last_events() -> Result {
         let mut qp = Qp::new();
-        let subscriber = qp.register(EventMask::ALL)?;
+        let holder = qp.register(EventMask::ALL)?;
 
         qp.event(FIRST);
         qp.event(SECOND);
         qp.event(FIRST);
-        assert_eq!(subscriber.unread_records(&qp.counts), 2);
-        assert!(qp.read(&subscriber) == Some((SECOND, 1)));
+        assert_eq!(holder.unread_records(&qp.counts), 2);
+        assert!(qp.read(&holder) == Some((SECOND, 1)));
         qp.event(SECOND);
-        assert!(qp.read(&subscriber) == Some((FIRST, 2)));
-        assert!(qp.read(&subscriber) == Some((SECOND, 2)));
-        assert!(qp.read(&subscriber).is_none());
+        assert!(qp.read(&holder) == Some((FIRST, 2)));
+        assert!(qp.read(&holder) == Some((SECOND, 2)));
+        assert!(qp.read(&holder).is_none());
         Ok(())
     }
 
@@ -242,13 +242,13 @@ mod tests {
 
         mask.add(SECOND);
 
-        let subscriber = qp.register(mask)?;
+        let holder = qp.register(mask)?;
 
         qp.event(FIRST);
         qp.event(EventType::QP_GONE);
-        assert_eq!(subscriber.unread_records(&qp.counts), 0);
+        assert_eq!(holder.unread_records(&qp.counts), 0);
         qp.event(SECOND);
-        assert_eq!(subscriber.unread_records(&qp.counts), 1);
+        assert_eq!(holder.unread_records(&qp.counts), 1);
         Ok(())
     }
 }

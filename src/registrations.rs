@@ -41,6 +41,11 @@ use crate::{
         },
         SpinLockIrq, //
     },
+    kernel_holder::{
+        KernelHolder,
+        Key,
+        BY_ADDRESS, //
+    },
     limits,
     listener::Listener,
     log::{
@@ -65,11 +70,6 @@ use crate::{
         uverbs::RemoveReason, //
     },
     right::Right,
-    subscriber::{
-        Key,
-        Subscriber,
-        BY_ADDRESS, //
-    },
     uapi::xrc_rcv_reg_info,
     workers::Workers, //
 };
@@ -95,7 +95,7 @@ use kernel::{
 /// The number of members that are woken, and of handlers that are called, with interrupts disabled.
 const AT_ONCE: usize = 2;
 
-/// The number of [steps](Subscribers::signal_step) after which a worker serves other QPs of the
+/// The number of [steps](Registrations::signal_step) after which a worker serves other QPs of the
 /// device.
 const TURN: usize = 16;
 
@@ -104,7 +104,7 @@ const TURN: usize = 16;
 const EVICTED_AT_ONCE: usize = 2;
 
 /// The log of a domain. Its lock is taken in any context.
-pub(crate) type DomainLog = SpinLockIrq<Log<Subscribers>>;
+pub(crate) type DomainLog = SpinLockIrq<Log<Registrations>>;
 
 /// Creates the log of a domain.
 pub(crate) fn new_log() -> Result<Arc<DomainLog>> {
@@ -120,7 +120,7 @@ pub(crate) enum Holder {
     /// A member, and the right with which it registers.
     Member(Arc<Listener>, Right),
     /// A kernel user.
-    User(Arc<Subscriber>),
+    User(Arc<KernelHolder>),
 }
 
 impl Holder {
@@ -136,7 +136,7 @@ impl Holder {
     fn listens(&self) -> bool {
         match self {
             Self::Member(..) => true,
-            Self::User(subscriber) => subscriber.has_handler(),
+            Self::User(user) => user.has_handler(),
         }
     }
 
@@ -144,7 +144,7 @@ impl Holder {
     fn mask(&self) -> EventMask {
         match self {
             Self::Member(listener, _) => listener.mask(),
-            Self::User(subscriber) => subscriber.mask(),
+            Self::User(user) => user.mask(),
         }
     }
 
@@ -152,7 +152,7 @@ impl Holder {
     pub(crate) fn report(&self) -> notify::HolderReport {
         match self {
             Self::Member(listener, _) => listener.report(),
-            Self::User(subscriber) => subscriber.report(),
+            Self::User(user) => user.report(),
         }
     }
 }
@@ -160,14 +160,14 @@ impl Holder {
 /// See the [module's documentation](self). Members that change are atomic, and changed with the
 /// lock of the log held.
 #[pin_data]
-pub(crate) struct Subscribers {
+pub(crate) struct Registrations {
     status: QpStatus,
     log: Arc<DomainLog>,
     counts: Counts,
     workers: Arc<Workers>,
     /// The QP was destroyed, and QP_GONE happens.
     is_destroyed: Atomic<bool>,
-    registrations: Numbers,
+    numbers: Numbers,
     position: Atomic<u64>,
     links: Links<BY_POSITION>,
     logged: Linked<BY_POSITION>,
@@ -229,26 +229,26 @@ impl Numbers {
 }
 
 impl_has_work! {
-    impl HasWork<Self> for Subscribers { self.delivery }
+    impl HasWork<Self> for Registrations { self.delivery }
 }
 
 impl_tree_item! {
-    impl TreeItem<{ BY_POSITION }> for Subscribers {
+    impl TreeItem<{ BY_POSITION }> for Registrations {
         links: links,
         linked: logged,
-        key: |subscribers| -> u64 { subscribers.position.load(Relaxed) }
+        key: |registrations| -> u64 { registrations.position.load(Relaxed) }
     }
 }
 
 impl_tree_item! {
-    impl TreeItem<{ BY_NUMBER }> for Subscribers {
+    impl TreeItem<{ BY_NUMBER }> for Registrations {
         links: name_links,
         linked: named,
-        key: |subscribers| -> QpName { subscribers.name() }
+        key: |registrations| -> QpName { registrations.name() }
     }
 }
 
-impl Logged for Subscribers {
+impl Logged for Registrations {
     fn position(&self) -> &Atomic<u64> {
         &self.position
     }
@@ -290,7 +290,7 @@ struct Lists {
     rows: MemberRows<RegistrationRow>,
     /// The number of members that listen to the events.
     members: usize,
-    users: Tree<Subscriber, BY_ADDRESS>,
+    users: Tree<KernelHolder, BY_ADDRESS>,
     /// The QP has left the log: the worker takes the members away.
     is_evicted: bool,
     /// There were events since the worker began.
@@ -307,11 +307,11 @@ struct Lists {
     until: u64,
 }
 
-fn key(subscriber: &Subscriber) -> Key {
-    TreeItem::<BY_ADDRESS>::key(subscriber)
+fn key(user: &KernelHolder) -> Key {
+    TreeItem::<BY_ADDRESS>::key(user)
 }
 
-impl Subscribers {
+impl Registrations {
     /// Creates the registrations of a QP of the domain that has the log. The workers wake members,
     /// and call handlers, if they are many.
     pub(crate) fn new(
@@ -344,13 +344,13 @@ impl Subscribers {
                 counts: Counts::new(),
                 workers,
                 is_destroyed: Atomic::new(false),
-                registrations: Numbers::new(),
+                numbers: Numbers::new(),
                 position: Atomic::new(0),
                 links: Links::new(),
                 logged: Linked::new(),
                 name_links: Links::new(),
                 named: Linked::new(),
-                delivery <- new_work!("Subscribers::delivery"),
+                delivery <- new_work!("Registrations::delivery"),
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -358,17 +358,17 @@ impl Subscribers {
 
     /// Returns the number of registrations.
     pub(crate) fn len(&self) -> usize {
-        self.registrations.all.load(Relaxed)
+        self.numbers.all.load(Relaxed)
     }
 
     /// Returns the number of registrations that keep the QP.
     pub(crate) fn keeping(&self) -> usize {
-        self.registrations.keeping.load(Relaxed)
+        self.numbers.keeping.load(Relaxed)
     }
 
     /// Returns the number of registrations that were added or ended so far.
     pub(crate) fn changes(&self) -> u64 {
-        self.registrations.changes.load(Relaxed)
+        self.numbers.changes.load(Relaxed)
     }
 
     /// Returns the status of the QP.
@@ -500,17 +500,17 @@ impl Subscribers {
                 }
                 self.lists.access_mut(&mut log).members += 1;
             }
-            Holder::User(subscriber) => {
-                subscriber.begin(log.end());
-                // Cannot fail: a new subscriber is in no list.
+            Holder::User(user) => {
+                user.begin(log.end());
+                // Cannot fail: a new holder is in no list.
                 self.lists
                     .access_mut(&mut log)
                     .users
-                    .insert(subscriber.clone())
+                    .insert(user.clone())
                     .map_err(|_| EINVAL)?;
             }
         }
-        self.registrations.add(holder);
+        self.numbers.add(holder);
         Ok(self.counts.to_info(self.status.serial()))
     }
 
@@ -544,8 +544,7 @@ impl Subscribers {
             return false;
         };
 
-        self.registrations
-            .remove(holder, row.keeps & bit(member) != 0);
+        self.numbers.remove(holder, row.keeps & bit(member) != 0);
         row.keeps &= !bit(member);
         row.released |= bit(member);
         true
@@ -575,13 +574,13 @@ impl Subscribers {
                 lists.members -= 1;
                 (None, kept, is_released)
             }
-            Holder::User(subscriber) => (Some(lists.users.remove(subscriber)?), true, false),
+            Holder::User(user) => (Some(lists.users.remove(user)?), true, false),
         };
         let is_read = is_gone && lists.members == 0;
         let existed = !is_gone && !is_released;
 
         if existed {
-            self.registrations.remove(holder, kept);
+            self.numbers.remove(holder, kept);
         }
         Some(Taken {
             existed,
@@ -688,7 +687,7 @@ impl Subscribers {
         )
     }
 
-    fn user_after(&self, previous: Option<&Subscriber>) -> Option<Arc<Subscriber>> {
+    fn user_after(&self, previous: Option<&KernelHolder>) -> Option<Arc<KernelHolder>> {
         let key = previous.map(key);
         let log = self.log.lock();
 
@@ -750,9 +749,9 @@ impl Subscribers {
         let calls_at_once = lists.users.len() <= AT_ONCE;
         let mut next = lists.users.after(None).filter(|_| calls_at_once);
 
-        while let Some(subscriber) = next {
-            subscriber.signal(&self.status, &self.counts);
-            next = lists.users.after(Some(&key(&subscriber)));
+        while let Some(user) = next {
+            user.signal(&self.status, &self.counts);
+            next = lists.users.after(Some(&key(&user)));
         }
 
         let is_done = calls_at_once && lists.members == 0;
@@ -762,7 +761,7 @@ impl Subscribers {
 
         // QP_GONE is not for the kernel log. A registration that does not keep the QP may be a
         // stranger's.
-        if kind != EventType::QP_GONE && self.registrations.listening.load(Relaxed) == 0 {
+        if kind != EventType::QP_GONE && self.numbers.listening.load(Relaxed) == 0 {
             self.status.log_event(qpn, kind.as_raw());
         }
         if !is_done {
@@ -771,12 +770,12 @@ impl Subscribers {
     }
 
     /// Has a worker signal the listeners.
-    fn queue(subscribers: Arc<Self>) {
-        let workers = subscribers.workers.clone();
-        let queue = workers.delivery(subscribers.is_destroyed.load(Relaxed));
+    fn queue(registrations: Arc<Self>) {
+        let workers = registrations.workers.clone();
+        let queue = workers.delivery(registrations.is_destroyed.load(Relaxed));
 
         // An item that is queued already has not begun, and signals all of them.
-        drop(queue.enqueue(subscribers));
+        drop(queue.enqueue(registrations));
     }
 
     /// Signals the next members of a row, or looks at the next row, or calls the next handlers:
@@ -805,14 +804,14 @@ impl Subscribers {
             self.look_at_row(&mut log);
         } else {
             for _ in 0..AT_ONCE {
-                let Some(subscriber) = lists.users.after(lists.user.as_ref()) else {
+                let Some(user) = lists.users.after(lists.user.as_ref()) else {
                     lists.is_signalling = false;
                     lists.signalled = lists.until;
                     break;
                 };
 
-                subscriber.signal(&self.status, &self.counts);
-                lists.user = Some(key(&subscriber));
+                user.signal(&self.status, &self.counts);
+                lists.user = Some(key(&user));
             }
         }
         drop(log);
@@ -888,7 +887,7 @@ impl Subscribers {
             changes: self.changes(),
             ..self.status.report(qpn)
         };
-        let delivered = self.registrations.wanting[kind.index()].load(Relaxed) as u32;
+        let delivered = self.numbers.wanting[kind.index()].load(Relaxed) as u32;
 
         if kind == EventType::QP_GONE {
             notify::gone(qp, delivered);
@@ -904,8 +903,8 @@ impl Subscribers {
 struct Taken {
     /// It had not ended with the QP or the device.
     existed: bool,
-    _user: Option<Arc<Subscriber>>,
-    _qp: Option<Removed<Subscribers>>,
+    _user: Option<Arc<KernelHolder>>,
+    _qp: Option<Removed<Registrations>>,
 }
 
 /// A registration as debugfs shows it: its holder, and the number of unread records.
@@ -914,7 +913,7 @@ pub(crate) enum Listed {
     User(EventMask, usize),
 }
 
-impl EventHandler for Subscribers {
+impl EventHandler for Registrations {
     fn event(self: ArcBorrow<'_, Self>, qpn: u32, ib_event: u32) {
         self.status.note_event(ib_event);
 
@@ -926,16 +925,16 @@ impl EventHandler for Subscribers {
     }
 }
 
-impl WorkItem for Subscribers {
+impl WorkItem for Registrations {
     type Pointer = Arc<Self>;
 
-    fn run(subscribers: Arc<Self>) {
+    fn run(registrations: Arc<Self>) {
         for _ in 0..TURN {
-            if !subscribers.signal_step() {
+            if !registrations.signal_step() {
                 return;
             }
             cond_resched();
         }
-        Self::queue(subscribers);
+        Self::queue(registrations);
     }
 }
