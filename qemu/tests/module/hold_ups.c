@@ -320,25 +320,31 @@ static int one_round(struct ib_uverbs_qp_attr *init)
 	return 0;
 }
 
+/* It waits for locks only, and not for the CPU beside those that compete for it. */
+static int query_often(void *argument)
+{
+	unsigned int i;
+
+	(void)argument;
+	progress->qp_num = member.registration.qp_num;
+	CHECK(!sched_setscheduler(0, SCHED_FIFO, &real_time));
+	for (i = 0; i < QUERIES; i++) {
+		usleep(20000);
+		CHECK(!query_once());
+	}
+	CHECK(!sched_setscheduler(0, SCHED_OTHER, &no_priority));
+	CHECK(progress->queries);
+	return 0;
+}
+
 /* Rounds of calls until the user's domain has ended, and some more. */
 static int live(void *argument)
 {
 	struct ib_uverbs_qp_attr init = attr_to_init(&member.node);
-	unsigned int after, i;
+	unsigned int after;
 	int result;
 
 	(void)argument;
-	progress->qp_num = member.registration.qp_num;
-	if (load->queries) {
-		/* It waits for locks only, and not for the CPU beside those that compete for it. */
-		CHECK(!sched_setscheduler(0, SCHED_FIFO, &real_time));
-		for (i = 0; i < QUERIES; i++) {
-			usleep(20000);
-			CHECK(!query_once());
-		}
-		CHECK(!sched_setscheduler(0, SCHED_OTHER, &no_priority));
-		CHECK(progress->queries);
-	}
 	for (after = 0; after < ROUNDS; after += progress->ended) {
 		result = one_round(&init);
 		if (result)
@@ -391,6 +397,11 @@ static bool holds_up_nobody(const struct load *now)
 		actor_start(&hogs[i]);
 		actor_begin(&hogs[i], compete, NULL);
 	}
+	if (right && load->queries)
+		right = DO(stranger, query_often, NULL);
+	/* All other calls wait for threads of the kernel, which would compete with them, too. */
+	for (i = 0; load->queries && i < HOGS; i++)
+		actor_kill(&hogs[i]);
 	if (right && load->events)
 		right = DO(user, begin_events, NULL);
 	if (right) {
@@ -409,15 +420,18 @@ static bool holds_up_nobody(const struct load *now)
 		actor_kill(&storms[i]);
 	for (i = 0; load->queries && i < READERS; i++)
 		actor_kill(&readers[i]);
-	for (i = 0; load->queries && i < HOGS; i++)
-		actor_kill(&hogs[i]);
 	actor_kill(&user);
 	actor_kill(&holder);
 	actor_kill(&stranger);
-	for (i = 0; i < COSTS; i++) {
+	for (i = 0; i < COSTS; i++)
 		ktap_note("%s: %s takes %llu us at most", load->what, names[i],
 			  (unsigned long long)progress->longest_ns[i] / 1000);
-		right = right && progress->longest_ns[i] / 1000 <= MOST_US;
+	/* The last notes are in the report of a failure. */
+	for (i = 0; i < COSTS; i++) {
+		if (progress->longest_ns[i] / 1000 <= MOST_US)
+			continue;
+		ktap_note("%s: %s takes more than %u us", load->what, names[i], MOST_US);
+		right = false;
 	}
 	return right;
 }
