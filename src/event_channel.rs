@@ -65,9 +65,9 @@ pub(crate) struct EventChannel {
 
 /// The result of walking a part of the log.
 enum Walk {
-    /// So many records were copied; or there is one, and no place for it.
+    /// So many records were written; or there is one, and no place for it.
     Found(usize),
-    /// There is a record, whose page is missing.
+    /// There is a record, which was not written.
     Fault,
     /// More of the log follows.
     More,
@@ -75,7 +75,7 @@ enum Walk {
     End,
 }
 
-/// Returns that records were copied, or `otherwise` if none was.
+/// Returns that records were written, or `otherwise` if none was.
 fn found(copied: usize, otherwise: Walk) -> Walk {
     match copied {
         0 => otherwise,
@@ -156,9 +156,22 @@ impl EventChannel {
         &self.listener
     }
 
-    /// Copies unread events of the next [`BATCH`] QPs, to as many places of the buffer as there
-    /// are.
-    fn walk(&self, buffer: &UserBuffer, places: usize) -> Walk {
+    /// Takes unread events from the log, as many as there are places for. Returns [`Walk::More`] if
+    /// the caller is killed before one is found.
+    ///
+    /// `write` writes a record to a place, with the lock of the log held, and returns whether it
+    /// did: if not, the event stays unread.
+    fn take(&self, places: usize, mut write: impl FnMut(usize, xrc_rcv_record) -> bool) -> Walk {
+        loop {
+            match self.walk(places, &mut write) {
+                Walk::More if !is_killed() => (),
+                walk => return walk,
+            }
+        }
+    }
+
+    /// As [`take`](Self::take), from the next [`BATCH`] QPs.
+    fn walk(&self, places: usize, write: &mut impl FnMut(usize, xrc_rcv_record) -> bool) -> Walk {
         // Dropped after the lock is released.
         let mut removed: [Option<Removed<Registrations>>; BATCH] = [const { None }; BATCH];
         let mut log = self.log.lock();
@@ -168,7 +181,7 @@ impl EventChannel {
             if places == 0 {
                 return Walk::Found(0);
             }
-            if !self.write(buffer, 0, OVERRUN) {
+            if !write(0, OVERRUN) {
                 return Walk::Fault;
             }
             self.listener.note_lost_read();
@@ -187,7 +200,7 @@ impl EventChannel {
                     if copied == places {
                         return Walk::Found(copied);
                     }
-                    if !self.write(buffer, copied, record(qp.status(), event)) {
+                    if !write(copied, record(qp.status(), event)) {
                         return found(copied, Walk::Fault);
                     }
                     qp.note_read(&mut log, &self.listener, event.kind);
@@ -225,17 +238,16 @@ impl EventChannel {
 
     /// Waits for events, and copies them. Returns their number, or `None` if a page is missing.
     fn copy(&self, buffer: &UserBuffer, places: usize, nonblocking: bool) -> Result<Option<usize>> {
-        self.listener.wait_queue().wait_interruptible(|| loop {
+        self.listener.wait_queue().wait_interruptible(|| {
             // No event is added after the end: what is not found then does not come.
             let has_ended = self.listener.has_ended();
 
-            match self.walk(buffer, places) {
-                Walk::Found(copied) => break Some(Ok(Some(copied))),
-                Walk::Fault => break Some(Ok(None)),
-                Walk::More if is_killed() => break Some(Err(EINTR)),
-                Walk::More => (),
-                Walk::End if has_ended => break Some(Err(EIO)),
-                Walk::End => break nonblocking.then_some(Err(EAGAIN)),
+            match self.take(places, |place, record| self.write(buffer, place, record)) {
+                Walk::Found(copied) => Some(Ok(Some(copied))),
+                Walk::Fault => Some(Ok(None)),
+                Walk::More => Some(Err(EINTR)),
+                Walk::End if has_ended => Some(Err(EIO)),
+                Walk::End => nonblocking.then_some(Err(EAGAIN)),
             }
         })?
     }
@@ -287,16 +299,7 @@ impl EventChannel {
     }
 
     fn is_readable(&self) -> bool {
-        let nothing = UserBuffer::empty();
-
-        loop {
-            match self.walk(&nothing, 0) {
-                Walk::Found(_) | Walk::Fault => return true,
-                Walk::More if is_killed() => return false,
-                Walk::More => (),
-                Walk::End => return false,
-            }
-        }
+        matches!(self.take(0, |_, _| false), Walk::Found(_))
     }
 
     /// Ends the channel: no event is added after this, or after the end of the QPs of the domain.

@@ -24,11 +24,6 @@ impl UserBuffer {
         Self { start, length }
     }
 
-    /// Describes no byte.
-    pub(crate) fn empty() -> Self {
-        Self::new(UserPtr::from_addr(0), 0)
-    }
-
     /// Copies `bytes` to an offset. Returns whether all were copied: not if they do not fit, or a
     /// page is missing. May be called where the caller must not sleep.
     pub(crate) fn write_nofault(&self, offset: usize, bytes: &[u8]) -> bool {

@@ -19,10 +19,6 @@ impl UserBuffer {
         Self { start, length }
     }
 
-    pub(crate) fn empty() -> Self {
-        Self::new(UserPtr::from_addr(0), 0)
-    }
-
     #[allow(clippy::mut_from_ref)]
     fn memory(&self) -> &mut Memory {
         // SAFETY: The buffer outlives the call that its address was passed to, and one thread uses
