@@ -43,8 +43,11 @@ pub(crate) mod uapi {
     include!(concat!(env!("XRC_RCV_OUT"), "/bindings/uapi.rs"));
 }
 
-// The header for kernel users refers to this struct.
-use uapi::xrc_rcv_record;
+// The header for kernel users refers to these structs.
+use uapi::{
+    xrc_rcv_record,
+    xrc_rcv_reg_info, //
+};
 
 include!(concat!(env!("XRC_RCV_OUT"), "/bindings/generated.rs"));
 include!(concat!(env!("XRC_RCV_OUT"), "/bindings/leaves.rs"));

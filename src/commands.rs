@@ -17,7 +17,10 @@ use crate::{
         EventMask,
         EventType, //
     },
-    kernel_ext::process::is_killed,
+    kernel_ext::process::{
+        is_killed,
+        Process, //
+    },
     limits,
     member::Member,
     qp_status::Lifetime,
@@ -200,7 +203,7 @@ impl Handler for Alloc {
 
         call.output(Self::RESP_QPN, &qp.qpn())?;
         call.output(Self::RESP_SERIAL, &qp.serial())?;
-        drop(qp.publish());
+        qp.publish();
         Ok(())
     }
 }
@@ -447,7 +450,13 @@ impl Handler for AllocEventChannel {
 
         let right = Right::of_caller(xrcd, None);
 
-        file.set(Member::new(domain, right, mask, size)?);
+        file.set(Member::new(
+            domain,
+            right,
+            mask,
+            size,
+            Some(Process::current()),
+        )?);
         Ok(())
     }
 }

@@ -24,12 +24,15 @@ use crate::{
             ListingOperations,
             Text, //
         },
-        process::is_killed,
+        process::{
+            is_killed,
+            Process, //
+        },
         this_module, //
     },
+    listener::Listener,
     rdma::device::Device,
-    receive_qp::ReceiveQp,
-    registrations::Listed, //
+    receive_qp::ReceiveQp, //
 };
 use kernel::{
     prelude::*,
@@ -185,35 +188,33 @@ fn print_qps(shown: &Shown, text: &mut Text) -> Result {
 
 fn print_registrations(shown: &Shown, text: &mut Text) -> Result {
     for_each_qp(shown, |qp| {
-        qp.registrations().for_each(|registration| {
+        qp.registrations().for_each(|listener, unread| {
             pause()?;
-            print_registration(qp, &registration, text)
+            print_registration(qp, listener, unread, text)
         })
     })
 }
 
-fn print_registration(qp: &ReceiveQp, registration: &Listed, text: &mut Text) -> Result {
-    let (kind, mask, pending, pid) = match registration {
-        Listed::Member(listener, pending) => {
-            let pid = listener.process().pid();
-
-            ("file", listener.mask(), pending, pid)
-        }
-        Listed::User(mask, pending) => ("kernel", *mask, pending, 0),
-    };
+fn print_registration(
+    qp: &ReceiveQp,
+    listener: &Listener,
+    unread: usize,
+    text: &mut Text,
+) -> Result {
+    let process = listener.process();
 
     text.print(fmt!(
         "kind={} channel={} mask={:#x} pending={} domain={} qpn={:#x} pid={} comm=",
-        kind,
-        u8::from(matches!(registration, Listed::Member(..))),
-        mask.as_raw(),
-        pending,
+        if process.is_some() { "file" } else { "kernel" },
+        u8::from(process.is_some()),
+        listener.mask().as_raw(),
+        unread,
         qp.status().domain(),
         qp.qpn(),
-        pid,
+        process.map_or(0, Process::pid),
     ))?;
-    match registration {
-        Listed::Member(listener, _) => text.print(fmt!("{}\n", listener.process().name())),
-        Listed::User(..) => text.print(fmt!("\n")),
+    match process {
+        Some(process) => text.print(fmt!("{}\n", process.name())),
+        None => text.print(fmt!("\n")),
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! Created with the first member or receive QP of an open `ib_xrcd`, which identifies it, and
 //! closed when the `ib_xrcd` is closed for the last time. The device's [`Domains`] owns it; members
-//! and registrations of kernel users hold references.
+//! hold references.
 //!
 //! Under the lock `order`, looking up a QP and registering with it are one step, and so are
 //! removing the last registration and removing the QP from the domain: no registration is ever
@@ -140,13 +140,6 @@ impl Qps {
 
 /// The number of QPs that are listed before the lock is released, and preemption enabled.
 const LISTED_AT_ONCE: usize = 64;
-
-/// A registration of a kernel user.
-pub(crate) struct Registration {
-    domain: Arc<Domain>,
-    qp: Arc<Registrations>,
-    holder: Holder,
-}
 
 /// A QP that cannot be found yet, with the registration of its creator, if that registers. Both
 /// leave the log on drop.
@@ -289,9 +282,9 @@ impl Domain {
         drop(qp);
     }
 
-    /// Registers with a QP that was looked up before, unless the holder is a member that is
-    /// registered. `EINVAL` if it is about to be destroyed. Returns the totals of the events before
-    /// the registration, or those of now if it was registered.
+    /// Registers with a QP that was looked up before, unless the holder is registered. `EINVAL` if
+    /// it is about to be destroyed. Returns the totals of the events before the registration, or
+    /// those of now if it was registered.
     pub(crate) fn register(
         &self,
         qp: &Arc<ReceiveQp>,
@@ -307,12 +300,8 @@ impl Domain {
         }
 
         let registrations = qp.registrations();
-        let registered = match holder {
-            Holder::Member(listener, _) => registrations.info_of(listener),
-            Holder::User(_) => None,
-        };
 
-        if let Some(info) = registered {
+        if let Some(info) = registrations.info_of(&holder.listener) {
             return Ok(info);
         }
 
@@ -519,8 +508,7 @@ impl NewQp {
     }
 
     /// Adds the QP to its domain, or destroys it if that was closed with the device. Cannot fail.
-    /// Returns the registration of its creator, which that of a member is not needed for.
-    pub(crate) fn publish(self) -> Option<Registration> {
+    pub(crate) fn publish(self) {
         let Self {
             domain,
             qp,
@@ -528,7 +516,9 @@ impl NewQp {
             node,
         } = self;
         let first = unpublished.first.take();
-        let registrations = unpublished.qp.take()?;
+        let Some(registrations) = unpublished.qp.take() else {
+            return;
+        };
         let node = node.into_node(qp.qpn(), qp.clone());
         let order = domain.order.lock();
         let is_closed = {
@@ -552,41 +542,6 @@ impl NewQp {
         if is_closed {
             qp.destroy();
         }
-        first.map(|holder| Registration {
-            domain,
-            qp: registrations,
-            holder,
-        })
-    }
-}
-
-impl Registration {
-    /// Registers with a QP that was looked up before, see [`Domain::register`].
-    pub(crate) fn new(
-        domain: Arc<Domain>,
-        qp: &Arc<ReceiveQp>,
-        holder: Holder,
-    ) -> Result<(Self, xrc_rcv_reg_info)> {
-        let info = domain.register(qp, &holder)?;
-        let registration = Self {
-            domain,
-            qp: qp.registrations().clone(),
-            holder,
-        };
-
-        Ok((registration, info))
-    }
-
-    /// Returns the QP number.
-    pub(crate) fn qpn(&self) -> u32 {
-        self.qp.status().qpn()
-    }
-
-    /// Ends the registration, once, see [`Domain::unregister`].
-    #[must_use = "a QP that was removed from its domain has to be destroyed"]
-    pub(crate) fn end(&self) -> Option<Arc<ReceiveQp>> {
-        self.domain
-            .unregister(&self.qp, &self.holder, RemoveReason::Destroyed)
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! An event channel: the events of the registrations of a member, as its processes read them.
+//! An event channel: the events of the registrations of a member, as its processes read them, or
+//! its handler in the kernel.
 //!
 //! The [`Member`](crate::member::Member) owns it. A read walks the [log](crate::log) of the domain
 //! from the cursor of the channel on, and copies the unread events of those QPs that the member is
@@ -21,7 +22,10 @@ use crate::{
     },
     kernel_ext::{
         in_time_namespace,
-        process::is_killed,
+        process::{
+            is_killed,
+            Process, //
+        },
         uaccess::UserBuffer,
         wait_queue::WaitQueue, //
     },
@@ -134,14 +138,16 @@ fn join(log: &DomainLog, listener: &Arc<Listener>) -> Result {
 }
 
 impl EventChannel {
-    /// Creates a channel of a log, which reports the events of a mask in records of a size.
+    /// Creates a channel of a log, which reports the events of a mask to a process, in records of a
+    /// size, or to a kernel user.
     pub(crate) fn new(
         log: Arc<DomainLog>,
         mask: EventMask,
         record_size: RecordSize<xrc_rcv_record>,
+        process: Option<Process>,
     ) -> Result<Self> {
         let end = log.lock().end();
-        let listener = Listener::new(mask, end)?;
+        let listener = Listener::new(mask, end, process)?;
 
         join(&log, &listener)?;
         Ok(Self {
@@ -213,6 +219,14 @@ impl EventChannel {
             }
         }
         found(copied, Walk::More)
+    }
+
+    /// Takes the next unread event.
+    pub(crate) fn next_record(&self) -> Option<xrc_rcv_record> {
+        let mut next = None;
+
+        self.take(1, |_, record| next.replace(record).is_none());
+        next
     }
 
     /// Writes a record to a place of the buffer. Returns whether it was written as a whole.

@@ -28,7 +28,7 @@ mod commands;
 mod kernel_api;
 
 // A device has domains, a domain has members and receive QPs, and the events of a QP are delivered
-// to the event channels of members and the handlers of kernel users that are registered with it.
+// to the event channels of the members that are registered with it.
 mod device;
 
 mod debugfs;
@@ -54,8 +54,6 @@ mod log;
     reason = "indices of events are less than the number of their kinds"
 )]
 mod members;
-
-mod kernel_holder;
 
 mod listener;
 
@@ -115,8 +113,9 @@ impl kernel::Module for XrcReceive {
         // SAFETY: This function runs once. Without a device, nothing uses the directory yet.
         let debugfs = unsafe { debugfs::Root::new() }?;
 
-        // SAFETY: This function runs once, and channels are created on devices only. Open channels
-        // have a reference to the module, so that none is left at its exit.
+        // SAFETY: This function runs once, and members are created on devices only. Open channels
+        // and the modules of kernel users have a reference to the module, so that no member is left
+        // at its exit.
         let wakeups = unsafe { listener::init() }?;
 
         Ok(Self {

@@ -9,10 +9,11 @@
 
 #define EXPORT_RUST EXPORT_SYMBOL_GPL
 
+EXPORT_RUST(ib_xrc_rcv_join);
+EXPORT_RUST(ib_xrc_rcv_leave);
 EXPORT_RUST(ib_xrc_rcv_alloc_qp);
 EXPORT_RUST(ib_xrc_rcv_reg_qp);
 EXPORT_RUST(ib_xrc_rcv_unreg_qp);
-EXPORT_RUST(ib_xrc_rcv_qpn);
 EXPORT_RUST(ib_xrc_rcv_modify_qp);
 EXPORT_RUST(ib_xrc_rcv_query_qp);
 EXPORT_RUST(ib_xrc_rcv_destroy_qp);

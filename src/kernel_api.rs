@@ -12,17 +12,11 @@ use crate::{
     },
     bindings,
     device::AttachedDevice,
-    domain::{
-        Domain,
-        QpInitAttr,
-        Registration, //
-    },
+    domain::QpInitAttr,
     event::EventMask,
     kernel_ext::not_supported,
-    kernel_holder::{
-        Callback,
-        KernelHolder, //
-    },
+    listener::EventReader,
+    member::Member,
     qp_status::Lifetime,
     rdma::{
         attachment::{
@@ -37,9 +31,9 @@ use crate::{
         xrcd::Xrcd, //
     },
     receive_qp::ReceiveQp,
-    registrations::Holder,
     uapi::{
         xrc_rcv_record,
+        xrc_rcv_reg_info,
         XRC_RCV_ALLOC_LIFETIME_DOMAIN,
         XRC_RCV_DESTROY_FORCE, //
     }, //
@@ -50,78 +44,98 @@ use kernel::{
     sync::Arc, //
 };
 
-/// An `ib_xrc_rcv_handler` that is not `NULL`.
-type RawHandler = unsafe extern "C" fn(event: *const xrc_rcv_record, context: *mut c_void);
+/// A `struct ib_xrc_rcv_member`.
+struct KernelMember {
+    member: Arc<Member>,
+    xrcd: *mut bindings::ib_xrcd,
+}
 
-/// A handler with its context.
+/// An `ib_xrc_rcv_handler` that is not `NULL`.
+type RawHandler = unsafe extern "C" fn(record: *const xrc_rcv_record, context: *mut c_void);
+
+/// The handler of a member.
 ///
 /// # Invariants
 ///
-/// The handler may be called with the context, in any context of execution.
+/// Any thread may call the handler with the context, where it may sleep.
 struct CHandler {
     handler: RawHandler,
     context: *mut c_void,
+    member: Arc<Member>,
 }
 
 // SAFETY: By the type invariant, any thread may call the handler with the context. Nothing else is
-// done with the pointers.
+// done with the pointers. The member is `Send` and `Sync`.
 unsafe impl Send for CHandler {}
 
-// SAFETY: By the type invariant, several threads may call the handler at the same time.
+// SAFETY: By the type invariant, any thread may call the handler with the context. A shared
+// reference is used for nothing else.
 unsafe impl Sync for CHandler {}
 
-impl Callback for CHandler {
-    fn event(&self, record: &xrc_rcv_record) {
+impl EventReader for CHandler {
+    fn handle_next(&self) -> bool {
+        let Some(record) = self.member.next_record() else {
+            return false;
+        };
+
         // SAFETY:
-        // * By the type invariant, the handler may be called with the context, in any context.
+        // * By the type invariant, the handler may be called with the context. The caller may
+        //   sleep.
         // * `record` is valid for the length of the call, and the handler does not keep it.
-        unsafe { (self.handler)(record, self.context) }
+        unsafe { (self.handler)(&record, self.context) };
+        true
     }
-}
-
-/// Creates the holder of a registration.
-///
-/// # Safety
-///
-/// `handler` may be called with `context`, in any context of execution, until the holder is
-/// dropped.
-unsafe fn holder(
-    handler: bindings::ib_xrc_rcv_handler,
-    context: *mut c_void,
-    events: u64,
-) -> Result<Holder> {
-    let events = match events {
-        0 => EventMask::ALL,
-        bits => EventMask::from_raw(bits)?,
-    };
-    let callback: Option<KBox<dyn Callback>> = match handler {
-        // INVARIANT: By the requirements of this function.
-        Some(handler) => Some(KBox::new(CHandler { handler, context }, GFP_KERNEL)?),
-        None => None,
-    };
-
-    Ok(Holder::User(KernelHolder::new(callback, events)?))
 }
 
 fn device(xrcd: &Xrcd) -> Result<DataRef<AttachedDevice>> {
     AttachedDevice::of_xrcd(xrcd).ok_or_else(not_supported)
 }
 
-fn domain(xrcd: &Xrcd) -> Result<Arc<Domain>> {
-    device(xrcd)?.domains().get(xrcd).ok_or(EINVAL)
-}
-
-fn qp(xrcd: &Xrcd, qpn: u32) -> Result<Arc<ReceiveQp>> {
-    domain(xrcd)?.find(qpn)
-}
-
-/// Creates a receive QP and registers with it.
+/// Creates a member of a domain.
 ///
 /// # Safety
 ///
-/// The attributes that `init` points to must be valid for the length of the call, and its handler
-/// must be callable with its context until the registration ends.
-unsafe fn create(xrcd: &Xrcd, init: &bindings::ib_xrc_rcv_init_attr) -> Result<KBox<Registration>> {
+/// `xrcd` must be open for the length of the call. `handler` may be called with `context`, where it
+/// may sleep, until the member leaves.
+unsafe fn join(
+    xrcd: *mut bindings::ib_xrcd,
+    events: u64,
+    handler: bindings::ib_xrc_rcv_handler,
+    context: *mut c_void,
+) -> Result<KBox<KernelMember>> {
+    let handler = handler.ok_or(EINVAL)?;
+    let mask = match events {
+        0 => EventMask::ALL,
+        bits => EventMask::from_raw(bits)?,
+    };
+    // SAFETY: By the requirements of this function, `xrcd` is open for the length of the call.
+    let opened = unsafe { Xrcd::from_ptr(xrcd) };
+    let domain = device(opened)?.domains().get_or_new(opened)?;
+    let room = KBox::new_uninit(GFP_KERNEL)?;
+    let member = Member::join(domain, mask, |member| {
+        // INVARIANT: By the requirements of this function. The reader of a member is dropped when
+        // it leaves.
+        let handler = CHandler {
+            handler,
+            context,
+            member,
+        };
+
+        Ok(KBox::new(handler, GFP_KERNEL)?)
+    })?;
+
+    Ok(KBox::write(room, KernelMember { member, xrcd }))
+}
+
+/// Creates a receive QP and registers with it. Returns its number and its serial number.
+///
+/// # Safety
+///
+/// The domain of the member must be open, and the attributes that `init` points to be valid, for
+/// the length of the call.
+unsafe fn create(user: &KernelMember, init: &bindings::ib_xrc_rcv_init_attr) -> Result<(u32, u64)> {
+    // SAFETY: By the requirements of this function, it is open for the length of the call.
+    let xrcd = unsafe { Xrcd::from_ptr(user.xrcd) };
     let device = device(xrcd)?;
     let lifetime = match init.flags {
         0 => Lifetime::Registrations,
@@ -151,25 +165,37 @@ unsafe fn create(xrcd: &Xrcd, init: &bindings::ib_xrc_rcv_init_attr) -> Result<K
         attributes: &mut attributes,
         udata: None,
     };
-    // SAFETY: By the requirements of this function, the handler may be called until the
-    // registration ends, which drops the holder.
-    let holder = unsafe { holder(init.handler, init.context, init.events) }?;
-    let room = KBox::new_uninit(GFP_KERNEL)?;
-    let domain = device.domains().get_or_new(xrcd)?;
-    let qp = domain.create(xrcd, device.pd(), init_attr, Some(holder))?;
-    let registration = qp.publish().ok_or(EINVAL)?;
+    let holder = user.member.holder(None)?;
+    let qp = user
+        .member
+        .domain()
+        .create(xrcd, device.pd(), init_attr, Some(holder))?;
+    let created = (qp.qpn(), qp.serial());
 
-    Ok(KBox::write(room, registration))
+    qp.publish();
+    Ok(created)
 }
 
-/// Passes ownership of a registration to the caller, until `ib_xrc_rcv_unreg_qp`.
-fn into_pointer(
-    registration: Result<KBox<Registration>>,
-) -> *mut bindings::ib_xrc_rcv_registration {
-    match registration {
-        Ok(registration) => KBox::into_raw(registration).cast(),
-        Err(e) => e.to_ptr(),
-    }
+/// Borrows the member of a caller.
+///
+/// # Safety
+///
+/// `member` must come from `ib_xrc_rcv_join`, and not leave during `'a`.
+unsafe fn user<'a>(member: *mut bindings::ib_xrc_rcv_member) -> &'a KernelMember {
+    // SAFETY: By the requirements of this function, the pointer is that of `ib_xrc_rcv_join`, which
+    // leaked the box of a `KernelMember`; `ib_xrc_rcv_leave` frees it after `'a`. Nothing has a
+    // mutable reference to it.
+    unsafe { &*member.cast() }
+}
+
+/// Looks up a QP of the domain of a member.
+///
+/// # Safety
+///
+/// As of [`user`].
+unsafe fn qp(member: *mut bindings::ib_xrc_rcv_member, qpn: u32) -> Result<Arc<ReceiveQp>> {
+    // SAFETY: By the requirements of this function.
+    unsafe { user(member) }.member.domain().find(qpn)
 }
 
 /// Fails to compile unless functions have the types that the C header declares.
@@ -187,107 +213,140 @@ macro_rules! check_prototypes {
 }
 
 check_prototypes!(
+    ib_xrc_rcv_join,
+    ib_xrc_rcv_leave,
     ib_xrc_rcv_alloc_qp,
     ib_xrc_rcv_reg_qp,
     ib_xrc_rcv_unreg_qp,
-    ib_xrc_rcv_qpn,
     ib_xrc_rcv_modify_qp,
     ib_xrc_rcv_query_qp,
     ib_xrc_rcv_destroy_qp,
 );
 
+/// Becomes a member of a domain.
+///
+/// # Safety
+///
+/// See the header: `xrcd` is open for the length of the call, and `handler` may be called until the
+/// member has left.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn ib_xrc_rcv_join(
+    xrcd: *mut bindings::ib_xrcd,
+    events: u64,
+    handler: bindings::ib_xrc_rcv_handler,
+    context: *mut c_void,
+) -> *mut bindings::ib_xrc_rcv_member {
+    // SAFETY: By the requirements of this function.
+    match unsafe { join(xrcd, events, handler, context) } {
+        Ok(member) => KBox::into_raw(member).cast(),
+        Err(e) => e.to_ptr(),
+    }
+}
+
+/// Ends a member with its registrations.
+///
+/// # Safety
+///
+/// `member` comes from `ib_xrc_rcv_join`. No other call uses it, nor one after this has succeeded.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn ib_xrc_rcv_leave(
+    member: *mut bindings::ib_xrc_rcv_member,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: By the requirements of this function, the member does not leave meanwhile.
+        unsafe { user(member) }.member.leave()?;
+        // SAFETY: By the requirements of this function, the pointer is that of `ib_xrc_rcv_join`,
+        // which leaked the box of a `KernelMember`, and nothing uses it after this.
+        drop(unsafe { KBox::from_raw(member.cast::<KernelMember>()) });
+        Ok(0)
+    })
+}
+
 /// Creates a receive QP and registers with it.
 ///
 /// # Safety
 ///
-/// See the header: `xrcd` is open, and `init_attr` and the attributes that it points to are valid,
-/// for the length of the call; its handler may be called until the registration ends.
+/// See the header: the domain of the member is open for the length of the call, as long as which
+/// `init_attr` and the attributes that it points to are valid, and the others valid for writes or
+/// `NULL`.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn ib_xrc_rcv_alloc_qp(
-    xrcd: *mut bindings::ib_xrcd,
+    member: *mut bindings::ib_xrc_rcv_member,
     init_attr: *const bindings::ib_xrc_rcv_init_attr,
-) -> *mut bindings::ib_xrc_rcv_registration {
-    // SAFETY:
-    // * By the requirements of this function, `xrcd` is open for the length of the call.
-    // * By the requirements of this function, `init_attr` and its attributes are valid for as long,
-    //   and the handler may be called until the registration ends.
-    into_pointer(unsafe { create(Xrcd::from_ptr(xrcd), &*init_attr) })
+    qpn: *mut u32,
+    serial: *mut u64,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: By the requirements of this function, the member does not leave meanwhile, the
+        // domain is open, and `init_attr` and its attributes are valid, for the length of the call.
+        let created = unsafe { create(user(member), &*init_attr) }?;
+
+        // SAFETY: By the requirements of this function, the pointers are valid for writes or
+        // `NULL`.
+        unsafe {
+            write(qpn, created.0);
+            write(serial, created.1);
+        }
+        Ok(0)
+    })
+}
+
+/// Writes an output of a call.
+///
+/// # Safety
+///
+/// `output` must be `NULL` or valid for writes.
+unsafe fn write<T>(output: *mut T, value: T) {
+    if !output.is_null() {
+        // SAFETY: By the requirements of this function, it is valid for writes.
+        unsafe { output.write(value) };
+    }
 }
 
 /// Registers with a receive QP.
 ///
 /// # Safety
 ///
-/// See the header: `xrcd` is open for the length of the call, and `handler` may be called until the
-/// registration ends.
+/// See the header: the member does not leave meanwhile, and `info` is `NULL` or valid for writes.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn ib_xrc_rcv_reg_qp(
-    xrcd: *mut bindings::ib_xrcd,
+    member: *mut bindings::ib_xrc_rcv_member,
     qpn: u32,
-    events: u64,
-    handler: bindings::ib_xrc_rcv_handler,
-    context: *mut c_void,
-) -> *mut bindings::ib_xrc_rcv_registration {
-    let register = || {
-        // SAFETY: By the requirements of this function, `xrcd` is open for the length of the call.
-        let domain = domain(unsafe { Xrcd::from_ptr(xrcd) })?;
-        // SAFETY: By the requirements of this function, the handler may be called until the
-        // registration ends, which drops the holder.
-        let holder = unsafe { holder(handler, context, events) }?;
+    info: *mut xrc_rcv_reg_info,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: By the requirements of this function, the member does not leave meanwhile.
+        let registered = unsafe { user(member) }.member.register(qpn)?;
 
-        let room = KBox::new_uninit(GFP_KERNEL)?;
-        let qp = domain.find(qpn)?;
-        let (registration, _) = Registration::new(domain, &qp, holder)?;
-
-        Ok(KBox::write(room, registration))
-    };
-
-    into_pointer(register())
+        // SAFETY: By the requirements of this function, it is `NULL` or valid for writes.
+        unsafe { write(info, registered) };
+        Ok(0)
+    })
 }
 
-/// Ends a registration.
+/// Ends the registrations with a receive QP.
 ///
 /// # Safety
 ///
-/// `registration` comes from one of the above, and is not used again.
+/// See the header: the member does not leave meanwhile.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn ib_xrc_rcv_unreg_qp(
-    registration: *mut bindings::ib_xrc_rcv_registration,
+    member: *mut bindings::ib_xrc_rcv_member,
+    qpn: u32,
 ) {
-    // SAFETY: By the requirements of this function, the pointer is that of `into_pointer`, which
-    // leaked the box of a `Registration`, and nothing uses it after this.
-    let registration = unsafe { KBox::from_raw(registration.cast::<Registration>()) };
-
-    let unneeded = KBox::into_inner(registration).end();
-
-    if let Some(qp) = unneeded {
-        qp.destroy();
-    }
-}
-
-/// Returns the QP number of a registration.
-///
-/// # Safety
-///
-/// `registration` comes from one of the above, and does not end before this returns.
-#[no_mangle]
-pub(crate) unsafe extern "C" fn ib_xrc_rcv_qpn(
-    registration: *const bindings::ib_xrc_rcv_registration,
-) -> u32 {
-    // SAFETY: By the requirements of this function, the pointer is that of `into_pointer`, and the
-    // `Registration` stays for the length of the call. Nothing has a mutable reference to it.
-    unsafe { &*registration.cast::<Registration>() }.qpn()
+    // SAFETY: By the requirements of this function, the member does not leave meanwhile.
+    unsafe { user(member) }.member.unregister(qpn);
 }
 
 /// Modifies a receive QP.
 ///
 /// # Safety
 ///
-/// See the header: `xrcd` is open, and `attr` and the pointers in it are valid, for the length of
-/// the call.
+/// See the header: the member does not leave meanwhile, and `attr` and the pointers in it are valid
+/// for the length of the call.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn ib_xrc_rcv_modify_qp(
-    xrcd: *mut bindings::ib_xrcd,
+    member: *mut bindings::ib_xrc_rcv_member,
     qpn: u32,
     attr: *const bindings::ib_qp_attr,
     attr_mask: c_int,
@@ -299,10 +358,9 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_modify_qp(
         // SAFETY: By the requirements of this function, so are the pointers in it. The copy is
         // dropped before the call ends.
         let mut attributes = unsafe { attr.to_attributes(mask) };
-        // SAFETY: By the requirements of this function, `xrcd` is open for the length of the call.
-        let xrcd = unsafe { Xrcd::from_ptr(xrcd) };
 
-        qp(xrcd, qpn)?.modify_from_kernel(&mut attributes)?;
+        // SAFETY: By the requirements of this function, the member does not leave meanwhile.
+        unsafe { qp(member, qpn) }?.modify_from_kernel(&mut attributes)?;
         Ok(0)
     })
 }
@@ -311,17 +369,16 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_modify_qp(
 ///
 /// # Safety
 ///
-/// See the header: `xrcd` is open, and `attr` valid for writes, for the length of the call.
+/// See the header: the member does not leave meanwhile, and `attr` is valid for writes.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn ib_xrc_rcv_query_qp(
-    xrcd: *mut bindings::ib_xrcd,
+    member: *mut bindings::ib_xrc_rcv_member,
     qpn: u32,
     attr: *mut bindings::ib_qp_attr,
 ) -> c_int {
     from_result(|| {
-        // SAFETY: By the requirements of this function, `xrcd` is open for the length of the call.
-        let xrcd = unsafe { Xrcd::from_ptr(xrcd) };
-        let attributes = qp(xrcd, qpn)?.query()?.ok_or(EINVAL)?;
+        // SAFETY: By the requirements of this function, the member does not leave meanwhile.
+        let attributes = unsafe { qp(member, qpn) }?.query()?.ok_or(EINVAL)?;
 
         // SAFETY: By the requirements of this function, `attr` is valid for writes.
         unsafe { attributes.write_to(attr) };
@@ -333,22 +390,20 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_query_qp(
 ///
 /// # Safety
 ///
-/// See the header: `xrcd` is open for the length of the call.
+/// See the header: the member does not leave meanwhile.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn ib_xrc_rcv_destroy_qp(
-    xrcd: *mut bindings::ib_xrcd,
+    member: *mut bindings::ib_xrc_rcv_member,
     qpn: u32,
     flags: u32,
 ) -> c_int {
     from_result(|| {
-        // SAFETY: By the requirements of this function, `xrcd` is open for the length of the call.
-        let xrcd = unsafe { Xrcd::from_ptr(xrcd) };
-        let domain = domain(xrcd)?;
-
         if flags & !XRC_RCV_DESTROY_FORCE != 0 {
             return Err(EINVAL);
         }
 
+        // SAFETY: By the requirements of this function, the member does not leave meanwhile.
+        let domain = unsafe { user(member) }.member.domain();
         let force = flags & XRC_RCV_DESTROY_FORCE != 0;
 
         domain.destroy(&domain.find(qpn)?, force)?;

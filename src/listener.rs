@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The processes that read the events of a member.
+//! The readers of the events of a member: processes, or the handler of a kernel user.
 //!
 //! Any number of processes read an event channel, or watch it with epoll. The thread that adds an
 //! event, or ends the channel, does not wake them: a worker does, once for all events that are
-//! added until it begins.
+//! added until it begins. The same worker calls the handler of a kernel user, for each record.
 
 use crate::{
     event::EventMask,
     kernel_ext::{
-        process::Process,
+        cond_resched,
+        process::{
+            current_thread,
+            Process, //
+        },
         wait_queue::{
             new_wait_queue,
             WaitQueue, //
@@ -25,6 +29,7 @@ use crate::{
     }, //
 };
 use kernel::{
+    new_mutex,
     prelude::*,
     sync::{
         atomic::{
@@ -33,7 +38,8 @@ use kernel::{
             Relaxed,
             Release, //
         },
-        Arc, //
+        Arc,
+        Mutex, //
     },
     workqueue::{
         impl_has_work,
@@ -43,7 +49,7 @@ use kernel::{
     }, //
 };
 
-/// Wakes the readers of all channels: an item for each channel, which is queued once at a time.
+/// Wakes the readers of all members: an item for each member, which is queued once at a time.
 static WAKEUPS: ModuleQueue = ModuleQueue::new();
 
 /// Allocates the workqueue that wakes readers.
@@ -51,21 +57,30 @@ static WAKEUPS: ModuleQueue = ModuleQueue::new();
 /// # Safety
 ///
 /// Must be called once, before a listener is created. When the result is dropped, no event channel
-/// may be open.
+/// may be open, and each kernel user must have left.
 pub(crate) unsafe fn init() -> Result<ModuleQueueOwner> {
     // SAFETY: By the requirements of this function: only the listeners of channels that were not
-    // released queue items. A worker finds them in the members of their domain, which they leave
-    // before.
+    // released, and of kernel users that have not left, queue items. A worker finds them in the
+    // members of their domain, which they leave before.
     unsafe { WAKEUPS.init(c"ib_xrc_rcv_wakeup") }
+}
+
+/// The number of records that a handler is called for before others are served.
+const TURN: usize = 16;
+
+/// Handles the events of a kernel user.
+pub(crate) trait EventReader: Send + Sync {
+    /// Handles the next unread record. Returns whether there was one. May sleep.
+    fn handle_next(&self) -> bool;
 }
 
 /// See the [module's documentation](self).
 #[pin_data]
 pub(crate) struct Listener {
-    /// The events that the channel reports.
+    /// The events that are reported.
     mask: EventMask,
-    /// The process that created the channel.
-    process: Process,
+    /// The process that created the channel; `None` for a kernel user.
+    process: Option<Process>,
     /// The number of the member in the domain. Set before there is a registration.
     number: Atomic<usize>,
     /// The position in the log up to which all events were read, or are not for this member.
@@ -79,6 +94,11 @@ pub(crate) struct Listener {
     has_ended: Atomic<bool>,
     #[pin]
     readable: WaitQueue,
+    /// That of a kernel user, until it leaves. Held while it is called.
+    #[pin]
+    reader: Mutex<Option<KBox<dyn EventReader>>>,
+    /// The thread that calls it; 0 if none does.
+    caller: Atomic<usize>,
     #[pin]
     wakeup: Work<Self>,
 }
@@ -88,37 +108,39 @@ impl_has_work! {
 }
 
 impl Listener {
-    /// Creates a listener to the events of a mask that has read the log up to a position.
-    pub(crate) fn new(mask: EventMask, position: u64) -> Result<Arc<Self>> {
+    /// Creates a listener to the events of a mask that has read the log up to a position, for a
+    /// process or a kernel user.
+    pub(crate) fn new(
+        mask: EventMask,
+        position: u64,
+        process: Option<Process>,
+    ) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 mask,
-                process: Process::current(),
+                process,
                 number: Atomic::new(0),
                 cursor: Atomic::new(position),
                 has_lost: Atomic::new(false),
                 is_ending: Atomic::new(false),
                 has_ended: Atomic::new(false),
                 readable <- new_wait_queue!("Listener::readable"),
+                reader <- new_mutex!(None, "Listener::reader"),
+                caller: Atomic::new(0),
                 wakeup <- new_work!("Listener::wakeup"),
             }),
             GFP_KERNEL_ACCOUNT,
         )
     }
 
-    /// Returns the identity of the event channel.
-    pub(crate) fn id(&self) -> FileId {
-        FileId::of(self)
-    }
-
-    /// Returns the events that the channel reports.
+    /// Returns the events that are reported.
     pub(crate) fn mask(&self) -> EventMask {
         self.mask
     }
 
-    /// Returns the process that created the channel.
-    pub(crate) fn process(&self) -> &Process {
-        &self.process
+    /// Returns the process that created the channel; `None` for a kernel user.
+    pub(crate) fn process(&self) -> Option<&Process> {
+        self.process.as_ref()
     }
 
     /// Returns the number of the member in the domain.
@@ -134,8 +156,8 @@ impl Listener {
     /// Returns the holder of a registration for reports.
     pub(crate) fn report(&self) -> notify::HolderReport {
         notify::HolderReport {
-            pid: self.process.pid(),
-            file: Some(self.id()),
+            pid: self.process().map_or(0, Process::pid),
+            file: FileId::of(self),
             mask: self.mask.as_raw(),
         }
     }
@@ -190,6 +212,35 @@ impl Listener {
         &self.readable
     }
 
+    /// Sets what handles the events of a kernel user.
+    pub(crate) fn set_reader(&self, reader: KBox<dyn EventReader>) {
+        *self.reader.lock() = Some(reader);
+    }
+
+    /// Takes what handles the events of a kernel user: it is not called any more. Waits while it is
+    /// called; `EBUSY` if it makes this call.
+    pub(crate) fn take_reader(&self) -> Result<Option<KBox<dyn EventReader>>> {
+        if self.caller.load(Relaxed) == current_thread() {
+            return Err(EBUSY);
+        }
+        Ok(self.reader.lock().take())
+    }
+
+    /// Has a kernel user handle its next record. Returns whether there was one.
+    fn handle_next(&self) -> bool {
+        let reader = self.reader.lock();
+        let Some(reader) = &*reader else {
+            return false;
+        };
+
+        self.caller.store(current_thread(), Relaxed);
+
+        let is_handled = reader.handle_next();
+
+        self.caller.store(0, Relaxed);
+        is_handled
+    }
+
     /// Has a worker wake the readers. May be called in any context.
     pub(crate) fn wake_later(self: &Arc<Self>) {
         // An item that is queued already has not begun, and wakes them as well.
@@ -208,5 +259,12 @@ impl WorkItem for Listener {
 
     fn run(listener: Arc<Self>) {
         listener.readable.notify_all();
+        for _ in 0..TURN {
+            if !listener.handle_next() {
+                return;
+            }
+            cond_resched();
+        }
+        listener.wake_later();
     }
 }

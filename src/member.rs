@@ -4,13 +4,15 @@
 //!
 //! A process creates it through its uverbs file, with a handle of the domain. The file descriptor
 //! owns it. The right that the process had then is that of the registrations of the member: they
-//! keep QPs, or are for events only. Those with QPs of the caller's always keep them.
+//! keep QPs, or are for events only. Those with QPs of the caller's always keep them. A kernel user
+//! is a member with every right, whose handler reads the channel in place of processes.
 //!
 //! It has no list of its registrations: each is a bit of its QP, and the QPs are in the log of the
 //! domain, by number and serial number: a QP number may be used again while events of the QP that
 //! had it before are unread.
 //!
-//! All registrations end when the descriptor or the uverbs file is closed, or the device removed.
+//! All registrations end when the descriptor or the uverbs file is closed, the kernel user leaves,
+//! or the device is removed.
 //! Those that end with the device stay for their unread events until the descriptor is closed.
 
 use crate::{
@@ -20,10 +22,14 @@ use crate::{
     event_channel::EventChannel,
     kernel_ext::{
         cond_resched,
-        process::is_killed,
+        process::{
+            is_killed,
+            Process, //
+        },
         this_module,
         wait_queue::WaitQueue, //
     },
+    listener::EventReader,
     log::QpName,
     rdma::uverbs::{
         event_file::{
@@ -63,15 +69,16 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// Creates a member of a domain, for a process with a right in it, whose channel reports the
-    /// events of a mask in records of a size.
+    /// Creates a member of a domain, for a process with a right in it or a kernel user, whose
+    /// channel reports the events of a mask in records of a size.
     pub(crate) fn new(
         domain: Arc<Domain>,
         right: Right,
         mask: EventMask,
         record_size: RecordSize<xrc_rcv_record>,
+        process: Option<Process>,
     ) -> Result<Arc<Self>> {
-        let channel = EventChannel::new(domain.log().clone(), mask, record_size)?;
+        let channel = EventChannel::new(domain.log().clone(), mask, record_size, process)?;
 
         Ok(Arc::new(
             Self {
@@ -81,6 +88,40 @@ impl Member {
             },
             GFP_KERNEL_ACCOUNT,
         )?)
+    }
+
+    /// Creates a member of a domain for a kernel user, which handles events by what `reader`
+    /// returns.
+    pub(crate) fn join(
+        domain: Arc<Domain>,
+        mask: EventMask,
+        reader: impl FnOnce(Arc<Self>) -> Result<KBox<dyn EventReader>>,
+    ) -> Result<Arc<Self>> {
+        let member = Self::new(domain, Right::Own, mask, RecordSize::new(None)?, None)?;
+
+        member
+            .channel
+            .listener()
+            .set_reader(reader(member.clone())?);
+        Ok(member)
+    }
+
+    /// Ends all registrations of a kernel user. No event is handled after this. `EBUSY` if the call
+    /// comes from its handler.
+    pub(crate) fn leave(&self) -> Result {
+        drop(self.channel.listener().take_reader()?);
+        self.end_all(RemoveReason::FileClosed);
+        Ok(())
+    }
+
+    /// Takes the next unread event of a kernel user.
+    pub(crate) fn next_record(&self) -> Option<xrc_rcv_record> {
+        self.channel.next_record()
+    }
+
+    /// Returns the domain.
+    pub(crate) fn domain(&self) -> &Arc<Domain> {
+        &self.domain
     }
 
     /// Fails with `EINVAL` unless it is a member of the domain.
@@ -103,13 +144,16 @@ impl Member {
         if self.channel.listener().has_ended() {
             return Err(EIO);
         }
-        Ok(Holder::Member(self.channel.listener().clone(), right))
+        Ok(Holder {
+            listener: self.channel.listener().clone(),
+            right,
+        })
     }
 
     /// Registers with a QP of the domain, unless the member is registered. Returns the totals of
     /// the events before, or those of now if it was registered. `EINVAL` if the domain has no such
-    /// QP; `EDQUOT` over a limit; `EACCES` if the caller may not use a partition.
-    fn register(&self, qpn: u32) -> Result<xrc_rcv_reg_info> {
+    /// QP; `EDQUOT` over a limit; `EACCES` if a process may not use a partition.
+    pub(crate) fn register(&self, qpn: u32) -> Result<xrc_rcv_reg_info> {
         let qp = self.domain.find(qpn)?;
 
         if let Some(info) = qp.registrations().info_of(self.channel.listener()) {
@@ -119,7 +163,9 @@ impl Member {
         let holder = self.holder(Some(qp.status().creator()))?;
 
         // Before the domain's lock is taken: it may wait for the end of the QP.
-        qp.admit_caller()?;
+        if self.channel.listener().process().is_some() {
+            qp.admit_caller()?;
+        }
         self.domain.register(&qp, &holder)
     }
 
@@ -162,10 +208,22 @@ impl Member {
         result
     }
 
+    /// As [`unregister_all`](Self::unregister_all), with one QP number, even if the caller is
+    /// killed.
+    pub(crate) fn unregister(&self, qpn: u32) {
+        let mut unneeded = UnneededQps::new();
+
+        self.end((qpn, 0), qpn, RemoveReason::Destroyed, &mut unneeded);
+        unneeded.destroy();
+    }
+
     /// Ends the registrations with the QPs that follow a name, up to a number. QPs that no
     /// registration keeps any more are added to `unneeded`.
     fn end(&self, mut after: QpName, last: u32, why: RemoveReason, unneeded: &mut UnneededQps) {
-        let holder = Holder::Member(self.channel.listener().clone(), self.right);
+        let holder = Holder {
+            listener: self.channel.listener().clone(),
+            right: self.right,
+        };
 
         while let Some(qp) = self.registered_after(after, last) {
             after = qp.name();

@@ -19,14 +19,14 @@ use core::{
     }, //
 };
 
-/// Identifies the event channel of a member. May be reused when the channel is closed.
+/// Identifies a member. May be reused when it has left.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FileId(usize);
 
 impl FileId {
-    /// Returns the identity of a channel.
-    pub(crate) fn of<C>(channel: &C) -> Self {
-        Self(from_ref(channel).addr())
+    /// Returns the identity of a member.
+    pub(crate) fn of<M>(member: &M) -> Self {
+        Self(from_ref(member).addr())
     }
 
     fn as_ptr(self) -> *const c_void {
@@ -76,8 +76,8 @@ impl Qp<'_> {
 pub(crate) struct HolderReport {
     /// 0 for a kernel user.
     pub(crate) pid: i32,
-    pub(crate) file: Option<FileId>,
-    /// The event mask of the registration in the interface; 0 if it gets no event.
+    pub(crate) file: FileId,
+    /// The event mask of the member in the interface.
     pub(crate) mask: u64,
 }
 
@@ -88,14 +88,12 @@ fn notify(
     forced: bool,
 ) {
     let pid = holder.map_or(0, |holder| holder.pid);
-    let file = holder
-        .and_then(|holder| holder.file)
-        .map_or(null(), FileId::as_ptr);
+    let file = holder.map_or(null(), |holder| holder.file.as_ptr());
     let mask = holder.map_or(0, |holder| holder.mask);
 
     // SAFETY:
     // * The device is valid as long as it is borrowed, which is longer than the call. The address
-    //   of the channel is not dereferenced.
+    //   of the member is not dereferenced.
     // * The function may sleep, and so may the callers of the functions below: they hold a mutex.
     unsafe { bindings::ib_xrc_rcv_notify(action, &qp.to_c(), pid, file, mask, forced) }
 }

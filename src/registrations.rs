@@ -2,9 +2,9 @@
 
 //! The registrations of a receive QP, and the events that are for them.
 //!
-//! Owned by the QP and, as the context of its events, by the verbs object. A registration of a
-//! member is a bit, by the number of the member: it *keeps* the QP, *listens* to its events, and
-//! has an unread one of a kind. Those of kernel users are a list.
+//! Owned by the QP and, as the context of its events, by the verbs object. A registration is a bit,
+//! by the number of the member: it *keeps* the QP, *listens* to its events, and has an unread one
+//! of a kind.
 //!
 //! An event comes in any context, with locks of the provider held and, without PREEMPT_RT,
 //! interrupts disabled. It is counted, and moves the QP to the end of the [log](crate::log) of its
@@ -14,9 +14,8 @@
 //! it happens.
 //!
 //! A worker looks at the rows, one at a time, and has the readers of those members woken that have
-//! an unread event. It calls the handlers of kernel users as well, unless these are [`AT_ONCE`] at
-//! most: they are called at once. That holds for QP_GONE, too: the thread that destroys the QP has
-//! locks that others wait for.
+//! an unread event. That holds for QP_GONE, too: the thread that destroys the QP has locks that
+//! others wait for.
 //!
 //! A registration that ends with the QP or with the device still has its unread events, and, with
 //! the device, listens until the QP is gone. If a QP leaves the log before its events are
@@ -26,7 +25,6 @@ use crate::{
     event::{
         Counts,
         Event,
-        EventMask,
         EventType, //
     },
     kernel_ext::{
@@ -35,16 +33,9 @@ use crate::{
         tree::{
             impl_tree_item,
             Linked,
-            Links,
-            Tree,
-            TreeItem, //
+            Links, //
         },
         SpinLockIrq, //
-    },
-    kernel_holder::{
-        KernelHolder,
-        Key,
-        BY_ADDRESS, //
     },
     limits,
     listener::Listener,
@@ -92,7 +83,7 @@ use kernel::{
     }, //
 };
 
-/// The number of members that are woken, and of handlers that are called, with interrupts disabled.
+/// The number of members that are woken with interrupts disabled.
 const AT_ONCE: usize = 2;
 
 /// The number of [steps](Registrations::signal_step) after which a worker serves other QPs of the
@@ -115,45 +106,21 @@ pub(crate) fn new_log() -> Result<Arc<DomainLog>> {
 }
 
 /// The holder of a registration.
-#[derive(Clone)]
-pub(crate) enum Holder {
-    /// A member, and the right with which it registers.
-    Member(Arc<Listener>, Right),
-    /// A kernel user.
-    User(Arc<KernelHolder>),
+pub(crate) struct Holder {
+    pub(crate) listener: Arc<Listener>,
+    /// The right with which the member registers.
+    pub(crate) right: Right,
 }
 
 impl Holder {
     /// Whether the QP stays as long as the registration, unless its domain is closed.
     fn keeps(&self) -> bool {
-        match self {
-            Self::Member(_, right) => *right >= Right::Write,
-            Self::User(_) => true,
-        }
-    }
-
-    /// Whether the holder can get events: a kernel user may have no handler.
-    fn listens(&self) -> bool {
-        match self {
-            Self::Member(..) => true,
-            Self::User(user) => user.has_handler(),
-        }
-    }
-
-    /// Returns the event mask; of a kernel user without a handler that of no event.
-    fn mask(&self) -> EventMask {
-        match self {
-            Self::Member(listener, _) => listener.mask(),
-            Self::User(user) => user.mask(),
-        }
+        self.right >= Right::Write
     }
 
     /// Returns the description of the holder for reports.
     pub(crate) fn report(&self) -> notify::HolderReport {
-        match self {
-            Self::Member(listener, _) => listener.report(),
-            Self::User(user) => user.report(),
-        }
+        self.listener.report()
     }
 }
 
@@ -183,8 +150,6 @@ struct Numbers {
     all: Atomic<usize>,
     /// Those that keep the QP.
     keeping: Atomic<usize>,
-    /// Those that keep the QP and whose holder can get events.
-    listening: Atomic<usize>,
     /// Those that an event of each kind is delivered to.
     wanting: [Atomic<usize>; EventType::COUNT],
     /// Those that were added so far, and those that ended.
@@ -196,7 +161,6 @@ impl Numbers {
         Self {
             all: Atomic::new(0),
             keeping: Atomic::new(0),
-            listening: Atomic::new(0),
             wanting: [const { Atomic::new(0) }; EventType::COUNT],
             changes: Atomic::new(0),
         }
@@ -219,8 +183,7 @@ impl Numbers {
 
         change(&self.all, true);
         change(&self.keeping, keeps);
-        change(&self.listening, keeps && holder.listens());
-        for kind in holder.mask().kinds() {
+        for kind in holder.listener.mask().kinds() {
             change(&self.wanting[kind.index()], true);
         }
         self.changes
@@ -290,7 +253,6 @@ struct Lists {
     rows: MemberRows<RegistrationRow>,
     /// The number of members that listen to the events.
     members: usize,
-    users: Tree<KernelHolder, BY_ADDRESS>,
     /// The QP has left the log: the worker takes the members away.
     is_evicted: bool,
     /// There were events since the worker began.
@@ -300,20 +262,13 @@ struct Lists {
     /// The next row whose members it signals, and those of the row before that it has not.
     row: usize,
     left: u64,
-    /// The kernel user whose handler it has called last.
-    user: Option<Key>,
     /// The position up to which it has signalled events, and will have when it is done.
     signalled: u64,
     until: u64,
 }
 
-fn key(user: &KernelHolder) -> Key {
-    TreeItem::<BY_ADDRESS>::key(user)
-}
-
 impl Registrations {
-    /// Creates the registrations of a QP of the domain that has the log. The workers wake members,
-    /// and call handlers, if they are many.
+    /// Creates the registrations of a QP of the domain that has the log. The workers wake members.
     pub(crate) fn new(
         status: QpStatus,
         log: Arc<DomainLog>,
@@ -324,13 +279,11 @@ impl Registrations {
             Lists {
                 rows: MemberRows::new(),
                 members: 0,
-                users: Tree::new(),
                 is_evicted: false,
                 is_pending: false,
                 is_signalling: false,
                 row: 0,
                 left: 0,
-                user: None,
                 signalled: 0,
                 until: 0,
             },
@@ -458,10 +411,7 @@ impl Registrations {
 
     /// Makes room for a registration of a holder.
     pub(crate) fn make_room(&self, holder: &Holder) -> Result {
-        let Holder::Member(listener, _) = holder else {
-            return Ok(());
-        };
-        let member = listener.number();
+        let member = holder.listener.number();
         let has_room = {
             let log = self.log.lock();
 
@@ -487,29 +437,15 @@ impl Registrations {
         limits::another_registration(self.len(), self.keeping(), keeps)?;
 
         let mut log = self.log.lock();
+        let member = holder.listener.number();
+        // Events before it are for the others of the row.
+        let row = self.row(&mut log, member / ROW).ok_or(EINVAL)?;
 
-        match holder {
-            Holder::Member(listener, _) => {
-                let member = listener.number();
-                // Events before it are for the others of the row.
-                let row = self.row(&mut log, member / ROW).ok_or(EINVAL)?;
-
-                row.listening |= bit(member);
-                if keeps {
-                    row.keeps |= bit(member);
-                }
-                self.lists.access_mut(&mut log).members += 1;
-            }
-            Holder::User(user) => {
-                user.begin(log.end());
-                // Cannot fail: a new holder is in no list.
-                self.lists
-                    .access_mut(&mut log)
-                    .users
-                    .insert(user.clone())
-                    .map_err(|_| EINVAL)?;
-            }
+        row.listening |= bit(member);
+        if keeps {
+            row.keeps |= bit(member);
         }
+        self.lists.access_mut(&mut log).members += 1;
         self.numbers.add(holder);
         Ok(self.counts.to_info(self.status.serial()))
     }
@@ -528,10 +464,7 @@ impl Registrations {
             return taken.is_some_and(|taken| taken.existed);
         }
 
-        let Holder::Member(listener, _) = holder else {
-            return false;
-        };
-        let member = listener.number();
+        let member = holder.listener.number();
         // It may end with the channel at the same time.
         let Some(row) = self
             .lists
@@ -559,23 +492,18 @@ impl Registrations {
     /// this was the last of a member. Returns `None` if it was not there.
     fn take(&self, log: &mut Log<Self>, holder: &Holder) -> Option<Taken> {
         let is_gone = self.is_gone();
+        let member = holder.listener.number();
         let lists = self.lists.access_mut(log);
-        let (user, kept, is_released) = match holder {
-            Holder::Member(listener, _) => {
-                let member = listener.number();
-                let row = lists
-                    .rows
-                    .get_mut(member / ROW)
-                    .filter(|row| row.listening & bit(member) != 0)?;
-                let kept = row.keeps & bit(member) != 0;
-                let is_released = row.released & bit(member) != 0;
+        let row = lists
+            .rows
+            .get_mut(member / ROW)
+            .filter(|row| row.listening & bit(member) != 0)?;
+        let kept = row.keeps & bit(member) != 0;
+        let is_released = row.released & bit(member) != 0;
 
-                row.remove(member);
-                lists.members -= 1;
-                (None, kept, is_released)
-            }
-            Holder::User(user) => (Some(lists.users.remove(user)?), true, false),
-        };
+        row.remove(member);
+        lists.members -= 1;
+
         let is_read = is_gone && lists.members == 0;
         let existed = !is_gone && !is_released;
 
@@ -584,7 +512,6 @@ impl Registrations {
         }
         Some(Taken {
             existed,
-            _user: user,
             _qp: is_read.then(|| log.remove(self)),
         })
     }
@@ -632,31 +559,22 @@ impl Registrations {
         (lists.members == 0).then(|| log.remove(self))
     }
 
-    /// Calls a function with each registration, without the lock.
-    pub(crate) fn for_each(&self, mut call: impl FnMut(Listed) -> Result) -> Result {
+    /// Calls a function with each member that is registered and the number of its unread records,
+    /// without the lock.
+    pub(crate) fn for_each(&self, mut call: impl FnMut(&Listener, usize) -> Result) -> Result {
         let mut member = 0;
 
         while let Some(listed) = self.listed_from(&mut member) {
-            if let Some(listed) = listed {
-                call(listed)?;
+            if let Some((listener, unread)) = listed {
+                call(&listener, unread)?;
             }
-        }
-
-        let mut next = self.user_after(None);
-
-        while let Some(user) = next {
-            let mask = user.mask();
-            let unread = user.unread_records(&self.counts);
-
-            next = self.user_after(Some(&user));
-            call(Listed::User(mask, unread))?;
         }
         Ok(())
     }
 
-    /// Returns the registration of a member, or none of the rest of its row, and advances to the
-    /// next member; `None` after the last row.
-    fn listed_from(&self, member: &mut usize) -> Option<Option<Listed>> {
+    /// Returns a member that is registered and the number of its unread records, or none of the
+    /// rest of its row, and advances to the next member; `None` after the last row.
+    fn listed_from(&self, member: &mut usize) -> Option<Option<(Arc<Listener>, usize)>> {
         let mut log = self.log.lock();
         let number = *member / ROW;
 
@@ -683,19 +601,8 @@ impl Registrations {
         Some(
             log.members
                 .get(next)
-                .map(|listener| Listed::Member(listener.clone(), unread)),
+                .map(|listener| (listener.clone(), unread)),
         )
-    }
-
-    fn user_after(&self, previous: Option<&KernelHolder>) -> Option<Arc<KernelHolder>> {
-        let key = previous.map(key);
-        let log = self.log.lock();
-
-        self.lists
-            .access(&log)
-            .users
-            .after(key.as_ref())
-            .map(Arc::from)
     }
 
     /// The QP has been destroyed: QP_GONE is the last event.
@@ -746,25 +653,17 @@ impl Registrations {
         self.report_event(qpn, kind);
 
         let lists = self.lists.access_mut(&mut log);
-        let calls_at_once = lists.users.len() <= AT_ONCE;
-        let mut next = lists.users.after(None).filter(|_| calls_at_once);
+        let has_members = lists.members != 0;
 
-        while let Some(user) = next {
-            user.signal(&self.status, &self.counts);
-            next = lists.users.after(Some(&key(&user)));
-        }
-
-        let is_done = calls_at_once && lists.members == 0;
-
-        lists.is_pending |= !is_done;
+        lists.is_pending |= has_members;
         drop(log);
 
         // QP_GONE is not for the kernel log. A registration that does not keep the QP may be a
         // stranger's.
-        if kind != EventType::QP_GONE && self.numbers.listening.load(Relaxed) == 0 {
+        if kind != EventType::QP_GONE && self.keeping() == 0 {
             self.status.log_event(qpn, kind.as_raw());
         }
-        if !is_done {
+        if has_members {
             Self::queue(self.into());
         }
     }
@@ -778,8 +677,8 @@ impl Registrations {
         drop(queue.enqueue(registrations));
     }
 
-    /// Signals the next members of a row, or looks at the next row, or calls the next handlers:
-    /// [`AT_ONCE`] at most. Returns `false` if all events were signalled.
+    /// Signals the next members of a row, [`AT_ONCE`] at most, or looks at the next row. Returns
+    /// `false` if all events were signalled.
     fn signal_step(&self) -> bool {
         // Dropped after the lock is released.
         let mut removed = None;
@@ -796,23 +695,14 @@ impl Registrations {
             lists.row = 0;
             lists.left = 0;
             lists.until = end;
-            lists.user = None;
         }
         if lists.left != 0 {
             removed = self.signal_members(&mut log);
         } else if lists.row < lists.rows.len() {
             self.look_at_row(&mut log);
         } else {
-            for _ in 0..AT_ONCE {
-                let Some(user) = lists.users.after(lists.user.as_ref()) else {
-                    lists.is_signalling = false;
-                    lists.signalled = lists.until;
-                    break;
-                };
-
-                user.signal(&self.status, &self.counts);
-                lists.user = Some(key(&user));
-            }
+            lists.is_signalling = false;
+            lists.signalled = lists.until;
         }
         drop(log);
         drop(removed);
@@ -903,14 +793,7 @@ impl Registrations {
 struct Taken {
     /// It had not ended with the QP or the device.
     existed: bool,
-    _user: Option<Arc<KernelHolder>>,
     _qp: Option<Removed<Registrations>>,
-}
-
-/// A registration as debugfs shows it: its holder, and the number of unread records.
-pub(crate) enum Listed {
-    Member(Arc<Listener>, usize),
-    User(EventMask, usize),
 }
 
 impl EventHandler for Registrations {

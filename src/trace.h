@@ -95,7 +95,7 @@ TRACE_EVENT(ib_xrc_rcv_destroy,
 		  __entry->forced, __entry->serial, __entry->changes)
 );
 
-/* The file is the event channel of the registration, NULL in the kernel; its hash is printed. */
+/* The file is the member, of which the hash is printed. The pid of a kernel user is 0. */
 DECLARE_EVENT_CLASS(ib_xrc_rcv_registration,
 	TP_PROTO(const struct ib_xrc_rcv_qp *qp, int pid, const void *file,
 		 u64 mask),

@@ -15,7 +15,7 @@ pub(crate) struct Workers {
     /// Destroys QPs beside the thread that closes a domain or a file: destroying one takes one or
     /// more commands of the device, and a domain can have thousands.
     pub(crate) destruction: UnboundQueue,
-    /// Signals the members of a QP that had an event, and many kernel users.
+    /// Signals the members of a QP that had an event.
     delivery: UnboundQueue,
     /// Signals those of a QP that was destroyed: the thousands of QPs of a domain are destroyed at
     /// the same time, and the events of other QPs do not wait for them.

@@ -12,7 +12,7 @@ use crate::{Lifetime, Phase, Qp, Step, Violation};
 /// The holder of a registration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Holder {
-    /// The event channel; `None` for a user in the kernel.
+    /// The event channel, or the user in the kernel; `None` where the report does not identify it.
     pub channel: Option<u64>,
     /// The types of events that are delivered to it: bit n is that of type n.
     pub mask: u64,
@@ -89,10 +89,10 @@ pub struct Delivery {
 struct Known {
     qp: Qp,
     number: u32,
-    /// The event masks of the registrations of channels, and of those of users in the kernel. Of a
+    /// The event masks of the registrations of channels, and of those that are not identified. Of a
     /// QP that was created before the reports began, only those that were reported.
     channels: BTreeMap<u64, u64>,
-    kernel: Vec<u64>,
+    unidentified: Vec<u64>,
     /// [`Registrations::changes`].
     changes: u64,
     /// Events after a change that is not reported yet: of one, as the next waits for the lock of
@@ -271,7 +271,7 @@ impl Known {
             qp: Qp::NEW,
             number,
             channels: BTreeMap::new(),
-            kernel: Vec::new(),
+            unidentified: Vec::new(),
             changes: 0,
             waiting: Vec::new(),
         }
@@ -328,20 +328,21 @@ impl Known {
         match holder.channel {
             Some(channel) => self.channels.insert(channel, holder.mask).is_none(),
             None => {
-                self.kernel.push(holder.mask);
+                self.unidentified.push(holder.mask);
                 true
             }
         }
     }
 
-    /// A registration ends: the mask with which it began, if that is known. Of users in the kernel,
-    /// those with one mask are alike.
+    /// A registration ends: the mask with which it began, if that is known. Holders that are not
+    /// identified and have one mask are alike.
     fn held(&mut self, holder: Holder) -> Option<u64> {
         match holder.channel {
             Some(channel) => self.channels.remove(&channel),
             None => {
-                let at = self.kernel.iter().position(|mask| *mask == holder.mask)?;
-                Some(self.kernel.swap_remove(at))
+                let mut masks = self.unidentified.iter();
+                let at = masks.position(|mask| *mask == holder.mask)?;
+                Some(self.unidentified.swap_remove(at))
             }
         }
     }
@@ -367,7 +368,7 @@ impl Known {
         if delivery.changes != self.changes {
             return Err(Violation::WrongCount);
         }
-        let masks = self.channels.values().chain(&self.kernel);
+        let masks = self.channels.values().chain(&self.unidentified);
         let (mut known, mut wanting) = (0, 0);
         for mask in masks {
             known += 1;

@@ -16,6 +16,11 @@ pub(crate) fn is_killed() -> bool {
     unsafe { bindings::ib_xrc_rcv_is_killed() }
 }
 
+/// Identifies the calling thread until it ends. Not 0.
+pub(crate) fn current_thread() -> usize {
+    current!().as_ptr().addr()
+}
+
 /// A process, by pid and name.
 #[derive(Clone, Copy)]
 pub(crate) struct Process {

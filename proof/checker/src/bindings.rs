@@ -84,7 +84,7 @@ pub(crate) unsafe fn ib_xrc_rcv_notify(
     // SAFETY: The QP is valid for the length of the call.
     let qp = unsafe { &*qp };
     let holder = Holder {
-        channel: (!file.is_null()).then(|| file.addr() as u64),
+        channel: Some(file.addr() as u64),
         mask,
     };
     let lifetime = match qp.lifetime {

@@ -307,6 +307,7 @@ fn two_threads_close_a_domain() {
         for thread in threads {
             thread.join().unwrap();
         }
+        user.leave(&attached);
         drop(user);
         Rest::default().finish(attached, false);
     });
@@ -337,10 +338,10 @@ fn a_channel_is_closed_while_the_device_is_removed() {
     });
 }
 
-/// Of more kernel users than an event is passed to at once, a worker calls the handlers, while one
-/// of them unregisters and other events come.
+/// A worker calls the handlers of several kernel users, while one of them unregisters, one leaves
+/// and other events come.
 #[test]
-fn a_worker_calls_many_handlers() {
+fn a_worker_calls_handlers() {
     runtime::check(200, 0x18, || {
         let attached = Attached::new();
         let creator = attached.open();
@@ -360,16 +361,43 @@ fn a_worker_calls_many_handlers() {
         };
 
         users[1].unregister(&attached);
+        users[2].leave(&attached);
         attached.report(qpn);
         reports.join().unwrap();
         attached.destroy(&creator, qpn, true).unwrap();
         for user in &users {
-            user.check();
-            user.unregister(&attached);
+            user.wait(true);
+            user.leave(&attached);
             user.close_domain(&attached);
         }
 
         drop((users, creator));
+        Rest::default().finish(attached, false);
+    });
+}
+
+/// Of more records than a worker passes to a handler before it serves others, each comes.
+#[test]
+fn a_handler_gets_many_records() {
+    const QPS: usize = 20;
+
+    runtime::check(5, 0x18, || {
+        let attached = Attached::new();
+        let creator = attached.open();
+        let user = KernelUser::open(&attached);
+
+        for _ in 0..QPS {
+            let qpn = alloc(&attached, &creator);
+
+            user.register(&attached, qpn).unwrap();
+            attached.report(qpn);
+        }
+        user.wait(false);
+        attached.close(&creator);
+        user.leave(&attached);
+        user.close_domain(&attached);
+
+        drop((user, creator));
         Rest::default().finish(attached, false);
     });
 }

@@ -1,86 +1,96 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A user in the kernel, which has the domain open, and a handler in place of an event channel.
+//! A user in the kernel, which has the domain open: a member whose events a handler gets.
 //!
 //! Calls have the order of those in `src/kernel_api.rs`. Nothing keeps them from the removal of the
 //! device.
 
 use crate::{
-    domain::Registration,
     event::EventMask,
-    kernel_holder::{Callback, KernelHolder},
+    listener::EventReader,
+    member::Member,
     orders::{self, HANDLE},
     qp_status::Lifetime,
-    registrations::Holder,
-    uapi::xrc_rcv_record,
-    uverbs::Attached,
-    watch::Watch,
+    uverbs::{Attached, Channel},
 };
-use kernel::{prelude::*, runtime};
-use std::sync::{Arc as StdArc, Mutex as StdMutex};
-use xrc_rcv_spec::{Errno, Id, Right};
+use core::sync::atomic::{AtomicBool, Ordering};
+use kernel::{prelude::*, runtime, sync::Arc};
+use std::sync::{Arc as StdArc, OnceLock};
+use xrc_rcv_spec::{Errno, Id};
 
 pub(crate) struct KernelUser {
     /// Its number in the contract: it is a file with a channel there.
     id: Id,
-    registration: StdMutex<Option<(Registration, StdArc<Watch>)>>,
+    channel: StdArc<Channel>,
+    has_left: StdArc<AtomicBool>,
 }
 
-struct Handler(StdArc<Watch>);
+struct Handler {
+    member: Arc<Member>,
+    /// Set before there is an event.
+    channel: StdArc<OnceLock<StdArc<Channel>>>,
+    has_left: StdArc<AtomicBool>,
+}
 
-impl Callback for Handler {
-    fn event(&self, record: &xrc_rcv_record) {
+impl EventReader for Handler {
+    fn handle_next(&self) -> bool {
+        let Some(channel) = self.channel.get() else {
+            return false;
+        };
+        let mut silent = channel.silent();
+        let Some(record) = self.member.next_record() else {
+            return false;
+        };
+
+        runtime::might_sleep("a handler");
+        runtime::interleave();
+        channel.got(&record, &mut silent);
+        assert_eq!(self.member.leave(), Err(EBUSY), "of the member's handler");
         assert!(
-            !self.0.is_silent(),
-            "an event after UNREG, or after QP_GONE"
+            !self.has_left.load(Ordering::SeqCst),
+            "a handler runs after the member has left"
         );
-        self.0.got(record);
+        true
     }
 }
 
 impl KernelUser {
-    /// Opens the domain.
+    /// Opens the domain, and becomes a member.
     pub(crate) fn open(attached: &Attached) -> StdArc<Self> {
         let id = attached.new_id();
+        let has_left = StdArc::new(AtomicBool::new(false));
+        let of_handler = StdArc::new(OnceLock::new());
 
-        attached.orders.open(id, Right::Own, || attached.get_xrcd());
+        attached
+            .orders
+            .open(id, xrc_rcv_spec::Right::Own, || attached.get_xrcd());
+
+        let member = Member::join(attached.domain_or_new(), EventMask::ALL, |member| {
+            let handler: Box<dyn EventReader> = Box::new(Handler {
+                member,
+                channel: of_handler.clone(),
+                has_left: has_left.clone(),
+            });
+
+            Ok(handler.into())
+        })
+        .expect("there is memory");
+        let channel = Channel::new(id, attached.orders.clone(), member, EventMask::ALL);
+
+        assert!(of_handler.set(channel.clone()).is_ok());
         StdArc::new(Self {
             id,
-            registration: StdMutex::default(),
+            channel,
+            has_left,
         })
-    }
-
-    fn holder() -> Result<(Holder, StdArc<Watch>)> {
-        let watch = Watch::new(EventMask::ALL);
-        let handler: Box<dyn Callback> = Box::new(Handler(watch.clone()));
-        let holder = KernelHolder::new(Some(handler.into()), EventMask::ALL)?;
-
-        Ok((Holder::User(holder), watch))
-    }
-
-    fn keep(&self, registration: Registration, watch: StdArc<Watch>) {
-        let before = self
-            .registration
-            .lock()
-            .unwrap()
-            .replace((registration, watch));
-
-        assert!(before.is_none(), "a user registers once");
     }
 
     /// `ib_xrc_rcv_alloc_qp`
     pub(crate) fn alloc(&self, attached: &Attached, lifetime: Lifetime) -> Result {
-        let make = || {
-            let (holder, watch) = Self::holder()?;
-            let qp = attached.create(lifetime, Some(holder))?;
-            let created = (qp.qpn(), qp.serial());
-
-            watch.begins_with(attached.device.history(qp.qpn()));
-            self.keep(qp.publish().expect("it has a holder"), watch);
-            Ok(created)
-        };
+        let domain = self.channel.member().domain();
+        let make = || attached.alloc_on(&self.channel, domain, lifetime, false);
         let call = orders::alloc(self.id, lifetime);
-        // ENODEV of a domain that is created during the removal of the device.
+        // ENODEV of a domain that was closed by the removal of the device.
         let possible = [Errno::EIO, Errno::ENODEV];
         let created = attached
             .orders
@@ -92,13 +102,7 @@ impl KernelUser {
 
     /// `ib_xrc_rcv_reg_qp`
     pub(crate) fn register(&self, attached: &Attached, qpn: u32) -> Result {
-        let make = || {
-            let (holder, watch) = Self::holder()?;
-            let registration = attached.register_holder(qpn, holder, &watch)?;
-
-            self.keep(registration, watch);
-            Ok(())
-        };
+        let make = || attached.register_on(&self.channel, qpn, |member| member.register(qpn));
         let call = orders::reg(self.id, &[qpn]);
 
         attached
@@ -108,38 +112,32 @@ impl KernelUser {
 
     /// `ib_xrc_rcv_unreg_qp`
     pub(crate) fn unregister(&self, attached: &Attached) {
-        let registration = self.registration.lock().unwrap().take();
-        let Some((registration, watch)) = registration else {
-            return;
-        };
-        let make = || {
-            if let Some(qp) = registration.end() {
-                qp.destroy();
-            }
-            Ok(())
-        };
-        let call = orders::unreg(self.id, &[registration.qpn()]);
+        let result = attached.unregister_on(&self.channel, |member, qpn| {
+            member.unregister(qpn);
+            (1, Ok(()))
+        });
 
-        watch.ends();
-        attached
-            .orders
-            .call(self.id, call, &[], make, orders::one_done)
-            .expect("it does not fail");
-        watch.is_over();
-        attached.device.check_ended();
+        assert!(result.is_ok() || result == Err(ENODEV), "it does not fail");
     }
 
     /// `ib_xrc_rcv_destroy_qp`
     pub(crate) fn destroy(&self, attached: &Attached, qpn: u32) -> Result {
         let call = orders::destroy(qpn, false);
-        let make = || attached.destroy_qp(qpn, false);
+        let make = || attached.destroy_qp(self.channel.member().domain(), qpn, false);
 
         attached
             .orders
             .call(self.id, call, &[], make, orders::result)
     }
 
-    /// Closes the domain; the registration may end later.
+    /// `ib_xrc_rcv_leave`
+    pub(crate) fn leave(&self, attached: &Attached) {
+        self.channel.leave();
+        self.has_left.store(true, Ordering::SeqCst);
+        attached.device.check_ended();
+    }
+
+    /// Closes the domain; the member may leave later.
     pub(crate) fn close_domain(&self, attached: &Attached) {
         let id = self.id;
 
@@ -151,13 +149,13 @@ impl KernelUser {
         );
     }
 
-    /// Waits for the events, and checks them. The QP has ended.
-    pub(crate) fn check(&self) {
-        if let Some((_, watch)) = &*self.registration.lock().unwrap() {
-            while !watch.is_complete(true) {
-                runtime::yield_now();
-            }
-            watch.check();
+    /// Waits for the events that have happened. The QPs have ended if `have_ended`.
+    pub(crate) fn wait(&self, have_ended: bool) {
+        while !self.channel.is_complete(have_ended) {
+            runtime::yield_now();
+        }
+        if have_ended {
+            self.channel.check();
         }
     }
 }

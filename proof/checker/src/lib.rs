@@ -26,9 +26,6 @@ mod event;
 #[path = "../../../src/event_channel.rs"]
 mod event_channel;
 #[rustfmt::skip]
-#[path = "../../../src/kernel_holder.rs"]
-mod kernel_holder;
-#[rustfmt::skip]
 #[path = "../../../src/known_state.rs"]
 mod known_state;
 #[rustfmt::skip]

@@ -7,9 +7,9 @@
 
 use crate::{
     attributes::InitialState,
-    domain::{Domain, Domains, NewQp, QpInitAttr, Registration},
+    domain::{Domain, Domains, NewQp, QpInitAttr},
     event::EventMask,
-    kernel_ext::workqueue::ModuleQueue,
+    kernel_ext::{process::Process, workqueue::ModuleQueue},
     member::Member,
     orders::{self, Orders, DOMAIN, HANDLE},
     qp_status::Lifetime,
@@ -21,7 +21,6 @@ use crate::{
         xrcd::Xrcd,
     },
     receive_qp::ReceiveQp,
-    registrations::Holder,
     right::Right,
     uapi::{
         xrc_rcv_record, xrc_rcv_reg_info, RecordSize, XRC_RCV_EVENT_OVERRUN, XRC_RCV_EVENT_QP_GONE,
@@ -67,8 +66,6 @@ pub(crate) struct File {
     is_open: RwLock<bool>,
     /// The handle of the domain, with its lock, and whether it still exists.
     xrcd: RwLock<bool>,
-    /// The registrations of the channel, the oldest first.
-    registered: StdMutex<Vec<Registered>>,
     channel: StdArc<Channel>,
 }
 
@@ -81,11 +78,13 @@ struct Registered {
     watch: StdArc<Watch>,
 }
 
-/// The descriptor of an event channel.
+/// The descriptor of an event channel, or that of a user in the kernel.
 pub(crate) struct Channel {
     id: Id,
     orders: StdArc<Orders>,
     member: Arc<Member>,
+    /// The registrations, the oldest first.
+    registered: StdMutex<Vec<Registered>>,
     object: AtomicBool,
     descriptor: AtomicBool,
     mask: EventMask,
@@ -102,19 +101,17 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    fn new(
+    pub(crate) fn new(
         id: Id,
         orders: StdArc<Orders>,
-        domain: Arc<Domain>,
-        right: Right,
+        member: Arc<Member>,
         mask: EventMask,
     ) -> StdArc<Self> {
-        let size = RecordSize::new(Some(RECORD as u32)).expect("the size is valid");
-
         StdArc::new(Self {
             id,
             orders,
-            member: Member::new(domain, right, mask, size).expect("there is memory"),
+            member,
+            registered: StdMutex::default(),
             object: AtomicBool::new(true),
             descriptor: AtomicBool::new(true),
             mask,
@@ -188,6 +185,27 @@ impl Channel {
         }
     }
 
+    /// A user in the kernel leaves, once.
+    pub(crate) fn leave(&self) {
+        let id = self.id;
+
+        if !self.object.swap(false, Ordering::SeqCst) {
+            return;
+        }
+        self.discard();
+        self.for_each_watch(Watch::ends);
+        self.orders.effect(
+            || runtime::for_others(|| self.member.leave()).expect("no handler calls it"),
+            move |objects| objects.close_channel(id),
+        );
+        self.for_each_watch(Watch::is_over);
+    }
+
+    /// Returns the member.
+    pub(crate) fn member(&self) -> &Member {
+        &self.member
+    }
+
     /// Whether all events that are to come were read. The QPs have ended if `have_ended`.
     pub(crate) fn is_complete(&self, have_ended: bool) -> bool {
         let watches = self.watches.lock().unwrap();
@@ -213,6 +231,40 @@ impl Channel {
                 watch.check();
             }
         });
+    }
+
+    /// Returns the serial numbers of the QPs of which no call that begins now may get a record.
+    pub(crate) fn silent(&self) -> BTreeSet<u64> {
+        let watches = self.watches.lock().unwrap();
+        let silent = watches.iter().filter(|(_, watch)| watch.is_silent());
+
+        silent.map(|(serial, _)| *serial).collect()
+    }
+
+    /// A call got a record, before which those QPs were silent.
+    pub(crate) fn got(&self, record: &xrc_rcv_record, silent: &mut BTreeSet<u64>) {
+        if record.type_ == XRC_RCV_EVENT_OVERRUN {
+            assert_eq!((record.qp_num, record.serial, record.count), (0, 0, 1));
+            self.has_lost.store(true, Ordering::SeqCst);
+            return;
+        }
+        assert!(
+            !silent.contains(&record.serial),
+            "an event after QP_GONE, or after UNREG"
+        );
+        self.watch(record.serial).got(record);
+        if record.type_ == XRC_RCV_EVENT_QP_GONE {
+            silent.insert(record.serial);
+        }
+    }
+
+    /// The channel is registered with a QP, whichever thread has registered it.
+    fn registered(&self, qpn: u32, serial: u64, watch: StdArc<Watch>) {
+        let mut registered = self.registered.lock().unwrap();
+
+        if registered.iter().all(|known| known.serial != serial) {
+            registered.push(Registered { qpn, serial, watch });
+        }
     }
 
     /// Whether OVERRUN was read.
@@ -251,12 +303,7 @@ impl Channel {
             return Err(EIO);
         }
 
-        let mut silent: BTreeSet<u64> = {
-            let watches = self.watches.lock().unwrap();
-            let silent = watches.iter().filter(|(_, watch)| watch.is_silent());
-
-            silent.map(|(serial, _)| *serial).collect()
-        };
+        let mut silent = self.silent();
         let bytes = self
             .member
             .read(UserPtr::new(&mut buffer), max * RECORD, nonblocking)?;
@@ -269,19 +316,7 @@ impl Channel {
             let record: xrc_rcv_record =
                 unsafe { record.as_ptr().cast::<xrc_rcv_record>().read_unaligned() };
 
-            if record.type_ == XRC_RCV_EVENT_OVERRUN {
-                assert_eq!((record.qp_num, record.serial, record.count), (0, 0, 1));
-                self.has_lost.store(true, Ordering::SeqCst);
-                continue;
-            }
-            assert!(
-                !silent.contains(&record.serial),
-                "an event after QP_GONE, or after UNREG"
-            );
-            self.watch(record.serial).got(&record);
-            if record.type_ == XRC_RCV_EVENT_QP_GONE {
-                silent.insert(record.serial);
-            }
+            self.got(&record, &mut silent);
         }
         Ok(bytes / RECORD)
     }
@@ -333,12 +368,14 @@ impl Attached {
         self.orders.open(id, contract_right, || self.get_xrcd());
 
         let domain = self.domain_or_new();
+        let size = RecordSize::new(Some(RECORD as u32)).expect("the size is valid");
+        let process = Some(Process::current());
+        let member = Member::new(domain, right, mask, size, process).expect("there is memory");
         let file = StdArc::new(File {
             id,
             is_open: RwLock::new(true),
             xrcd: RwLock::new(true),
-            registered: StdMutex::default(),
-            channel: Channel::new(id, self.orders.clone(), domain, right, mask),
+            channel: Channel::new(id, self.orders.clone(), member, mask),
         });
 
         files.push(file.clone());
@@ -392,8 +429,8 @@ impl Attached {
         })
     }
 
-    /// Creates a QP in the domain.
-    pub(crate) fn create(&self, lifetime: Lifetime, holder: Option<Holder>) -> Result<NewQp> {
+    /// Creates a QP in a domain, with a registration of a member.
+    fn create(&self, domain: &Arc<Domain>, lifetime: Lifetime, member: &Member) -> Result<NewQp> {
         let mut attributes = QpAttr::new();
         let init = QpInitAttr {
             lifetime,
@@ -403,34 +440,11 @@ impl Attached {
             udata: None,
         };
 
-        self.domains
-            .get_or_new(&self.xrcd)?
-            .create(&self.xrcd, &self.pd, init, holder)
+        domain.create(&self.xrcd, &self.pd, init, Some(member.holder(None)?))
     }
 
-    /// Registers with a QP that has a number.
-    pub(crate) fn register_holder(
-        &self,
-        qpn: u32,
-        holder: Holder,
-        watch: &Watch,
-    ) -> Result<Registration> {
-        let found = self.device.history(qpn).map(Found::new);
-        let domain = self.domain()?;
-        let qp = domain.find(qpn)?;
-        let (registration, info) = Registration::new(domain, &qp, holder)?;
-        let after = self.device.history(qpn);
-
-        watch.begins(
-            &info,
-            found.and_then(|found| found.unless_other(after.as_ref())),
-        );
-        Ok(registration)
-    }
-
-    /// Destroys a QP.
-    pub(crate) fn destroy_qp(&self, qpn: u32, force: bool) -> Result {
-        let domain = self.domain()?;
+    /// Destroys a QP of a domain.
+    pub(crate) fn destroy_qp(&self, domain: &Domain, qpn: u32, force: bool) -> Result {
         let qp = domain.find(qpn)?;
         let result = runtime::for_others(|| domain.destroy(&qp, force));
 
@@ -442,7 +456,13 @@ impl Attached {
     pub(crate) fn alloc(&self, file: &File, lifetime: Lifetime, fault: bool) -> Result<u32> {
         let call = orders::alloc(file.id, lifetime);
         let possible = [Errno::EIO, Errno::EFAULT];
-        let make = || self.on_domain(file, || self.alloc_on(file, lifetime, fault));
+        let make = || {
+            self.on_domain(file, || {
+                let domain = self.domains.get_or_new(&self.xrcd)?;
+
+                self.alloc_on(&file.channel, &domain, lifetime, fault)
+            })
+        };
         let result = self
             .orders
             .call(file.id, call, &possible, make, orders::allocated);
@@ -451,12 +471,17 @@ impl Attached {
     }
 
     /// Returns the number of the new QP and its serial number.
-    fn alloc_on(&self, file: &File, lifetime: Lifetime, fault: bool) -> Result<(u32, u64)> {
-        let member = file.channel.get()?;
-        let fails = || file.channel.has_failed.store(true, Ordering::SeqCst);
-        let qp = member
-            .holder(None)
-            .and_then(|holder| self.create(lifetime, Some(holder)))
+    pub(crate) fn alloc_on(
+        &self,
+        channel: &Channel,
+        domain: &Arc<Domain>,
+        lifetime: Lifetime,
+        fault: bool,
+    ) -> Result<(u32, u64)> {
+        let member = channel.get()?;
+        let fails = || channel.has_failed.store(true, Ordering::SeqCst);
+        let qp = self
+            .create(domain, lifetime, &member)
             .inspect_err(|_| fails())?;
         let (qpn, serial) = (qp.qpn(), qp.serial());
 
@@ -466,50 +491,57 @@ impl Attached {
             return Err(EFAULT);
         }
 
-        let watch = file.channel.watch(serial);
+        let watch = channel.watch(serial);
 
         watch.begins_with(self.device.history(qpn));
-        file.registered(qpn, serial, watch);
-        drop(qp.publish());
+        channel.registered(qpn, serial, watch);
+        qp.publish();
         Ok((qpn, serial))
     }
 
     /// `XRC_RCV_METHOD_QP_REG`. A channel that is registered already stays as it is.
     pub(crate) fn register(&self, file: &File, qpn: u32) -> Result {
         let call = orders::reg(file.id, &[qpn]);
-        let make = || self.command(file, || self.register_on(file, qpn));
+        let register = |member: &Member| {
+            let mut infos = Vec::new();
+            let (done, result) = member.register_all(&[qpn], |info: &xrc_rcv_reg_info| {
+                infos.push(*info);
+                Ok(())
+            });
+
+            assert_eq!((done, infos.len()), (usize::from(result.is_ok()), done));
+            result.map(|()| infos[0])
+        };
+        let make = || self.command(file, || self.register_on(&file.channel, qpn, register));
 
         self.orders
             .call(file.id, call, &[Errno::EINTR], make, orders::one_done)
     }
 
-    fn register_on(&self, file: &File, qpn: u32) -> Result {
-        let member = file.channel.get()?;
+    pub(crate) fn register_on(
+        &self,
+        channel: &Channel,
+        qpn: u32,
+        register: impl FnOnce(&Member) -> Result<xrc_rcv_reg_info>,
+    ) -> Result {
+        let member = channel.get()?;
         let found = self.device.history(qpn).map(Found::new);
-        let mut infos = Vec::new();
-        let (done, result) = member.register_all(&[qpn], |info: &xrc_rcv_reg_info| {
-            infos.push(*info);
-            Ok(())
-        });
-
-        assert_eq!((done, infos.len()), (usize::from(result.is_ok()), done));
-        result?;
-
+        let info = register(&member)?;
         let after = self.device.history(qpn);
-        let watch = file.channel.watch(infos[0].serial);
+        let watch = channel.watch(info.serial);
 
         watch.begins(
-            &infos[0],
+            &info,
             found.and_then(|found| found.unless_other(after.as_ref())),
         );
-        file.registered(qpn, infos[0].serial, watch);
+        channel.registered(qpn, info.serial, watch);
         Ok(())
     }
 
     /// `XRC_RCV_METHOD_QP_DESTROY`
     pub(crate) fn destroy(&self, file: &File, qpn: u32, force: bool) -> Result {
         let call = orders::destroy(qpn, force);
-        let make = || self.on_domain(file, || self.destroy_qp(qpn, force));
+        let make = || self.on_domain(file, || self.destroy_qp(&*self.domain()?, qpn, force));
 
         self.orders.call(file.id, call, &[], make, orders::result)
     }
@@ -522,12 +554,19 @@ impl Attached {
         if !*is_open {
             return Ok(());
         }
+        self.unregister_on(&file.channel, |member, qpn| member.unregister_all(&[qpn]))
+    }
 
-        let Ok(member) = file.channel.get() else {
+    pub(crate) fn unregister_on(
+        &self,
+        channel: &Channel,
+        unregister: impl FnOnce(&Member, u32) -> (usize, Result),
+    ) -> Result {
+        let Ok(member) = channel.get() else {
             return Ok(());
         };
         let (ended, is_last) = {
-            let mut registered = file.registered.lock().unwrap();
+            let mut registered = channel.registered.lock().unwrap();
             let qpn = registered.last().ok_or(ENODEV)?.qpn;
             let (ended, left): (Vec<_>, Vec<_>) = registered
                 .drain(..)
@@ -543,9 +582,9 @@ impl Attached {
             watch.ends();
         }
 
-        let call = orders::unreg(file.id, &[qpn]);
-        let make = || member.unregister_all(&[qpn]);
-        let (done, result) = self.orders.call(file.id, call, &[], make, orders::done);
+        let call = orders::unreg(channel.id, &[qpn]);
+        let make = || unregister(&member, qpn);
+        let (done, result) = self.orders.call(channel.id, call, &[], make, orders::done);
 
         ended.iter().for_each(|ended| ended.watch.is_over());
         result?;
@@ -553,7 +592,7 @@ impl Attached {
         self.device.check_ended();
         if is_last {
             assert!(
-                !file.channel.is_readable(),
+                !channel.is_readable(),
                 "records of registrations that have ended"
             );
         }
@@ -564,7 +603,7 @@ impl Attached {
     /// one with the index. Returns the number of those that were processed.
     pub(crate) fn unregister_killed(&self, file: &File, index: usize) -> (usize, Result) {
         let member = file.channel.get().expect("the file is open");
-        let mut registered = file.registered.lock().unwrap();
+        let mut registered = file.channel.registered.lock().unwrap();
         let qpns: Vec<_> = registered.iter().map(|registered| registered.qpn).collect();
 
         runtime::kill_after(index);
@@ -712,14 +751,5 @@ impl Attached {
 impl File {
     pub(crate) fn channel(&self) -> &Channel {
         &self.channel
-    }
-
-    /// The channel is registered with a QP, whichever thread has registered it.
-    fn registered(&self, qpn: u32, serial: u64, watch: StdArc<Watch>) {
-        let mut registered = self.registered.lock().unwrap();
-
-        if registered.iter().all(|known| known.serial != serial) {
-            registered.push(Registered { qpn, serial, watch });
-        }
     }
 }

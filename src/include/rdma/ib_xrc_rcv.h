@@ -13,28 +13,28 @@
 #include <uapi/rdma/ib_xrc_rcv.h>
 
 /**
- * struct ib_xrc_rcv_registration - a registration with a receive QP
+ * struct ib_xrc_rcv_member - a member of a domain
  *
- * Unlike an event channel, a kernel user may have several registrations with the same
- * QP. The pointer is valid until ib_xrc_rcv_unreg_qp(), even if the QP is
- * destroyed, the domain closed or the device removed before.
+ * It has registrations with receive QPs of the domain, one with each at most, as an
+ * event channel has. The pointer is valid until ib_xrc_rcv_leave(), even if the domain
+ * is closed or the device removed before.
  */
-struct ib_xrc_rcv_registration;
+struct ib_xrc_rcv_member;
 
 /**
- * typedef ib_xrc_rcv_handler - handler of events of a receive QP
- * @event: the event, with its total; the total is more than 1 greater than before if
- *	it happened again before it was delivered, which only occurs with many
- *	registrations
+ * typedef ib_xrc_rcv_handler - handler of the events of a member
+ * @record: the record, as a process would read it from an event channel: an event of a
+ *	QP, or %XRC_RCV_EVENT_OVERRUN
  * @context: the context that was passed with the handler
  *
- * Called in any context, with locks of the provider and of this module held, and with
- * interrupts disabled unless the kernel has PREEMPT_RT. It must not sleep, nor call a
- * function of this header; a lock that it takes is a spinlock_t which all others take
- * with spin_lock_irqsave(). It is not called after ib_xrc_rcv_unreg_qp() has returned,
- * nor after %XRC_RCV_EVENT_QP_GONE.
+ * A worker calls it once for each record, in order, and one call after the other. It may
+ * sleep, and call the functions of this header, but ib_xrc_rcv_leave(). One of 16
+ * workers that also wake the processes of event channels waits for it. It is not called
+ * after ib_xrc_rcv_leave() has returned, nor for a QP after %XRC_RCV_EVENT_QP_GONE. If
+ * ib_xrc_rcv_unreg_qp() is called meanwhile, it may already be running with a record of
+ * the QP, but is not called for another.
  */
-typedef void (*ib_xrc_rcv_handler)(const struct xrc_rcv_record *event, void *context);
+typedef void (*ib_xrc_rcv_handler)(const struct xrc_rcv_record *record, void *context);
 
 /**
  * struct ib_xrc_rcv_init_attr - parameters of a new receive QP
@@ -45,113 +45,121 @@ typedef void (*ib_xrc_rcv_handler)(const struct xrc_rcv_record *event, void *con
  *	ib_modify_qp(), a RoCE address vector must be resolved. EOPNOTSUPP if the
  *	provider is qedr, which modifies XRC target QPs for processes only, and on
  *	mlx4 if the domain has an inode, see ib_xrc_rcv_modify_qp().
- * @handler: handler of the QP's events; may be NULL
- * @context: passed to @handler
- * @events: mask of the events that @handler is called for: bit n is that of events
- *	of type n; 0 for all events. EINVAL for an unknown bit.
  * @label: label of the QP, see %XRC_RCV_ATTR_QP_ALLOC_LABEL
  */
 struct ib_xrc_rcv_init_attr {
 	u32 flags;
 	int attr_mask;
 	const struct ib_qp_attr *attr;
-	ib_xrc_rcv_handler handler;
-	void *context;
-	u64 events;
 	u64 label;
 };
 
 /*
- * The caller must be a client of ib_core, and must keep @xrcd open during each call.
- * All functions may sleep. Permissions of the domain's file are not asked, and each
- * registration keeps its QP. A QP is charged to the current process: its user and its
- * cgroup. Functions that create, modify, query or register with a QP return EINTR if
- * the current thread is killed while it waits. All but ib_xrc_rcv_unreg_qp() and
- * ib_xrc_rcv_qpn() return EOPNOTSUPP if the module is not attached to the device, or
- * not any more, and ENODEV if the device is being removed.
+ * The caller must be a client of ib_core. All functions may sleep. Permissions of the
+ * domain's file are not asked, and each registration keeps its QP. A QP is charged to
+ * the current process: its user and its cgroup. Functions that create, modify, query or
+ * register with a QP return EINTR if the current thread is killed while it waits.
  *
- * If the device is removed while the client is being unregistered, its QPs may be
- * destroyed, and the module not be attached to the device any more, when the remove()
- * of the client runs. It must end its registrations all the same.
+ * When the domain was closed or the device removed, its QPs have ended: functions that
+ * take a QP number return EINVAL. If the device is removed while the client is being
+ * unregistered, that may be before the remove() of the client runs. It must let its
+ * members leave all the same.
  */
+
+/**
+ * ib_xrc_rcv_join - become a member of a domain
+ * @xrcd: the domain, which must be open
+ * @events: mask of the events that @handler is called for: bit n is that of events
+ *	of type n; 0 for all events
+ * @handler: handler of the events
+ * @context: passed to @handler
+ *
+ * Return: the member, or an ERR_PTR(): EOPNOTSUPP if the module is not attached to the
+ * device, or not any more, ENODEV if the device is being removed, EINVAL for an unknown
+ * bit, or without a handler, and ENOMEM.
+ */
+struct ib_xrc_rcv_member *ib_xrc_rcv_join(struct ib_xrcd *xrcd, u64 events,
+					  ib_xrc_rcv_handler handler, void *context);
+
+/**
+ * ib_xrc_rcv_leave - end a member
+ * @member: the member, which the call frees
+ *
+ * Ends all its registrations, drops its unread records, and waits while its handler
+ * runs. No lock may be held that the handler takes. A handler must not call it: two
+ * that wait for each other would wait for ever.
+ *
+ * Return: 0, or EBUSY without effect if the handler of @member calls it.
+ */
+int ib_xrc_rcv_leave(struct ib_xrc_rcv_member *member);
 
 /**
  * ib_xrc_rcv_alloc_qp - create a receive QP and register with it
- * @xrcd: the domain
+ * @member: the member, whose domain must be open
  * @init_attr: the parameters
+ * @qpn: the QP number
+ * @serial: which QP of the domain it is, see &struct xrc_rcv_record; may be NULL
  *
- * Return: the registration, or an ERR_PTR(): EOPNOTSUPP if the module is not
- * attached to the device, otherwise as %XRC_RCV_METHOD_QP_ALLOC.
+ * Return: 0, EOPNOTSUPP if the module is not attached to the device any more, otherwise
+ * as %XRC_RCV_METHOD_QP_ALLOC.
  */
-struct ib_xrc_rcv_registration *
-ib_xrc_rcv_alloc_qp(struct ib_xrcd *xrcd, const struct ib_xrc_rcv_init_attr *init_attr);
+int ib_xrc_rcv_alloc_qp(struct ib_xrc_rcv_member *member,
+			const struct ib_xrc_rcv_init_attr *init_attr, u32 *qpn, u64 *serial);
 
 /**
  * ib_xrc_rcv_reg_qp - register with a receive QP
- * @xrcd: the domain of the QP
+ * @member: the member
  * @qpn: the QP number
- * @events: mask of the events that @handler is called for, as in
- *	&struct ib_xrc_rcv_init_attr
- * @handler: handler of the QP's events; may be NULL
- * @context: passed to @handler
+ * @info: the totals of the events before, and the serial number; may be NULL
  *
- * Return: the registration, or an ERR_PTR() as %XRC_RCV_METHOD_QP_REG.
+ * Return: 0, also if the member is registered, or as %XRC_RCV_METHOD_QP_REG.
  */
-struct ib_xrc_rcv_registration *
-ib_xrc_rcv_reg_qp(struct ib_xrcd *xrcd, u32 qpn, u64 events, ib_xrc_rcv_handler handler,
-		  void *context);
+int ib_xrc_rcv_reg_qp(struct ib_xrc_rcv_member *member, u32 qpn, struct xrc_rcv_reg_info *info);
 
 /**
- * ib_xrc_rcv_unreg_qp - end a registration
- * @registration: the registration, which the call frees
+ * ib_xrc_rcv_unreg_qp - end the registrations with a QP number
+ * @member: the member
+ * @qpn: the QP number, see %XRC_RCV_METHOD_QP_UNREG
  */
-void ib_xrc_rcv_unreg_qp(struct ib_xrc_rcv_registration *registration);
-
-/**
- * ib_xrc_rcv_qpn - get the QP number of a registration
- * @registration: the registration
- *
- * Return: the QP number.
- */
-u32 ib_xrc_rcv_qpn(const struct ib_xrc_rcv_registration *registration);
+void ib_xrc_rcv_unreg_qp(struct ib_xrc_rcv_member *member, u32 qpn);
 
 /**
  * ib_xrc_rcv_modify_qp - modify a receive QP
- * @xrcd: the domain of the QP
+ * @member: a member of its domain
  * @qpn: the QP number
  * @attr: the attributes, as for ib_modify_qp()
  * @attr_mask: mask of the attributes in @attr
  *
  * On mlx4, a QP that the kernel modifies from RESET to INIT may use the reserved
- * L_Key, and so may every process that posts to an SRQ of the domain. If @xrcd has an
- * inode, only processes can make this transition.
+ * L_Key, and so may every process that posts to an SRQ of the domain. If the domain has
+ * an inode, only processes can make this transition.
  *
  * Return: 0, EOPNOTSUPP if the provider is qedr, or mlx4 as above, otherwise as
  * %XRC_RCV_METHOD_QP_MODIFY.
  */
-int ib_xrc_rcv_modify_qp(struct ib_xrcd *xrcd, u32 qpn, const struct ib_qp_attr *attr,
-			 int attr_mask);
+int ib_xrc_rcv_modify_qp(struct ib_xrc_rcv_member *member, u32 qpn,
+			 const struct ib_qp_attr *attr, int attr_mask);
 
 /**
  * ib_xrc_rcv_query_qp - query a receive QP
- * @xrcd: the domain of the QP
+ * @member: a member of its domain
  * @qpn: the QP number
  * @attr: buffer for the attributes, of which all are filled
  *
  * Return: 0, or as %XRC_RCV_METHOD_QP_QUERY.
  */
-int ib_xrc_rcv_query_qp(struct ib_xrcd *xrcd, u32 qpn, struct ib_qp_attr *attr);
+int ib_xrc_rcv_query_qp(struct ib_xrc_rcv_member *member, u32 qpn, struct ib_qp_attr *attr);
 
 /**
  * ib_xrc_rcv_destroy_qp - destroy a receive QP
- * @xrcd: the domain of the QP
+ * @member: a member of its domain
  * @qpn: the QP number
  * @flags: &enum xrc_rcv_destroy_flags. Without %XRC_RCV_DESTROY_FORCE, a QP is
  *	destroyed that has %XRC_RCV_LIFETIME_DOMAIN, and that no registration keeps.
  *
  * Return: 0, or as %XRC_RCV_METHOD_QP_DESTROY.
  */
-int ib_xrc_rcv_destroy_qp(struct ib_xrcd *xrcd, u32 qpn, u32 flags);
+int ib_xrc_rcv_destroy_qp(struct ib_xrc_rcv_member *member, u32 qpn, u32 flags);
 
 /**
  * enum ib_xrc_rcv_action - changes of a receive QP

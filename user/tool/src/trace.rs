@@ -211,7 +211,7 @@ struct Fields {
     /// The serial number of the receive QP in its domain: lqpn may be used again.
     #[serde(skip_serializing_if = "absent")]
     serial: u64,
-    /// reg, unreg: a hash of the event channel whose registration it is; zeroes for the kernel.
+    /// reg, unreg: a hash of the event channel, or of the kernel user, whose registration it is.
     #[serde(skip_serializing_if = "absent")]
     file: String,
     /// reg, unreg: the process whose registration it is; null for the kernel.

@@ -113,6 +113,11 @@ pub fn monotonic_ns() -> u64 {
     counters::tick()
 }
 
+/// Identifies the calling thread until it ends.
+pub fn current_thread() -> usize {
+    KILLED.with(|killed| core::ptr::from_ref(killed).addr())
+}
+
 /// Lets other threads run, as an access to shared memory does.
 pub fn interleave() {
     #[cfg(feature = "shuttle")]

@@ -34,11 +34,6 @@ impl UserPtr {
         Self(buffer)
     }
 
-    /// Returns the address of no buffer.
-    pub fn from_addr(_address: usize) -> Self {
-        Self(core::ptr::null_mut())
-    }
-
     pub fn as_mut_ptr(self) -> *mut UserBuffer {
         self.0
     }

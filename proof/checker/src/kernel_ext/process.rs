@@ -2,7 +2,7 @@
 
 //! `src/kernel_ext/process.rs`: a process by its number alone.
 
-pub(crate) use kernel::runtime::is_killed;
+pub(crate) use kernel::runtime::{current_thread, is_killed};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Process {

@@ -9,17 +9,23 @@
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/completion.h>
+#include <linux/delay.h>
 #include <linux/file.h>
 #include <linux/module.h>
 #include <linux/shmem_fs.h>
+#include <linux/workqueue.h>
 #include <rdma/ib_cache.h>
 #include <rdma/ib_xrc_rcv.h>
 
+/* QPs that end while a handler runs: more than it is called for before others are served. */
+#define ENDED_IN_HANDLER 20
+
 /*
- * Registrations of each device whose QP is destroyed under them: of two QPs by force, and of one
- * with the domain. Their end is not reported.
+ * Registrations of each device whose QP is destroyed under them: two of a QP, and those of the QPs
+ * above, by force, and of one with the domain. Their end is not reported.
  */
-#define ENDED_WITH_QP 3
+#define ENDED_WITH_QP (2 + ENDED_IN_HANDLER + 1)
 
 /* The notifications of one device. */
 struct changes {
@@ -29,12 +35,17 @@ struct changes {
 	u32 registrations;
 };
 
-/* The events of a handler. */
+/* The events of a member, of one QP, and what its handler does. */
 struct witness {
+	struct ib_xrc_rcv_member *member;
 	atomic_t events;
 	u32 qpn;
 	u32 type;
 	u64 serial, count;
+	bool may_sleep;
+	/* The handler begins to wait, and is let go. */
+	struct completion *begun, *go;
+	int left;
 };
 
 static unsigned int failed;
@@ -74,27 +85,47 @@ static void handler(const struct xrc_rcv_record *record, void *context)
 	witness->type = record->type;
 	witness->serial = record->serial;
 	witness->count = record->count;
-	atomic_inc(&witness->events);
+	witness->may_sleep = in_task() && !irqs_disabled();
+	msleep(20);
+	if (witness->go) {
+		complete(witness->begun);
+		wait_for_completion(witness->go);
+		witness->left = ib_xrc_rcv_leave(witness->member);
+	}
+	atomic_inc_return_release(&witness->events);
 }
 
+/* A worker calls the handler, sooner or later. */
 static bool saw_gone(const struct witness *witness, u32 qpn)
 {
-	return atomic_read(&witness->events) == 1 && witness->qpn == qpn &&
+	unsigned int times;
+
+	for (times = 0; times < 30000 && !atomic_read_acquire(&witness->events); times++)
+		msleep(20);
+	return atomic_read(&witness->events) == 1 && witness->qpn == qpn && witness->may_sleep &&
 	       witness->type == XRC_RCV_EVENT_QP_GONE && witness->serial && witness->count == 1;
 }
 
-static enum ib_qp_state state(struct ib_xrcd *xrcd, u32 qpn)
+static struct ib_xrc_rcv_member *join(struct ib_xrcd *xrcd, u64 events, struct witness *witness)
+{
+	struct ib_xrc_rcv_member *member = ib_xrc_rcv_join(xrcd, events, handler, witness);
+
+	witness->member = member;
+	return member;
+}
+
+static enum ib_qp_state state(struct ib_xrc_rcv_member *member, u32 qpn)
 {
 	struct ib_qp_attr attr = {};
 
-	return ib_xrc_rcv_query_qp(xrcd, qpn, &attr) ? IB_QPS_ERR : attr.qp_state;
+	return ib_xrc_rcv_query_qp(member, qpn, &attr) ? IB_QPS_ERR : attr.qp_state;
 }
 
-static bool is_gone(struct ib_xrcd *xrcd, u32 qpn)
+static bool is_gone(struct ib_xrc_rcv_member *member, u32 qpn)
 {
 	struct ib_qp_attr attr;
 
-	return ib_xrc_rcv_query_qp(xrcd, qpn, &attr) == -EINVAL;
+	return ib_xrc_rcv_query_qp(member, qpn, &attr) == -EINVAL;
 }
 
 #define INIT_MASK (IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS)
@@ -109,76 +140,77 @@ static const struct ib_xrc_rcv_init_attr in_reset, in_init = {
 	.attr = &init,
 	.attr_mask = INIT_MASK,
 };
+static const struct ib_xrc_rcv_init_attr of_domain = { .flags = XRC_RCV_ALLOC_LIFETIME_DOMAIN };
 
-/* A QP that lives as long as its registrations. */
-static void use_registrations(struct ib_device *device, struct ib_xrcd *xrcd,
-			      struct changes *changes)
+static void refuse(struct ib_device *device, struct ib_xrcd *xrcd, struct ib_xrc_rcv_member *member)
 {
 	const struct ib_xrc_rcv_init_attr incomplete = {
 		.attr = &init,
 		.attr_mask = IB_QP_PORT,
 	};
 	const struct ib_xrc_rcv_init_attr unknown_flag = { .flags = ~0U };
-	const struct ib_xrc_rcv_init_attr unknown_event = { .events = BIT_ULL(8) };
-	const struct ib_xrc_rcv_init_attr labelled = { .label = 0xfedcba9876543210 };
-	struct ib_xrc_rcv_registration *first, *second;
+	struct witness witness = {};
 	u32 qpn;
 
-	check(device, PTR_ERR(ib_xrc_rcv_alloc_qp(xrcd, &incomplete)) == -EINVAL,
-	      "incomplete attributes are refused");
-	check(device, PTR_ERR(ib_xrc_rcv_alloc_qp(xrcd, &unknown_flag)) == -EINVAL,
-	      "unknown flags are refused");
-	check(device, PTR_ERR(ib_xrc_rcv_alloc_qp(xrcd, &unknown_event)) == -EINVAL,
+	check(device, PTR_ERR(ib_xrc_rcv_join(xrcd, 0, NULL, NULL)) == -EINVAL,
+	      "a member without a handler is refused");
+	check(device, PTR_ERR(join(xrcd, BIT_ULL(8), &witness)) == -EINVAL,
 	      "unknown events are refused");
+	check(device, PTR_ERR(join(xrcd, ~0ULL, &witness)) == -EINVAL, "all bits are refused");
+	check(device, ib_xrc_rcv_alloc_qp(member, &incomplete, &qpn, NULL) == -EINVAL,
+	      "incomplete attributes are refused");
+	check(device, ib_xrc_rcv_alloc_qp(member, &unknown_flag, &qpn, NULL) == -EINVAL,
+	      "unknown flags are refused");
+}
 
-	first = ib_xrc_rcv_alloc_qp(xrcd, &labelled);
-	check(device, !IS_ERR(first), "a QP is created");
-	if (IS_ERR(first))
-		return;
-	qpn = ib_xrc_rcv_qpn(first);
-	check(device, state(xrcd, qpn) == IB_QPS_RESET, "new QP is in RESET");
+/* A QP that lives as long as its registrations. */
+static void use_registrations(struct ib_device *device, struct ib_xrc_rcv_member *first,
+			      struct ib_xrc_rcv_member *second, struct changes *changes)
+{
+	const struct ib_xrc_rcv_init_attr labelled = { .label = 0xfedcba9876543210 };
+	struct xrc_rcv_reg_info info = {};
+	u64 serial = 0;
+	u32 qpn = 0;
+
+	check(device, !ib_xrc_rcv_alloc_qp(first, &labelled, &qpn, &serial), "a QP is created");
+	check(device, state(first, qpn) == IB_QPS_RESET, "new QP is in RESET");
 	check(device, changed(changes, 1, 1, 0, 0), "the notifier reports the creation");
 
-	check(device, PTR_ERR(ib_xrc_rcv_reg_qp(xrcd, qpn ^ 0x400000, 0, NULL, NULL)) == -EINVAL,
+	check(device, ib_xrc_rcv_reg_qp(second, qpn ^ 0x400000, NULL) == -EINVAL,
 	      "unknown QP number is refused");
-	check(device, PTR_ERR(ib_xrc_rcv_reg_qp(xrcd, qpn, ~0ULL, NULL, NULL)) == -EINVAL,
-	      "unknown events are refused by a registration");
-	second = ib_xrc_rcv_reg_qp(xrcd, qpn, 0, NULL, NULL);
-	check(device, !IS_ERR(second), "a second registration is added");
-	check(device, changes->registrations == 2, "the notifier reports two registrations");
+	check(device, !ib_xrc_rcv_reg_qp(second, qpn, &info) && serial && info.serial == serial,
+	      "a second member registers with the QP");
+	check(device, !ib_xrc_rcv_reg_qp(second, qpn, NULL) && changes->registrations == 2,
+	      "the notifier reports two registrations, that of a member once");
 
-	check(device, !ib_xrc_rcv_modify_qp(xrcd, qpn, &init, INIT_MASK | IB_QP_STATE) &&
-		      state(xrcd, qpn) == IB_QPS_INIT, "the QP is modified to INIT");
-	check(device, ib_xrc_rcv_destroy_qp(xrcd, qpn, 0) == -EINVAL,
+	check(device, !ib_xrc_rcv_modify_qp(second, qpn, &init, INIT_MASK | IB_QP_STATE) &&
+		      state(first, qpn) == IB_QPS_INIT, "the QP is modified to INIT");
+	check(device, ib_xrc_rcv_destroy_qp(first, qpn, 0) == -EINVAL,
 	      "destroy is refused for the lifetime of registrations");
 
-	ib_xrc_rcv_unreg_qp(first);
-	check(device, state(xrcd, qpn) == IB_QPS_INIT, "QP outlives its creator");
-	if (!IS_ERR(second))
-		ib_xrc_rcv_unreg_qp(second);
-	check(device, is_gone(xrcd, qpn), "QP is destroyed with its last registration");
+	ib_xrc_rcv_unreg_qp(first, qpn);
+	check(device, state(first, qpn) == IB_QPS_INIT, "QP outlives the registration of its creator");
+	ib_xrc_rcv_unreg_qp(second, qpn);
+	check(device, is_gone(first, qpn), "QP is destroyed with its last registration");
+	ib_xrc_rcv_unreg_qp(second, qpn);
 	check(device, changed(changes, 1, 2, 2, 1), "the notifier reports its end");
 }
 
 /* qedr modifies XRC target QPs for processes only; here any provider stands for it. */
-static void pretend_qedr(struct ib_device *device, struct ib_xrcd *xrcd)
+static void pretend_qedr(struct ib_device *device, struct ib_xrc_rcv_member *member)
 {
 	const enum rdma_driver_id driver_id = device->ops.driver_id;
-	struct ib_xrc_rcv_registration *registration;
+	u32 qpn;
 
 	device->ops.driver_id = RDMA_DRIVER_QEDR;
-	check(device, PTR_ERR(ib_xrc_rcv_alloc_qp(xrcd, &in_init)) == -EOPNOTSUPP,
+	check(device, ib_xrc_rcv_alloc_qp(member, &in_init, &qpn, NULL) == -EOPNOTSUPP,
 	      "qedr: create in INIT is refused");
-	registration = ib_xrc_rcv_alloc_qp(xrcd, &in_reset);
-	check(device, !IS_ERR(registration), "qedr: a QP is created in RESET");
-	if (!IS_ERR(registration)) {
-		const u32 qpn = ib_xrc_rcv_qpn(registration);
-
-		check(device,
-		      ib_xrc_rcv_modify_qp(xrcd, qpn, &init, INIT_MASK | IB_QP_STATE) == -EOPNOTSUPP &&
-		      state(xrcd, qpn) == IB_QPS_RESET, "qedr: modify is refused");
-		ib_xrc_rcv_unreg_qp(registration);
-	}
+	check(device, !ib_xrc_rcv_alloc_qp(member, &in_reset, &qpn, NULL),
+	      "qedr: a QP is created in RESET");
+	check(device,
+	      ib_xrc_rcv_modify_qp(member, qpn, &init, INIT_MASK | IB_QP_STATE) == -EOPNOTSUPP &&
+	      state(member, qpn) == IB_QPS_RESET, "qedr: modify is refused");
+	ib_xrc_rcv_unreg_qp(member, qpn);
 	device->ops.driver_id = driver_id;
 }
 
@@ -186,11 +218,11 @@ static void pretend_qedr(struct ib_device *device, struct ib_xrcd *xrcd)
  * mlx4 lets a QP that the kernel takes to INIT use the reserved L_Key, which must not
  * be in a domain that processes share. Here any provider stands for it.
  */
-static void pretend_mlx4(struct ib_device *device, struct ib_xrcd *xrcd)
+static void pretend_mlx4(struct ib_device *device, struct ib_xrcd *xrcd,
+			 struct ib_xrc_rcv_member *member)
 {
 	const enum rdma_driver_id driver_id = device->ops.driver_id;
 	struct file *file = shmem_file_setup(KBUILD_MODNAME, 0, EMPTY_VMA_FLAGS);
-	struct ib_xrc_rcv_registration *registration;
 	u32 qpn;
 
 	check(device, !IS_ERR(file), "the domain has a file");
@@ -198,23 +230,19 @@ static void pretend_mlx4(struct ib_device *device, struct ib_xrcd *xrcd)
 		return;
 	device->ops.driver_id = RDMA_DRIVER_MLX4;
 
-	registration = ib_xrc_rcv_alloc_qp(xrcd, &in_init);
-	check(device, !IS_ERR(registration), "mlx4: a QP is created in INIT in a domain of the kernel");
-	if (!IS_ERR(registration))
-		ib_xrc_rcv_unreg_qp(registration);
+	check(device, !ib_xrc_rcv_alloc_qp(member, &in_init, &qpn, NULL),
+	      "mlx4: a QP is created in INIT in a domain of the kernel");
+	ib_xrc_rcv_unreg_qp(member, qpn);
 
 	xrcd->inode = file_inode(file);
-	check(device, PTR_ERR(ib_xrc_rcv_alloc_qp(xrcd, &in_init)) == -EOPNOTSUPP,
+	check(device, ib_xrc_rcv_alloc_qp(member, &in_init, &qpn, NULL) == -EOPNOTSUPP,
 	      "mlx4: create in INIT in a shared domain is refused");
-	registration = ib_xrc_rcv_alloc_qp(xrcd, &in_reset);
-	check(device, !IS_ERR(registration), "mlx4: a QP is created in RESET in a shared domain");
-	if (!IS_ERR(registration)) {
-		qpn = ib_xrc_rcv_qpn(registration);
-		check(device,
-		      ib_xrc_rcv_modify_qp(xrcd, qpn, &init, INIT_MASK | IB_QP_STATE) == -EOPNOTSUPP &&
-		      state(xrcd, qpn) == IB_QPS_RESET, "mlx4: RESET to INIT is refused there");
-		ib_xrc_rcv_unreg_qp(registration);
-	}
+	check(device, !ib_xrc_rcv_alloc_qp(member, &in_reset, &qpn, NULL),
+	      "mlx4: a QP is created in RESET in a shared domain");
+	check(device,
+	      ib_xrc_rcv_modify_qp(member, qpn, &init, INIT_MASK | IB_QP_STATE) == -EOPNOTSUPP &&
+	      state(member, qpn) == IB_QPS_RESET, "mlx4: RESET to INIT is refused there");
+	ib_xrc_rcv_unreg_qp(member, qpn);
 	xrcd->inode = NULL;
 
 	device->ops.driver_id = driver_id;
@@ -222,13 +250,14 @@ static void pretend_mlx4(struct ib_device *device, struct ib_xrcd *xrcd)
 }
 
 /* Of the attributes that RTR requires, two are 0 unless the caller passes them. */
-static void create_in_rtr(struct ib_device *device, struct ib_xrcd *xrcd)
+static void create_in_rtr(struct ib_device *device, struct ib_xrc_rcv_member *member)
 {
 	const struct ib_gid_attr *gid = rdma_get_gid_attr(device, 1, rdma_protocol_roce(device, 1));
-	struct ib_xrc_rcv_registration *registration;
 	struct ib_xrc_rcv_init_attr init_attr = {};
 	struct ib_qp_attr attr;
 	union ib_gid dgid;
+	u32 qpn;
+	int ret;
 
 	check(device, !IS_ERR(gid), "the port has a GID");
 	if (IS_ERR(gid))
@@ -249,75 +278,103 @@ static void create_in_rtr(struct ib_device *device, struct ib_xrcd *xrcd)
 	attr.rq_psn = 0;
 	init_attr.attr = &attr;
 	init_attr.attr_mask = INIT_MASK | IB_QP_AV | IB_QP_PATH_MTU | IB_QP_DEST_QPN | IB_QP_RQ_PSN;
-	registration = ib_xrc_rcv_alloc_qp(xrcd, &init_attr);
+	ret = ib_xrc_rcv_alloc_qp(member, &init_attr, &qpn, NULL);
 	rdma_destroy_ah_attr(&attr.ah_attr);
-	check(device, !IS_ERR(registration), "a QP is created in RTR");
-	if (IS_ERR(registration))
+	check(device, !ret, "a QP is created in RTR");
+	if (ret)
 		return;
 	memset(&attr, 0xff, sizeof(attr));
 	/* mlx4 keeps the logarithm of max_dest_rd_atomic, and returns 1 for 0. */
-	check(device, !ib_xrc_rcv_query_qp(xrcd, ib_xrc_rcv_qpn(registration), &attr) &&
-		      attr.qp_state == IB_QPS_RTR && attr.max_dest_rd_atomic <= 1 && !attr.min_rnr_timer,
+	check(device, !ib_xrc_rcv_query_qp(member, qpn, &attr) && attr.qp_state == IB_QPS_RTR &&
+		      attr.max_dest_rd_atomic <= 1 && !attr.min_rnr_timer,
 	      "attributes that were not passed are 0");
-	ib_xrc_rcv_unreg_qp(registration);
+	ib_xrc_rcv_unreg_qp(member, qpn);
 }
 
-/* A QP that lives as long as its domain. Returns the registration of the last. */
-static struct ib_xrc_rcv_registration *use_domain(struct ib_device *device,
-					       struct ib_xrcd *xrcd, struct witness *last)
+/* A QP that lives as long as its domain. */
+static void use_domain(struct ib_device *device, struct ib_xrcd *xrcd,
+		       struct ib_xrc_rcv_member *other)
 {
 	struct witness witness = {}, unasked = {};
-	const struct ib_xrc_rcv_init_attr init_attr = {
-		.flags = XRC_RCV_ALLOC_LIFETIME_DOMAIN,
-		.handler = handler,
-		.context = &witness,
-	};
-	struct ib_xrc_rcv_registration *registration, *other;
-	u32 qpn;
+	struct ib_xrc_rcv_member *member = join(xrcd, BIT_ULL(XRC_RCV_EVENT_QP_GONE), &witness);
+	struct ib_xrc_rcv_member *masked =
+		join(xrcd, BIT_ULL(IB_EVENT_QP_FATAL) | BIT_ULL(IB_EVENT_COMM_EST), &unasked);
+	u32 qpn = 0;
 
-	registration = ib_xrc_rcv_alloc_qp(xrcd, &init_attr);
-	check(device, !IS_ERR(registration), "a QP is created with the domain's lifetime");
-	if (IS_ERR(registration))
-		return registration;
-	qpn = ib_xrc_rcv_qpn(registration);
-	ib_xrc_rcv_unreg_qp(registration);
-	check(device, state(xrcd, qpn) == IB_QPS_RESET, "QP outlives its registrations");
+	check(device, !IS_ERR(member) && !IS_ERR(masked), "two others join");
+	if (IS_ERR(member) || IS_ERR(masked))
+		return;
+	check(device, !ib_xrc_rcv_alloc_qp(other, &of_domain, &qpn, NULL),
+	      "a QP is created with the domain's lifetime");
+	ib_xrc_rcv_unreg_qp(other, qpn);
+	check(device, state(other, qpn) == IB_QPS_RESET, "QP outlives its registrations");
 
-	registration = ib_xrc_rcv_reg_qp(xrcd, qpn, BIT_ULL(XRC_RCV_EVENT_QP_GONE), handler, &witness);
-	other = ib_xrc_rcv_reg_qp(xrcd, qpn, 0, NULL, NULL);
-	check(device, !IS_ERR(registration) && !IS_ERR(other), "a QP without registrations takes new ones");
-	check(device, ib_xrc_rcv_destroy_qp(xrcd, qpn, 0) == -EBUSY,
+	check(device, !ib_xrc_rcv_reg_qp(member, qpn, NULL) && !ib_xrc_rcv_reg_qp(other, qpn, NULL) &&
+		      !ib_xrc_rcv_reg_qp(masked, qpn, NULL),
+	      "a QP without registrations takes new ones");
+	check(device, ib_xrc_rcv_destroy_qp(other, qpn, 0) == -EBUSY,
 	      "destroy is refused while there are registrations");
-	if (!IS_ERR(other))
-		ib_xrc_rcv_unreg_qp(other);
-	check(device, ib_xrc_rcv_destroy_qp(xrcd, qpn, 0) == -EBUSY, "destroy is refused for the last registration");
-	check(device, !ib_xrc_rcv_destroy_qp(xrcd, qpn, XRC_RCV_DESTROY_FORCE), "destroy is forced");
-	check(device, is_gone(xrcd, qpn), "QP is destroyed");
-	check(device, saw_gone(&witness, qpn), "handler gets QP_GONE");
-	if (!IS_ERR(registration))
-		ib_xrc_rcv_unreg_qp(registration);
-
-	registration = ib_xrc_rcv_alloc_qp(xrcd, &init_attr);
-	check(device, !IS_ERR(registration), "another QP is created");
-	if (IS_ERR(registration))
-		return registration;
-	qpn = ib_xrc_rcv_qpn(registration);
-	ib_xrc_rcv_unreg_qp(registration);
-	registration = ib_xrc_rcv_reg_qp(xrcd, qpn,
-					 BIT_ULL(IB_EVENT_QP_FATAL) | BIT_ULL(IB_EVENT_COMM_EST),
-					 handler, &unasked);
-	check(device, !IS_ERR(registration) &&
-		      !ib_xrc_rcv_destroy_qp(xrcd, qpn, XRC_RCV_DESTROY_FORCE) &&
-		      !atomic_read(&unasked.events),
+	ib_xrc_rcv_unreg_qp(other, qpn);
+	check(device, ib_xrc_rcv_destroy_qp(other, qpn, 0) == -EBUSY,
+	      "destroy is refused for others");
+	check(device, !ib_xrc_rcv_destroy_qp(other, qpn, XRC_RCV_DESTROY_FORCE), "destroy is forced");
+	check(device, is_gone(other, qpn), "QP is destroyed");
+	check(device, saw_gone(&witness, qpn), "handler gets QP_GONE, where it may sleep");
+	check(device, !ib_xrc_rcv_leave(masked) && !atomic_read(&unasked.events),
 	      "handler is not called for events that its mask excludes");
-	if (!IS_ERR(registration))
-		ib_xrc_rcv_unreg_qp(registration);
+	check(device, !ib_xrc_rcv_leave(member), "a member leaves");
+}
 
-	return ib_xrc_rcv_alloc_qp(xrcd, &(const struct ib_xrc_rcv_init_attr) {
-		.flags = XRC_RCV_ALLOC_LIFETIME_DOMAIN,
-		.handler = handler,
-		.context = last,
-	});
+struct leaving {
+	struct work_struct work;
+	struct ib_xrc_rcv_member *member;
+	atomic_t has_left;
+};
+
+static void leave(struct work_struct *work)
+{
+	struct leaving *leaving = container_of(work, struct leaving, work);
+
+	atomic_set(&leaving->has_left, ib_xrc_rcv_leave(leaving->member) ? -1 : 1);
+}
+
+/*
+ * A member leaves while its handler runs, which has more records to come, and tries to leave
+ * itself.
+ */
+static void leave_in_handler(struct ib_device *device, struct ib_xrcd *xrcd,
+			     struct ib_xrc_rcv_member *other)
+{
+	DECLARE_COMPLETION_ONSTACK(begun);
+	DECLARE_COMPLETION_ONSTACK(go);
+	struct witness witness = { .begun = &begun, .go = &go };
+	struct leaving leaving = { .member = join(xrcd, 0, &witness) };
+	unsigned int index, failures = 0;
+	u32 qpn = 0;
+
+	check(device, !IS_ERR(leaving.member), "another joins");
+	if (IS_ERR(leaving.member))
+		return;
+	for (index = 0; index < ENDED_IN_HANDLER; index++)
+		failures += ib_xrc_rcv_alloc_qp(leaving.member, &of_domain, &qpn, NULL) ||
+			    ib_xrc_rcv_destroy_qp(other, qpn, XRC_RCV_DESTROY_FORCE);
+	check(device, !failures, "many QPs are created and destroyed");
+	wait_for_completion(&begun);
+	INIT_WORK_ONSTACK(&leaving.work, leave);
+	schedule_work(&leaving.work);
+	/* So that it has the time to be wrong. */
+	msleep(100);
+	check(device, !atomic_read(&leaving.has_left) && !atomic_read(&witness.events),
+	      "to leave waits for the handler");
+	complete_all(&go);
+	flush_work(&leaving.work);
+	destroy_work_on_stack(&leaving.work);
+	check(device, atomic_read(&leaving.has_left) == 1, "the member leaves after that");
+	check(device, witness.left == -EBUSY, "its own handler cannot let it leave");
+	index = atomic_read(&witness.events);
+	msleep(100);
+	check(device, index && index == atomic_read(&witness.events),
+	      "no handler runs after the member has left");
 }
 
 static int consumer_add(struct ib_device *device)
@@ -326,10 +383,10 @@ static int consumer_add(struct ib_device *device)
 		.nb.notifier_call = count_change,
 		.device = device,
 	};
-	struct ib_xrc_rcv_registration *registration;
-	struct witness last = {};
+	struct ib_xrc_rcv_member *first, *second;
+	struct witness last = {}, unused = {};
 	struct ib_xrcd *xrcd;
-	u32 qpn;
+	u32 qpn = 0;
 
 	xrcd = ib_alloc_xrcd_user(device, NULL, NULL);
 	if (IS_ERR(xrcd))
@@ -337,23 +394,34 @@ static int consumer_add(struct ib_device *device)
 
 	failed = 0;
 	ib_xrc_rcv_register_notifier(&changes.nb);
-	use_registrations(device, xrcd, &changes);
-	create_in_rtr(device, xrcd);
-	pretend_qedr(device, xrcd);
-	pretend_mlx4(device, xrcd);
-	registration = use_domain(device, xrcd, &last);
-	check(device, !IS_ERR(registration), "a QP is created that outlives the test");
-	qpn = IS_ERR(registration) ? 0 : ib_xrc_rcv_qpn(registration);
+	first = join(xrcd, 0, &last);
+	second = join(xrcd, 0, &unused);
+	check(device, !IS_ERR(first) && !IS_ERR(second), "two members join a domain");
+	if (IS_ERR(first) || IS_ERR(second))
+		goto out;
+	refuse(device, xrcd, first);
+	use_registrations(device, first, second, &changes);
+	create_in_rtr(device, first);
+	pretend_qedr(device, first);
+	pretend_mlx4(device, xrcd, first);
+	use_domain(device, xrcd, second);
+	leave_in_handler(device, xrcd, second);
+	check(device, !atomic_read(&last.events) && !atomic_read(&unused.events),
+	      "records of registrations that have ended are dropped");
+	check(device, !ib_xrc_rcv_alloc_qp(first, &of_domain, &qpn, NULL),
+	      "a QP is created that outlives the test");
 
 	check(device, !ib_dealloc_xrcd_user(xrcd, NULL), "the domain is closed");
 	check(device, saw_gone(&last, qpn), "the remaining QP is destroyed with the domain");
+	check(device, is_gone(first, qpn) && ib_xrc_rcv_reg_qp(first, qpn, NULL) == -EINVAL,
+	      "a closed domain has no QP");
 	check(device, changes.count[IB_XRC_RCV_ALLOC] == changes.count[IB_XRC_RCV_DESTROY],
 	      "all QPs are destroyed");
-	if (!IS_ERR(registration))
-		ib_xrc_rcv_unreg_qp(registration);
+	check(device, !ib_xrc_rcv_leave(first) && !ib_xrc_rcv_leave(second), "the members leave");
 	check(device, changes.count[IB_XRC_RCV_REG] ==
 		      changes.count[IB_XRC_RCV_UNREG] + ENDED_WITH_QP,
 	      "each registration ends by itself or with its QP");
+out:
 	ib_xrc_rcv_unregister_notifier(&changes.nb);
 	pr_info("%s: %u failed\n", dev_name(&device->dev), failed);
 	return -ENODEV;	/* Nothing to remember of the device. */

@@ -34,10 +34,11 @@ static const struct ib_xrc_rcv_init_attr of_domain = {
 /* Its objects on the device. */
 static struct ib_device *ibdev;
 static struct ib_xrcd *xrcd;
-static struct ib_xrc_rcv_registration *held;
+static struct ib_xrc_rcv_member *member;
+static u32 held;
 static int (*dealloc_xrcd)(struct ib_xrcd *xrcd, struct ib_udata *udata);
 static int (*create_qp)(struct ib_qp *qp, struct ib_qp_init_attr *attr, struct ib_udata *udata);
-static unsigned int gone;
+static atomic_t gone;
 
 static bool is(const char *place)
 {
@@ -58,7 +59,23 @@ static void wait(void)
 
 static void handler(const struct xrc_rcv_record *record, void *context)
 {
-	gone += record->type == XRC_RCV_EVENT_QP_GONE;
+	if (record->type == XRC_RCV_EVENT_QP_GONE)
+		atomic_inc(&gone);
+}
+
+/* A worker calls the handler, sooner or later. */
+static bool are_gone(int qps)
+{
+	unsigned int times;
+
+	for (times = 0; times < 30000 && atomic_read(&gone) < qps; times++)
+		msleep(20);
+	return atomic_read(&gone) == qps;
+}
+
+static void leave(void)
+{
+	check(!ib_xrc_rcv_leave(member), "the member leaves");
 }
 
 static int on_change(struct notifier_block *nb, unsigned long action, void *data)
@@ -80,18 +97,23 @@ static int slow_create_qp(struct ib_qp *qp, struct ib_qp_init_attr *attr, struct
 
 static int late_user_add(struct ib_device *device)
 {
-	struct ib_xrc_rcv_init_attr heard = of_domain;
+	int ret;
 
-	heard.handler = handler;
 	if (strcmp(dev_name(&device->dev), name ?: ""))
 		return -ENODEV;
 	xrcd = ib_alloc_xrcd_user(device, NULL, NULL);
 	if (IS_ERR(xrcd))
 		return PTR_ERR(xrcd);
-	held = ib_xrc_rcv_alloc_qp(xrcd, &heard);
-	if (IS_ERR(held)) {
+	member = ib_xrc_rcv_join(xrcd, 0, handler, NULL);
+	if (IS_ERR(member)) {
 		ib_dealloc_xrcd_user(xrcd, NULL);
-		return PTR_ERR(held);
+		return PTR_ERR(member);
+	}
+	ret = ib_xrc_rcv_alloc_qp(member, &of_domain, &held, NULL);
+	if (ret) {
+		ib_xrc_rcv_leave(member);
+		ib_dealloc_xrcd_user(xrcd, NULL);
+		return ret;
 	}
 	ibdev = device;
 	dealloc_xrcd = device->ops.dealloc_xrcd;
@@ -103,39 +125,35 @@ static int late_user_add(struct ib_device *device)
 static void close_domain(void)
 {
 	check(!ib_dealloc_xrcd_user(xrcd, NULL), "the domain is closed");
-	check(gone, "its QP is destroyed");
-	ib_xrc_rcv_unreg_qp(held);
+	check(are_gone(is("creating") ? 2 : 1), "its QP is destroyed");
+	leave();
 }
 
 static void create(void)
 {
-	struct ib_xrc_rcv_init_attr heard = of_domain;
-	struct ib_xrc_rcv_registration *created;
+	u32 created;
 
-	heard.handler = handler;
 	ibdev->ops.create_qp = slow_create_qp;
-	created = ib_xrc_rcv_alloc_qp(xrcd, &heard);
+	check(!ib_xrc_rcv_alloc_qp(member, &of_domain, &created, NULL), "a QP that was being created");
 	ibdev->ops.create_qp = create_qp;
-	check(!IS_ERR(created), "a QP that was being created");
-	check(gone == 2, "is destroyed like the other one");
-	if (!IS_ERR(created))
-		ib_xrc_rcv_unreg_qp(created);
+	check(are_gone(2), "is destroyed like the other one");
 }
 
 /* It may have looked up the operation just before the device was removed. */
 static void use_after_removal(void)
 {
-	const u32 qpn = ib_xrc_rcv_qpn(held);
 	struct ib_qp_attr attr;
+	u32 qpn;
 
 	wait();
-	check(gone == 1, "the QP is destroyed with the device");
-	check(PTR_ERR(ib_xrc_rcv_alloc_qp(xrcd, &of_domain)) == -EOPNOTSUPP &&
-	      PTR_ERR(ib_xrc_rcv_reg_qp(xrcd, qpn, 0, NULL, NULL)) == -EOPNOTSUPP &&
-	      ib_xrc_rcv_query_qp(xrcd, qpn, &attr) == -EOPNOTSUPP &&
-	      ib_xrc_rcv_destroy_qp(xrcd, qpn, 0) == -EOPNOTSUPP,
+	check(are_gone(1), "the QP is destroyed with the device");
+	check(ib_xrc_rcv_reg_qp(member, held, NULL) == -EINVAL &&
+	      ib_xrc_rcv_query_qp(member, held, &attr) == -EINVAL &&
+	      ib_xrc_rcv_destroy_qp(member, held, 0) == -EINVAL, "no QP has its number");
+	check(PTR_ERR(ib_xrc_rcv_join(xrcd, 0, handler, NULL)) == -EOPNOTSUPP &&
+	      ib_xrc_rcv_alloc_qp(member, &of_domain, &qpn, NULL) == -EOPNOTSUPP,
 	      "the module is not attached any more");
-	ib_xrc_rcv_unreg_qp(held);
+	leave();
 	check(dealloc_xrcd != ibdev->ops.dealloc_xrcd, "the device is as it was");
 	check(!dealloc_xrcd(xrcd, NULL), "the dealloc_xrcd that ib_core was about to call closes the domain");
 	kfree(xrcd);

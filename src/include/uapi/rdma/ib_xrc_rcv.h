@@ -183,7 +183,7 @@ enum xrc_rcv_qp_modify_attrs {
  * @qp_num: QP number, 24 bits
  * @state: &enum ib_qp_state of the verbs API (0 RESET … 6 ERR)
  * @lifetime: &enum xrc_rcv_lifetime
- * @registrations: number of registrations of files and of kernel users
+ * @registrations: number of registrations
  * @label: as given to XRC_RCV_METHOD_QP_ALLOC
  * @dest_qp_num: number of the peer's QP; 0 as long as the QP has no peer
  * @reserved: 0
