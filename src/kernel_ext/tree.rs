@@ -28,88 +28,103 @@ use kernel::{
     types::Opaque, //
 };
 
-/// The place of an object in a [`Tree`] with that `ID`.
+/// The places of an object in [`Tree`]s with that `ID`, in `N` of them at once.
 #[repr(transparent)]
-pub(crate) struct Links<const ID: u64>(Opaque<bindings::rb_node>);
+pub(crate) struct Links<const ID: u64, const N: usize = 1>([Opaque<bindings::rb_node>; N]);
 
 // SAFETY: The links belong to no thread.
-unsafe impl<const ID: u64> Send for Links<ID> {}
+unsafe impl<const ID: u64, const N: usize> Send for Links<ID, N> {}
 
-// SAFETY: Only the tree that the object is in accesses the links, see `Tree`.
-unsafe impl<const ID: u64> Sync for Links<ID> {}
+// SAFETY: Only the trees that the object is in access the links, see `Tree`.
+unsafe impl<const ID: u64, const N: usize> Sync for Links<ID, N> {}
 
-impl<const ID: u64> Links<ID> {
+impl<const ID: u64, const N: usize> Links<ID, N> {
     /// Creates the links of an object that is in no tree.
     pub(crate) const fn new() -> Self {
-        Self(Opaque::uninit())
+        Self([const { Opaque::uninit() }; N])
     }
 }
 
-/// Whether an object is in a [`Tree`] with that `ID`.
-pub(crate) struct Linked<const ID: u64>(Atomic<bool>);
+/// Whether an object is in [`Tree`]s with that `ID`, for each of its places.
+pub(crate) struct Linked<const ID: u64, const N: usize = 1>([Atomic<bool>; N]);
 
-impl<const ID: u64> Linked<ID> {
-    /// Creates the flag of an object that is in no tree.
+impl<const ID: u64, const N: usize> Linked<ID, N> {
+    /// Creates the flags of an object that is in no tree.
     pub(crate) const fn new() -> Self {
-        Self(Atomic::new(false))
+        Self([const { Atomic::new(false) }; N])
+    }
+
+    /// Returns the flag of each place.
+    pub(crate) fn flags(&self) -> &[Atomic<bool>] {
+        &self.0
     }
 }
 
-/// An object that can be in a [`Tree`]; with several `ID`s, in as many. See [`impl_tree_item`].
+/// An object that can be in [`Tree`]s; with several `ID`s, in as many for each of them as it has
+/// places. See [`impl_tree_item`].
 ///
 /// # Safety
 ///
-/// * `OFFSET` must be that of a member of type [`Links<ID>`](Links).
-/// * `linked` must return a member, the same one each time.
+/// `N` being `PLACES`:
+///
+/// * `OFFSET` must be that of a member of type [`Links<ID, N>`](Links).
+/// * `linked` must return the flags of a member of type [`Linked<ID, N>`](Linked), the same one
+///   each time.
 pub(crate) unsafe trait TreeItem<const ID: u64>: Sized {
     /// The type of the key that orders the tree.
     type Key: Ord;
 
+    /// The number of trees that the object can be in.
+    const PLACES: usize;
+
     /// The offset of the links in the object.
     const OFFSET: usize;
 
-    /// Returns the flag that is set while the links are in use.
-    fn linked(&self) -> &Linked<ID>;
+    /// Returns the flags that are set while the links of a place are in use.
+    fn linked(&self) -> &[Atomic<bool>];
 
-    /// Returns the key, which is constant while the object is in the tree, and unique there.
-    fn key(&self) -> Self::Key;
+    /// Returns the key at a place, which is constant while the object is in the tree, and unique
+    /// there.
+    fn key(&self, place: usize) -> Self::Key;
 }
 
 /// Implements [`TreeItem`]: `impl TreeItem<ID> for Type { links: member, linked: member, key:
-/// |self| … }`.
+/// |self, place| … }`. `place` may be left out.
 macro_rules! impl_tree_item {
     (
         impl TreeItem<$id:tt> for $type:ty {
             links: $links:ident,
             linked: $linked:ident,
-            key: |$item:ident| -> $key:ty { $($body:tt)* }
+            key: |$item:ident $(, $place:ident)?| -> $key:ty { $($body:tt)* }
         }
     ) => {
-        // Members of the type itself: not of an object that it or one of them dereferences to.
-        const _: fn(
-            &$type,
-        ) -> (
-            *const $crate::kernel_ext::tree::Links<$id>,
-            *const $crate::kernel_ext::tree::Linked<$id>,
-        ) = |item| {
-            let _ = ::core::mem::offset_of!($type, $linked);
-
-            (&raw const item.$links, &raw const item.$linked)
-        };
-
-        // SAFETY: The offset is that of a member, and `linked` returns a member. Both have the
-        // types with that `ID`, as was just checked, so that another `ID` has other members.
+        // SAFETY: The offset is that of a member, and `linked` returns the flags of a member. Both
+        // have the types with that `ID`, so that another `ID` has other members, and the same
+        // number of places: `PLACES` compiles for no others.
         unsafe impl $crate::kernel_ext::tree::TreeItem<$id> for $type {
             type Key = $key;
 
+            // Members of the type itself: not of an object that it or one of them dereferences to.
+            const PLACES: usize = {
+                let id = $crate::kernel_ext::tree::Id::<$id>;
+
+                $crate::kernel_ext::tree::places(id, |item: &$type| {
+                    let _ = ::core::mem::offset_of!($type, $linked);
+
+                    (&raw const item.$links, &raw const item.$linked)
+                })
+            };
+
             const OFFSET: usize = ::core::mem::offset_of!($type, $links);
 
-            fn linked(&self) -> &$crate::kernel_ext::tree::Linked<$id> {
-                &self.$linked
+            fn linked(&self) -> &[::kernel::sync::atomic::Atomic<bool>] {
+                self.$linked.flags()
             }
 
-            fn key(&self) -> $key {
+            fn key(&self, place: usize) -> $key {
                 let $item = self;
+                $(let $place = place;)?
+                let _ = place;
 
                 $($body)*
             }
@@ -118,15 +133,28 @@ macro_rules! impl_tree_item {
 }
 pub(crate) use impl_tree_item;
 
+/// An `ID` of [`places`].
+pub(crate) struct Id<const ID: u64>;
+
+/// Returns the number of places that the members of an item for an `ID` have.
+pub(crate) const fn places<T, const ID: u64, const N: usize>(
+    _: Id<ID>,
+    _: fn(&T) -> (*const Links<ID, N>, *const Linked<ID, N>),
+) -> usize {
+    N
+}
+
 /// See the [module's documentation](self).
 ///
 /// # Invariants
 ///
-/// * Each node of the tree is the [`Links`] of a `T`, by `OFFSET`, of which the tree owns a
-///   reference. The `linked` of that `T` is set, and its links are in no other tree.
+/// * Each node of the tree is that of the [`Links`] of a `T`, by `OFFSET`, at `place`, of which the
+///   tree owns a reference. The `linked` of that `T` is set at `place`, and these links are in no
+///   other tree.
 pub(crate) struct Tree<T: TreeItem<ID>, const ID: u64> {
     root: bindings::rb_root,
     len: usize,
+    place: usize,
     _items: PhantomData<Arc<T>>,
 }
 
@@ -142,14 +170,20 @@ unsafe impl<T: TreeItem<ID> + Send + Sync, const ID: u64> Sync for Tree<T, ID> {
 type Node = bindings::rb_node;
 
 impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
-    /// Creates an empty tree.
+    /// Creates an empty tree, of objects at their first place.
     pub(crate) const fn new() -> Self {
+        Self::at(0)
+    }
+
+    /// Creates an empty tree, of objects at a place.
+    pub(crate) const fn at(place: usize) -> Self {
         // INVARIANT: There is no node.
         Self {
             root: bindings::rb_root {
                 rb_node: core::ptr::null_mut(),
             },
             len: 0,
+            place,
             _items: PhantomData,
         }
     }
@@ -159,40 +193,43 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
         self.len
     }
 
-    /// Returns the node of an object, a pointer of `Arc::into_raw` or of the tree.
-    ///
-    /// # Safety
-    ///
-    /// The object must be valid.
-    unsafe fn node_of(item: *const T) -> *mut Node {
-        let links = item.wrapping_byte_add(T::OFFSET).cast::<Links<ID>>();
-
-        // SAFETY: By the requirements of this function and of `TreeItem`, this is a member of a
-        // valid object.
-        Opaque::cast_into(unsafe { &raw const (*links).0 })
+    /// Returns the offset of the node at a place in an object: `Links` is an array of nodes.
+    fn offset(place: usize) -> usize {
+        T::OFFSET + place * size_of::<Node>()
     }
 
-    /// Returns the object of a node.
-    fn object_of(node: *const Node) -> *const T {
-        node.wrapping_byte_sub(T::OFFSET).cast()
+    /// Returns the object of a node at a place.
+    fn object_of(node: *const Node, place: usize) -> *const T {
+        node.wrapping_byte_sub(Self::offset(place)).cast()
     }
 
     /// # Safety
     ///
-    /// `node` must be in the tree, which must not change for `'a`.
-    unsafe fn item_of<'a>(node: *mut Node) -> ArcBorrow<'a, T> {
+    /// `node` must be in a tree of objects at a place, which must not change for `'a`.
+    unsafe fn item_of<'a>(node: *mut Node, place: usize) -> ArcBorrow<'a, T> {
         // SAFETY: By the type invariant, the node is the links of an object that was in an `Arc`,
         // and the tree owns a reference to it: as the tree does not change, for `'a`.
-        unsafe { ArcBorrow::from_raw(Self::object_of(node)) }
+        unsafe { ArcBorrow::from_raw(Self::object_of(node, place)) }
     }
 
-    /// Adds an object, or returns it as the error if it is in a tree already.
+    /// Sets the flag of an object at a place. Returns whether it has that place and was in no tree
+    /// there.
+    fn claim(item: &T, place: usize) -> bool {
+        let linked = item.linked().get(place);
+
+        place < T::PLACES && linked.is_some_and(|linked| !linked.xchg(true, Acquire))
+    }
+
+    /// Adds an object, or returns it as the error if it is in a tree at that place already, or has
+    /// no such place.
     pub(crate) fn insert(&mut self, item: Arc<T>) -> Result<(), Arc<T>> {
-        if item.linked().0.xchg(true, Acquire) {
+        let place = self.place;
+
+        if !Self::claim(&item, place) {
             return Err(item);
         }
 
-        let key = item.key();
+        let key = item.key(place);
         let mut parent = core::ptr::null_mut();
         let mut link = &raw mut self.root.rb_node;
 
@@ -201,7 +238,7 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
         while let Some(node) = NonNull::new(unsafe { *link }) {
             parent = node.as_ptr();
             // SAFETY: The node is in the tree, which does not change before the next line.
-            let there = unsafe { Self::item_of(parent) }.key();
+            let there = unsafe { Self::item_of(parent, place) }.key(place);
 
             // SAFETY: The node is in the tree, and so valid.
             link = unsafe {
@@ -212,14 +249,18 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
             };
         }
 
-        // SAFETY: The pointer owns a reference, so the object is valid.
-        let node = unsafe { Self::node_of(Arc::into_raw(item)) };
+        let node = Arc::into_raw(item)
+            .wrapping_byte_add(Self::offset(place))
+            .cast::<Node>()
+            .cast_mut();
 
         // INVARIANT: The tree owns the reference that was given to it. `linked` was not set before,
-        // so no tree has the object.
+        // so no tree has the object at that place.
         // SAFETY:
-        // * The node is part of a valid object, which stays where it is: it is in an `Arc`. Nothing
-        //   else uses it, as no other tree has the object.
+        // * By the requirements of `TreeItem`, the node at `place`, which is less than `PLACES`, is
+        //   part of the object. That is valid, as the pointer owns a reference, and stays where it
+        //   is: it is in an `Arc`. The node is in an `Opaque`, and nothing else uses it, as no
+        //   other tree has the object there.
         // * `link` is the place of a leaf below `parent`, or the root of an empty tree.
         unsafe {
             bindings::rb_link_node(node, parent, link);
@@ -231,10 +272,10 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
 
     /// Removes an object, if it is in this tree.
     pub(crate) fn remove(&mut self, item: &T) -> Option<Arc<T>> {
-        let key = item.key();
+        let key = item.key(self.place);
         let node = self.first_for(|there| *there >= key)?.as_ptr();
 
-        core::ptr::eq(Self::object_of(node), item).then(|| {
+        core::ptr::eq(Self::object_of(node, self.place), item).then(|| {
             // SAFETY: The node was just found in the tree.
             unsafe { self.erase(node) }
         })
@@ -259,9 +300,11 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
 
         // SAFETY: By the type invariant, the tree owned a reference, which `insert` made a pointer
         // of. It is returned here, as the node was just removed from the tree.
-        let item = unsafe { Arc::from_raw(Self::object_of(node)) };
+        let item = unsafe { Arc::from_raw(Self::object_of(node, self.place)) };
 
-        item.linked().0.store(false, Release);
+        if let Some(linked) = item.linked().get(self.place) {
+            linked.store(false, Release);
+        }
         item
     }
 
@@ -270,7 +313,7 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
         let node = self.first_for(|there| key.is_none_or(|key| there > key))?;
 
         // SAFETY: The node is in the tree, which does not change as long as `self` is borrowed.
-        Some(unsafe { Self::item_of(node.as_ptr()) })
+        Some(unsafe { Self::item_of(node.as_ptr(), self.place) })
     }
 
     /// Returns the node of the first object whose key satisfies `predicate`, as all greater keys
@@ -281,7 +324,8 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
 
         while let Some(node) = next {
             // SAFETY: The node is in the tree, which does not change as long as `self` is borrowed.
-            let holds = predicate(&unsafe { Self::item_of(node.as_ptr()) }.key());
+            let item = unsafe { Self::item_of(node.as_ptr(), self.place) };
+            let holds = predicate(&item.key(self.place));
 
             if holds {
                 found = next;
@@ -371,7 +415,7 @@ mod tests {
             assert_eq!(tree.pop_first().map(|item| item.key), Some(2 * index));
         }
         assert!(tree.len() == 0 && tree.pop_first().is_none());
-        assert!(items.iter().all(|item| !item.linked.0.load(Acquire)));
+        assert!(items.iter().all(|item| !item.linked.0[0].load(Acquire)));
         Ok(())
     }
 
@@ -403,6 +447,52 @@ mod tests {
         // An object that is not in the tree, with the key of an object that is.
         assert!(tree.remove(&*item(2)?).is_none());
         assert_eq!(tree.len(), 50);
+        Ok(())
+    }
+
+    struct Twice {
+        keys: [u32; 2],
+        links: Links<0, 2>,
+        linked: Linked<0, 2>,
+    }
+
+    impl_tree_item! {
+        impl TreeItem<0> for Twice {
+            links: links,
+            linked: linked,
+            key: |item, place| -> u32 { item.keys[place] }
+        }
+    }
+
+    #[test]
+    fn an_object_is_in_a_tree_for_each_place() -> Result {
+        let (mut first, mut second, mut third) = (Tree::at(0), Tree::at(1), Tree::at(2));
+        let mut items = KVVec::new();
+
+        for keys in [[1, 4], [3, 2]] {
+            let item = Arc::new(
+                Twice {
+                    keys,
+                    links: Links::new(),
+                    linked: Linked::new(),
+                },
+                GFP_KERNEL,
+            )?;
+
+            assert!(first.insert(item.clone()).is_ok());
+            assert!(second.insert(item.clone()).is_ok());
+            assert!(third.insert(item.clone()).is_err());
+            items.push(item, GFP_KERNEL)?;
+        }
+
+        let after = |tree: &Tree<Twice, 0>, key| tree.after(Some(&key)).map(|item| item.keys);
+
+        assert_eq!(after(&first, 1), Some([3, 2]));
+        assert_eq!(after(&second, 2), Some([1, 4]));
+        assert!(Tree::<Twice, 0>::at(1).insert(items[0].clone()).is_err());
+        assert!(first.remove(&items[0]).is_some());
+        assert_eq!(second.pop_first().map(|item| item.keys), Some([3, 2]));
+        assert_eq!((first.len(), second.len()), (1, 1));
         Ok(())
     }
 
