@@ -253,7 +253,8 @@ impl Domain {
         // The first event can come as soon as the QP can receive; not before.
         if let Some(holder) = holder {
             registrations.make_room(&holder)?;
-            registrations.add(&holder)?;
+            // There is room for it: the QP has no events.
+            registrations.add(&holder)?.ok_or(EINVAL)?;
             new.unpublished.first = Some(holder);
         }
         new.qp.set_up(
@@ -290,25 +291,26 @@ impl Domain {
         qp: &Arc<ReceiveQp>,
         holder: &Holder,
     ) -> Result<xrc_rcv_reg_info> {
-        // Before the lock is taken: it may reclaim memory.
-        qp.registrations().make_room(holder)?;
-
-        let _order = lock_killable(&self.order)?;
-
-        if !self.has(qp) {
-            return Err(EINVAL);
-        }
-
         let registrations = qp.registrations();
 
-        if let Some(info) = registrations.info_of(&holder.listener) {
-            return Ok(info);
+        loop {
+            // Before the lock is taken: it may reclaim memory.
+            registrations.make_room(holder)?;
+
+            let _order = lock_killable(&self.order)?;
+
+            if !self.has(qp) {
+                return Err(EINVAL);
+            }
+            if let Some(info) = registrations.info_of(&holder.listener) {
+                return Ok(info);
+            }
+            // Once more at most: the room stays.
+            if let Some(info) = registrations.add(holder)? {
+                notify::registered(registrations.report(), holder.report());
+                return Ok(info);
+            }
         }
-
-        let info = registrations.add(holder)?;
-
-        notify::registered(registrations.report(), holder.report());
-        Ok(info)
     }
 
     /// Ends a registration with a QP. If this was the last registration that kept it, a QP of

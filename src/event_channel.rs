@@ -4,7 +4,7 @@
 //! its handler in the kernel.
 //!
 //! The [`Member`](crate::member::Member) owns it. A read walks the [log](crate::log) of the domain
-//! from the cursor of the channel on, and copies the unread events of those QPs that the member is
+//! from the cursor of the channel on, and copies the events of those QPs that the member is
 //! registered with. The lock of the log is held meanwhile, so that an event is read once, and no
 //! event of a registration after it has ended. So a record whose page is missing is not copied; the
 //! page is brought in without the lock, and the record read again.
@@ -18,7 +18,8 @@
 use crate::{
     event::{
         Event,
-        EventMask, //
+        EventMask,
+        EventType, //
     },
     kernel_ext::{
         in_time_namespace,
@@ -30,7 +31,6 @@ use crate::{
         wait_queue::WaitQueue, //
     },
     listener::Listener,
-    log::Removed,
     member_set::{
         Room,
         ROW, //
@@ -53,7 +53,7 @@ use kernel::{
     uaccess::UserPtr, //
 };
 
-/// The maximum number of records that a read returns, and of QPs that are passed with interrupts
+/// The maximum number of records that a read returns, and of events that are passed with interrupts
 /// disabled.
 const BATCH: usize = 16;
 
@@ -176,10 +176,10 @@ impl EventChannel {
         }
     }
 
-    /// As [`take`](Self::take), from the next [`BATCH`] QPs.
+    /// As [`take`](Self::take), from the next [`BATCH`] events.
     fn walk(&self, places: usize, write: &mut impl FnMut(usize, xrc_rcv_record) -> bool) -> Walk {
         // Dropped after the lock is released.
-        let mut removed: [Option<Removed<Registrations>>; BATCH] = [const { None }; BATCH];
+        let mut removed: [Option<Arc<Registrations>>; BATCH] = [const { None }; BATCH];
         let mut log = self.log.lock();
         let mut copied = 0;
 
@@ -194,28 +194,34 @@ impl EventChannel {
             copied = 1;
         }
         for place in &mut removed {
-            let Some(qp) = log.after(self.listener.cursor()) else {
+            let Some((kind, qp, position)) = log.after(self.listener.cursor()) else {
                 return found(copied, Walk::End);
             };
 
-            if qp.listens(&log, &self.listener) {
+            if qp.is_unread(&log, &self.listener, kind) {
+                if qp.is_evicted(&log) {
+                    // The worker has not come to this member.
+                    let qp: Arc<Registrations> = qp.into();
+
+                    self.listener.lose();
+                    *place = qp.forget(&mut log, self.listener.number());
+                    return found(copied, Walk::More);
+                }
+                if copied == places {
+                    return Walk::Found(copied);
+                }
+                if !write(copied, record(qp.status(), qp.events(kind))) {
+                    return found(copied, Walk::Fault);
+                }
+                copied += 1;
+            }
+            self.listener.advance(position);
+            // Its last event.
+            if kind == EventType::QP_GONE {
                 // Not the last reference: the log has one, or `removed`.
                 let qp: Arc<Registrations> = qp.into();
 
-                while let Some(event) = qp.next_unread(&mut log, &self.listener) {
-                    if copied == places {
-                        return Walk::Found(copied);
-                    }
-                    if !write(copied, record(qp.status(), event)) {
-                        return found(copied, Walk::Fault);
-                    }
-                    qp.note_read(&mut log, &self.listener, event.kind);
-                    copied += 1;
-                }
-                self.listener.advance(qp.at());
-                *place = qp.note_all_read(&mut log, &self.listener);
-            } else {
-                self.listener.advance(qp.at());
+                *place = qp.forget(&mut log, self.listener.number());
             }
         }
         found(copied, Walk::More)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The log of a domain: its QPs that had events, in the order of their last ones.
+//! The log of a domain: the events of its QPs, one of each kind, in the order of the last of it.
 //!
-//! An event moves its QP to the end of the log and is counted there, whatever the number of
+//! An event moves its QP to the end of those that had one of its kind, whatever the number of
 //! registrations: nothing is copied for each of them. A reader has a *cursor*, the position up to
-//! which it has read, and reads those of its QPs that come after it.
+//! which it has read: the events of its QPs that come after it are unread, and no others.
 //!
 //! A QP that was destroyed stays in the log as long as an event channel has records of it to read.
 //! The log keeps a number of such QPs: that of a domain whose readers do not read is bounded, and
@@ -17,6 +17,7 @@
 //! in any context. Nothing in this file sleeps or frees memory.
 
 use crate::{
+    event::EventType,
     kernel_ext::tree::{
         Tree,
         TreeItem, //
@@ -26,17 +27,20 @@ use crate::{
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
         Arc,
         ArcBorrow, //
     }, //
 };
 
-/// The [`Tree`] of a log.
+/// The [`Tree`]s of the events in a log, of each kind at the place of its
+/// [index](EventType::index), and of the QPs that were destroyed, at the place [`GONE`].
 pub(crate) const BY_POSITION: u64 = 1;
+
+/// The place of the QPs that were destroyed.
+pub(crate) const GONE: usize = EventType::COUNT;
+
+/// The number of places in trees of `BY_POSITION`.
+pub(crate) const PLACES: usize = GONE + 1;
 
 /// The [`Tree`] of the QPs that can be found.
 pub(crate) const BY_NUMBER: u64 = 2;
@@ -44,23 +48,20 @@ pub(crate) const BY_NUMBER: u64 = 2;
 /// The number of a QP, and its [serial number](crate::qp_status::QpStatus::serial), which is not 0.
 pub(crate) type QpName = (u32, u64);
 
-/// A QP that can be in a log.
+/// A QP that can be in a log. The key at the place of a kind is the position of the last event of
+/// that kind; at the place [`GONE`], that of `QP_GONE`.
 pub(crate) trait Logged:
     TreeItem<BY_POSITION, Key = u64> + TreeItem<BY_NUMBER, Key = QpName>
 {
-    /// Returns its position, which is the key.
-    fn position(&self) -> &Atomic<u64>;
+    /// Sets the position of the last event of a kind.
+    fn set_position(&self, kind: EventType, position: u64);
 }
-
-/// The references that the log had to a QP, for the caller to drop without the lock.
-pub(crate) type Removed<Q> = [Option<Arc<Q>>; 2];
 
 /// See the [module's documentation](self).
 pub(crate) struct Log<Q: Logged> {
-    /// The QPs that exist and had events.
-    existing: Tree<Q, BY_POSITION>,
-    /// The QPs that were destroyed.
-    gone: Tree<Q, BY_POSITION>,
+    /// The QPs that had an event of a kind, for each kind; and those that were destroyed, and are
+    /// kept.
+    trees: [Tree<Q, BY_POSITION>; PLACES],
     /// The QPs that can have registrations.
     named: Tree<Q, BY_NUMBER>,
     /// The members of the domain.
@@ -73,8 +74,7 @@ impl<Q: Logged> Log<Q> {
     /// Creates an empty log.
     pub(crate) fn new() -> Self {
         Self {
-            existing: Tree::new(),
-            gone: Tree::new(),
+            trees: core::array::from_fn(Tree::at),
             named: Tree::new(),
             members: Members::new(),
             last: 0,
@@ -86,9 +86,9 @@ impl<Q: Logged> Log<Q> {
         self.last
     }
 
-    /// Returns the number of QPs that were destroyed.
+    /// Returns the number of QPs that were destroyed, and are kept.
     pub(crate) fn gone(&self) -> usize {
-        self.gone.len()
+        self.trees[GONE].len()
     }
 
     /// Adds a QP that can be found by its number.
@@ -97,72 +97,57 @@ impl<Q: Logged> Log<Q> {
         let _ = self.named.insert(qp.into());
     }
 
-    /// Moves a QP to the end, or adds it there. Returns its position.
-    pub(crate) fn move_to_end(&mut self, qp: ArcBorrow<'_, Q>) -> u64 {
-        let (moved, position) = self.renumber(qp);
-
-        // Cannot fail: the QP is in no tree.
-        let _ = self.existing.insert(moved);
-        position
-    }
-
-    /// Moves a QP that was destroyed to the end. Returns its position, which does not change any
-    /// more.
-    pub(crate) fn move_gone(&mut self, qp: ArcBorrow<'_, Q>) -> u64 {
-        let (moved, position) = self.renumber(qp);
-
-        // Cannot fail: the QP is in no tree.
-        let _ = self.gone.insert(moved);
-        position
-    }
-
-    fn renumber(&mut self, qp: ArcBorrow<'_, Q>) -> (Arc<Q>, u64) {
+    /// Adds an event at the end, in place of the one of the QP and kind before. `QP_GONE` is the
+    /// last of a QP.
+    pub(crate) fn add(&mut self, qp: ArcBorrow<'_, Q>, kind: EventType) {
+        let Some(events) = self.trees.get_mut(kind.index()) else {
+            return;
+        };
         // Not the last reference: the caller has one.
-        let moved = self.existing.remove(&qp).unwrap_or_else(|| qp.into());
+        let moved = events.remove(&qp).unwrap_or_else(|| qp.into());
 
         // 2^64 events do not happen.
         self.last = self.last.wrapping_add(1);
-        moved.position().store(self.last, Relaxed);
-        (moved, self.last)
+        moved.set_position(kind, self.last);
+        // Cannot fail: the QP is not in the tree, nor in that of QPs that were destroyed.
+        let _ = events.insert(moved);
+        if kind == EventType::QP_GONE {
+            let _ = self.trees[GONE].insert(qp.into());
+        }
     }
 
-    /// Removes a QP.
+    /// Removes a QP. Returns a reference that the log had to it, for the caller to drop without the
+    /// lock.
     #[must_use]
-    pub(crate) fn remove(&mut self, qp: &Q) -> Removed<Q> {
-        let logged = match self.existing.remove(qp) {
-            None => self.gone.remove(qp),
-            logged => logged,
-        };
+    pub(crate) fn remove(&mut self, qp: &Q) -> Option<Arc<Q>> {
+        let mut removed = self.named.remove(qp);
 
-        [logged, self.named.remove(qp)]
+        for tree in &mut self.trees {
+            // At most one of the two is dropped: not the last reference.
+            removed = tree.remove(qp).or(removed);
+        }
+        removed
     }
 
-    /// Takes the QP out that was destroyed before all others, if more than a number were: it is not
-    /// read any more. It can be found by its number until it is [removed](Self::remove).
+    /// Returns the QP that was destroyed before all others that are kept, if more than a number
+    /// are: it is not kept any more. It is in the log until it is [removed](Self::remove).
     pub(crate) fn evict(&mut self, kept: usize) -> Option<Arc<Q>> {
-        if self.gone.len() <= kept {
+        if self.gone() <= kept {
             return None;
         }
-        self.gone.pop_first()
+        self.trees[GONE].pop_first()
     }
 
-    /// Returns the first QP after a position.
-    pub(crate) fn after(&self, position: u64) -> Option<ArcBorrow<'_, Q>> {
-        let existing = self.existing.after(Some(&position));
-        let gone = self.gone.after(Some(&position));
+    /// Returns the first event after a position, its QP and its own position.
+    pub(crate) fn after(&self, position: u64) -> Option<(EventType, ArcBorrow<'_, Q>, u64)> {
+        EventType::iter()
+            .filter_map(|kind| {
+                let qp = self.trees.get(kind.index())?.after(Some(&position))?;
+                let at = TreeItem::<BY_POSITION>::key(&*qp, kind.index());
 
-        match (existing, gone) {
-            (Some(existing), Some(gone)) => {
-                let at = |qp: &ArcBorrow<'_, Q>| qp.position().load(Relaxed);
-
-                Some(if at(&existing) < at(&gone) {
-                    existing
-                } else {
-                    gone
-                })
-            }
-            (existing, gone) => existing.or(gone),
-        }
+                Some((kind, qp, at))
+            })
+            .min_by_key(|(_, _, at)| *at)
     }
 
     /// Returns the first QP whose number and serial number are greater.
@@ -179,12 +164,16 @@ mod tests {
         Linked,
         Links, //
     };
+    use kernel::sync::atomic::{
+        Atomic,
+        Relaxed, //
+    };
 
     struct Item {
         name: QpName,
-        position: Atomic<u64>,
-        links: Links<BY_POSITION>,
-        linked: Linked<BY_POSITION>,
+        positions: [Atomic<u64>; EventType::COUNT],
+        links: Links<BY_POSITION, PLACES>,
+        linked: Linked<BY_POSITION, PLACES>,
         named_links: Links<BY_NUMBER>,
         named: Linked<BY_NUMBER>,
     }
@@ -193,7 +182,9 @@ mod tests {
         impl TreeItem<{ BY_POSITION }> for Item {
             links: links,
             linked: linked,
-            key: |item| -> u64 { item.position.load(Relaxed) }
+            key: |item, place| -> u64 {
+                item.positions[place.min(EventType::QP_GONE.index())].load(Relaxed)
+            }
         }
     }
 
@@ -206,8 +197,8 @@ mod tests {
     }
 
     impl Logged for Item {
-        fn position(&self) -> &Atomic<u64> {
-            &self.position
+        fn set_position(&self, kind: EventType, position: u64) {
+            self.positions[kind.index()].store(position, Relaxed);
         }
     }
 
@@ -215,7 +206,7 @@ mod tests {
         Ok(Arc::new(
             Item {
                 name,
-                position: Atomic::new(0),
+                positions: [const { Atomic::new(0) }; EventType::COUNT],
                 links: Links::new(),
                 linked: Linked::new(),
                 named_links: Links::new(),
@@ -230,84 +221,93 @@ mod tests {
         Ok((item((1, 1))?, item((2, 2))?, item((3, 3))?))
     }
 
-    /// Asserts which items come after a position, by number.
-    fn assert_after(log: &Log<Item>, mut position: u64, numbers: &[u32]) {
-        for number in numbers {
+    /// Returns two kinds.
+    fn kinds() -> Result<(EventType, EventType)> {
+        let mut kinds = EventType::iter();
+
+        Ok((
+            kinds.next().ok_or(EINVAL)?,
+            kinds.next().ok_or(EINVAL)?, //
+        ))
+    }
+
+    /// Asserts which events come after a position, by number and kind.
+    fn assert_after(log: &Log<Item>, mut position: u64, events: &[(u32, EventType)]) {
+        for (number, kind) in events {
             let next = log.after(position);
 
-            assert_eq!(next.as_ref().map(|item| item.name.0), Some(*number));
-            position = next.map_or(position, |item| item.position.load(Relaxed));
+            assert!(next
+                .as_ref()
+                .is_some_and(|(found, item, _)| (item.name.0, *found) == (*number, *kind)));
+            position = next.map_or(position, |(_, _, at)| at);
         }
         assert!(log.after(position).is_none());
     }
 
     #[test]
-    fn the_last_to_have_an_event_is_at_the_end() -> Result {
-        let (one, two, three) = items()?;
+    fn the_last_event_of_a_kind_is_at_the_end() -> Result {
+        let (one, two, _) = items()?;
+        let (first, second) = kinds()?;
         let mut log = Log::<Item>::new();
 
         assert_eq!(log.end(), 0);
         assert_after(&log, 0, &[]);
-        log.move_to_end(two.as_arc_borrow());
-        log.move_to_end(one.as_arc_borrow());
-        log.move_to_end(three.as_arc_borrow());
-        assert_after(&log, 0, &[2, 1, 3]);
-        log.move_to_end(two.as_arc_borrow());
-        assert_after(&log, 0, &[1, 3, 2]);
-        log.move_to_end(two.as_arc_borrow());
-        assert_after(&log, 0, &[1, 3, 2]);
+        log.add(two.as_arc_borrow(), first);
+        log.add(one.as_arc_borrow(), first);
+        log.add(two.as_arc_borrow(), second);
+        assert_after(&log, 0, &[(2, first), (1, first), (2, second)]);
+        log.add(two.as_arc_borrow(), first);
+        assert_after(&log, 0, &[(1, first), (2, second), (2, first)]);
+        log.add(two.as_arc_borrow(), first);
+        assert_after(&log, 0, &[(1, first), (2, second), (2, first)]);
         Ok(())
     }
 
     #[test]
     fn a_cursor_has_all_later_events_before_it() -> Result {
         let (one, two, _) = items()?;
+        let (first, second) = kinds()?;
         let mut log = Log::<Item>::new();
 
-        log.move_to_end(one.as_arc_borrow());
+        log.add(one.as_arc_borrow(), first);
 
         let cursor = log.end();
 
         assert_after(&log, cursor, &[]);
-        log.move_to_end(two.as_arc_borrow());
-        assert_after(&log, cursor, &[2]);
-        log.move_to_end(one.as_arc_borrow());
-        assert_after(&log, cursor, &[2, 1]);
+        log.add(two.as_arc_borrow(), first);
+        log.add(one.as_arc_borrow(), second);
+        assert_after(&log, cursor, &[(2, first), (1, second)]);
+        log.add(one.as_arc_borrow(), first);
+        assert_after(&log, cursor, &[(2, first), (1, second), (1, first)]);
         Ok(())
     }
 
     #[test]
-    fn qps_that_were_destroyed_are_in_the_order_of_all() -> Result {
+    fn the_qp_that_was_destroyed_first_is_evicted() -> Result {
         let (one, two, three) = items()?;
-        let mut log = Log::<Item>::new();
-
-        log.move_gone(two.as_arc_borrow());
-        log.move_to_end(one.as_arc_borrow());
-        log.move_to_end(three.as_arc_borrow());
-        assert_after(&log, 0, &[2, 1, 3]);
-        log.move_gone(one.as_arc_borrow());
-        assert_after(&log, 0, &[2, 3, 1]);
-        assert_eq!(log.gone(), 2);
-        Ok(())
-    }
-
-    #[test]
-    fn the_one_that_was_destroyed_first_is_evicted() -> Result {
-        let (one, two, three) = items()?;
+        let (first, _) = kinds()?;
+        let gone = EventType::QP_GONE;
         let mut log = Log::<Item>::new();
         let evicted = |log: &mut Log<Item>, kept| log.evict(kept).map(|item| item.name.0);
 
         for item in [&one, &two, &three] {
             log.publish(item.as_arc_borrow());
-            log.move_to_end(item.as_arc_borrow());
+            log.add(item.as_arc_borrow(), first);
         }
-        log.move_gone(two.as_arc_borrow());
-        log.move_gone(one.as_arc_borrow());
+        log.add(two.as_arc_borrow(), gone);
+        log.add(one.as_arc_borrow(), gone);
+        assert_eq!(log.gone(), 2);
         assert_eq!(evicted(&mut log, 2), None);
         assert_eq!(evicted(&mut log, 1), Some(2));
-        assert_eq!(evicted(&mut log, 1), None);
-        assert_after(&log, 0, &[3, 1]);
-        assert_eq!(log.after_name((1, 1)).map(|item| item.name.0), Some(2));
+        assert_eq!((evicted(&mut log, 1), log.gone()), (None, 1));
+        // Until it is removed.
+        assert_after(
+            &log,
+            0,
+            &[(1, first), (2, first), (3, first), (2, gone), (1, gone)],
+        );
+        drop(log.remove(&two));
+        assert_after(&log, 0, &[(1, first), (3, first), (1, gone)]);
         assert_eq!(evicted(&mut log, 0), Some(1));
         assert_eq!(evicted(&mut log, 0), None);
         Ok(())
@@ -332,20 +332,24 @@ mod tests {
     }
 
     #[test]
-    fn a_qp_is_removed_once() -> Result {
-        let (one, two, three) = items()?;
+    fn a_qp_is_removed_from_all_trees() -> Result {
+        let (one, two, _) = items()?;
+        let (first, second) = kinds()?;
         let mut log = Log::<Item>::new();
-        let removes = |log: &mut Log<Item>, item: &Item| log.remove(item).iter().flatten().count();
 
-        assert_eq!(removes(&mut log, &one), 0);
+        assert!(log.remove(&one).is_none());
         log.publish(one.as_arc_borrow());
-        log.move_to_end(one.as_arc_borrow());
-        log.move_to_end(two.as_arc_borrow());
-        log.move_gone(three.as_arc_borrow());
-        assert_eq!(removes(&mut log, &one), 2);
-        assert_eq!(removes(&mut log, &one), 0);
-        assert_eq!(removes(&mut log, &three), 1);
-        assert_after(&log, 0, &[2]);
+        for kind in [first, second, EventType::QP_GONE] {
+            log.add(one.as_arc_borrow(), kind);
+        }
+        log.add(two.as_arc_borrow(), second);
+        assert!(log
+            .remove(&one)
+            .is_some_and(|item| Arc::ptr_eq(&item, &one)));
+        assert!(log.remove(&one).is_none());
+        assert_eq!(log.gone(), 0);
+        assert!(log.after_name((1, 0)).is_none());
+        assert_after(&log, 0, &[(2, second)]);
         Ok(())
     }
 }

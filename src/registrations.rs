@@ -3,15 +3,14 @@
 //! The registrations of a receive QP, and the events that are for them.
 //!
 //! Owned by the QP and, as the context of its events, by the verbs object. A registration is a bit,
-//! by the number of the member: it *keeps* the QP, *listens* to its events, and has an unread one
-//! of a kind.
+//! by the number of the member: it *listens* to the events of the QP, and may *keep* the QP.
 //!
 //! An event comes in any context, with locks of the provider held and, without PREEMPT_RT,
-//! interrupts disabled. It is counted, and moves the QP to the end of the [log](crate::log) of its
-//! domain: no member is visited for that, nor a bit of any. Each row of 64 members has the position
-//! of the log up to which its bits say what is unread. Later events are added when the row is
-//! looked at, and before a registration begins: an event is for the registrations that exist when
-//! it happens.
+//! interrupts disabled. It is counted, and moves to the end of the [log](crate::log) of its domain:
+//! no member is visited for that, nor a bit of any. Unread are the events after the cursor of the
+//! member. An event is for the registrations that exist when it happens: if the QP has events after
+//! the cursor of a member that registers, the position of the log is noted from which on they are
+//! for that member.
 //!
 //! A worker looks at the rows, one at a time, and has the readers of those members woken that have
 //! an unread event. That holds for QP_GONE, too: the thread that destroys the QP has locks that
@@ -43,9 +42,9 @@ use crate::{
         Log,
         Logged,
         QpName,
-        Removed,
         BY_NUMBER,
-        BY_POSITION, //
+        BY_POSITION,
+        PLACES, //
     },
     member_set::{
         bit,
@@ -135,9 +134,8 @@ pub(crate) struct Registrations {
     /// The QP was destroyed, and QP_GONE happens.
     is_destroyed: Atomic<bool>,
     numbers: Numbers,
-    position: Atomic<u64>,
-    links: Links<BY_POSITION>,
-    logged: Linked<BY_POSITION>,
+    links: Links<BY_POSITION, PLACES>,
+    logged: Linked<BY_POSITION, PLACES>,
     name_links: Links<BY_NUMBER>,
     named: Linked<BY_NUMBER>,
     #[pin]
@@ -199,7 +197,12 @@ impl_tree_item! {
     impl TreeItem<{ BY_POSITION }> for Registrations {
         links: links,
         linked: logged,
-        key: |registrations| -> u64 { registrations.position.load(Relaxed) }
+        key: |registrations, place| -> u64 {
+            // That of the QPs that were destroyed follows those of the kinds.
+            let kind = EventType::from_index(place).unwrap_or(EventType::QP_GONE);
+
+            registrations.counts.position(kind)
+        }
     }
 }
 
@@ -212,13 +215,13 @@ impl_tree_item! {
 }
 
 impl Logged for Registrations {
-    fn position(&self) -> &Atomic<u64> {
-        &self.position
+    fn set_position(&self, kind: EventType, position: u64) {
+        self.counts.set_position(kind, position);
     }
 }
 
 /// The registrations of some members.
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 struct RegistrationRow {
     /// Those that keep the QP.
     keeps: u64,
@@ -226,14 +229,22 @@ struct RegistrationRow {
     listening: u64,
     /// Those of them whose registrations have ended with the device.
     released: u64,
-    /// Those with an unread event of a kind, for each kind, up to the position `seen`.
-    unread: [u64; EventType::COUNT],
-    seen: u64,
+    /// The position of the log after which events are for each member, if there were events of the
+    /// QP when one of them registered that it had not passed.
+    since: Option<Since>,
 }
 
+type Since = KBox<[u64; ROW]>;
+
 impl RegistrationRow {
-    fn unread_of(&self, member: usize) -> impl Iterator<Item = EventType> + '_ {
-        EventType::iter().filter(move |kind| self.unread[kind.index()] & bit(member) != 0)
+    fn listens(&self, member: usize) -> bool {
+        self.listening & bit(member) != 0
+    }
+
+    fn since(&self, member: usize) -> u64 {
+        self.since
+            .as_ref()
+            .map_or(0, |positions| positions[member % ROW])
     }
 
     /// A member does not listen to the events any more.
@@ -243,9 +254,6 @@ impl RegistrationRow {
         self.keeps &= others;
         self.listening &= others;
         self.released &= others;
-        for unread in &mut self.unread {
-            *unread &= others;
-        }
     }
 }
 
@@ -253,7 +261,7 @@ struct Lists {
     rows: MemberRows<RegistrationRow>,
     /// The number of members that listen to the events.
     members: usize,
-    /// The QP has left the log: the worker takes the members away.
+    /// The QP leaves the log: the worker takes the members away.
     is_evicted: bool,
     /// There were events since the worker began.
     is_pending: bool,
@@ -298,7 +306,6 @@ impl Registrations {
                 workers,
                 is_destroyed: Atomic::new(false),
                 numbers: Numbers::new(),
-                position: Atomic::new(0),
                 links: Links::new(),
                 logged: Linked::new(),
                 name_links: Links::new(),
@@ -346,41 +353,57 @@ impl Registrations {
         }
     }
 
-    /// Returns the position in the log. Called with its lock held.
-    pub(crate) fn at(&self) -> u64 {
-        self.position.load(Relaxed)
-    }
-
     /// Returns the workqueues of the device.
     pub(crate) fn workers(&self) -> &Arc<Workers> {
         &self.workers
     }
 
-    /// Whether a member listens to the events, or has unread ones.
-    pub(crate) fn listens(&self, log: &Log<Self>, listener: &Listener) -> bool {
-        let member = listener.number();
+    /// Returns the row of a member if that listens to the events, or has unread ones.
+    fn row<'a>(&'a self, log: &'a Log<Self>, member: usize) -> Option<&'a RegistrationRow> {
+        let row = self.lists.access(log).rows.get(member / ROW)?;
 
-        self.lists
-            .access(log)
-            .rows
-            .get(member / ROW)
-            .is_some_and(|row| row.listening & bit(member) != 0)
+        row.listens(member).then_some(row)
     }
 
-    /// Returns a row to which all events are added that have happened.
-    fn row<'a>(&'a self, log: &'a mut Log<Self>, number: usize) -> Option<&'a mut RegistrationRow> {
-        let wanting = log.members.wanting(number);
-        let row = self.lists.access_mut(log).rows.get_mut(number)?;
+    /// Whether a member listens to the events, or has unread ones.
+    pub(crate) fn listens(&self, log: &Log<Self>, listener: &Listener) -> bool {
+        self.row(log, listener.number()).is_some()
+    }
 
-        if row.seen != self.at() {
-            for kind in EventType::iter() {
-                if self.counts.position(kind) > row.seen {
-                    row.unread[kind.index()] |= row.listening & wanting[kind.index()];
-                }
-            }
-            row.seen = self.at();
-        }
-        Some(row)
+    /// Whether the last event of a kind is unread.
+    pub(crate) fn is_unread(&self, log: &Log<Self>, listener: &Listener, kind: EventType) -> bool {
+        let member = listener.number();
+        let position = self.counts.position(kind);
+
+        listener.mask().has(kind)
+            && position > listener.cursor()
+            && self
+                .row(log, member)
+                .is_some_and(|row| position > row.since(member))
+    }
+
+    /// Whether the QP leaves the log, and its unread events are lost.
+    pub(crate) fn is_evicted(&self, log: &Log<Self>) -> bool {
+        self.lists.access(log).is_evicted
+    }
+
+    /// Returns the number of unread records.
+    fn unread(&self, log: &Log<Self>, listener: &Listener) -> usize {
+        EventType::iter()
+            .filter(|kind| self.is_unread(log, listener, *kind))
+            .count()
+    }
+
+    /// Returns the events of a kind that have happened. Called with the lock of the log held.
+    pub(crate) fn events(&self, kind: EventType) -> Event {
+        self.counts.event(kind)
+    }
+
+    /// Whether the QP has events of before now that a member, which registers now, would read.
+    fn has_earlier(&self, listener: &Listener) -> bool {
+        let mut kinds = listener.mask().kinds();
+
+        kinds.any(|kind| self.counts.position(kind) > listener.cursor())
     }
 
     /// Returns the totals of the events that have happened, if a member is registered.
@@ -426,28 +449,58 @@ impl Registrations {
             drop(log);
             drop(left);
         }
+
+        let has_since = {
+            let log = self.log.lock();
+
+            !self.has_earlier(&holder.listener) || {
+                let row = self.lists.access(&log).rows.get(member / ROW);
+
+                row.is_some_and(|row| row.since.is_some())
+            }
+        };
+
+        if !has_since {
+            let since = Since::new([0; ROW], GFP_KERNEL_ACCOUNT)?;
+            let mut log = self.log.lock();
+            let row = self.lists.access_mut(&mut log).rows.get_mut(member / ROW);
+            let left = match row {
+                Some(row) if row.since.is_none() => row.since.replace(since),
+                _ => Some(since),
+            };
+
+            drop(log);
+            drop(left);
+        }
         Ok(())
     }
 
-    /// Adds a registration, for which there is room, and returns the totals of the events before
-    /// it. `EDQUOT` over the limit. Calls must be serialised.
-    pub(crate) fn add(&self, holder: &Holder) -> Result<xrc_rcv_reg_info> {
+    /// Adds a registration, and returns the totals of the events before it. `None` if there were
+    /// events since [room was made](Self::make_room) for which that is not enough. `EDQUOT` over
+    /// the limit. Calls must be serialised.
+    pub(crate) fn add(&self, holder: &Holder) -> Result<Option<xrc_rcv_reg_info>> {
         let keeps = holder.keeps();
 
         limits::another_registration(self.len(), self.keeping(), keeps)?;
 
         let mut log = self.log.lock();
         let member = holder.listener.number();
-        // Events before it are for the others of the row.
-        let row = self.row(&mut log, member / ROW).ok_or(EINVAL)?;
+        let end = log.end();
+        let lists = self.lists.access_mut(&mut log);
+        let row = lists.rows.get_mut(member / ROW).ok_or(EINVAL)?;
 
+        match &mut row.since {
+            Some(positions) => positions[member % ROW] = end,
+            None if self.has_earlier(&holder.listener) => return Ok(None),
+            None => (),
+        }
         row.listening |= bit(member);
         if keeps {
             row.keeps |= bit(member);
         }
-        self.lists.access_mut(&mut log).members += 1;
+        lists.members += 1;
         self.numbers.add(holder);
-        Ok(self.counts.to_info(self.status.serial()))
+        Ok(Some(self.counts.to_info(self.status.serial())))
     }
 
     /// Ends a registration. No event is for it after this returns; those that are unread are
@@ -497,7 +550,7 @@ impl Registrations {
         let row = lists
             .rows
             .get_mut(member / ROW)
-            .filter(|row| row.listening & bit(member) != 0)?;
+            .filter(|row| row.listens(member))?;
         let kept = row.keeps & bit(member) != 0;
         let is_released = row.released & bit(member) != 0;
 
@@ -512,51 +565,24 @@ impl Registrations {
         }
         Some(Taken {
             existed,
-            _qp: is_read.then(|| log.remove(self)),
+            _qp: is_read.then(|| log.remove(self)).flatten(),
         })
     }
 
-    /// Returns the next unread events of a member, of one kind: in the order of the last ones,
-    /// QP_GONE last. Called with the lock of the log held.
-    pub(crate) fn next_unread(&self, log: &mut Log<Self>, listener: &Listener) -> Option<Event> {
-        let member = listener.number();
-        let kind = self
-            .row(log, member / ROW)?
-            .unread_of(member)
-            .min_by_key(|kind| self.counts.position(*kind))?;
+    /// A member listens no more to the QP, which is gone. Returns what is not needed any more.
+    pub(crate) fn forget(&self, log: &mut Log<Self>, member: usize) -> Option<Arc<Self>> {
+        let lists = self.lists.access_mut(log);
+        let row = lists.rows.get_mut(member / ROW)?;
 
-        Some(self.counts.event(kind))
-    }
-
-    /// A member has read the unread events of a kind.
-    pub(crate) fn note_read(&self, log: &mut Log<Self>, listener: &Listener, kind: EventType) {
-        let member = listener.number();
-
-        if let Some(row) = self.row(log, member / ROW) {
-            row.unread[kind.index()] &= !bit(member);
-        }
-    }
-
-    /// A member has read all events: if the QP is gone, it listens no more. Returns what is not
-    /// needed any more.
-    pub(crate) fn note_all_read(
-        &self,
-        log: &mut Log<Self>,
-        listener: &Listener,
-    ) -> Option<Removed<Self>> {
-        if !self.is_gone() {
+        if !row.listens(member) {
             return None;
         }
-        self.forget(log, listener.number())
-    }
-
-    /// A member listens no more to the QP, which is gone. Returns what is not needed any more.
-    fn forget(&self, log: &mut Log<Self>, member: usize) -> Option<Removed<Self>> {
-        let lists = self.lists.access_mut(log);
-
-        lists.rows.get_mut(member / ROW)?.remove(member);
+        row.remove(member);
         lists.members -= 1;
-        (lists.members == 0).then(|| log.remove(self))
+        if lists.members != 0 {
+            return None;
+        }
+        log.remove(self)
     }
 
     /// Calls a function with each member that is registered and the number of its unread records,
@@ -575,15 +601,16 @@ impl Registrations {
     /// Returns a member that is registered and the number of its unread records, or none of the
     /// rest of its row, and advances to the next member; `None` after the last row.
     fn listed_from(&self, member: &mut usize) -> Option<Option<(Arc<Listener>, usize)>> {
-        let mut log = self.log.lock();
+        let log = self.log.lock();
         let number = *member / ROW;
+        let rows = &self.lists.access(&log).rows;
 
-        if number >= self.lists.access(&log).rows.len() {
+        if number >= rows.len() {
             return None;
         }
 
-        let registered = self
-            .row(&mut log, number)
+        let registered = rows
+            .get(number)
             .map_or(0, |row| row.listening & !row.released)
             & (u64::MAX << (*member % ROW));
 
@@ -593,15 +620,12 @@ impl Registrations {
         }
 
         let next = number * ROW + first(registered);
-        let unread = self
-            .row(&mut log, number)
-            .map_or(0, |row| row.unread_of(next).count());
 
         *member = next + 1;
         Some(
             log.members
                 .get(next)
-                .map(|listener| (listener.clone(), unread)),
+                .map(|listener| (listener.clone(), self.unread(&log, listener))),
         )
     }
 
@@ -619,7 +643,7 @@ impl Registrations {
     fn leave_unread(&self) {
         let mut log = self.log.lock();
         let is_unread = self.lists.access(&log).members == 0;
-        let removed = is_unread.then(|| log.remove(self));
+        let removed = is_unread.then(|| log.remove(self)).flatten();
 
         drop(log);
         drop(removed);
@@ -643,13 +667,9 @@ impl Registrations {
     /// Counts an event, and has the listeners signalled. May be called in any context.
     fn post(self: ArcBorrow<'_, Self>, qpn: u32, kind: EventType) {
         let mut log = self.log.lock();
-        let position = if kind == EventType::QP_GONE {
-            log.move_gone(self)
-        } else {
-            log.move_to_end(self)
-        };
 
-        self.counts.add(kind, position);
+        self.counts.add(kind);
+        log.add(self, kind);
         self.report_event(qpn, kind);
 
         let lists = self.lists.access_mut(&mut log);
@@ -683,7 +703,7 @@ impl Registrations {
         // Dropped after the lock is released.
         let mut removed = None;
         let mut log = self.log.lock();
-        let end = self.at();
+        let end = log.end();
         let lists = self.lists.access_mut(&mut log);
 
         if !lists.is_signalling {
@@ -709,18 +729,18 @@ impl Registrations {
         true
     }
 
-    /// Finds the members of the next row that are to be signalled: those with an unread event of
-    /// after the last time, or all that are to be taken away.
+    /// Finds the members of the next row that are to be signalled: those that an event after the
+    /// last time may be for, or all that are to be taken away.
     fn look_at_row(&self, log: &mut Log<Self>) {
-        let lists = self.lists.access_mut(log);
-        let (number, signalled, is_evicted) = (lists.row, lists.signalled, lists.is_evicted);
-        let left = self.row(log, number).map_or(0, |row| {
-            if is_evicted {
+        let lists = self.lists.access(log);
+        let wanting = log.members.wanting(lists.row);
+        let left = lists.rows.get(lists.row).map_or(0, |row| {
+            if lists.is_evicted {
                 return row.listening;
             }
             EventType::iter()
-                .filter(|kind| self.counts.position(*kind) > signalled)
-                .fold(0, |left, kind| left | row.unread[kind.index()])
+                .filter(|kind| self.counts.position(*kind) > lists.signalled)
+                .fold(0, |left, kind| left | row.listening & wanting[kind.index()])
         });
         let lists = self.lists.access_mut(log);
 
@@ -730,7 +750,7 @@ impl Registrations {
 
     /// Has the readers of the next members woken, or takes the members away if the QP has left the
     /// log. Returns what is not needed any more.
-    fn signal_members(&self, log: &mut Log<Self>) -> Option<Removed<Self>> {
+    fn signal_members(&self, log: &mut Log<Self>) -> Option<Arc<Self>> {
         let mut removed = None;
 
         for _ in 0..AT_ONCE {
@@ -740,21 +760,14 @@ impl Registrations {
                 break;
             }
 
-            let number = lists.row - 1;
-            let member = number * ROW + first(lists.left);
+            let member = (lists.row - 1) * ROW + first(lists.left);
             let is_evicted = lists.is_evicted;
 
             lists.left &= !bit(member);
 
             // It may have read all, and even have ended, since the row was looked at.
-            let Some(row) = self.row(log, number) else {
-                break;
-            };
-            let listens = row.listening & bit(member) != 0;
-            let is_unread = row.unread_of(member).next().is_some();
-
-            if is_unread {
-                if let Some(listener) = log.members.get(member) {
+            if let Some(listener) = log.members.get(member) {
+                if self.unread(log, listener) != 0 {
                     if is_evicted {
                         listener.lose();
                     } else {
@@ -762,8 +775,8 @@ impl Registrations {
                     }
                 }
             }
-            if is_evicted && listens {
-                removed = self.forget(log, member);
+            if is_evicted {
+                removed = self.forget(log, member).or(removed);
             }
         }
         removed
@@ -793,7 +806,7 @@ impl Registrations {
 struct Taken {
     /// It had not ended with the QP or the device.
     existed: bool,
-    _qp: Option<Removed<Registrations>>,
+    _qp: Option<Arc<Registrations>>,
 }
 
 impl EventHandler for Registrations {

@@ -420,7 +420,7 @@ impl Objects {
     }
 
     /// Returns the records of a channel that are unread, in order, with the QP and the position of
-    /// each: by the last events of their QPs, those of a QP by their own.
+    /// the last event of each.
     fn unread_of(&self, channel: &Channel) -> Vec<(QpId, u64, Event)> {
         let mut unread = Vec::new();
         for (id, registration) in &channel.registrations {
@@ -439,13 +439,12 @@ impl Objects {
                         kind,
                         total,
                     };
-                    unread.push((qp.position(), position, *id, event));
+                    unread.push((*id, position, event));
                 }
             }
         }
-        unread.sort_by_key(|(of_qp, position, ..)| (*of_qp, *position));
-        let without = |(_, position, id, event)| (id, position, event);
-        unread.into_iter().map(without).collect()
+        unread.sort_by_key(|(id, position, _)| (*position, *id));
+        unread
     }
 
     /// Returns the records of a channel that are unread, in order.

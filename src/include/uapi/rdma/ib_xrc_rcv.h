@@ -428,11 +428,11 @@ enum xrc_rcv_qp_unreg_attrs {
  *	XRC_RCV_EVENT_OVERRUN, of which @last_ns, @serial and @qp_num are 0
  *
  * read() returns whole records, as many as are unread and fit, up to 16, or fewer if
- * a page of the buffer is not in memory: in the order of the last events of their QPs,
- * those of a QP in the order of their own. It fails with EINVAL if the buffer is shorter
- * than a record, and with EFAULT if no record can be written to it; none is lost. If
- * there is no record, it blocks, or fails with EAGAIN with O_NONBLOCK. After the device
- * was removed or the uverbs file closed, it fails with EIO once all records are read.
+ * a page of the buffer is not in memory: in the order of the last events that they are
+ * for. It fails with EINVAL if the buffer is shorter than a record, and with EFAULT if no
+ * record can be written to it; none is lost. If there is no record, it blocks, or fails
+ * with EAGAIN with O_NONBLOCK. After the device was removed or the uverbs file closed, it
+ * fails with EIO once all records are read.
  */
 struct xrc_rcv_record {
 	__aligned_u64 last_ns;
