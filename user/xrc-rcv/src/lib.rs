@@ -134,6 +134,8 @@ pub mod verbs_sys;
 
 mod error;
 
+#[cfg(feature = "tokio")]
+mod async_fd;
 #[cfg(feature = "verbs")]
 mod completion;
 pub mod ffi;

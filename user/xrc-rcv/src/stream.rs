@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
-use tokio::io::Interest;
 use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 
+use crate::async_fd::readable;
 use crate::channel::{Event, EventChannel, Events};
 use crate::error::{Cause, Result};
 
@@ -81,7 +81,7 @@ impl EventStream {
         channel.set_nonblocking(true)?;
         // SAFETY: A channel owns its descriptor, which is open and the same until its last `Arc` is
         // dropped.
-        let channel = unsafe { AsyncFd::register_with_interest(channel, Interest::READABLE) }?;
+        let channel = unsafe { readable(channel) }?;
         Ok(EventStream {
             channel,
             unread: Mutex::default(),

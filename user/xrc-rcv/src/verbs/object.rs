@@ -278,9 +278,8 @@ mod tests {
     use std::future::poll_fn;
     use std::os::fd::{FromRawFd, OwnedFd};
 
-    use tokio::io::Interest;
-
     use super::*;
+    use crate::async_fd::readable;
 
     #[tokio::test]
     async fn a_channel_that_is_closed_is_noticed() {
@@ -290,8 +289,7 @@ mod tests {
         // SAFETY: Both were just opened.
         let [reader, writer] = fds.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
         // SAFETY: The end of a pipe owns its descriptor.
-        let channel = unsafe { AsyncFd::register_with_interest(writer, Interest::READABLE) };
-        let channel = channel.unwrap();
+        let channel = unsafe { readable(writer) }.unwrap();
         let waiting = tokio::spawn(async move { poll_fn(|cx| poll_notified(&channel, cx)).await });
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished());

@@ -11,7 +11,6 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::AbortHandle;
@@ -19,6 +18,7 @@ use tokio::task::AbortHandle;
 use super::initiator::Initiator;
 use super::object::{self, poll_notified};
 use super::region::{Region, Remote};
+use crate::async_fd::readable;
 use crate::completion::Completion;
 use crate::error::{Cause, Error, Result};
 
@@ -97,7 +97,7 @@ impl Requests {
         });
         // SAFETY: The initiator owns its descriptor, which is open and the same until the last
         // `Arc` is dropped.
-        let fd = unsafe { AsyncFd::register_with_interest(shared.clone(), Interest::READABLE) }?;
+        let fd = unsafe { readable(shared.clone()) }?;
         let driver = tokio::spawn(Driver(fd).run()).abort_handle();
         Ok(Requests { shared, driver })
     }

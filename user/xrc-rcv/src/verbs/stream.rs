@@ -4,17 +4,17 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use futures_core::Stream;
-use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::task::coop;
+use tokio::task::consume_budget;
 
 use super::object::poll_notified;
 use super::srq::Srq;
+use crate::async_fd::readable;
 use crate::error::{Cause, Result};
 
 /// The messages to an SRQ, as a [`Stream`].
@@ -55,7 +55,7 @@ impl MessageStream {
     /// Outside of a runtime of tokio's with I/O enabled.
     pub fn new(srq: Srq) -> io::Result<MessageStream> {
         // SAFETY: An SRQ owns its descriptor, which is open and the same until it is dropped.
-        let srq = unsafe { AsyncFd::register_with_interest(srq, Interest::READABLE) }?;
+        let srq = unsafe { readable(srq) }?;
         Ok(MessageStream { srq, ended: false })
     }
 
@@ -76,11 +76,10 @@ impl MessageStream {
 
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<Result<Vec<u8>>>> {
         // A fast sender would not let other tasks run.
-        let budget = ready!(coop::poll_proceed(cx));
+        ready!(pin!(consume_budget()).poll(cx));
         loop {
             // If there is none, the descriptor will be readable with the next one.
             if let Some(message) = self.srq.get_mut().receive_until(Some(Instant::now()))? {
-                budget.made_progress();
                 return Poll::Ready(Ok(message));
             }
             if let Err(error) = ready!(poll_notified(&self.srq, cx)) {
