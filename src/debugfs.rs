@@ -204,13 +204,14 @@ fn print_registration(
     let process = listener.process();
 
     text.print(fmt!(
-        "kind={} channel={} mask={:#x} pending={} domain={} qpn={:#x} pid={} comm=",
+        "kind={} channel={} mask={:#x} pending={} domain={} qpn={:#x} serial={} pid={} comm=",
         if process.is_some() { "file" } else { "kernel" },
         u8::from(process.is_some()),
         listener.mask().as_raw(),
         unread,
         qp.status().domain(),
         qp.qpn(),
+        qp.status().serial(),
         process.map_or(0, Process::pid),
     ))?;
     match process {

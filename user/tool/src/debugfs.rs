@@ -50,7 +50,8 @@ pub(crate) fn reported(qps: &str, registrations: &str) -> Result<Vec<Domain>> {
 }
 
 /// Joins the three lists. They are not read at one instant: an object that is in one of them only
-/// was created or destroyed meanwhile, and is left out.
+/// was created or destroyed meanwhile, and is left out. So is a registration with another QP that
+/// was given the number of a listed one.
 fn join(domains: &str, qps: &str, registrations: &str) -> Result<Vec<Domain>> {
     let mut result = BTreeMap::new();
     for line in lines(domains) {
@@ -73,10 +74,11 @@ fn join(domains: &str, qps: &str, registrations: &str) -> Result<Vec<Domain>> {
     }
     for line in lines(registrations) {
         let (domain, qpn) = (line.number("domain")?, line.number32("qpn")?);
+        let serial = line.number_if_any("serial")?;
         // A user can make so many that a linear search takes minutes.
         let qp = result.get_mut(&domain).and_then(|domain| {
             let index = domain.qps.binary_search_by_key(&qpn, |qp| qp.qpn).ok()?;
-            domain.qps.get_mut(index)
+            domain.qps.get_mut(index).filter(|qp| qp.serial == serial)
         });
         if let Some(registered) = qp.and_then(|qp| qp.registered.as_mut()) {
             registered.push(registration(&line)?);
@@ -100,6 +102,7 @@ fn qp(line: &Line<'_>) -> Result<Qp> {
         events: Some(line.number("events")?),
         creator: line.number32_if_any("creator")?,
         user: line.number32_if_any("user")?,
+        serial: line.number_if_any("serial")?,
         registrations: line.number("registrations")?,
         registered: Some(Vec::new()),
     })
@@ -174,14 +177,15 @@ mod tests {
 
     const DOMAINS: &str = "domain=1 qps=2\ndomain=4 qps=0\n";
     const QPS: &str = "\
-domain=1 qpn=0x20 state=RTR lifetime=registrations registrations=2 dest_qpn=0x1f label=0xfedcba9876543210 events=3 creator=100000 user=1000
+domain=1 qpn=0x20 state=RTR lifetime=registrations registrations=2 dest_qpn=0x1f label=0xfedcba9876543210 events=3 creator=100000 user=1000 serial=7
 domain=1 qpn=0x12 state=RESET lifetime=domain registrations=0 dest_qpn=0x0 label=0x0 events=0 creator=0 user=0
 domain=9 qpn=0x99 state=ERR lifetime=domain registrations=0 dest_qpn=0x0 events=0
 ";
     const REGISTRATIONS: &str = "\
-kind=file channel=1 mask=0x8000000000000010 pending=1 domain=1 qpn=0x20 pid=77 comm=my prog=x
-kind=file channel=0 mask=0x0 pending=0 domain=1 qpn=0x20 pid=9 comm=older
-kind=kernel channel=0 pending=0 domain=1 qpn=0x20 pid=0 comm=
+kind=file channel=1 mask=0x8000000000000010 pending=1 domain=1 qpn=0x20 serial=7 pid=77 comm=my prog=x
+kind=file channel=0 mask=0x0 pending=0 domain=1 qpn=0x20 serial=7 pid=9 comm=older
+kind=file channel=0 mask=0x0 pending=0 domain=1 qpn=0x20 serial=8 pid=10 comm=next
+kind=kernel channel=0 pending=0 domain=1 qpn=0x20 serial=7 pid=0 comm=
 kind=file channel=0 pending=0 domain=1 qpn=0x21 pid=78 comm=late
 ";
 
@@ -211,7 +215,8 @@ kind=file channel=0 pending=0 domain=1 qpn=0x21 pid=78 comm=late
             (Some(100_000), Some(1000), Some(0))
         );
         let registered = second.registered.as_ref().unwrap();
-        // In the order of their pids, the kernel first.
+        // In the order of their pids, the kernel first, without the one of the QP that has this
+        // number by now.
         let pids: Vec<_> = registered.iter().map(|one| one.pid).collect();
         assert_eq!(pids, [None, Some(9), Some(77)]);
         assert_eq!(
@@ -241,8 +246,11 @@ kind=file channel=0 pending=0 domain=1 qpn=0x21 pid=78 comm=late
         let before = QPS
             .replace(" label=0xfedcba9876543210", "")
             .replace(" label=0x0", "")
-            .replace(" creator=100000 user=1000", "");
-        let domains = join(DOMAINS, &before, "").unwrap();
+            .replace(" creator=100000 user=1000 serial=7", "");
+        let registered = REGISTRATIONS.replace(" serial=7", "");
+        let domains = join(DOMAINS, &before, &registered).unwrap();
+        let registered = domains[0].qps[1].registered.as_ref();
+        assert_eq!(registered.map(Vec::len), Some(3));
         assert!(domains[0].qps.iter().all(|qp| qp.label.is_none()));
         assert_eq!(domains[0].qps.len(), 2);
         assert_eq!(domains[0].qps[1].creator, None);

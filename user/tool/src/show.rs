@@ -257,6 +257,7 @@ fn look_within(device: &str, file: &Path) -> Result<Domain> {
             events: None,
             creator: None,
             user: None,
+            serial: None,
             registrations: info.registrations().into(),
             registered: None,
         });
@@ -552,6 +553,7 @@ mod tests {
                         events: Some(2),
                         creator: Some(100_000),
                         user: Some(1000),
+                        serial: Some(1),
                         registrations: 2,
                         registered: Some(vec![registered(100, "first"), registered(101, "second")]),
                     }],

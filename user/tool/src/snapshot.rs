@@ -129,6 +129,9 @@ pub(crate) struct Qp {
     /// The uid for which it counts, which is another if a user made the user namespace of its
     /// creator; null if not known.
     pub(crate) user: Option<u32>,
+    /// The kernel's number of it on the device, which no later QP has; none if not known.
+    #[serde(skip)]
+    pub(crate) serial: Option<u64>,
     /// The number of its registrations, whatever --pid leaves of holders.
     pub(crate) registrations: u64,
     /// The holders of its registrations, with --pid that process alone; null if this user may not

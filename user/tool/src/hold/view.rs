@@ -35,9 +35,10 @@ fn owners(line: &Line<'_>) -> Option<Owners> {
     Some([user("creator")?, user("user")?])
 }
 
-/// A domain, and the number in it that a line of debugfs has by a key.
-fn in_domain(line: &Line<'_>, key: &str) -> Option<(u64, u64)> {
-    line.number("domain").ok().zip(line.number(key).ok())
+/// The domain of the QP of a line of debugfs, and its serial number: a QP number may be that of
+/// another QP by now.
+fn qp(line: &Line<'_>) -> Option<(u64, u64)> {
+    line.number("domain").ok().zip(line.number("serial").ok())
 }
 
 fn directory() -> PathBuf {
@@ -134,7 +135,7 @@ impl Listing {
             return false;
         }
         let line = Line::new(line);
-        let Some(qp) = in_domain(&line, "qpn") else {
+        let Some(qp) = qp(&line) else {
             return false;
         };
         if self.title.starts_with("qps") {
@@ -170,7 +171,7 @@ impl Audience {
 pub(super) struct Trace {
     pub(super) pipe: File,
     text: Vec<u8>,
-    /// By device, domain and serial number: a QP number may be that of another QP by now.
+    /// By device, domain and serial number.
     owners: HashMap<(u64, (u64, u64)), Owners>,
     directory: PathBuf,
     /// Removed after the pipe was closed.
@@ -214,7 +215,7 @@ impl Trace {
         let lines = File::open(path).map(|file| BufReader::new(file).lines());
         for line in lines.into_iter().flatten().map_while(io::Result::ok) {
             let line = Line::new(&line);
-            match in_domain(&line, "serial").zip(owners(&line)) {
+            match qp(&line).zip(owners(&line)) {
                 Some((qp, owners)) if self.owners.len() < WATCHED => {
                     self.owners.insert((device, qp), owners);
                 }
@@ -277,8 +278,10 @@ mod tests {
 
     const QPS: &str = "domain=1 qpn=0x20 state=RTR lifetime=domain registrations=2 dest_qpn=0x1f label=0x1 events=3 creator=100000 user=1000 serial=1\n\
                        domain=1 qpn=0x21 state=ERR lifetime=domain registrations=0 dest_qpn=0x0 label=0x0 events=0 creator=7 user=7 serial=2\n";
-    const REGISTRATIONS: &str = "kind=file channel=1 mask=0x1 pending=1 domain=1 qpn=0x20 pid=77 comm=my prog=x\n\
-                                 kind=file channel=1 mask=0x1 pending=1 domain=1 qpn=0x21 pid=78 comm=domain=1 qpn=0x20\n";
+    /// The last one is with a QP that has been given the number of the first one.
+    const REGISTRATIONS: &str = "kind=file channel=1 mask=0x1 pending=1 domain=1 qpn=0x20 serial=1 pid=77 comm=my prog=x\n\
+                                 kind=file channel=1 mask=0x1 pending=1 domain=1 qpn=0x21 serial=2 pid=78 comm=domain=1 serial=1\n\
+                                 kind=file channel=1 mask=0x1 pending=1 domain=1 qpn=0x20 serial=3 pid=79 comm=next\n";
 
     fn shown(uid: u32) -> String {
         let root = tempfile::tempdir().unwrap();
