@@ -169,8 +169,8 @@ impl Server {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = match accept_with(&self.listener, flags) {
             Ok(socket) => socket,
-            // The machine has no room, and the listener stays readable.
-            Err(Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
+            // The machine or the process has no room, and the listener stays readable.
+            Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
                 thread::sleep(Duration::from_millis(10));
                 return;
             }
