@@ -211,6 +211,19 @@ impl Trace {
 
     /// Reads the owners of the QPs of a device.
     fn learn(&mut self, device: u64) {
+        self.add(device);
+        if self.owners.len() < WATCHED {
+            return;
+        }
+        // Most have ended if the kernel has lost the records of their ends.
+        self.owners.clear();
+        for device in devices(&self.directory) {
+            self.add(device);
+        }
+    }
+
+    /// Adds the owners of the QPs of a device, as many as there is room for.
+    fn add(&mut self, device: u64) {
         let path = self.directory.join(device.to_string()).join("qps");
         let lines = File::open(path).map(|file| BufReader::new(file).lines());
         for line in lines.into_iter().flatten().map_while(io::Result::ok) {
@@ -359,5 +372,28 @@ mod tests {
                 (String::new(), Audience::All)
             ]
         );
+    }
+
+    #[test]
+    fn qps_whose_ends_were_lost_leave_room_for_others() {
+        let root = tempfile::tempdir().unwrap();
+        let (qps, text) = (root.path().join("3/qps"), root.path().join("trace"));
+        fs::create_dir(root.path().join("3")).unwrap();
+        let line = |serial| format!("domain=1 creator=7 user=7 serial={serial}\n");
+        fs::write(&qps, (0..WATCHED).map(line).collect::<String>()).unwrap();
+        fs::write(
+            &text,
+            format!(
+                "            task-12      [000] 7.25: ib_xrc_rcv_alloc: index=3 device=a domain=1 qpn=0x20 \
+                 serial={WATCHED}\n"
+            ),
+        )
+        .unwrap();
+        let mut trace = Trace::of(root.path().into());
+        assert_eq!(trace.owners.len(), WATCHED);
+        fs::write(&qps, line(WATCHED)).unwrap();
+        let (audience, _) = trace.read().unwrap().remove(0);
+        assert_eq!(audience, Audience::Owners([7, 7]));
+        assert_eq!(trace.owners.len(), 1);
     }
 }
