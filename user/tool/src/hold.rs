@@ -68,6 +68,9 @@ impl Held {
 /// Returns whether the module is attached to any of the devices. If so, a signal has ended it.
 pub(crate) fn run(args: &Hold, out: &mut impl Write) -> Result<bool> {
     let inherited = Inherited::take()?;
+    if inherited.listener.is_some() || args.socket.is_some() {
+        server::check_path(&args.file.to_string_lossy())?;
+    }
     let (signalled, wake) = UnixStream::pair()?;
     for signal in [SIGINT, SIGTERM] {
         signal_hook::low_level::pipe::register(signal, wake.try_clone()?)?;

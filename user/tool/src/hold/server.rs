@@ -15,7 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -32,6 +32,9 @@ use super::view::{Listing, PACKET, Trace};
 const CLIENTS: usize = 32;
 /// The greatest length of a request.
 const REQUEST: usize = 128;
+/// The greatest length of the path of the domain's file: an answer to `list` has room for it, and
+/// for as many descriptors of one user as there may be.
+const FILE: usize = PACKET / 4;
 /// The memory for answers that a client has not read, and for lines of `watch`.
 const UNREAD: usize = 2 * PACKET;
 const UNREAD_LINES: usize = 1 << 16;
@@ -353,6 +356,16 @@ impl Server {
     }
 }
 
+/// Whether answers have room for the path of the domain's file.
+pub(super) fn check_path(file: &str) -> Result<()> {
+    if file.len() > FILE {
+        bail!(
+            "the path of the file has more than {FILE} bytes, too many for the answers of the socket"
+        );
+    }
+    Ok(())
+}
+
 /// Whether clients can send descriptors to a socket, or to those that it accepts. None are under
 /// way in a connection that is one too many, so that its end waits for nothing. Before Linux 6.16
 /// all sockets pass them.
@@ -628,6 +641,25 @@ mod tests {
             );
         }
         assert_eq!(running.keeper().names().unwrap(), ["a"]);
+    }
+
+    #[test]
+    fn an_answer_to_list_has_room_for_the_longest_path_and_names() {
+        const MOST: usize = 64;
+        let mut store = Store::new(MOST, 7);
+        for number in 0..MOST {
+            let (name, null) = (format!("{number:064}"), File::open("/dev/null").unwrap());
+            store
+                .inherit(&format!("kept.7.0.{name}"), null.into())
+                .unwrap();
+        }
+        let path = "x".repeat(FILE);
+        check_path(&path).unwrap();
+        check_path(&format!("{path}x")).unwrap_err();
+        let server = Server::new(socket(), store, &path, 7).unwrap();
+        let text = server.list(7);
+        assert_eq!(text.lines().count(), 1 + MOST);
+        assert!(text.len() + MOST * "18446744073709551615".len() <= PACKET);
     }
 
     /// A TCP connection whose end waits until its peer, which is returned as well, reads or ends.
