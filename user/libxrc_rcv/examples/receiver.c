@@ -30,13 +30,11 @@ static uint8_t port = 1, gid_index;
 
 static struct ibv_context *open_device(void)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL), **device = list;
+	struct ibv_device **device = ibv_get_device_list(NULL);
 	struct ibv_context *context;
 
-	if (!list && errno == ENOSYS)
-		errx(1, "no RDMA devices: ib_uverbs is not loaded");
-	if (!list)
-		err(1, "RDMA devices");
+	if (!device)
+		errx(1, "no RDMA devices: %s", errno == ENOSYS ? "ib_uverbs is not loaded" : strerror(errno));
 	while (*device && strcmp(ibv_get_device_name(*device), name))
 		device++;
 	if (!*device)
@@ -44,7 +42,6 @@ static struct ibv_context *open_device(void)
 	context = ibv_open_device(*device);
 	if (!context)
 		err(1, "%s", name);
-	ibv_free_device_list(list);
 	return context;
 }
 
@@ -59,20 +56,8 @@ static int listen_at(uint16_t tcp_port)
 	return fd;
 }
 
-/* Reads a line of less than @size bytes, or returns 0. */
-static int read_line(int fd, char *line, size_t size)
-{
-	for (; size > 1 && recv(fd, line, 1, 0) == 1; line++, size--) {
-		if (*line == '\n') {
-			*line = 0;
-			return 1;
-		}
-	}
-	return 0;
-}
-
 /* Registers with the sender's receive QP, or creates one, and answers the sender. */
-static struct xrc_rcv_qp *join(int sender, struct ibv_xrcd *xrcd,
+static struct xrc_rcv_qp *join(FILE *sender, struct ibv_xrcd *xrcd,
 			       struct xrc_rcv_event_channel *channel, uint32_t srq_num)
 {
 	int mask = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS |
@@ -87,14 +72,13 @@ static struct xrc_rcv_qp *join(int sender, struct ibv_xrcd *xrcd,
 		.path_mtu = IBV_MTU_1024,
 		.ah_attr = { .port_num = port, .grh = { .sgid_index = gid_index, .hop_limit = 64 } },
 	};
-	char line[128], text[INET6_ADDRSTRLEN];
+	char text[INET6_ADDRSTRLEN];
 	struct ibv_port_attr local;
 	struct xrc_rcv_qp *qp;
 	union ibv_gid gid;
 	uint32_t qp_num;
 
-	if (!read_line(sender, line, sizeof(line)) ||
-	    sscanf(line, "%hu %45s %u %u", &attr.ah_attr.dlid, text, &attr.dest_qp_num, &qp_num) != 4 ||
+	if (fscanf(sender, "%hu %45s %u %u", &attr.ah_attr.dlid, text, &attr.dest_qp_num, &qp_num) != 4 ||
 	    inet_pton(AF_INET6, text, &attr.ah_attr.grh.dgid) != 1)
 		return NULL;
 	attr.ah_attr.is_global = !attr.ah_attr.dlid;	/* RoCE has no LIDs */
@@ -113,10 +97,22 @@ static struct xrc_rcv_qp *join(int sender, struct ibv_xrcd *xrcd,
 		warn("receive QP %u", qp_num);
 		return NULL;
 	}
-	dprintf(sender, "%u %s %u %u\n", local.lid, inet_ntop(AF_INET6, &gid, text, sizeof(text)),
+	dprintf(fileno(sender), "%u %s %u %u\n", local.lid, inet_ntop(AF_INET6, &gid, text, sizeof(text)),
 		qp->qp_num, srq_num);
 
 	printf("QP %u: %s\n", qp->qp_num, qp_num ? "joined" : "created");
+	return qp;
+}
+
+/* The TCP connection stays open, so that the sender sees the end of this process. */
+static struct xrc_rcv_qp *accept_sender(int listener, struct ibv_xrcd *xrcd,
+					struct xrc_rcv_event_channel *channel, uint32_t srq_num)
+{
+	FILE *sender = fdopen(accept(listener, NULL, NULL), "r");
+	struct xrc_rcv_qp *qp = sender ? join(sender, xrcd, channel, srq_num) : NULL;
+
+	if (!qp && sender)
+		fclose(sender);
 	return qp;
 }
 
@@ -178,9 +174,8 @@ int main(int argc, char **argv)
 			printf("%.*s\n", (int)length, message);
 		if (errno != EAGAIN || poll(ready, 3, -1) < 0)
 			err(1, "receive");
-		/* TCP connections stay open, so that senders see the end of this process. */
 		if (ready[0].revents) {
-			qps[count] = join(accept(ready[0].fd, NULL, NULL), xrcd, channel, srq->srq_num);
+			qps[count] = accept_sender(ready[0].fd, xrcd, channel, srq->srq_num);
 			count += !!qps[count];
 		}
 		if (ready[2].revents)

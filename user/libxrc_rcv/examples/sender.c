@@ -29,13 +29,11 @@ static uint8_t port = 1, gid_index;
 
 static struct ibv_context *open_device(void)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL), **device = list;
+	struct ibv_device **device = ibv_get_device_list(NULL);
 	struct ibv_context *context;
 
-	if (!list && errno == ENOSYS)
-		errx(1, "no RDMA devices: ib_uverbs is not loaded");
-	if (!list)
-		err(1, "RDMA devices");
+	if (!device)
+		errx(1, "no RDMA devices: %s", errno == ENOSYS ? "ib_uverbs is not loaded" : strerror(errno));
 	while (*device && strcmp(ibv_get_device_name(*device), name))
 		device++;
 	if (!*device)
@@ -43,7 +41,6 @@ static struct ibv_context *open_device(void)
 	context = ibv_open_device(*device);
 	if (!context)
 		err(1, "%s", name);
-	ibv_free_device_list(list);
 	return context;
 }
 
@@ -94,68 +91,56 @@ static void connect_qp(struct ibv_qp *qp, uint16_t lid, const union ibv_gid *gid
 	       IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
-/* Connects to a TCP port, or returns -1. */
-static int dial(const char *host, const char *tcp_port)
+/* Connects to a TCP port, or returns NULL. */
+static FILE *dial(const char *host, const char *tcp_port)
 {
-	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *list = NULL, *next;
-	int fd = -1;
+	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *next;
+	int fd;
 
-	if (getaddrinfo(host, tcp_port, &hints, &list))
+	if (getaddrinfo(host, tcp_port, &hints, &next))
 		errx(1, "%s: no such host", host);
-	for (next = list; next && fd < 0; next = next->ai_next) {
+	for (; next; next = next->ai_next) {
 		fd = socket(next->ai_family, SOCK_STREAM, 0);
-		if (fd >= 0 && connect(fd, next->ai_addr, next->ai_addrlen)) {
-			close(fd);
-			fd = -1;
-		}
+		if (fd >= 0 && !connect(fd, next->ai_addr, next->ai_addrlen))
+			return fdopen(fd, "r");
+		close(fd);
 	}
-	freeaddrinfo(list);
-	return fd;
+	return NULL;
 }
 
-/* Reads a line of less than @size bytes, or returns 0. */
-static int read_line(int fd, char *line, size_t size)
-{
-	for (; size > 1 && recv(fd, line, 1, 0) == 1; line++, size--) {
-		if (*line == '\n') {
-			*line = 0;
-			return 1;
-		}
-	}
-	return 0;
-}
-
-/* A receiving process; @fd and @srq_num are of the process that had the port last. */
+/* A receiving process; @stream and @srq_num are of the process that had the port last. */
 struct receiver {
 	const char *tcp_port;
-	int fd;
+	FILE *stream;
 	uint32_t srq_num;
 };
 
 /* Asks a receiver for its SRQ, and the first one for a receive QP. */
 static int ask(struct receiver *receiver, const char *host, struct ibv_qp *qp, uint32_t *receive_qp)
 {
-	char line[128], text[INET6_ADDRSTRLEN];
-	uint32_t before = *receive_qp;
+	char text[INET6_ADDRSTRLEN];
 	struct ibv_port_attr local;
+	uint32_t qp_num;
 	union ibv_gid gid;
 	uint16_t lid;
 
-	receiver->fd = dial(host, receiver->tcp_port);
-	if (receiver->fd < 0)
+	if (receiver->stream)
+		fclose(receiver->stream);
+	receiver->stream = dial(host, receiver->tcp_port);
+	if (!receiver->stream)
 		return 0;
 	if (ibv_query_port(qp->context, port, &local) ||
 	    ibv_query_gid(qp->context, port, gid_index, &gid))
 		err(1, "port %u of %s", port, name);
-	dprintf(receiver->fd, "%u %s %u %u\n", local.lid,
-		inet_ntop(AF_INET6, &gid, text, sizeof(text)), qp->qp_num, before);
-	if (!read_line(receiver->fd, line, sizeof(line)) ||
-	    sscanf(line, "%hu %45s %u %u", &lid, text, receive_qp, &receiver->srq_num) != 4 ||
+	dprintf(fileno(receiver->stream), "%u %s %u %u\n", local.lid,
+		inet_ntop(AF_INET6, &gid, text, sizeof(text)), qp->qp_num, *receive_qp);
+	if (fscanf(receiver->stream, "%hu %45s %u %u", &lid, text, &qp_num, &receiver->srq_num) != 4 ||
 	    inet_pton(AF_INET6, text, &gid) != 1)
 		return 0;
-	if (!before)
-		connect_qp(qp, lid, &gid, *receive_qp);
-	printf("%s: QP %u, SRQ %u\n", receiver->tcp_port, *receive_qp, receiver->srq_num);
+	if (!*receive_qp)
+		connect_qp(qp, lid, &gid, qp_num);
+	*receive_qp = qp_num;
+	printf("%s: QP %u, SRQ %u\n", receiver->tcp_port, qp_num, receiver->srq_num);
 	return 1;
 }
 
@@ -164,7 +149,8 @@ static int has_ended(const struct receiver *receiver)
 {
 	char unused;
 
-	return recv(receiver->fd, &unused, 1, MSG_DONTWAIT) >= 0 || errno != EAGAIN;
+	return !receiver->stream || recv(fileno(receiver->stream), &unused, 1, MSG_DONTWAIT) >= 0 ||
+	       errno != EAGAIN;
 }
 
 /* Sends @length bytes of @mr to an SRQ, and returns the status of the request. */
@@ -209,7 +195,7 @@ int main(int argc, char **argv)
 	    sscanf(argv[1], "%63[^/]/%hhu/%hhu", name, &port, &gid_index) < 1)
 		errx(2, "usage: sender DEVICE[/PORT[/GID_INDEX]] HOST TCP_PORT...");
 	for (; end < receivers + argc - 3; end++)
-		*end = (struct receiver){ .tcp_port = argv[3 + (end - receivers)], .fd = -1 };
+		*end = (struct receiver){ .tcp_port = argv[3 + (end - receivers)] };
 	context = open_device();
 	pd = ibv_alloc_pd(context);
 	mr = pd ? ibv_reg_mr(pd, message, sizeof(message), 0) : NULL;
@@ -221,12 +207,9 @@ int main(int argc, char **argv)
 	while (fgets(message, sizeof(message), stdin)) {
 		message[strcspn(message, "\n")] = 0;
 		for (receiver = receivers; receiver < end; receiver++) {
-			if (has_ended(receiver)) {
-				close(receiver->fd);
-				if (!ask(receiver, argv[2], qp, &receive_qp)) {
-					printf("%s: no receiver\n", receiver->tcp_port);
-					continue;
-				}
+			if (has_ended(receiver) && !ask(receiver, argv[2], qp, &receive_qp)) {
+				printf("%s: no receiver\n", receiver->tcp_port);
+				continue;
 			}
 			status = send_to(strcmp(message, "break") ? receiver->srq_num : NO_SRQ,
 					 qp, mr, strlen(message));
