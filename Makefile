@@ -14,6 +14,10 @@ INSTALL_MOD_STRIP ?= 1
 MODPROBEDIR ?= /usr/lib/modprobe.d
 SBINDIR ?= /usr/sbin
 MANDIR ?= /usr/share/man
+DATADIR ?= /usr/share
+# The places where shells look for completions of xrc-rcv-module.
+completions := bash:bash-completion/completions/xrc-rcv-module zsh:zsh/site-functions/_xrc-rcv-module \
+	fish:fish/vendor_completions.d/xrc-rcv-module.fish
 
 # make and Kbuild cannot quote a path: one with white space would become two, and one of them may be
 # a directory that has nothing to do with the project. The scripts of these targets mount the
@@ -24,7 +28,7 @@ anywhere := test test-long release-check demo demo-restart bench lint format hel
 special := ! " \# $$ % & ' ( ) * , : ; < = > ? [ \ ] ^ ` { | }
 plain = $(and $(filter 1,$(words x$(1)x)),$(if $(strip $(foreach each,$(special),$(findstring $(each),$(1)))),,y))
 paths := $(if $(filter-out $(anywhere),$(or $(MAKECMDGOALS),modules)),\
-	CURDIR KDIR KSRC MO DESTDIR INSTALL_MOD_PATH MODPROBEDIR SBINDIR MANDIR)
+	CURDIR KDIR KSRC MO DESTDIR INSTALL_MOD_PATH MODPROBEDIR SBINDIR MANDIR DATADIR)
 $(foreach path,$(paths),$(if $(call plain,$($(path))),,\
 	$(error ib_xrc_rcv: the path '$($(path))'$(if $(filter CURDIR,$(path)),, in $(path)) has white space or a special character, which make and Kbuild cannot handle; use a directory whose path has letters, digits and + - . @ _ ~ only)))
 
@@ -71,6 +75,9 @@ install: modules_install
 	install -D -m 644 src/ib_xrc_rcv.conf $(DESTDIR)$(MODPROBEDIR)/ib_xrc_rcv.conf
 	install -D -m 755 packaging/xrc-rcv-module/xrc-rcv-module $(DESTDIR)$(SBINDIR)/xrc-rcv-module
 	install -D -m 644 packaging/xrc-rcv-module/xrc-rcv-module.8 $(DESTDIR)$(MANDIR)/man8/xrc-rcv-module.8
+	for completion in $(completions); do \
+		install -D -m 644 packaging/xrc-rcv-module/completions/$${completion%%:*} $(DESTDIR)$(DATADIR)/$${completion#*:} || exit; \
+	done
 	@echo "Installed. 'xrc-rcv-module load' loads it, and prints any obstacle; a reboot loads it, too. See Documentation/loading.rst."
 
 # Files that were in the directory before are not removed by clean.
@@ -98,6 +105,7 @@ uninstall:
 	done
 	rm -f $(DESTDIR)$(MODPROBEDIR)/ib_xrc_rcv.conf $(DESTDIR)$(SBINDIR)/xrc-rcv-module \
 		$(DESTDIR)$(MANDIR)/man8/xrc-rcv-module.8
+	for completion in $(completions); do rm -f $(DESTDIR)$(DATADIR)/$${completion#*:} || exit; done
 
 htmldocs:
 	@$(call made,$(MO)/html) && scripts/htmldocs $(abspath $(MO))/html

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""usage: tabs.py bash|zsh LINE
+"""usage: tabs.py bash|zsh LINE [SHARE]
 
-Types LINE and a TAB into an interactive shell that has the completions of xrc-rcv, and prints the
-candidates that it shows, or the line that it has completed. bash has the completions that xrc-rcv
-prints, zsh finds those that are installed beside it.
+Types LINE and a TAB into an interactive shell that has the completions of its command, and prints
+the candidates that it shows, or the line that it has completed. bash has the completions that
+xrc-rcv prints, zsh finds those that are installed beside it; with SHARE both have those that are
+installed there.
 """
 
 import fcntl
@@ -32,9 +33,11 @@ SHELLS = {
 
 
 def main():
-    shell, line = sys.argv[1:]
+    shell, line, *shares = sys.argv[1:]
     program, initialise = SHELLS[shell]
-    share = os.path.join(os.path.dirname(shutil.which("xrc-rcv")), "../share")
+    if shares and shell == "bash":
+        initialise = f"bind 'set show-all-if-ambiguous on'; . {{share}}/bash-completion/completions/{line.split()[0]}"
+    share = (shares or [os.path.join(os.path.dirname(shutil.which("xrc-rcv")), "../share")])[0]
     pid, fd = pty.fork()
     if pid == 0:
         # Before the shell shows a prompt, which it would show once more in another size.
