@@ -375,6 +375,13 @@ mod tests {
     }
 
     #[test]
+    fn a_line_is_for_the_creator_of_its_qp_and_for_the_user_of_its_limit() {
+        let seen = |audience: Audience| [0, 7, 8].map(|uid| audience.has(uid));
+        assert_eq!(seen(Audience::Owners([7, 8])), [false, true, true]);
+        assert_eq!(seen(Audience::All), [true; 3]);
+    }
+
+    #[test]
     fn qps_whose_ends_were_lost_leave_room_for_others() {
         let root = tempfile::tempdir().unwrap();
         let (qps, text) = (root.path().join("3/qps"), root.path().join("trace"));
