@@ -26,6 +26,7 @@ use crate::{
         },
         process::{
             is_killed,
+            uid_here,
             Process, //
         },
         this_module, //
@@ -162,6 +163,7 @@ fn print_domains(shown: &Shown, text: &mut Text) -> Result {
 
 fn print_qps(shown: &Shown, text: &mut Text) -> Result {
     for_each_qp(shown, |qp| {
+        let creator = qp.status().creator();
         let state = qp
             .status()
             .known()
@@ -170,7 +172,7 @@ fn print_qps(shown: &Shown, text: &mut Text) -> Result {
 
         text.print(fmt!(
             "domain={} qpn={:#x} state={} lifetime={} registrations={} dest_qpn={:#x} \
-             label={:#x} events={} creator={} user={} serial={}\n",
+             label={:#x} events={} creator={} user={} serial={} ",
             qp.status().domain(),
             qp.qpn(),
             state,
@@ -179,10 +181,11 @@ fn print_qps(shown: &Shown, text: &mut Text) -> Result {
             qp.status().known().destination(),
             qp.status().label(),
             qp.status().events(),
-            qp.status().creator().uid(),
-            qp.status().creator().accounting_uid(),
+            uid_here(creator.process().uid()),
+            uid_here(creator.accounting_uid()),
             qp.status().serial(),
-        ))
+        ))?;
+        print_process(creator.process(), text)
     })
 }
 
@@ -204,7 +207,7 @@ fn print_registration(
     let process = listener.process();
 
     text.print(fmt!(
-        "kind={} channel={} mask={:#x} pending={} domain={} qpn={:#x} serial={} pid={} comm=",
+        "kind={} channel={} mask={:#x} pending={} domain={} qpn={:#x} serial={} ",
         if process.is_some() { "file" } else { "kernel" },
         u8::from(process.is_some()),
         listener.mask().as_raw(),
@@ -212,10 +215,22 @@ fn print_registration(
         qp.status().domain(),
         qp.qpn(),
         qp.status().serial(),
-        process.map_or(0, Process::pid),
     ))?;
     match process {
-        Some(process) => text.print(fmt!("{}\n", process.name())),
-        None => text.print(fmt!("\n")),
+        Some(process) => {
+            text.print(fmt!("uid={} ", uid_here(process.uid())))?;
+            print_process(process, text)
+        }
+        None => text.print(fmt!("pid=0 comm=\n")),
     }
+}
+
+/// Ends a line. A name may have blanks, but no newline: it is printed without control characters.
+fn print_process(process: &Process, text: &mut Text) -> Result {
+    text.print(fmt!(
+        "pid={} cgroup={} comm={}\n",
+        process.pid(),
+        process.cgroup(),
+        process.name(),
+    ))
 }

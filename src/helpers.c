@@ -6,6 +6,7 @@
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/cgroup.h>
 #include <linux/completion.h>
 #include <linux/fs.h>
 #include <linux/hash.h>
@@ -619,6 +620,29 @@ void ib_xrc_rcv_task_comm(char comm[TASK_COMM_LEN])
 {
 	/* A name that changes meanwhile may be mixed; its last byte is always 0. */
 	memcpy(comm, current->group_leader->comm, TASK_COMM_LEN);
+}
+
+/* As bpf_get_current_cgroup_id(), which is not exported: an id is not used again. */
+u64 ib_xrc_rcv_cgroup_id(void)
+{
+	u64 id = 0;
+
+#ifdef CONFIG_CGROUPS
+	rcu_read_lock();
+	id = cgroup_id(task_dfl_cgroup(current));
+	rcu_read_unlock();
+#endif
+	return id;
+}
+
+u32 ib_xrc_rcv_effective_uid(void)
+{
+	return __kuid_val(current_euid());
+}
+
+u32 ib_xrc_rcv_uid_here(u32 uid)
+{
+	return from_kuid_munged(current_user_ns(), KUIDT_INIT(uid));
 }
 
 struct dentry *ib_xrc_rcv_debugfs_create_dir(const char *name, struct dentry *parent)

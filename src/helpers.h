@@ -67,6 +67,9 @@ bool ib_xrc_rcv_inode_is_callers(const struct inode *inode);
 bool ib_xrc_rcv_inode_is_writable(struct inode *inode);
 
 void ib_xrc_rcv_task_comm(char comm[TASK_COMM_LEN]);
+u64 ib_xrc_rcv_cgroup_id(void);
+u32 ib_xrc_rcv_effective_uid(void);
+u32 ib_xrc_rcv_uid_here(u32 uid);
 struct dentry *ib_xrc_rcv_debugfs_create_dir(const char *name, struct dentry *parent);
 void ib_xrc_rcv_debugfs_create_file(const char *name, struct dentry *parent, void *data,
 				    const struct file_operations *fops);

@@ -62,11 +62,6 @@ unsigned int ib_xrc_rcv_accounting_uid(void)
 	return __kuid_val(uid);
 }
 
-unsigned int ib_xrc_rcv_effective_uid(void)
-{
-	return __kuid_val(current_euid());
-}
-
 bool ib_xrc_rcv_may_exceed_limits(void)
 {
 	return capable(CAP_SYS_RESOURCE);

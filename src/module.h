@@ -11,7 +11,6 @@
 unsigned int ib_xrc_rcv_max_qps_per_domain(void);
 unsigned int ib_xrc_rcv_max_qps_per_user(void);
 unsigned int ib_xrc_rcv_max_registrations_per_qp(void);
-unsigned int ib_xrc_rcv_effective_uid(void);
 unsigned int ib_xrc_rcv_accounting_uid(void);
 bool ib_xrc_rcv_may_exceed_limits(void);
 

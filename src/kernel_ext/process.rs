@@ -2,7 +2,9 @@
 
 //! The calling process.
 //!
-//! C header: [`include/linux/sched.h`](srctree/include/linux/sched.h)
+//! C headers: [`include/linux/sched.h`](srctree/include/linux/sched.h),
+//! [`include/linux/cred.h`](srctree/include/linux/cred.h),
+//! [`include/linux/cgroup.h`](srctree/include/linux/cgroup.h)
 
 use crate::bindings;
 use kernel::{
@@ -21,10 +23,26 @@ pub(crate) fn current_thread() -> usize {
     current!().as_ptr().addr()
 }
 
-/// A process, by pid and name.
+/// Returns the effective uid of the calling process, in the initial user namespace.
+pub(crate) fn effective_uid() -> u32 {
+    // SAFETY: The function reads the credentials of the current task, and has no other requirement.
+    unsafe { bindings::ib_xrc_rcv_effective_uid() }
+}
+
+/// Converts a uid of the initial user namespace to the namespace of the calling process. The
+/// overflow uid if it has none there.
+pub(crate) fn uid_here(uid: u32) -> u32 {
+    // SAFETY: The function reads the user namespace of the current task, which has it until it
+    // exits.
+    unsafe { bindings::ib_xrc_rcv_uid_here(uid) }
+}
+
+/// A process, as it was at some time: it may have ended since.
 #[derive(Clone, Copy)]
 pub(crate) struct Process {
     pid: i32,
+    uid: u32,
+    cgroup: u64,
     name: [u8; bindings::TASK_COMM_LEN as usize],
 }
 
@@ -40,6 +58,10 @@ impl Process {
         unsafe { bindings::ib_xrc_rcv_task_comm(name.as_mut_ptr().cast()) };
         Self {
             pid: current!().group_leader().pid(),
+            uid: effective_uid(),
+            // SAFETY: The function reads the control groups of the current task, and has no other
+            // requirement.
+            cgroup: unsafe { bindings::ib_xrc_rcv_cgroup_id() },
             name,
         }
     }
@@ -47,6 +69,17 @@ impl Process {
     /// Returns the pid in the initial namespace.
     pub(crate) fn pid(&self) -> i32 {
         self.pid
+    }
+
+    /// Returns the effective uid in the initial user namespace.
+    pub(crate) fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    /// Returns the id of the control group in the hierarchy of version 2, which no other gets; 0 if
+    /// the kernel has none.
+    pub(crate) fn cgroup(&self) -> u64 {
+        self.cgroup
     }
 
     /// Returns the name, as `/proc/PID/comm` shows it.

@@ -144,13 +144,6 @@ pub(crate) unsafe fn ib_xrc_rcv_may_exceed_limits() -> bool {
     false
 }
 
-/// Each thread is another user, so that the right of a member decides.
-pub(crate) unsafe fn ib_xrc_rcv_effective_uid() -> u32 {
-    static LAST: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(1000);
-
-    LAST.fetch_add(1, core::sync::atomic::Ordering::Relaxed)
-}
-
 pub(crate) unsafe fn ib_xrc_rcv_accounting_uid() -> u32 {
     1000
 }

@@ -1,20 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `src/kernel_ext/process.rs`: a process by its number alone.
+//! `src/kernel_ext/process.rs`: a process by its number and its user alone.
+
+use core::sync::atomic::{AtomicU32, Ordering};
 
 pub(crate) use kernel::runtime::{current_thread, is_killed};
+
+/// Each thread is another user, so that the right of a member decides.
+pub(crate) fn effective_uid() -> u32 {
+    static LAST: AtomicU32 = AtomicU32::new(1000);
+
+    LAST.fetch_add(1, Ordering::Relaxed)
+}
 
 #[derive(Clone, Copy)]
 pub(crate) struct Process {
     pid: i32,
+    uid: u32,
 }
 
 impl Process {
     pub(crate) fn current() -> Self {
-        Self { pid: 1 }
+        Self {
+            pid: 1,
+            uid: effective_uid(),
+        }
     }
 
     pub(crate) fn pid(&self) -> i32 {
         self.pid
+    }
+
+    pub(crate) fn uid(&self) -> u32 {
+        self.uid
     }
 }
