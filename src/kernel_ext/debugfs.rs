@@ -7,7 +7,7 @@
 //! * An open file holds a reference to the module. debugfs calls the `release` of a file even after
 //!   the file was removed.
 //! * The text is printed once, when the file is opened, and every read returns parts of it. It may
-//!   have any length.
+//!   have any length, and is charged to the process that opens the file.
 //!
 //! C header: [`include/linux/debugfs.h`](srctree/include/linux/debugfs.h)
 
@@ -88,7 +88,7 @@ impl Text {
 impl Write for Text {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.0
-            .extend_from_slice(text.as_bytes(), GFP_KERNEL)
+            .extend_from_slice(text.as_bytes(), GFP_KERNEL_ACCOUNT)
             .map_err(|_| fmt::Error)
     }
 }
