@@ -12,7 +12,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use rustix::io::Errno;
 
-use crate::snapshot::{Domain, Qp, Registration};
+use crate::snapshot::{Cgroup, Domain, Qp, Registration};
 
 /// The mount point of debugfs.
 pub(crate) const ROOT: &str = "/sys/kernel/debug";
@@ -103,6 +103,9 @@ fn qp(line: &Line<'_>) -> Result<Qp> {
         creator: line.number32_if_any("creator")?,
         user: line.number32_if_any("user")?,
         serial: line.number_if_any("serial")?,
+        pid: line.number32_if_any("pid")?,
+        program: line.word("comm").ok().map(Into::into),
+        cgroup: cgroup(line)?,
         registrations: line.number("registrations")?,
         registered: Some(Vec::new()),
     })
@@ -114,10 +117,18 @@ fn registration(line: &Line<'_>) -> Result<Registration> {
         kind: line.word("kind")?.into(),
         pid: (pid != 0).then_some(pid),
         program: line.word("comm")?.into(),
+        uid: line.number32_if_any("uid")?,
+        cgroup: cgroup(line)?,
         channel: line.number("channel")? != 0,
         mask: line.number_if_any("mask")?,
         pending: line.number("pending")?,
     })
+}
+
+/// The control group of a process. A kernel without any has 0.
+fn cgroup(line: &Line<'_>) -> Result<Option<Cgroup>> {
+    let id = line.number_if_any("cgroup")?.filter(|id| *id != 0);
+    Ok(id.map(|id| Cgroup { id, path: None }))
 }
 
 /// One line of `key=value` words; the value of `comm`, the last, extends to the line's end.
@@ -177,12 +188,12 @@ mod tests {
 
     const DOMAINS: &str = "domain=1 qps=2\ndomain=4 qps=0\n";
     const QPS: &str = "\
-domain=1 qpn=0x20 state=RTR lifetime=registrations registrations=2 dest_qpn=0x1f label=0xfedcba9876543210 events=3 creator=100000 user=1000 serial=7
+domain=1 qpn=0x20 state=RTR lifetime=registrations registrations=2 dest_qpn=0x1f label=0xfedcba9876543210 events=3 creator=100000 user=1000 serial=7 pid=70 cgroup=4294967297 comm=creator=7
 domain=1 qpn=0x12 state=RESET lifetime=domain registrations=0 dest_qpn=0x0 label=0x0 events=0 creator=0 user=0
 domain=9 qpn=0x99 state=ERR lifetime=domain registrations=0 dest_qpn=0x0 events=0
 ";
     const REGISTRATIONS: &str = "\
-kind=file channel=1 mask=0x8000000000000010 pending=1 domain=1 qpn=0x20 serial=7 pid=77 comm=my prog=x
+kind=file channel=1 mask=0x8000000000000010 pending=1 domain=1 qpn=0x20 serial=7 uid=1001 pid=77 cgroup=0 comm=my prog=x
 kind=file channel=0 mask=0x0 pending=0 domain=1 qpn=0x20 serial=7 pid=9 comm=older
 kind=file channel=0 mask=0x0 pending=0 domain=1 qpn=0x20 serial=8 pid=10 comm=next
 kind=kernel channel=0 pending=0 domain=1 qpn=0x20 serial=7 pid=0 comm=
@@ -214,6 +225,18 @@ kind=file channel=0 pending=0 domain=1 qpn=0x21 pid=78 comm=late
             (second.creator, second.user, first.user),
             (Some(100_000), Some(1000), Some(0))
         );
+        let path = None;
+        assert_eq!(
+            (second.pid, second.program.as_deref(), &second.cgroup),
+            (
+                Some(70),
+                Some("creator=7"),
+                &Some(Cgroup {
+                    id: (1 << 32) + 1,
+                    path
+                })
+            )
+        );
         let registered = second.registered.as_ref().unwrap();
         // In the order of their pids, the kernel first, without the one of the QP that has this
         // number by now.
@@ -225,12 +248,15 @@ kind=file channel=0 pending=0 domain=1 qpn=0x21 pid=78 comm=late
                 kind: "file".into(),
                 pid: Some(77),
                 program: "my prog=x".into(),
+                uid: Some(1001),
+                cgroup: None,
                 channel: true,
                 mask: Some(0x8000_0000_0000_0010),
                 pending: 1,
             }
         );
         assert_eq!((&*registered[0].kind, registered[0].mask), ("kernel", None));
+        assert_eq!((registered[0].uid, registered[1].uid), (None, None));
     }
 
     #[test]
@@ -246,14 +272,21 @@ kind=file channel=0 pending=0 domain=1 qpn=0x21 pid=78 comm=late
         let before = QPS
             .replace(" label=0xfedcba9876543210", "")
             .replace(" label=0x0", "")
-            .replace(" creator=100000 user=1000 serial=7", "");
+            .replace(
+                " creator=100000 user=1000 serial=7 pid=70 cgroup=4294967297 comm=creator=7",
+                "",
+            );
         let registered = REGISTRATIONS.replace(" serial=7", "");
         let domains = join(DOMAINS, &before, &registered).unwrap();
         let registered = domains[0].qps[1].registered.as_ref();
         assert_eq!(registered.map(Vec::len), Some(3));
         assert!(domains[0].qps.iter().all(|qp| qp.label.is_none()));
         assert_eq!(domains[0].qps.len(), 2);
-        assert_eq!(domains[0].qps[1].creator, None);
+        let qp = &domains[0].qps[1];
+        assert_eq!(
+            (qp.creator, qp.pid, &qp.program, &qp.cgroup),
+            (None, None, &None, &None)
+        );
         for (word, wrong) in [("label=0x0", "label=no"), ("user=1000", "user=4294967296")] {
             assert!(join(DOMAINS, &QPS.replace(word, wrong), "").is_err());
         }

@@ -4,6 +4,7 @@
 //! cost, and keeps their domains open.
 
 mod bench;
+mod cgroup;
 mod check;
 mod cli;
 mod debugfs;

@@ -19,9 +19,11 @@ use xrc_rcv::{Cause, EventTypes};
 use crate::cli::Show;
 use crate::metrics::metrics;
 use crate::service::{Service, Usage};
-use crate::snapshot::{Caps, Device, Domain, JSON_VERSION, Qp, Registration, Status, type_names};
+use crate::snapshot::{
+    Caps, Cgroup, Device, Domain, JSON_VERSION, Qp, Registration, Status, type_names,
+};
 use crate::sysfs::RdmaDevice;
-use crate::{debugfs, sysfs};
+use crate::{cgroup, debugfs, sysfs};
 
 pub(crate) const NO_DEVICE: &str =
     "there is no RDMA device in this network namespace ('rdma dev' lists them)";
@@ -55,6 +57,16 @@ pub(crate) fn run(args: &Show, out: &mut impl Write, width: Option<usize>) -> Re
         devices[0].domains = Some(vec![look_within(name, file)?]);
     }
     select(args, &mut devices);
+    let groups = cgroup::paths(
+        devices
+            .iter_mut()
+            .flat_map(Device::cgroups)
+            .map(|group| group.id)
+            .collect(),
+    );
+    for group in devices.iter_mut().flat_map(Device::cgroups) {
+        group.path = groups.get(&group.id).cloned();
+    }
 
     if args.metrics {
         let usages: Vec<Usage> = services.iter().map(Service::usage).collect::<Result<_>>()?;
@@ -254,12 +266,8 @@ fn look_within(device: &str, file: &Path) -> Result<Domain> {
                 .into(),
             dest_qpn: (dest_qpn != 0).then_some(dest_qpn),
             label: (label != 0).then_some(label),
-            events: None,
-            creator: None,
-            user: None,
-            serial: None,
             registrations: info.registrations().into(),
-            registered: None,
+            ..Qp::default()
         });
     }
     Ok(Domain { domain: None, qps })
@@ -476,6 +484,9 @@ fn describe_qp(qp: &Qp) -> String {
     if let Some(creator) = qp.creator {
         text += &format!(", creator {creator}");
     }
+    if let (Some(pid), Some(program)) = (qp.pid, &qp.program) {
+        text += &format!(" ({pid} {program}{})", described(&qp.cgroup));
+    }
     if let Some(user) = qp.user.filter(|user| Some(*user) != qp.creator) {
         text += &format!(", counts for {user}");
     }
@@ -485,9 +496,25 @@ fn describe_qp(qp: &Qp) -> String {
     text
 }
 
+/// A control group, if it is known, as one more part of a description.
+fn described(cgroup: &Option<Cgroup>) -> String {
+    match cgroup {
+        None => String::new(),
+        Some(Cgroup {
+            path: Some(path), ..
+        }) => format!(", cgroup {path}"),
+        Some(Cgroup { id, .. }) => format!(", cgroup {id}"),
+    }
+}
+
 fn describe_registration(registration: &Registration) -> String {
     let mut text = match registration.pid {
-        Some(pid) => format!("{pid} {}", registration.program),
+        Some(pid) => {
+            let uid = registration.uid;
+            let uid = uid.map_or(String::new(), |uid| format!(", uid {uid}"));
+            let cgroup = described(&registration.cgroup);
+            format!("{pid} {}{uid}{cgroup}", registration.program)
+        }
         None => registration.kind.clone(),
     };
     if registration.channel {
@@ -516,6 +543,11 @@ mod tests {
             kind: "file".into(),
             pid: Some(pid),
             program: program.into(),
+            uid: (pid == 100).then_some(1000),
+            cgroup: Some(Cgroup {
+                id: 7,
+                path: (pid == 100).then(|| "/kv".into()),
+            }),
             channel: true,
             mask: Some(if pid == 100 {
                 EventTypes::all().bits()
@@ -554,6 +586,9 @@ mod tests {
                         creator: Some(100_000),
                         user: Some(1000),
                         serial: Some(1),
+                        pid: Some(99),
+                        program: Some("creator".into()),
+                        cgroup: None,
                         registrations: 2,
                         registered: Some(vec![registered(100, "first"), registered(101, "second")]),
                     }],
@@ -655,9 +690,9 @@ mod tests {
              4096 registrations per QP\n\
              └── domain 3\n    \
                  └── QP 0x11 RTR from 0x12, label 0xfedcba9876543210, lifetime registrations, \
-             2 events, creator 100000, counts for 1000\n        \
-                     ├── 100 first, 1 unread\n        \
-                     └── 101 second, 1 unread, mask COMM_EST\n"
+             2 events, creator 100000 (99 creator), counts for 1000\n        \
+                     ├── 100 first, uid 1000, cgroup /kv, 1 unread\n        \
+                     └── 101 second, cgroup 7, 1 unread, mask COMM_EST\n"
         );
         for width in [36, 40, 80] {
             let narrow = trees(Some(width));
@@ -691,6 +726,13 @@ mod tests {
             (&qp["creator"], &qp["user"]),
             (&json!(100_000), &json!(1000))
         );
+        assert_eq!(
+            (&qp["pid"], &qp["comm"], &qp["cgroup"]),
+            (&json!(99), &json!("creator"), &json!(null))
+        );
+        assert_eq!(qp["holders"][0]["cgroup"], json!({"id": 7, "path": "/kv"}));
+        assert_eq!(qp["holders"][1]["cgroup"], json!({"id": 7, "path": null}));
+        assert_eq!(qp["holders"][0]["uid"], 1000);
         assert_eq!(qp["holders"][1]["mask"], json!(["COMM_EST"]));
         assert_eq!(json[1]["caps"]["max_qps_per_user"], serde_json::Value::Null);
         assert_eq!(json[1]["caps"]["max_registrations_per_qp"], 4096);

@@ -28,6 +28,18 @@ pub(crate) struct Device {
     pub(crate) domains: Option<Vec<Domain>>,
 }
 
+impl Device {
+    /// The control groups of all processes.
+    pub(crate) fn cgroups(&mut self) -> impl Iterator<Item = &mut Cgroup> {
+        let domains = self.domains.iter_mut().flatten();
+        domains.flat_map(|domain| &mut domain.qps).flat_map(|qp| {
+            let members = qp.registered.iter_mut().flatten();
+            let of_members = members.filter_map(|member| member.cgroup.as_mut());
+            qp.cgroup.iter_mut().chain(of_members)
+        })
+    }
+}
+
 /// Whether a device has receive QPs, or why not.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
@@ -132,12 +144,30 @@ pub(crate) struct Qp {
     /// The kernel's number of it on the device, which no later QP has; none if not known.
     #[serde(skip)]
     pub(crate) serial: Option<u64>,
+    /// The process that created it, which may have ended: its number may be that of another by now.
+    /// Null if not known.
+    pub(crate) pid: Option<u32>,
+    /// The name of that process then; null if not known.
+    #[serde(rename = "comm")]
+    pub(crate) program: Option<String>,
+    /// The control group of that process then; null if not known.
+    pub(crate) cgroup: Option<Cgroup>,
     /// The number of its registrations, whatever --pid leaves of holders.
     pub(crate) registrations: u64,
     /// The holders of its registrations, with --pid that process alone; null if this user may not
     /// see them.
     #[serde(rename = "holders")]
     pub(crate) registered: Option<Vec<Registration>>,
+}
+
+/// A control group of version 2.
+#[derive(Debug, Default, Serialize, JsonSchema, PartialEq)]
+#[schemars(rename = "cgroup")]
+pub(crate) struct Cgroup {
+    /// The inode number of its directory, which no other group gets.
+    pub(crate) id: u64,
+    /// Its path, as in /proc/PID/cgroup; null if it was removed, or cannot be seen from here.
+    pub(crate) path: Option<String>,
 }
 
 /// The pattern of a label in JSON.
@@ -175,6 +205,10 @@ pub(crate) struct Registration {
     /// Its name; empty for the kernel.
     #[serde(rename = "comm")]
     pub(crate) program: String,
+    /// The effective uid of the process then; null for the kernel, or if not known.
+    pub(crate) uid: Option<u32>,
+    /// The control group of the process then; null for the kernel, or if not known.
+    pub(crate) cgroup: Option<Cgroup>,
     /// Whether its events are delivered to an event channel.
     pub(crate) channel: bool,
     /// The event mask of its channel, or of the kernel user: the types of events that are
