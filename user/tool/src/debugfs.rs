@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -40,6 +41,22 @@ pub(crate) fn domains(root: &Path, index: u32) -> Result<Option<Vec<Domain>>> {
     join(&texts[0], &texts[1], &texts[2])
         .with_context(|| directory.display().to_string())
         .map(Some)
+}
+
+/// The reason why this process cannot read the lists.
+pub(crate) fn obstacle(root: &Path) -> &'static str {
+    let is_debugfs = |line: &str| line.ends_with("\tdebugfs");
+    match fs::read_dir(root.join("ib_xrc_rcv")) {
+        Ok(_) => "the device was removed meanwhile",
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            "this user may not read debugfs: root may, and a socket of xrc-rcv hold shows this \
+             user's"
+        }
+        Err(_) => match fs::read_to_string("/proc/filesystems") {
+            Ok(known) if !known.lines().any(is_debugfs) => "this kernel has no debugfs",
+            _ => "debugfs is not mounted at /sys/kernel/debug",
+        },
+    }
 }
 
 /// The domains of the QPs that a service reports.

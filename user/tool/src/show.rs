@@ -94,8 +94,9 @@ pub(crate) fn run(args: &Show, out: &mut impl Write, width: Option<usize>) -> Re
     let attached = |device: &&Device| device.status == Status::Attached;
     if devices.iter().filter(attached).any(|d| d.domains.is_none()) {
         eprintln!(
-            "xrc-rcv: receive QPs are shown to root where debugfs is mounted, with --file, or by a \
-             socket of xrc-rcv hold"
+            "xrc-rcv: receive QPs are not shown, because {}; --file shows those of a domain, and \
+             'rdma resource show qp' number and state of all",
+            debugfs::obstacle(Path::new(debugfs::ROOT))
         );
     }
     for (name, advice) in advice(&devices) {
@@ -120,7 +121,13 @@ fn services(args: &Show, devices: &mut [Device]) -> Result<Vec<Service>> {
     let services = Service::all(args.socket.as_deref())?;
     // Each of them knows all QPs.
     if let (Some(service), false) = (services.first(), unknown.is_empty()) {
-        let lines = service.show()?;
+        let lines = match service.show() {
+            Err(error) if !asked => {
+                eprintln!("xrc-rcv: {error:#}");
+                return Ok(services);
+            }
+            lines => lines?,
+        };
         for device in unknown {
             let lines = device.ifindex.and_then(|index| lines.get(&index));
             let domains = lines.map(|lines| debugfs::reported(&lines.qps, &lines.registrations));

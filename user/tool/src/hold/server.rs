@@ -26,7 +26,7 @@ use rustix::net::{
 
 use super::quota::{Quota, Share};
 use super::store::{self, OVERFLOW_UID, Store};
-use super::view::{Listing, PACKET, Trace};
+use super::view::{Listing, PACKET, Trace, check_debugfs};
 
 /// The greatest number of connections.
 const CLIENTS: usize = 32;
@@ -270,18 +270,17 @@ impl Server {
                 Err(_) => reply(socket, Err(Errno::IO))?,
             },
             (["list"], _) => answer(socket, &self.list(uid), None)?,
-            (["show"], _) => client.state = State::Showing(Box::new(Listing::new(uid))),
+            (["show"], _) => match check_debugfs() {
+                Ok(()) => client.state = State::Showing(Box::new(Listing::new(uid))),
+                Err(error) => refuse(socket, &error)?,
+            },
             (["watch"], _) => match self.start_watch() {
                 Ok(()) => {
                     let _ = sockopt::set_socket_send_buffer_size(socket, UNREAD_LINES);
                     reply(socket, Ok(()))?;
                     client.state = State::Watching { lost: 0 };
                 }
-                Err(error) => answer(
-                    socket,
-                    &format!("error {} {error:#}", libc::EOPNOTSUPP),
-                    None,
-                )?,
+                Err(error) => refuse(socket, &error)?,
             },
             _ => reply(socket, Err(Errno::NOSYS))?,
         }
@@ -451,6 +450,15 @@ fn reply(socket: &OwnedFd, result: Result<(), Errno>) -> Result<(), Ended> {
     let words = io::Error::from_raw_os_error(errno).to_string();
     let words = words.split(" (").next().unwrap_or_default();
     answer(socket, &format!("error {errno} {words}"), None)
+}
+
+/// Answers that the service cannot do what was asked for.
+fn refuse(socket: &OwnedFd, error: &anyhow::Error) -> Result<(), Ended> {
+    answer(
+        socket,
+        &format!("error {} {error:#}", libc::EOPNOTSUPP),
+        None,
+    )
 }
 
 #[cfg(test)]

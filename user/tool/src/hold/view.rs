@@ -10,7 +10,7 @@ use std::mem;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::debugfs::{self, Line};
 use crate::trace::{Instance, Record, Tracepoints};
@@ -43,6 +43,13 @@ fn qp(line: &Line<'_>) -> Option<(u64, u64)> {
 
 fn directory() -> PathBuf {
     PathBuf::from(debugfs::ROOT).join("ib_xrc_rcv")
+}
+
+/// Fails where the module's directory cannot be read, in which no QP is no answer.
+pub(super) fn check_debugfs() -> Result<()> {
+    let directory = directory();
+    fs::read_dir(&directory).with_context(|| directory.display().to_string())?;
+    Ok(())
 }
 
 /// The devices that the module is attached to, by their index.
@@ -180,6 +187,7 @@ pub(super) struct Trace {
 
 impl Trace {
     pub(super) fn start() -> Result<Trace> {
+        check_debugfs()?;
         let instance = Instance::start(Tracepoints::Changes)?;
         let mut watch = Trace {
             pipe: instance.pipe()?,
