@@ -256,6 +256,32 @@ fn unreg_of_an_array_by_a_killed_thread() {
     }
 }
 
+/// A member registers again with a QP whose events it has not passed, as those of another QP come
+/// before them: it reads none of before.
+#[test]
+fn a_member_that_registers_again_reads_no_earlier_event() {
+    runtime::check(20, 0x18, || {
+        let attached = Attached::new();
+        let creator = attached.open();
+        let file = attached.open();
+        let unread = alloc(&attached, &creator);
+        let qpn = alloc(&attached, &creator);
+
+        attached.register(&file, unread).unwrap();
+        attached.report(unread);
+        for _ in 0..2 {
+            attached.register(&file, qpn).unwrap();
+            attached.report(qpn);
+            attached.unregister(&file).unwrap();
+        }
+        attached.register(&file, qpn).unwrap();
+        assert_eq!(file.channel().read(16, 16, true), Ok(REPORTED.len()));
+
+        drop((file, creator));
+        Rest::default().finish(attached, false);
+    });
+}
+
 /// UNREG of a number ends no registration with a greater one.
 #[test]
 fn unreg_of_a_number_without_registration() {
@@ -381,7 +407,7 @@ fn a_worker_calls_handlers() {
 fn a_handler_gets_many_records() {
     const QPS: usize = 20;
 
-    runtime::check(5, 0x18, || {
+    runtime::check(100, 0x18, || {
         let attached = Attached::new();
         let creator = attached.open();
         let user = KernelUser::open(&attached);
