@@ -12,8 +12,8 @@
 //! had it before are unread.
 //!
 //! All registrations end when the descriptor or the uverbs file is closed, the kernel user leaves,
-//! or the device is removed.
-//! Those that end with the device stay for their unread events until the descriptor is closed.
+//! or the device is removed. Those that end with the device stay for their unread events until the
+//! descriptor is closed, or the kernel user leaves.
 
 use crate::{
     creator::Creator,
