@@ -61,7 +61,8 @@ static WAKEUPS: ModuleQueue = ModuleQueue::new();
 pub(crate) unsafe fn init() -> Result<ModuleQueueOwner> {
     // SAFETY: By the requirements of this function: only the listeners of channels that were not
     // released, and of kernel users that have not left, queue items. A worker finds them in the
-    // members of their domain, which they leave before.
+    // members of their domain, which they leave before. An item queues itself again with the lock
+    // of the reader held, which is taken away with it held when a kernel user leaves.
     unsafe { WAKEUPS.init(c"ib_xrc_rcv_wakeup") }
 }
 
@@ -241,6 +242,17 @@ impl Listener {
         is_handled
     }
 
+    /// Has a worker handle the other records of a kernel user, unless that has left: nothing is
+    /// queued for it then.
+    fn handle_later(self: &Arc<Self>) {
+        let reader = self.reader.lock();
+
+        // With the lock: it cannot leave meanwhile.
+        if reader.is_some() {
+            self.wake_later();
+        }
+    }
+
     /// Has a worker wake the readers. May be called in any context.
     pub(crate) fn wake_later(self: &Arc<Self>) {
         // An item that is queued already has not begun, and wakes them as well.
@@ -265,6 +277,6 @@ impl WorkItem for Listener {
             }
             cond_resched();
         }
-        listener.wake_later();
+        listener.handle_later();
     }
 }
