@@ -21,6 +21,8 @@ const NAME: usize = 64;
 /// The names of kept descriptors in the manager's store begin with this; user, time and name
 /// follow.
 const KEPT: &str = "kept";
+/// Since Linux 6.10, and so wherever the module is. kcmp(2) is an option of the kernel's.
+const F_DUPFD_QUERY: libc::c_int = 1024 + 3;
 
 /// A descriptor, which counts for its user until it is closed.
 struct Kept {
@@ -143,12 +145,9 @@ fn is_name(name: &str) -> bool {
 }
 
 fn is_same_file(one: &OwnedFd, other: &OwnedFd) -> bool {
-    const KCMP_FILE: libc::c_int = 0;
-    let (one, other) = (one.as_raw_fd(), other.as_raw_fd());
-    let own = std::process::id();
-    // SAFETY: The call compares two numbers of descriptors, and touches no memory.
-    let result = unsafe { libc::syscall(libc::SYS_kcmp, own, own, KCMP_FILE, one, other) };
-    result == 0
+    // SAFETY: The call compares two open descriptors, and touches no memory.
+    let result = unsafe { libc::fcntl(one.as_raw_fd(), F_DUPFD_QUERY, other.as_raw_fd()) };
+    result == 1
 }
 
 fn manager_name(uid: u32, since: u64, name: &str) -> String {
