@@ -256,7 +256,9 @@ impl Server {
             (["keep", name], Some(fd)) => match self.share(uid, name, &fd) {
                 Ok(share) => match self.store.keep(uid, name, fd, share) {
                     Ok(stored) => client.wait(stored, Ok(())),
-                    Err(_) => reply(socket, Err(Errno::IO))?,
+                    Err(unkept) => {
+                        client.wait(store::closed(unkept).map_err(|_| Ended)?, Err(Errno::IO))
+                    }
                 },
                 Err(errno) => client.wait(store::closed(fd).map_err(|_| Ended)?, Err(errno)),
             },

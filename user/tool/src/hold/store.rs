@@ -5,6 +5,7 @@
 //! the service gets them again.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -89,18 +90,21 @@ impl Store {
     }
 
     /// Keeps a descriptor whose name was checked. The result comes to its end when the service
-    /// manager has it as well.
+    /// manager has it as well. Gives the descriptor back if the manager cannot be reached.
     pub(super) fn keep(
         &mut self,
         uid: u32,
         name: &str,
         fd: OwnedFd,
         share: Share,
-    ) -> io::Result<UnixStream> {
+    ) -> Result<UnixStream, (OwnedFd, Share)> {
         let since = now();
         let stored = manager_name(uid, since, name);
-        push(&stored, fd.as_fd())?;
-        let until = barrier().inspect_err(|_| drop(forget(&stored)))?;
+        let pushed = push(&stored, fd.as_fd());
+        let until = pushed.and_then(|()| barrier().inspect_err(|_| drop(forget(&stored))));
+        let Ok(until) = until else {
+            return Err((fd, share));
+        };
         let kept = Kept { fd, since, share };
         self.kept.insert((uid, name.into()), kept);
         Ok(until)
@@ -112,14 +116,18 @@ impl Store {
     }
 
     /// Closes a descriptor, if there is one. The result comes to its end when the service manager
-    /// has closed it as well.
+    /// has closed it as well. The descriptor stays if the manager cannot be reached.
     pub(super) fn remove(&mut self, uid: u32, name: &str) -> io::Result<Option<UnixStream>> {
-        let Some(kept) = self.kept.remove(&(uid, name.into())) else {
+        let Entry::Occupied(entry) = self.kept.entry((uid, name.into())) else {
             return Ok(None);
         };
-        let removed = forget(&manager_name(uid, kept.since, name));
+        let kept = entry.get();
+        let stored = manager_name(uid, kept.since, name);
+        forget(&stored)?;
+        let until = barrier().inspect_err(|_| drop(push(&stored, kept.fd.as_fd())))?;
+        let kept = entry.remove();
         close((kept.fd, kept.share));
-        removed.and_then(|()| barrier()).map(Some)
+        Ok(Some(until))
     }
 
     /// The names of a user's descriptors, and for how many seconds each is kept.
@@ -194,9 +202,16 @@ pub(super) fn close(things: impl Send + 'static) {
 
 /// As [`close`]. The stream comes to its end when they are closed.
 pub(super) fn closed(things: impl Send + 'static) -> io::Result<UnixStream> {
-    let (until, theirs) = UnixStream::pair()?;
-    close((things, theirs));
-    Ok(until)
+    match UnixStream::pair() {
+        Ok((until, theirs)) => {
+            close((things, theirs));
+            Ok(until)
+        }
+        Err(error) => {
+            close(things);
+            Err(error)
+        }
+    }
 }
 
 #[cfg(test)]
