@@ -84,7 +84,6 @@ mod kernel_ext;
 mod bindings;
 
 use kernel::prelude::*;
-use kernel_ext::workqueue::ModuleQueueOwner;
 
 /// The name of the module, which `rdma resource` shows as the owner of its QPs.
 const NAME: &CStr = c"ib_xrc_rcv";
@@ -98,10 +97,10 @@ module! {
 }
 
 /// The state of the module. Fields are dropped in this order: all devices are detached before the
-/// queue that wakes readers is destroyed, and the debugfs directory removed.
+/// queues that serve readers are destroyed, and the debugfs directory removed.
 struct XrcReceive {
     _client: attach::ModuleClient,
-    _wakeups: ModuleQueueOwner,
+    _readers: listener::ReaderQueues,
     _debugfs: debugfs::Root,
 }
 
@@ -116,13 +115,13 @@ impl kernel::Module for XrcReceive {
         // SAFETY: This function runs once, and members are created on devices only. Open channels
         // and the modules of kernel users have a reference to the module, so that no member is left
         // at its exit.
-        let wakeups = unsafe { listener::init() }?;
+        let readers = unsafe { listener::init() }?;
 
         Ok(Self {
             // SAFETY: No step after this can fail, so the result is stored in the module, which
             // drops it at its exit.
             _client: unsafe { attach::ModuleClient::new() }?,
-            _wakeups: wakeups,
+            _readers: readers,
             _debugfs: debugfs,
         })
     }

@@ -4,7 +4,8 @@
 //!
 //! Any number of processes read an event channel, or watch it with epoll. The thread that adds an
 //! event, or ends the channel, does not wake them: a worker does, once for all events that are
-//! added until it begins. The same worker calls the handler of a kernel user, for each record.
+//! added until it begins. A worker of another workqueue calls the handler of a kernel user, for
+//! each record: it may sleep, and no process waits for it.
 
 use crate::{
     event::EventMask,
@@ -49,21 +50,38 @@ use kernel::{
     }, //
 };
 
-/// Wakes the readers of all members: an item for each member, which is queued once at a time.
+/// Wakes the processes that read channels: an item for each, which is queued once at a time.
 static WAKEUPS: ModuleQueue = ModuleQueue::new();
 
-/// Allocates the workqueue that wakes readers.
+/// Calls the handlers of kernel users: an item for each likewise.
+static HANDLERS: ModuleQueue = ModuleQueue::new();
+
+/// The workqueues that serve the readers of all members.
+pub(crate) struct ReaderQueues {
+    _wakeups: ModuleQueueOwner,
+    _handlers: ModuleQueueOwner,
+}
+
+/// Allocates the workqueues that serve readers.
 ///
 /// # Safety
 ///
 /// Must be called once, before a listener is created. When the result is dropped, no event channel
 /// may be open, and each kernel user must have left.
-pub(crate) unsafe fn init() -> Result<ModuleQueueOwner> {
+pub(crate) unsafe fn init() -> Result<ReaderQueues> {
     // SAFETY: By the requirements of this function: only the listeners of channels that were not
-    // released, and of kernel users that have not left, queue items. A worker finds them in the
-    // members of their domain, which they leave before. An item queues itself again with the lock
-    // of the reader held, which is taken away with it held when a kernel user leaves.
-    unsafe { WAKEUPS.init(c"ib_xrc_rcv_wakeup") }
+    // released queue items. A worker finds them in the members of their domain, which they leave
+    // before.
+    let wakeups = unsafe { WAKEUPS.init(c"ib_xrc_rcv_wakeup") }?;
+    // SAFETY: By the requirements of this function: only the listeners of kernel users that have
+    // not left queue items. An item queues itself again with the lock of the reader held, with
+    // which the reader is taken away when a kernel user leaves.
+    let handlers = unsafe { HANDLERS.init(c"ib_xrc_rcv_handlers") }?;
+
+    Ok(ReaderQueues {
+        _wakeups: wakeups,
+        _handlers: handlers,
+    })
 }
 
 /// The number of records that a handler is called for before others are served.
@@ -253,10 +271,16 @@ impl Listener {
         }
     }
 
-    /// Has a worker wake the readers. May be called in any context.
+    /// Has a worker wake the processes that read, or call the handler. For any context.
     pub(crate) fn wake_later(self: &Arc<Self>) {
-        // An item that is queued already has not begun, and wakes them as well.
-        drop(WAKEUPS.enqueue(self.clone()));
+        let queue = if self.process.is_some() {
+            &WAKEUPS
+        } else {
+            &HANDLERS
+        };
+
+        // An item that is queued already has not begun, and serves them as well.
+        drop(queue.enqueue(self.clone()));
     }
 
     /// Ends the channel: no event is added after this.

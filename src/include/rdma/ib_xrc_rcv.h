@@ -28,11 +28,12 @@ struct ib_xrc_rcv_member;
  * @context: the context that was passed with the handler
  *
  * A worker calls it once for each record, in order, and one call after the other. It may
- * sleep, and call the functions of this header, but ib_xrc_rcv_leave(). One of 16
- * workers that also wake the processes of event channels waits for it. It is not called
- * after ib_xrc_rcv_leave() has returned, nor for a QP after %XRC_RCV_EVENT_QP_GONE. If
- * ib_xrc_rcv_unreg_qp() is called meanwhile, it may already be running with a record of
- * the QP, but is not called for another.
+ * sleep, and call the functions of this header, but ib_xrc_rcv_leave(). Handlers have a
+ * workqueue of their own, which calls those of 16 members at a time: only those of other
+ * kernel users can wait for it. It is not called after ib_xrc_rcv_leave() has returned,
+ * nor for a QP after %XRC_RCV_EVENT_QP_GONE. If ib_xrc_rcv_unreg_qp() is called
+ * meanwhile, it may already be running with a record of the QP, but is not called for
+ * another.
  */
 typedef void (*ib_xrc_rcv_handler)(const struct xrc_rcv_record *record, void *context);
 
