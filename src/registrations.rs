@@ -629,24 +629,28 @@ impl Registrations {
         )
     }
 
-    /// The QP has been destroyed: QP_GONE is the last event.
+    /// The QP has been destroyed: QP_GONE is the last event. If no member listens, none can read
+    /// it: it is reported, and the QP leaves the log.
     pub(crate) fn gone(self: ArcBorrow<'_, Self>) {
         self.is_destroyed.store(true, Relaxed);
-        self.post(self.status.qpn(), EventType::QP_GONE);
-        self.leave_unread();
+
+        let mut log = self.log.lock();
+
+        if self.lists.access(&log).members == 0 {
+            self.report_event(self.status.qpn(), EventType::QP_GONE);
+
+            let removed = log.remove(&self);
+
+            drop(log);
+            drop(removed);
+            return;
+        }
+        self.count(&mut log, self.status.qpn(), EventType::QP_GONE);
+        drop(log);
+        Self::queue(self.into());
         for _ in 0..EVICTED_AT_ONCE {
             self.evict_oldest();
         }
-    }
-
-    /// Takes the QP, which was destroyed, out of the log unless a member listens to it.
-    fn leave_unread(&self) {
-        let mut log = self.log.lock();
-        let is_unread = self.lists.access(&log).members == 0;
-        let removed = is_unread.then(|| log.remove(self)).flatten();
-
-        drop(log);
-        drop(removed);
     }
 
     /// Takes the QP that was destroyed before all others out of the log, if there are too many. A
@@ -667,25 +671,29 @@ impl Registrations {
     /// Counts an event, and has the listeners signalled. May be called in any context.
     fn post(self: ArcBorrow<'_, Self>, qpn: u32, kind: EventType) {
         let mut log = self.log.lock();
+        let has_members = self.count(&mut log, qpn, kind);
 
-        self.counts.add(kind);
-        log.add(self, kind);
-        self.report_event(qpn, kind);
-
-        let lists = self.lists.access_mut(&mut log);
-        let has_members = lists.members != 0;
-
-        lists.is_pending |= has_members;
         drop(log);
-
-        // QP_GONE is not for the kernel log. A registration that does not keep the QP may be a
-        // stranger's.
-        if kind != EventType::QP_GONE && self.keeping() == 0 {
+        // A registration that does not keep the QP may be a stranger's.
+        if self.keeping() == 0 {
             self.status.log_event(qpn, kind.as_raw());
         }
         if has_members {
             Self::queue(self.into());
         }
+    }
+
+    /// Counts an event. Returns whether there are listeners to signal.
+    fn count(self: ArcBorrow<'_, Self>, log: &mut Log<Self>, qpn: u32, kind: EventType) -> bool {
+        self.counts.add(kind);
+        log.add(self, kind);
+        self.report_event(qpn, kind);
+
+        let lists = self.lists.access_mut(log);
+        let has_members = lists.members != 0;
+
+        lists.is_pending |= has_members;
+        has_members
     }
 
     /// Has a worker signal the listeners.
