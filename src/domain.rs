@@ -45,6 +45,7 @@ use crate::{
         }, //
     },
     receive_qp::{
+        EndingQps,
         QpResources,
         ReceiveQp, //
     },
@@ -54,8 +55,7 @@ use crate::{
         Holder,
         Registrations, //
     },
-    uapi::xrc_rcv_reg_info,
-    workers::Workers, //
+    uapi::xrc_rcv_reg_info, //
 };
 use core::mem::take;
 use kernel::{
@@ -83,7 +83,7 @@ use kernel::{
 pub(crate) struct Domain {
     id: u32,
     qp_count: Arc<DrainCounter>,
-    workers: Arc<Workers>,
+    ending: Arc<EndingQps>,
     log: Arc<DomainLog>,
     last_serial: Atomic<u64>,
     /// Held while a QP is added, removed, registered with or unregistered from, and for the
@@ -171,14 +171,14 @@ pub(crate) struct QpInitAttr<'a> {
 impl Domain {
     fn new(id: u32, domains: &Domains) -> Result<Arc<Self>> {
         let qp_count = DrainCounter::new()?;
-        let workers = domains.workers()?;
+        let ending = domains.ending()?;
         let log = new_log()?;
 
         Arc::pin_init(
             pin_init!(Self {
                 id,
                 qp_count,
-                workers,
+                ending,
                 log,
                 last_serial: Atomic::new(0),
                 order <- new_mutex!((), "Domain::order"),
@@ -223,7 +223,7 @@ impl Domain {
                 init_attr.label,
             ),
             self.log.clone(),
-            self.workers.clone(),
+            self.ending.workers().clone(),
         )?;
         let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let (qp, modifier) =
@@ -239,6 +239,7 @@ impl Domain {
             },
             modifier,
             registrations.clone(),
+            self.ending.clone(),
         )?;
         let mut new = NewQp {
             domain: self.clone(),
@@ -434,7 +435,7 @@ impl Domain {
         Ok(next.is_some())
     }
 
-    /// Destroys all QPs, together with the workqueue. Each of several callers returns when all are
+    /// Destroys all QPs, together with workers. Each of several callers returns when all are
     /// destroyed.
     fn close(&self) {
         let mut qps = {
@@ -462,11 +463,11 @@ impl Domain {
             }
             qp.clone().help_to_destroy();
         }
-        // The workqueue starts at the other end.
+        // Workers start at the other end.
         while let Some(cursor) = qps.cursor_back_mut() {
             let (_, node) = cursor.remove_current();
 
-            node.to_key_value().1.destroy();
+            node.to_key_value().1.take_back();
         }
         // A QP whose last registration was removed may be being destroyed by another thread. The
         // XRCD must not be closed before that has finished.
@@ -553,9 +554,9 @@ impl NewQp {
 #[pin_data]
 pub(crate) struct Domains {
     last_id: Atomic<u32>,
-    /// `None` until the first domain is created.
+    /// The workqueues of the device, too; `None` until the first domain is created.
     #[pin]
-    workers: Mutex<Option<Arc<Workers>>>,
+    ending: Mutex<Option<Arc<EndingQps>>>,
     #[pin]
     table: SpinLock<DomainTable>,
 }
@@ -572,7 +573,7 @@ impl Domains {
         Arc::pin_init(
             pin_init!(Self {
                 last_id: Atomic::new(0),
-                workers <- new_mutex!(None, "Domains::workers"),
+                ending <- new_mutex!(None, "Domains::ending"),
                 table <- new_spinlock!(
                     DomainTable {
                         domains: RBTree::new(),
@@ -621,16 +622,15 @@ impl Domains {
         Ok(domain)
     }
 
-    /// Returns the workqueues, which are allocated if this is the first domain.
-    fn workers(&self) -> Result<Arc<Workers>> {
-        let mut workers = self.workers.lock();
+    /// Returns the list of QPs that are to be destroyed, which is allocated, with the workqueues,
+    /// if this is the first domain.
+    fn ending(&self) -> Result<Arc<EndingQps>> {
+        let mut ending = self.ending.lock();
 
-        if let Some(workers) = &*workers {
-            return Ok(workers.clone());
+        if let Some(ending) = &*ending {
+            return Ok(ending.clone());
         }
-        Ok(workers
-            .insert(Arc::new(Workers::new()?, GFP_KERNEL)?)
-            .clone())
+        Ok(ending.insert(EndingQps::new()?).clone())
     }
 
     /// Returns all domains, by id. Those that are created or closed meanwhile may be missing.
@@ -676,10 +676,10 @@ impl Domains {
             self.close_one(id);
         }
 
-        let workers = self.workers.lock().clone();
+        let ending = self.ending.lock().clone();
 
-        if let Some(workers) = workers {
-            workers.drain();
+        if let Some(ending) = ending {
+            ending.workers().drain();
         }
     }
 

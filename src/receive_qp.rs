@@ -12,6 +12,9 @@
 //! can be killed. Nothing is held while addresses are resolved, and event handlers take neither. Of
 //! several callers of [`ReceiveQp::destroy`], the first destroys the QP, and the others return when
 //! it is destroyed.
+//!
+//! A thread that has to destroy many QPs adds them to the [`EndingQps`] of the device, from where
+//! workers take the first and the thread its own, the last first.
 
 use crate::{
     attributes::{
@@ -21,6 +24,7 @@ use crate::{
         Port, //
     },
     kernel_ext::{
+        cond_resched,
         mutex::lock_killable,
         rwsem::{
             new_rwsem,
@@ -49,7 +53,8 @@ use crate::{
         },
         udata::UData, //
     },
-    registrations::Registrations, //
+    registrations::Registrations,
+    workers::Workers, //
 };
 use kernel::{
     list::{
@@ -62,6 +67,7 @@ use kernel::{
         TryNewListArc, //
     },
     new_mutex,
+    new_spinlock,
     prelude::*,
     sync::{
         atomic::{
@@ -70,7 +76,8 @@ use kernel::{
             Release, //
         },
         Arc,
-        Mutex, //
+        Mutex,
+        SpinLock, //
     },
     workqueue::{
         impl_has_work,
@@ -84,6 +91,7 @@ use kernel::{
 #[pin_data]
 pub(crate) struct ReceiveQp {
     registrations: Arc<Registrations>,
+    ending: Arc<EndingQps>,
     /// The QP is about to be destroyed: no further verb is called.
     is_dying: Atomic<bool>,
     /// Modifications take turns.
@@ -92,14 +100,26 @@ pub(crate) struct ReceiveQp {
     /// `None` after the QP was destroyed.
     #[pin]
     verbs: RwSemaphore<Option<QpResources>>,
+    /// Destroys QPs of [`EndingQps`], of which this was one.
     #[pin]
     destruction: Work<Self>,
     /// Links the QP into a list of [`UnneededQps`].
     #[pin]
-    links: ListLinks,
+    links: ListLinks<UNNEEDED>,
     #[pin]
-    tracker: AtomicTracker,
+    tracker: AtomicTracker<UNNEEDED>,
+    /// Links the QP into [`EndingQps`].
+    #[pin]
+    ending_links: ListLinks<ENDING>,
+    #[pin]
+    ending_tracker: AtomicTracker<ENDING>,
 }
+
+/// The lists of [`UnneededQps`].
+const UNNEEDED: u64 = 0;
+
+/// The lists of [`EndingQps`].
+const ENDING: u64 = 1;
 
 /// Resources held while the QP exists. Dropped in declaration order: charges are released after the
 /// QP is destroyed, and the quota before the charge to the cgroup that it may be that of.
@@ -115,14 +135,26 @@ impl_has_work! {
 }
 
 impl_list_arc_safe! {
-    impl ListArcSafe<0> for ReceiveQp {
-        tracked_by tracker: AtomicTracker;
+    impl ListArcSafe<UNNEEDED> for ReceiveQp {
+        tracked_by tracker: AtomicTracker<UNNEEDED>;
+    }
+}
+
+impl_list_arc_safe! {
+    impl ListArcSafe<ENDING> for ReceiveQp {
+        tracked_by ending_tracker: AtomicTracker<ENDING>;
     }
 }
 
 impl_list_item! {
-    impl ListItem<0> for ReceiveQp {
+    impl ListItem<UNNEEDED> for ReceiveQp {
         using ListLinks { self.links };
+    }
+}
+
+impl_list_item! {
+    impl ListItem<ENDING> for ReceiveQp {
+        using ListLinks { self.ending_links };
     }
 }
 
@@ -132,17 +164,21 @@ impl ReceiveQp {
         verbs: QpResources,
         modifier: Modifier,
         registrations: Arc<Registrations>,
+        ending: Arc<EndingQps>,
     ) -> Result<Arc<Self>> {
         registrations.status().set_qpn(verbs.qp.qpn());
         Arc::pin_init(
             pin_init!(Self {
                 registrations,
+                ending,
                 is_dying: Atomic::new(false),
                 modifier <- new_mutex!(modifier, "ReceiveQp::modifier"),
                 verbs <- new_rwsem!(Some(verbs), "ReceiveQp::verbs"),
                 destruction <- new_work!("ReceiveQp::destruction"),
                 links <- ListLinks::new(),
                 tracker <- AtomicTracker::new(),
+                ending_links <- ListLinks::new(),
+                ending_tracker <- AtomicTracker::new(),
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -282,22 +318,108 @@ impl ReceiveQp {
         }
     }
 
-    /// Queues the destruction of the QP, unless the caller destroys it first. The QP must have been
-    /// removed from its domain.
+    /// Has workers destroy the QP, unless the caller [takes it back](Self::take_back) first. The QP
+    /// must have been removed from its domain, which is done once.
     pub(crate) fn help_to_destroy(self: Arc<Self>) {
-        let workers = self.registrations.workers().clone();
-
         self.is_dying.store(true, Release);
-        // It is removed from its domain once, so it is queued once.
-        let _ = workers.destruction.enqueue(self);
+        self.ending.clone().add(self);
+    }
+
+    /// Destroys a QP that workers may be asked to destroy. It is destroyed on return.
+    pub(crate) fn take_back(&self) {
+        // SAFETY: The QP is in no list of this kind but that of its `ending`: only
+        // `help_to_destroy` adds it to one, to that.
+        let taken = unsafe { self.ending.list.lock().qps.remove(self) };
+
+        drop(taken);
+        self.destroy();
     }
 }
 
-/// QPs that were removed from their domain, for one thread to destroy, together with the workqueue
-/// if they are several: thousands are not destroyed one after the other.
+/// The QPs of a device that are to be destroyed, in the order in which they were added, by threads
+/// that destroy many.
+///
+/// A few work items take from the list, instead of one for each QP: destroying a QP takes one or
+/// more commands of the device, which executes some at a time. They only help: who waits for a QP
+/// takes it back, unless a worker has begun with it.
+#[pin_data]
+pub(crate) struct EndingQps {
+    workers: Arc<Workers>,
+    #[pin]
+    list: SpinLock<EndingList>,
+}
+
+struct EndingList {
+    qps: List<ReceiveQp, ENDING>,
+    /// The number of work items that are queued, or take QPs from the list.
+    helpers: usize,
+}
+
+/// The number of QPs that workers destroy at the same time. Devices execute a limited number of
+/// commands at a time: mlx4 10 to 16, mlx5 32.
+const HELPERS: usize = 16;
+
+impl EndingQps {
+    /// Creates an empty list, and allocates the workqueues of the device.
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        let workers = Arc::new(Workers::new()?, GFP_KERNEL)?;
+
+        Arc::pin_init(
+            pin_init!(Self {
+                workers,
+                list <- new_spinlock!(
+                    EndingList {
+                        qps: List::new(),
+                        helpers: 0,
+                    },
+                    "EndingQps::list"
+                ),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Returns the workqueues of the device.
+    pub(crate) fn workers(&self) -> &Arc<Workers> {
+        &self.workers
+    }
+
+    /// Adds a QP, whose work item becomes another helper unless there are enough.
+    fn add(&self, qp: Arc<ReceiveQp>) {
+        // It is added once, so it is in no list, and its work item is not queued.
+        let Some(item) = ListArc::try_from_arc_or_drop(qp.clone()) else {
+            return;
+        };
+        let mut list = self.list.lock();
+        let helps = list.helpers < HELPERS;
+
+        list.qps.push_back(item);
+        if helps {
+            list.helpers += 1;
+        }
+        drop(list);
+        if helps {
+            let _ = self.workers.destruction.enqueue(qp);
+        }
+    }
+
+    /// Takes the first QP out. `None` if there is none: the caller helps no more.
+    fn next(&self) -> Option<ListArc<ReceiveQp, ENDING>> {
+        let mut list = self.list.lock();
+        let next = list.qps.pop_front();
+
+        if next.is_none() {
+            list.helpers -= 1;
+        }
+        next
+    }
+}
+
+/// QPs that were removed from their domain, for one thread to destroy, together with workers if
+/// they are several: thousands are not destroyed one after the other.
 pub(crate) struct UnneededQps {
     last: Option<Arc<ReceiveQp>>,
-    queued: List<ReceiveQp>,
+    shared: List<ReceiveQp, UNNEEDED>,
 }
 
 impl UnneededQps {
@@ -305,12 +427,12 @@ impl UnneededQps {
     pub(crate) fn new() -> Self {
         Self {
             last: None,
-            queued: List::new(),
+            shared: List::new(),
         }
     }
 
-    /// Adds a QP, if there is one. The workqueue destroys the one before: the last close of its
-    /// domain waits for that, and must not wait until the caller, which may not run, has added all.
+    /// Adds a QP, if there is one. Workers destroy the one before: the last close of its domain
+    /// waits for that, and must not wait until the caller, which may not run, has added all.
     pub(crate) fn add(&mut self, qp: Option<Arc<ReceiveQp>>) {
         let Some(before) = qp.and_then(|qp| self.last.replace(qp)) else {
             return;
@@ -319,7 +441,7 @@ impl UnneededQps {
         before.clone().help_to_destroy();
         // It is removed from its domain once, so it is in no list.
         if let Some(before) = ListArc::try_from_arc_or_drop(before) {
-            self.queued.push_back(before);
+            self.shared.push_back(before);
         }
     }
 
@@ -328,9 +450,9 @@ impl UnneededQps {
         if let Some(qp) = self.last {
             qp.destroy();
         }
-        // The workqueue begins with the first.
-        while let Some(qp) = self.queued.pop_back() {
-            qp.destroy();
+        // Workers begin with the first.
+        while let Some(qp) = self.shared.pop_back() {
+            qp.take_back();
         }
     }
 }
@@ -338,7 +460,10 @@ impl UnneededQps {
 impl WorkItem for ReceiveQp {
     type Pointer = Arc<Self>;
 
-    fn run(qp: Arc<Self>) {
-        qp.destroy();
+    fn run(helper: Arc<Self>) {
+        while let Some(qp) = helper.ending.next() {
+            qp.destroy();
+            cond_resched();
+        }
     }
 }

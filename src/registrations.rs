@@ -353,11 +353,6 @@ impl Registrations {
         }
     }
 
-    /// Returns the workqueues of the device.
-    pub(crate) fn workers(&self) -> &Arc<Workers> {
-        &self.workers
-    }
-
     /// Returns the row of a member if that listens to the events, or has unread ones.
     fn row<'a>(&'a self, log: &'a Log<Self>, member: usize) -> Option<&'a RegistrationRow> {
         let row = self.lists.access(log).rows.get(member / ROW)?;

@@ -12,8 +12,7 @@ use kernel::prelude::*;
 
 /// See the [module's documentation](self).
 pub(crate) struct Workers {
-    /// Destroys QPs beside the thread that closes a domain or a file: destroying one takes one or
-    /// more commands of the device, and a domain can have thousands.
+    /// Takes QPs from [`EndingQps`](crate::receive_qp::EndingQps) and destroys them.
     pub(crate) destruction: UnboundQueue,
     /// Signals the members of a QP that had an event.
     delivery: UnboundQueue,

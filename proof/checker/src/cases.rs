@@ -256,6 +256,48 @@ fn unreg_of_an_array_by_a_killed_thread() {
     }
 }
 
+/// A thread ends several QPs, together with helpers. When it returns, no list has one of them.
+fn several_end(lifetime: Lifetime, qps: usize, last_is_slow: bool) {
+    runtime::check(20, 0x18, move || {
+        let attached = Attached::new();
+        let file = attached.open();
+        let qpns: Vec<_> = (0..qps)
+            .map(|_| attached.alloc(&file, lifetime, false).unwrap())
+            .collect();
+
+        if last_is_slow {
+            attached.device.is_slow_with(qpns[qps - 1]);
+        }
+        if lifetime == Lifetime::Domain {
+            attached.close_domain(&file);
+        } else {
+            assert_eq!(attached.unregister_killed(&file, qps), (qps, Ok(())));
+        }
+        assert!(!attached.device.has_qps(1));
+        assert_eq!(runtime::listed(), 0, "a list has a QP that was destroyed");
+
+        drop(file);
+        Rest::default().finish(attached, false);
+    });
+}
+
+/// The device is slow to destroy the last QP, with which the thread begins: helpers destroy the
+/// others meanwhile, which are more than there are helpers.
+#[test]
+fn several_end_beside_a_slow_one() {
+    for lifetime in [Lifetime::Registrations, Lifetime::Domain] {
+        several_end(lifetime, 20, true);
+    }
+}
+
+/// The thread comes to some of the QPs before the helpers.
+#[test]
+fn several_end_by_either() {
+    for lifetime in [Lifetime::Registrations, Lifetime::Domain] {
+        several_end(lifetime, 4, false);
+    }
+}
+
 /// A member registers again with a QP whose events it has not passed, as those of another QP come
 /// before them: it reads none of before.
 #[test]

@@ -40,6 +40,7 @@ mod counters {
 
     std::thread_local! {
         static OBJECTS: Cell<isize> = const { Cell::new(0) };
+        static LISTED: Cell<isize> = const { Cell::new(0) };
         static TIME: Cell<u64> = const { Cell::new(0) };
         static LIMIT: Cell<u32> = const { Cell::new(0) };
     }
@@ -57,6 +58,11 @@ mod counters {
         OBJECTS.get()
     }
 
+    pub fn add_listed(number: isize) -> isize {
+        LISTED.set(LISTED.get() + number);
+        LISTED.get()
+    }
+
     pub fn tick() -> u64 {
         TIME.set(TIME.get() + 1);
         TIME.get()
@@ -68,6 +74,7 @@ mod counters {
     use core::sync::atomic::{AtomicIsize, AtomicU32, AtomicU64, Ordering::SeqCst};
 
     static OBJECTS: AtomicIsize = AtomicIsize::new(0);
+    static LISTED: AtomicIsize = AtomicIsize::new(0);
     static TIME: AtomicU64 = AtomicU64::new(0);
     static LIMIT: AtomicU32 = AtomicU32::new(0);
 
@@ -83,6 +90,10 @@ mod counters {
         OBJECTS.fetch_add(number, SeqCst) + number
     }
 
+    pub fn add_listed(number: isize) -> isize {
+        LISTED.fetch_add(number, SeqCst) + number
+    }
+
     pub fn tick() -> u64 {
         TIME.fetch_add(1, SeqCst) + 1
     }
@@ -96,6 +107,16 @@ pub(crate) fn count_object(number: isize) {
 /// shuttle, else of the process.
 pub fn objects() -> isize {
     counters::add_objects(0)
+}
+
+pub(crate) fn count_listed(number: isize) {
+    counters::add_listed(number);
+}
+
+/// Returns the number of objects that are in lists: of this execution under shuttle, else of the
+/// process.
+pub fn listed() -> isize {
+    counters::add_listed(0)
 }
 
 /// Sets the limit on the QPs of a domain, until it is set again; 0 is none.

@@ -6,7 +6,7 @@ use crate::{ib_verbs, oracle::Oracle};
 use core::{
     cell::RefCell,
     ptr::NonNull,
-    sync::atomic::{AtomicIsize, AtomicU64, Ordering},
+    sync::atomic::{AtomicIsize, AtomicU32, AtomicU64, Ordering},
 };
 use kernel::{
     new_condvar, new_mutex,
@@ -37,6 +37,8 @@ pub(crate) struct Device {
     pub(crate) oracle: Oracle,
     /// A verb that fails the next time.
     fails: std::sync::Mutex<Option<Verb>>,
+    /// The number of the QP whose destruction takes until there is no other; 0: none.
+    slow: AtomicU32,
     /// The `Arc` that it is in: the references of a count cannot be taken of a `&Self`.
     this: Weak<Self>,
 }
@@ -112,6 +114,7 @@ impl Device {
             charges: AtomicIsize::new(0),
             oracle: Oracle::default(),
             fails: std::sync::Mutex::default(),
+            slow: AtomicU32::new(0),
             this: this.clone(),
         })
     }
@@ -129,6 +132,11 @@ impl Device {
     /// Lets a verb fail the next time that it is called.
     pub(crate) fn fail(&self, verb: Verb) {
         *self.fails.lock().unwrap() = Some(verb);
+    }
+
+    /// Lets the destruction of a QP take until there is no other.
+    pub(crate) fn is_slow_with(&self, qpn: u32) {
+        self.slow.store(qpn, Ordering::SeqCst);
     }
 
     fn check(&self, verb: Verb) -> Result {
@@ -203,7 +211,7 @@ impl Device {
 
             assert_eq!(qp.calls, 0, "destroyed during another verb");
             self.oracle.uses_xrcd(qp.xrcd);
-            if qp.events == 0 {
+            if qp.events == 0 && (qpn != self.slow.load(Ordering::SeqCst) || qps.len() == 1) {
                 break;
             }
             self.is_quiet.wait(&mut qps);
@@ -213,6 +221,7 @@ impl Device {
 
         drop(qps);
         drop(qp);
+        self.is_quiet.notify_all();
     }
 
     /// Reports an event of a QP, if it exists.
