@@ -20,7 +20,8 @@ use crate::{
     creator::Creator,
     kernel_ext::{
         cond_resched,
-        mutex::lock_killable, //
+        mutex::lock_killable,
+        tree::Tree, //
     },
     limits::{
         self,
@@ -47,7 +48,9 @@ use crate::{
     receive_qp::{
         EndingQps,
         QpResources,
-        ReceiveQp, //
+        ReceiveQp,
+        UnneededQps,
+        IN_DOMAIN, //
     },
     registrations::{
         new_log,
@@ -57,14 +60,12 @@ use crate::{
     },
     uapi::xrc_rcv_reg_info, //
 };
-use core::mem::take;
 use kernel::{
     new_mutex,
     new_spinlock,
     prelude::*,
     rbtree::{
         RBTree,
-        RBTreeNode,
         RBTreeNodeReservation, //
     },
     sync::{
@@ -73,6 +74,7 @@ use kernel::{
             Relaxed, //
         },
         Arc,
+        ArcBorrow,
         Mutex,
         SpinLock, //
     }, //
@@ -97,44 +99,36 @@ pub(crate) struct Domain {
 
 /// The QPs of a domain, by QP number.
 struct Qps {
-    tree: RBTree<u32, Arc<ReceiveQp>>,
-    len: usize,
-    /// No QP is added any more, although a kernel user may still be creating one.
+    tree: Tree<ReceiveQp, IN_DOMAIN>,
+    /// No QP is found or added any more, although a kernel user may still be creating one. Those
+    /// that are left are about to be destroyed.
     is_closed: bool,
 }
 
 impl Qps {
     fn new() -> Self {
         Self {
-            tree: RBTree::new(),
-            len: 0,
+            tree: Tree::new(),
             is_closed: false,
         }
     }
 
-    fn get(&self, qpn: u32) -> Option<&Arc<ReceiveQp>> {
-        self.tree.get(&qpn)
+    /// Returns the first QP with a greater number, or the first of all.
+    fn after(&self, qpn: Option<u32>) -> Option<ArcBorrow<'_, ReceiveQp>> {
+        self.tree.after(qpn.as_ref()).filter(|_| !self.is_closed)
     }
 
-    /// Whether a QP that was looked up before can still be found.
-    fn has(&self, qp: &Arc<ReceiveQp>) -> bool {
-        self.get(qp.qpn())
-            .is_some_and(|found| Arc::ptr_eq(found, qp))
+    fn get(&self, qpn: u32) -> Option<ArcBorrow<'_, ReceiveQp>> {
+        self.after(qpn.checked_sub(1)).filter(|qp| qp.qpn() == qpn)
     }
 
-    fn insert(&mut self, node: RBTreeNode<u32, Arc<ReceiveQp>>) {
-        // QP numbers of a device are unique: no node is replaced.
-        self.tree.insert(node);
-        self.len += 1;
-    }
-
-    /// Returns the reference, for the caller to drop without the lock.
-    #[must_use]
-    fn remove(&mut self, qpn: u32) -> Option<Arc<ReceiveQp>> {
-        let qp = self.tree.remove(&qpn)?;
-
-        self.len -= 1;
-        Some(qp)
+    /// Returns the number of QPs that can be found.
+    fn len(&self) -> usize {
+        if self.is_closed {
+            0
+        } else {
+            self.tree.len()
+        }
     }
 }
 
@@ -154,7 +148,6 @@ pub(crate) struct NewQp {
     /// Dropped before the next: the QP has no more events then.
     qp: Arc<ReceiveQp>,
     unpublished: Unpublished,
-    node: RBTreeNodeReservation<u32, Arc<ReceiveQp>>,
 }
 
 /// Parameters of a new receive QP.
@@ -225,7 +218,6 @@ impl Domain {
             self.log.clone(),
             self.ending.workers().clone(),
         )?;
-        let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let (qp, modifier) =
             // SAFETY: `qp_count` counts the QP from above until after it is destroyed, and `close`,
             // which `ClientOperations::domain_closed` calls, waits until there is none.
@@ -248,7 +240,6 @@ impl Domain {
                 qp: Some(registrations.clone()),
                 first: None,
             },
-            node,
         };
 
         // The first event can come as soon as the QP can receive; not before.
@@ -268,20 +259,24 @@ impl Domain {
 
     /// Looks up a QP by its number.
     pub(crate) fn find(&self, qpn: u32) -> Result<Arc<ReceiveQp>> {
-        self.qps.lock().get(qpn).cloned().ok_or(EINVAL)
+        self.qps.lock().get(qpn).map(Arc::from).ok_or(EINVAL)
     }
 
     /// Whether a QP that was looked up before can still be found. That stays so while `order` is
     /// held.
-    fn has(&self, qp: &Arc<ReceiveQp>) -> bool {
-        self.qps.lock().has(qp)
+    fn has(&self, qp: &ReceiveQp) -> bool {
+        let qps = self.qps.lock();
+
+        qps.get(qp.qpn())
+            .is_some_and(|found| core::ptr::eq(&*found, qp))
     }
 
-    /// Takes a QP out of the domain: it is not found any more. Called with `order` held.
-    fn remove(&self, qpn: u32) {
-        let qp = self.qps.lock().remove(qpn);
+    /// Takes a QP out of the domain, if it can be found: it is not found any more. Called with
+    /// `order` held.
+    fn remove(&self, qp: &ReceiveQp) {
+        let removed = self.qps.lock().tree.remove(qp);
 
-        drop(qp);
+        drop(removed);
     }
 
     /// Registers with a QP that was looked up before, unless the holder is registered. `EINVAL` if
@@ -343,7 +338,7 @@ impl Domain {
             .ok()
             .filter(|qp| Arc::ptr_eq(qp.registrations(), registrations))?;
 
-        self.remove(qp.qpn());
+        self.remove(&qp);
         notify::destroyed(registrations.report(), false);
         Some(qp)
     }
@@ -360,7 +355,7 @@ impl Domain {
         if qp.registrations().keeping() != 0 && !force {
             return Err(EBUSY);
         }
-        self.remove(qp.qpn());
+        self.remove(qp);
         notify::destroyed(qp.registrations().report(), force);
         drop(order);
         qp.destroy();
@@ -374,7 +369,7 @@ impl Domain {
 
     /// Returns the number of QPs.
     pub(crate) fn len(&self) -> usize {
-        self.qps.lock().len
+        self.qps.lock().len()
     }
 
     /// Returns up to `max` QPs with numbers greater than `after`, in ascending order, and the
@@ -412,67 +407,59 @@ impl Domain {
         max: usize,
         list: &mut KVVec<Arc<ReceiveQp>>,
     ) -> Result<bool> {
-        let first = match *last {
-            Some(last) => last.checked_add(1),
-            None => Some(0),
-        };
-        let Some(first) = first else {
-            return Ok(false);
-        };
-        let mut qps = self.qps.lock();
-        let mut next = qps.tree.cursor_lower_bound_mut(&first);
+        let qps = self.qps.lock();
 
         for _ in 0..max {
-            let Some(cursor) = next else {
+            let Some(qp) = qps.after(*last) else {
                 return Ok(false);
             };
-            let (&qpn, qp) = cursor.current();
 
-            list.push_within_capacity(qp.clone())?;
-            *last = Some(qpn);
-            next = cursor.move_next();
+            *last = Some(qp.qpn());
+            list.push_within_capacity(qp.into())?;
         }
-        Ok(next.is_some())
+        Ok(qps.after(*last).is_some())
     }
 
     /// Destroys all QPs, together with workers. Each of several callers returns when all are
     /// destroyed.
     fn close(&self) {
-        let mut qps = {
+        let mut unneeded = UnneededQps::new();
+
+        {
             let _order = self.order.lock();
-            let qps = {
-                let mut qps = self.qps.lock();
 
-                qps.is_closed = true;
-                qps.len = 0;
-                take(&mut qps.tree)
-            };
-
-            if let Some(qp) = qps.values().next() {
+            if let Some(qp) = self.begin_close() {
                 notify::closed(qp.registrations().report());
             }
-            qps
-        };
-
-        for qp in qps.values() {
-            {
-                // In order with the end of a registration that is removed meanwhile.
-                let _order = self.order.lock();
-
-                notify::destroyed(qp.registrations().report(), false);
-            }
-            qp.clone().help_to_destroy();
         }
-        // Workers start at the other end.
-        while let Some(cursor) = qps.cursor_back_mut() {
-            let (_, node) = cursor.remove_current();
-
-            node.to_key_value().1.take_back();
+        while let Some(qp) = self.take_first() {
+            unneeded.add(Some(qp));
         }
+        unneeded.destroy();
         // A QP whose last registration was removed may be being destroyed by another thread. The
         // XRCD must not be closed before that has finished.
         self.qp_count.drain();
         self.end_members();
+    }
+
+    /// From now on no QP can be found. Returns the first to the first caller. Called with `order`
+    /// held.
+    fn begin_close(&self) -> Option<Arc<ReceiveQp>> {
+        let mut qps = self.qps.lock();
+        let first = qps.after(None).map(Arc::from);
+
+        qps.is_closed = true;
+        first
+    }
+
+    /// Takes the first QP out of a domain that is closed.
+    fn take_first(&self) -> Option<Arc<ReceiveQp>> {
+        // In order with the end of a registration that is removed meanwhile.
+        let _order = self.order.lock();
+        let qp = self.qps.lock().tree.pop_first()?;
+
+        notify::destroyed(qp.registrations().report(), false);
+        Some(qp)
     }
 
     /// The QPs have ended: so are the members whose device is being removed.
@@ -516,18 +503,19 @@ impl NewQp {
             domain,
             qp,
             mut unpublished,
-            node,
         } = self;
         let first = unpublished.first.take();
         let Some(registrations) = unpublished.qp.take() else {
             return;
         };
-        let node = node.into_node(qp.qpn(), qp.clone());
         let order = domain.order.lock();
         let is_closed = {
             let mut qps = domain.qps.lock();
 
-            qps.insert(node);
+            if !qps.is_closed {
+                // Cannot fail: a new QP is in no tree.
+                let _ = qps.tree.insert(qp.clone());
+            }
             qps.is_closed
         };
 
@@ -537,7 +525,6 @@ impl NewQp {
             notify::registered(registrations.report(), holder.report());
         }
         if is_closed {
-            domain.remove(qp.qpn());
             notify::closed(registrations.report());
             notify::destroyed(registrations.report(), false);
         }

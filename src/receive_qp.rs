@@ -29,6 +29,11 @@ use crate::{
         rwsem::{
             new_rwsem,
             RwSemaphore, //
+        },
+        tree::{
+            impl_tree_item,
+            Linked,
+            Links, //
         }, //
     },
     limits::{
@@ -103,6 +108,8 @@ pub(crate) struct ReceiveQp {
     /// Destroys QPs of [`EndingQps`], of which this was one.
     #[pin]
     destruction: Work<Self>,
+    number_links: Links<IN_DOMAIN>,
+    numbered: Linked<IN_DOMAIN>,
     /// Links the QP into a list of [`UnneededQps`].
     #[pin]
     links: ListLinks<UNNEEDED>,
@@ -114,6 +121,9 @@ pub(crate) struct ReceiveQp {
     #[pin]
     ending_tracker: AtomicTracker<ENDING>,
 }
+
+/// The trees of QPs by number, of their domains.
+pub(crate) const IN_DOMAIN: u64 = 0;
 
 /// The lists of [`UnneededQps`].
 const UNNEEDED: u64 = 0;
@@ -132,6 +142,14 @@ pub(crate) struct QpResources {
 
 impl_has_work! {
     impl HasWork<Self> for ReceiveQp { self.destruction }
+}
+
+impl_tree_item! {
+    impl TreeItem<{ IN_DOMAIN }> for ReceiveQp {
+        links: number_links,
+        linked: numbered,
+        key: |qp| -> u32 { qp.qpn() }
+    }
 }
 
 impl_list_arc_safe! {
@@ -175,6 +193,8 @@ impl ReceiveQp {
                 modifier <- new_mutex!(modifier, "ReceiveQp::modifier"),
                 verbs <- new_rwsem!(Some(verbs), "ReceiveQp::verbs"),
                 destruction <- new_work!("ReceiveQp::destruction"),
+                number_links: Links::new(),
+                numbered: Linked::new(),
                 links <- ListLinks::new(),
                 tracker <- AtomicTracker::new(),
                 ending_links <- ListLinks::new(),

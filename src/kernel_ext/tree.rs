@@ -20,6 +20,7 @@ use kernel::{
         atomic::{
             Acquire,
             Atomic,
+            Relaxed,
             Release, //
         },
         Arc,
@@ -272,6 +273,10 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
 
     /// Removes an object, if it is in this tree.
     pub(crate) fn remove(&mut self, item: &T) -> Option<Arc<T>> {
+        if !item.linked().get(self.place)?.load(Relaxed) {
+            return None;
+        }
+
         let key = item.key(self.place);
         let node = self.first_for(|there| *there >= key)?.as_ptr();
 
