@@ -3,6 +3,7 @@
  * usage: scale FILE readers N…
  *        scale FILE objects QPS FILES
  *        scale FILE channel QPS
+ *        scale FILE teardown QPS ROUNDS
  *        scale FILE costs
  *        scale FILE profile
  *
@@ -17,6 +18,10 @@
  * an error of each QP, and reading the events, of which there must be one of each QP; the same
  * errors again, and closing the channel with their unread events. The calls at the beginning and at
  * the end are timed apart, the first and last tenths.
+ *
+ * teardown: the last close of a domain with QPS receive QPs of its lifetime, the close of a uverbs
+ * file that was the last to be registered with as many, and beside them that of a uverbs file with
+ * as many of mainline's target QPs, as the exit of a process closes it.
  *
  * costs: time to create, connect and destroy, and the memory, of an object of each kind that
  * processes are connected with.
@@ -51,6 +56,7 @@ enum { WAIT_MS = 600000, BATCH = 1024, ROUNDS = 3 };
 enum {
 	SECTION_ALLOC = 1, SECTION_CREATE, SECTION_REG, SECTION_OPEN, SECTION_UNREG, SECTION_CLOSE,
 	SECTION_CAPS, SECTION_TEARDOWN, SECTION_DESTROY, SECTION_EVENT, SECTION_EVENTFD,
+	SECTION_EXIT, SECTION_EXIT_TARGETS,
 };
 
 /* A uverbs file with the domain open, without what libibverbs adds. */
@@ -605,6 +611,108 @@ static void measure_costs(void)
 	printf("}}\n");
 }
 
+/* ---- teardown ---- */
+
+/* A uverbs file with as many QPs of a kind, and what destroys them. */
+struct ending {
+	struct file file;
+	int channel;
+	unsigned int qps;
+};
+
+static void end_begin(struct ending *ending, size_t qps)
+{
+	file_open(&ending->file, "/tmp/teardown");
+	ending->channel = NO_REGISTRATION;
+	ending->qps = qps;
+}
+
+static void create_targets(struct ending *ending)
+{
+	struct file *file = &ending->file;
+	size_t i;
+
+	for (i = 0; i < ending->qps; i++)
+		qp_connect(&file->node, node_create_target(&file->node, file->xrcd), &objects.path);
+}
+
+static void alloc_qps(struct ending *ending, uint32_t flags)
+{
+	struct registration registration;
+	size_t i;
+
+	for (i = 0; i < ending->qps; i++)
+		if (rcv_alloc(ending->file.domain, flags, &objects.attr, ending->channel, &registration))
+			errx(1, "receive QP %zu", i);
+}
+
+static void alloc_lasting(struct ending *ending)
+{
+	alloc_qps(ending, XRC_RCV_ALLOC_LIFETIME_DOMAIN);
+}
+
+static void alloc_registered(struct ending *ending)
+{
+	ending->channel = rcv_channel(ending->file.domain);
+	if (ending->channel < 0)
+		errx(1, "an event channel");
+	alloc_qps(ending, 0);
+}
+
+static void end_domain(struct ending *ending)
+{
+	if (ibv_close_xrcd(ending->file.xrcd))
+		errx(1, "the domain is not closed");
+}
+
+/* The exit of a process closes it so. */
+static void end_file(struct ending *ending)
+{
+	if (close(ending->file.node.context->cmd_fd))
+		err(1, "a uverbs file");
+}
+
+/* The context stays: libibverbs would close a descriptor again. */
+static void end_done(struct ending *ending)
+{
+	if (ending->channel >= 0)
+		close(ending->channel);
+	close(ending->file.node.context->async_fd);
+}
+
+static const struct way {
+	const char *name;
+	void (*create)(struct ending *ending);
+	void (*end)(struct ending *ending);
+} ways[] = {
+	{ "mainline_ns", create_targets, end_file },
+	{ "domain_ns", alloc_lasting, end_domain },
+	{ "file_ns", alloc_registered, end_file },
+};
+
+static void measure_teardown(size_t qps, size_t rounds)
+{
+	const struct way *way;
+	struct ending ending;
+	uint64_t begin;
+
+	objects_open();
+	for (; rounds; rounds--) {
+		printf("{\"measurement\": \"teardown\", \"qps\": %zu", qps);
+		for (way = ways; way < ways + ARRAY_SIZE(ways); way++) {
+			end_begin(&ending, qps);
+			way->create(&ending);
+			begin = now_ns();
+			way->end(&ending);
+			printf(", \"%s\": %" PRIu64, way->name, now_ns() - begin);
+			end_done(&ending);
+			if (way->end == end_domain)
+				end_file(&ending);
+		}
+		printf("}\n");
+	}
+}
+
 /* ---- profile ---- */
 
 enum { READERS = 10000 };
@@ -647,6 +755,8 @@ static void print_section(unsigned int section, const char *name, unsigned int c
 /* Without the first round, in which caches are filled. */
 static void measure_profile(void)
 {
+	struct ending ending;
+
 	objects_open();
 	each(create_receive);
 	each(create_registration);
@@ -670,6 +780,12 @@ static void measure_profile(void)
 		errx(1, "the other file is not closed");
 	each(create_lasting);
 	PROFILED(SECTION_TEARDOWN, "close of the domain", close_domain());
+	end_begin(&ending, COPIES);
+	alloc_registered(&ending);
+	PROFILED(SECTION_EXIT, "close of a file", end_file(&ending));
+	end_begin(&ending, COPIES);
+	create_targets(&ending);
+	PROFILED(SECTION_EXIT_TARGETS, "close, mainline's QPs", end_file(&ending));
 	measure_readers(READERS);
 	print_section(SECTION_EVENT, "event", READERS);
 	print_section(SECTION_EVENTFD, "eventfd", READERS);
@@ -704,7 +820,7 @@ int main(int argc, char **argv)
 	int i;
 
 	if (argc < 3 || setrlimit(RLIMIT_NOFILE, &files))
-		errx(1, "usage: scale FILE readers N… | objects QPS FILES | channel QPS | costs | profile");
+		errx(1, "usage: scale FILE readers N… | objects QPS FILES | channel QPS | teardown QPS ROUNDS | costs | profile");
 	find_text();
 	domain_fd = open(argv[1], O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	node_open(&node, "right");
@@ -721,6 +837,8 @@ int main(int argc, char **argv)
 		measure_profile();
 	else if (!strcmp(argv[2], "channel") && argc == 4)
 		measure_channel(strtoul(argv[3], NULL, 0));
+	else if (!strcmp(argv[2], "teardown") && argc == 5)
+		measure_teardown(strtoul(argv[3], NULL, 0), strtoul(argv[4], NULL, 0));
 	else if (argc == 5)
 		measure_objects(strtoul(argv[3], NULL, 0), strtoul(argv[4], NULL, 0));
 	return 0;
