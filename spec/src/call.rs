@@ -23,7 +23,8 @@ pub enum Right {
 /// A process at the time of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Caller {
-    /// The uverbs file that the call is made on.
+    /// The uverbs file that the call is made on; that of the event channel, for an ioctl of the
+    /// channel itself.
     pub file: Id,
     /// The user.
     pub user: u32,
@@ -132,14 +133,14 @@ pub enum Call {
         /// The QP number.
         number: u32,
     },
-    /// REG of an event channel with QPs, in this order.
+    /// REG of an event channel with QPs, in this order: the method, or the ioctl of the channel.
     Reg {
         /// The event channel.
         channel: Id,
         /// The QP numbers.
         numbers: Vec<u32>,
     },
-    /// UNREG.
+    /// UNREG, likewise.
     Unreg {
         /// The event channel.
         channel: Id,

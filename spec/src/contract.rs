@@ -40,8 +40,7 @@ impl Contract {
             Call::Destroy(destroy) => self.destroy(caller, destroy, &mut results),
             Call::Reg { channel, numbers } => self.reg(caller, *channel, numbers, &mut results),
             Call::Unreg { channel, numbers } => {
-                let domain = self.objects.domain_of(caller.file, *channel);
-                results.refuse_if(domain.is_none(), EBADF);
+                self.of_channel(caller, *channel, &mut results);
                 results.refuse_if(numbers.is_empty(), EINVAL);
                 if results.certain.is_empty() {
                     results.done = numbers.len();
@@ -120,8 +119,7 @@ impl Contract {
     }
 
     fn reg(&self, caller: Caller, channel: Id, numbers: &[u32], results: &mut Results) {
-        let Some(domain) = self.objects.domain_of(caller.file, channel) else {
-            results.refuse_if(true, EBADF);
+        let Some(domain) = self.of_channel(caller, channel, results) else {
             return;
         };
         let is_found = |number: &&u32| {
@@ -129,6 +127,16 @@ impl Contract {
         };
         results.done = numbers.iter().take_while(is_found).count();
         results.refuse_if(results.done < numbers.len() || numbers.is_empty(), EINVAL);
+    }
+
+    /// Returns the domain of the channel that REG or UNREG names, none if that was closed; or adds
+    /// the error. A channel that has ended with its file can be called by the ioctl alone.
+    fn of_channel(&self, caller: Caller, channel: Id, results: &mut Results) -> Option<Option<Id>> {
+        let has_ended = self.objects.has_ended(caller.file, channel);
+        let domain = self.objects.domain_of(caller.file, channel);
+        results.refuse_if(has_ended, EIO);
+        results.refuse_if(!has_ended && domain.is_none(), EBADF);
+        domain
     }
 
     /// Returns the QP that a call names, or adds the error of naming none.

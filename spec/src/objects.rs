@@ -192,6 +192,12 @@ impl Objects {
         self.channel(file, channel).map(|channel| channel.domain)
     }
 
+    /// Whether a channel that was created through the file has ended, and its descriptor is open.
+    pub(crate) fn has_ended(&self, file: Id, channel: Id) -> bool {
+        let found = self.channels.get(&channel);
+        found.is_some_and(|found| found.file == file && found.has_ended)
+    }
+
     fn channel(&self, file: Id, channel: Id) -> Option<&Channel> {
         let found = self.channels.get(&channel)?;
         (found.file == file && !found.has_ended).then_some(found)

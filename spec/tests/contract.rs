@@ -237,6 +237,20 @@ fn what_a_call_names() {
     assert_eq!(node.try_call(1, list, listed), Err(Breach::Total(1)));
 }
 
+/// A process can have the descriptor of a channel whose file was closed.
+#[test]
+fn a_channel_without_its_file() {
+    let mut node = Node::new();
+    node.alloc(1, Lifetime::Domain, Some(1), (5, 1));
+    node.reg(2, 5);
+    node.0.objects.close_file(2);
+    node.refuses(2, reg(2, &[5]), &[EIO]);
+    node.refuses(2, reg(2, &[9]), &[EIO]);
+    node.refuses(2, unreg(2, &[5]), &[EIO]);
+    node.0.objects.close_channel(2);
+    node.refuses(2, unreg(2, &[5]), &[EBADF]);
+}
+
 #[test]
 fn an_array_is_done_until_one_fails() {
     let mut node = Node::new();
