@@ -195,10 +195,7 @@ impl Handler for Alloc {
             attributes: &mut attributes,
             udata: Some(call.udata()),
         };
-        let holder = match member {
-            Some(member) => Some(member.holder(None)?),
-            None => None,
-        };
+        let holder = member.map(|member| member.holder(None));
         let qp = domain.create(xrcd, device.pd(), init_attr, holder)?;
 
         call.output(Self::RESP_QPN, &qp.qpn())?;

@@ -28,6 +28,7 @@ use crate::{
         DrainCounter,
         UserQuota, //
     },
+    listener::Listener,
     notify,
     qp_status::{
         Lifetime,
@@ -279,9 +280,17 @@ impl Domain {
         drop(removed);
     }
 
+    /// A member is about to end its registrations: a REG by an ioctl of its file, for which uverbs
+    /// does not wait, begins none after this.
+    pub(crate) fn close_member(&self, listener: &Listener) {
+        let _order = self.order.lock();
+
+        listener.close();
+    }
+
     /// Registers with a QP that was looked up before, unless the holder is registered. `EINVAL` if
-    /// it is about to be destroyed. Returns the totals of the events before the registration, or
-    /// those of now if it was registered.
+    /// it is about to be destroyed, `EIO` if the member was closed. Returns the totals of the
+    /// events before the registration, or those of now if it was registered.
     pub(crate) fn register(
         &self,
         qp: &Arc<ReceiveQp>,
@@ -295,6 +304,7 @@ impl Domain {
 
             let _order = lock_killable(&self.order)?;
 
+            holder.listener.check_open()?;
             if !self.has(qp) {
                 return Err(EINVAL);
             }

@@ -35,6 +35,7 @@ mod debugfs;
 
 mod member;
 
+mod channel_ioctl;
 mod event_channel;
 
 mod domain;

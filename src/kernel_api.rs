@@ -165,7 +165,7 @@ unsafe fn create(user: &KernelMember, init: &bindings::ib_xrc_rcv_init_attr) -> 
         attributes: &mut attributes,
         udata: None,
     };
-    let holder = user.member.holder(None)?;
+    let holder = user.member.holder(None);
     let qp = user
         .member
         .domain()

@@ -111,6 +111,8 @@ pub(crate) struct Listener {
     /// Changed with the lock of the log held.
     is_ending: Atomic<bool>,
     has_ended: Atomic<bool>,
+    /// No registration begins any more. Changed with `Domain::order` held.
+    is_closed: Atomic<bool>,
     #[pin]
     readable: WaitQueue,
     /// That of a kernel user, until it leaves. Held while it is called.
@@ -143,6 +145,7 @@ impl Listener {
                 has_lost: Atomic::new(false),
                 is_ending: Atomic::new(false),
                 has_ended: Atomic::new(false),
+                is_closed: Atomic::new(false),
                 readable <- new_wait_queue!("Listener::readable"),
                 reader <- new_mutex!(None, "Listener::reader"),
                 caller: Atomic::new(0),
@@ -224,6 +227,20 @@ impl Listener {
     /// Whether no event is added any more: all that there are were added before.
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended.load(Acquire)
+    }
+
+    /// Fails with `EIO` if its registrations have ended with the uverbs file or the device, or are
+    /// about to.
+    pub(crate) fn check_open(&self) -> Result {
+        if self.is_closed.load(Relaxed) {
+            return Err(EIO);
+        }
+        Ok(())
+    }
+
+    /// Its registrations are about to end. Called with the domain's lock held.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Relaxed);
     }
 
     /// Returns the queue of the tasks that wait for events.

@@ -11,11 +11,16 @@
 //! domain, by number and serial number: a QP number may be used again while events of the QP that
 //! had it before are unread.
 //!
+//! A process that has the descriptor registers by an ioctl of the file, or, if it has the uverbs
+//! file, by a method: the two differ in what reads their arguments. uverbs holds the file during a
+//! method, but not during an ioctl, which finds the member closed under the domain's lock.
+//!
 //! All registrations end when the descriptor or the uverbs file is closed, the kernel user leaves,
 //! or the device is removed. Those that end with the device stay for their unread events until the
 //! descriptor is closed, or the kernel user leaves.
 
 use crate::{
+    channel_ioctl::Request,
     creator::Creator,
     domain::Domain,
     event::EventMask,
@@ -134,20 +139,16 @@ impl Member {
 
     /// Returns the holder of a registration with a QP that the calling process creates, or that has
     /// a creator. Over a QP of its own the process has every right, whatever right the member has.
-    /// `EIO` if the channel is at its end.
-    pub(crate) fn holder(&self, creator: Option<&Creator>) -> Result<Holder> {
+    pub(crate) fn holder(&self, creator: Option<&Creator>) -> Holder {
         let right = match creator {
             Some(creator) if !creator.is_caller() => self.right,
             _ => Right::Own,
         };
 
-        if self.channel.listener().has_ended() {
-            return Err(EIO);
-        }
-        Ok(Holder {
+        Holder {
             listener: self.channel.listener().clone(),
             right,
-        })
+        }
     }
 
     /// Registers with a QP of the domain, unless the member is registered. Returns the totals of
@@ -160,7 +161,7 @@ impl Member {
             return Ok(info);
         }
 
-        let holder = self.holder(Some(qp.status().creator()))?;
+        let holder = self.holder(Some(qp.status().creator()));
 
         // Before the domain's lock is taken: it may wait for the end of the QP.
         if self.channel.listener().process().is_some() {
@@ -169,14 +170,21 @@ impl Member {
         self.domain.register(&qp, &holder)
     }
 
-    /// Calls `call` with each of the QP numbers, until it fails or the caller is killed. Returns
-    /// the number of calls that succeeded, and the error.
-    fn for_each(qpns: &[u32], mut call: impl FnMut(u32) -> Result) -> (usize, Result) {
+    /// Calls `call` with each of the QP numbers, until it fails, the caller is killed or the member
+    /// closed. Returns the number of calls that succeeded, and the error.
+    fn for_each(&self, qpns: &[u32], mut call: impl FnMut(u32) -> Result) -> (usize, Result) {
+        let listener = self.channel.listener();
+
         for (done, qpn) in qpns.iter().enumerate() {
-            let result = if is_killed() { Err(EINTR) } else { call(*qpn) };
+            let result = match listener.check_open() {
+                Ok(()) if is_killed() => Err(EINTR),
+                Ok(()) => call(*qpn),
+                closed => closed,
+            };
 
             if result.is_err() {
-                return (done, result);
+                // The QP may have ended with the registrations of the member.
+                return (done, listener.check_open().and(result));
             }
             cond_resched();
         }
@@ -184,14 +192,21 @@ impl Member {
     }
 
     /// Registers with QPs, in order, see [`register`](Self::register), and passes the totals of
-    /// each to `registered`. Returns the number of those that the member is registered with, and
-    /// the error of the next.
+    /// each to `registered`. Returns the number of those that the member is registered with, the
+    /// one among them for which `registered` failed, and the error.
     pub(crate) fn register_all(
         &self,
         qpns: &[u32],
         mut registered: impl FnMut(&xrc_rcv_reg_info) -> Result,
     ) -> (usize, Result) {
-        Self::for_each(qpns, |qpn| registered(&self.register(qpn)?))
+        let mut told = Ok(());
+        let (done, result) = self.for_each(qpns, |qpn| {
+            told?;
+            told = registered(&self.register(qpn)?);
+            Ok(())
+        });
+
+        (done, result.and(told))
     }
 
     /// Ends registrations with QPs, in order; their unread events are discarded. A QP number of
@@ -199,7 +214,7 @@ impl Member {
     /// of QP numbers that were processed, and the error of the next.
     pub(crate) fn unregister_all(&self, qpns: &[u32]) -> (usize, Result) {
         let mut unneeded = UnneededQps::new();
-        let result = Self::for_each(qpns, |qpn| {
+        let result = self.for_each(qpns, |qpn| {
             self.end((qpn, 0), qpn, RemoveReason::Destroyed, &mut unneeded);
             Ok(())
         });
@@ -278,7 +293,17 @@ impl EventFile for Member {
         self.channel.poll()
     }
 
+    fn ioctl(&self, request: u32, argument: UserPtr) -> Result {
+        match Request::new(request, argument)? {
+            Request::Register(qpns, mut infos) => {
+                qpns.for_each(|qpns| self.register_all(qpns, |info| infos.write(info)))
+            }
+            Request::Unregister(qpns) => qpns.for_each(|qpns| self.unregister_all(qpns)),
+        }
+    }
+
     fn closed(member: Arc<Self>, why: RemoveReason) {
+        member.domain.close_member(member.channel.listener());
         member.end_all(why);
         // Events come until the QPs of the device have ended.
         member.channel.end(why == RemoveReason::DeviceRemoved);

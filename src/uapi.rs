@@ -8,7 +8,10 @@
 use core::marker::PhantomData;
 use kernel::{
     prelude::*,
-    transmute::AsBytes, //
+    transmute::{
+        AsBytes,
+        FromBytes, //
+    }, //
 };
 
 pub(crate) use crate::bindings::uapi::*;
@@ -76,8 +79,23 @@ impl_as_bytes! {
     }
 }
 
-/// A structure that processes get as an element of an array or as a record of a file. The process
-/// passes its size, by which the kernel knows the version that the process was built with.
+impl_as_bytes! {
+    xrc_rcv_qpns {
+        qpns: u64,
+        infos: u64,
+        count: u32,
+        info_size: u32,
+        flags: u32,
+        done: u32,
+    }
+}
+
+// SAFETY: It consists of integers, of which any bytes are a valid value.
+unsafe impl FromBytes for xrc_rcv_qpns {}
+
+/// A structure that processes get as an element of an array or as a record of a file, or pass to an
+/// ioctl. The process passes its size, by which the kernel knows the version that the process was
+/// built with.
 pub(crate) trait Record: AsBytes + Sized {
     /// The size in version 1 of the interface.
     const FIRST_SIZE: u32;
@@ -100,6 +118,10 @@ impl Record for xrc_rcv_reg_info {
 
 impl Record for xrc_rcv_qp_info {
     const FIRST_SIZE: u32 = XRC_RCV_QP_INFO_SIZE_VER1;
+}
+
+impl Record for xrc_rcv_qpns {
+    const FIRST_SIZE: u32 = XRC_RCV_QPNS_SIZE_VER1;
 }
 
 /// The size of a record that a process passed.

@@ -8,8 +8,10 @@
 #include <rdma/ib_user_verbs.h>
 #include <rdma/ib_xrc_rcv.h>
 
-/* A macro that takes the size of a struct, and a member of an enum without a name. */
+/* Macros that take the size of a struct, and a member of an enum without a name. */
 enum uverbs_constants {
 	VERBS_IOCTL = RDMA_VERBS_IOCTL,
+	CHANNEL_IOCTL_REG = XRC_RCV_IOCTL_REG,
+	CHANNEL_IOCTL_UNREG = XRC_RCV_IOCTL_UNREG,
 	ATTR_F_MANDATORY = UVERBS_ATTR_F_MANDATORY,
 };

@@ -406,6 +406,57 @@ fn a_channel_is_closed_while_the_device_is_removed() {
     });
 }
 
+/// A process that has the descriptor of a channel alone registers while its uverbs file is closed,
+/// or the device removed: no registration is left. If `is_last`, the QP ends with the channel.
+fn register_while_the_file_ends(removes: bool, is_last: bool) {
+    runtime::check(1000, 0x18, move || {
+        let attached = Attached::new();
+        let creator = attached.open();
+        let qpn = alloc(&attached, &creator);
+        let file = attached.open();
+        let qp = attached.find(qpn).unwrap();
+
+        if is_last {
+            let registered = attached.register(&file, qpn);
+
+            assert_eq!(registered.and(attached.unregister(&creator)), Ok(()));
+        }
+
+        let registering = {
+            let (attached, file) = (attached.clone(), file.clone());
+
+            runtime::spawn(move || {
+                let _ = attached.register_by_ioctl(&file, qpn);
+            })
+        };
+
+        if removes {
+            attached.remove();
+        } else {
+            attached.close(&file);
+        }
+        registering.join().unwrap();
+        assert_eq!(qp.registrations().len(), usize::from(!removes && !is_last));
+        assert_eq!(attached.register_by_ioctl(&file, qpn), Err(EIO));
+        assert_ne!(attached.unregister_by_ioctl(&file), Ok(()));
+
+        drop((qp, file, creator));
+        Rest::default().finish(attached, false);
+    });
+}
+
+#[test]
+fn a_process_without_the_file_registers_while_it_is_closed() {
+    register_while_the_file_ends(false, false);
+    register_while_the_file_ends(false, true);
+}
+
+#[test]
+fn a_process_without_the_file_registers_while_the_device_is_removed() {
+    register_while_the_file_ends(true, false);
+    register_while_the_file_ends(true, true);
+}
+
 /// A worker calls the handlers of several kernel users, while one of them unregisters, one leaves
 /// and other events come.
 #[test]

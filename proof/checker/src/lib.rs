@@ -69,6 +69,7 @@ mod uapi;
 mod workers;
 
 mod bindings;
+mod channel_ioctl;
 
 mod rdma;
 

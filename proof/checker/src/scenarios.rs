@@ -41,7 +41,14 @@ actions! {
     RegisterReader,
     /// The process was killed.
     RegisterKilled,
+    /// A process that has the descriptor alone registers, while the uverbs file is closed.
+    RegisterAndCloseFile,
+    /// A process that has the descriptor alone, which the removal of the device does not wait for.
+    RegisterByIoctl,
     Unregister,
+    /// By such a process.
+    UnregisterAndCloseFile,
+    UnregisterByIoctl,
     Destroy,
     /// The process has not registered.
     DestroyUnregistered,
@@ -91,6 +98,8 @@ impl Action {
         matches!(
             self,
             Unregister
+                | UnregisterAndCloseFile
+                | UnregisterByIoctl
                 | Destroy
                 | Read
                 | ReadByTwo
@@ -214,10 +223,25 @@ impl Action {
                 attached.remove();
                 Ok(())
             }
-            KernelAlloc | KernelRegister | KernelUnregister | KernelDestroy | KernelLeave => {
-                unreachable!("of a kernel user")
-            }
+            _ if self.is_of_kernel() => unreachable!("of a kernel user"),
+            _ => self.run_ioctl(attached, file, qpn),
         }
+    }
+
+    /// By a process that has the descriptor of the channel alone.
+    fn run_ioctl(self, attached: &StdArc<Attached>, file: &StdArc<File>, qpn: u32) -> Result {
+        let closes = matches!(self, RegisterAndCloseFile | UnregisterAndCloseFile);
+        let (closed, of_closed) = (file.clone(), attached.clone());
+        let closing = closes.then(|| runtime::spawn(move || of_closed.close(&closed)));
+        let result = match self {
+            RegisterByIoctl | RegisterAndCloseFile => attached.register_by_ioctl(file, qpn),
+            _ => attached.unregister_by_ioctl(file),
+        };
+
+        if let Some(closing) = closing {
+            closing.join().unwrap();
+        }
+        result
     }
 
     fn run_kernel(

@@ -294,15 +294,18 @@ impl Channel {
         self.member.poll() & kernel::bindings::POLLIN != 0
     }
 
+    /// Returns the descriptor, which is not closed as long as a process uses it.
+    fn descriptor(&self) -> Result<impl Drop + '_> {
+        let descriptor = self.readers.read().unwrap();
+        let is_open = self.descriptor.load(Ordering::SeqCst);
+
+        is_open.then_some(descriptor).ok_or(EIO)
+    }
+
     /// Reads up to `max` records, of which `valid` can be copied. Returns the number of records.
     pub(crate) fn read(&self, max: usize, valid: usize, nonblocking: bool) -> Result<usize> {
-        let _reader = self.readers.read().unwrap();
+        let _descriptor = self.descriptor()?;
         let mut buffer = UserBuffer::new(max * RECORD, valid * RECORD);
-
-        if !self.descriptor.load(Ordering::SeqCst) {
-            return Err(EIO);
-        }
-
         let mut silent = self.silent();
         let bytes = self
             .member
@@ -320,6 +323,18 @@ impl Channel {
         }
         Ok(bytes / RECORD)
     }
+}
+
+/// REG of one QP.
+fn register_one(member: &Member, qpn: u32) -> Result<xrc_rcv_reg_info> {
+    let mut infos = Vec::new();
+    let (done, result) = member.register_all(&[qpn], |info: &xrc_rcv_reg_info| {
+        infos.push(*info);
+        Ok(())
+    });
+
+    assert_eq!((done, infos.len()), (usize::from(result.is_ok()), done));
+    result.map(|()| infos[0])
 }
 
 impl Attached {
@@ -440,7 +455,7 @@ impl Attached {
             udata: None,
         };
 
-        domain.create(&self.xrcd, &self.pd, init, Some(member.holder(None)?))
+        domain.create(&self.xrcd, &self.pd, init, Some(member.holder(None)))
     }
 
     /// Destroys a QP of a domain.
@@ -502,20 +517,31 @@ impl Attached {
     /// `XRC_RCV_METHOD_QP_REG`. A channel that is registered already stays as it is.
     pub(crate) fn register(&self, file: &File, qpn: u32) -> Result {
         let call = orders::reg(file.id, &[qpn]);
-        let register = |member: &Member| {
-            let mut infos = Vec::new();
-            let (done, result) = member.register_all(&[qpn], |info: &xrc_rcv_reg_info| {
-                infos.push(*info);
-                Ok(())
-            });
-
-            assert_eq!((done, infos.len()), (usize::from(result.is_ok()), done));
-            result.map(|()| infos[0])
+        let make = || {
+            self.command(file, || {
+                self.register_on(&file.channel, qpn, |member| register_one(member, qpn))
+            })
         };
-        let make = || self.command(file, || self.register_on(&file.channel, qpn, register));
 
         self.orders
             .call(file.id, call, &[Errno::EINTR], make, orders::one_done)
+    }
+
+    /// `XRC_RCV_IOCTL_REG` by a process that has the descriptor, but not the uverbs file, which may
+    /// be closed meanwhile.
+    pub(crate) fn register_by_ioctl(&self, file: &File, qpn: u32) -> Result {
+        let channel = file.channel();
+        let _descriptor = channel.descriptor()?;
+
+        let call = orders::reg(file.id, &[qpn]);
+        let make = || {
+            self.register_as(channel, &channel.member, qpn, |member| {
+                register_one(member, qpn)
+            })
+        };
+
+        self.orders
+            .call(file.id, call, &[Errno::EIO], make, orders::one_done)
     }
 
     pub(crate) fn register_on(
@@ -525,8 +551,19 @@ impl Attached {
         register: impl FnOnce(&Member) -> Result<xrc_rcv_reg_info>,
     ) -> Result {
         let member = channel.get()?;
+
+        self.register_as(channel, &member, qpn, register)
+    }
+
+    fn register_as(
+        &self,
+        channel: &Channel,
+        member: &Member,
+        qpn: u32,
+        register: impl FnOnce(&Member) -> Result<xrc_rcv_reg_info>,
+    ) -> Result {
         let found = self.device.history(qpn).map(Found::new);
-        let info = register(&member)?;
+        let info = register(member)?;
         let after = self.device.history(qpn);
         let watch = channel.watch(info.serial);
 
@@ -557,14 +594,32 @@ impl Attached {
         self.unregister_on(&file.channel, |member, qpn| member.unregister_all(&[qpn]))
     }
 
+    /// `XRC_RCV_IOCTL_UNREG`, likewise.
+    pub(crate) fn unregister_by_ioctl(&self, file: &File) -> Result {
+        let channel = file.channel();
+        let _descriptor = channel.descriptor()?;
+        self.unregister_as(channel, &channel.member, |member, qpn| {
+            member.unregister_all(&[qpn])
+        })
+    }
+
     pub(crate) fn unregister_on(
         &self,
         channel: &Channel,
         unregister: impl FnOnce(&Member, u32) -> (usize, Result),
     ) -> Result {
-        let Ok(member) = channel.get() else {
-            return Ok(());
-        };
+        match channel.get() {
+            Ok(member) => self.unregister_as(channel, &member, unregister),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn unregister_as(
+        &self,
+        channel: &Channel,
+        member: &Member,
+        unregister: impl FnOnce(&Member, u32) -> (usize, Result),
+    ) -> Result {
         let (ended, is_last) = {
             let mut registered = channel.registered.lock().unwrap();
             let qpn = registered.last().ok_or(ENODEV)?.qpn;
@@ -583,11 +638,16 @@ impl Attached {
         }
 
         let call = orders::unreg(channel.id, &[qpn]);
-        let make = || unregister(&member, qpn);
-        let (done, result) = self.orders.call(channel.id, call, &[], make, orders::done);
+        let make = || unregister(member, qpn);
+        // By the ioctl, when the channel has begun to end.
+        let possible = [Errno::EIO];
+        let (done, result) = self
+            .orders
+            .call(channel.id, call, &possible, make, orders::done);
 
-        ended.iter().for_each(|ended| ended.watch.is_over());
+        // Records can be read if the channel has ended before.
         result?;
+        ended.iter().for_each(|ended| ended.watch.is_over());
         assert_eq!(done, 1);
         self.device.check_ended();
         if is_last {

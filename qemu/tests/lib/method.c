@@ -253,6 +253,41 @@ int rcv_unreg_many(int uverbs_fd, int channel, const uint32_t *qp_nums, uint16_t
 	return call_run(&call, uverbs_fd);
 }
 
+static int channel_ioctl(int channel, unsigned long request, struct xrc_rcv_qpns *args,
+			 uint32_t *done)
+{
+	int result = ioctl(channel, request, args) ? -errno : 0;
+
+	if (done)
+		*done = args->done;
+	return result;
+}
+
+int rcv_ioctl_reg(int channel, const uint32_t *qp_nums, uint32_t count,
+		  struct xrc_rcv_reg_info *infos, uint32_t *done)
+{
+	struct xrc_rcv_qpns args = {
+		.qpns = (uintptr_t)qp_nums,
+		.infos = (uintptr_t)infos,
+		.count = count,
+		.info_size = infos ? sizeof(*infos) : 0,
+		.done = ~0u,
+	};
+
+	return channel_ioctl(channel, XRC_RCV_IOCTL_REG, &args, done);
+}
+
+int rcv_ioctl_unreg(int channel, const uint32_t *qp_nums, uint32_t count, uint32_t *done)
+{
+	struct xrc_rcv_qpns args = {
+		.qpns = (uintptr_t)qp_nums,
+		.count = count,
+		.done = ~0u,
+	};
+
+	return channel_ioctl(channel, XRC_RCV_IOCTL_UNREG, &args, done);
+}
+
 int rcv_modify(struct domain domain, uint32_t qp_num,
 	       const struct ib_uverbs_qp_attr *attr)
 {

@@ -87,6 +87,10 @@ int rcv_reg_many(int uverbs_fd, int channel, const uint32_t *qp_nums, uint16_t c
 		 uint32_t *done);
 int rcv_unreg_many(int uverbs_fd, int channel, const uint32_t *qp_nums, uint16_t count,
 		   uint32_t *done);
+/* The same by the ioctls of a channel. INFOS may be NULL. */
+int rcv_ioctl_reg(int channel, const uint32_t *qp_nums, uint32_t count,
+		  struct xrc_rcv_reg_info *infos, uint32_t *done);
+int rcv_ioctl_unreg(int channel, const uint32_t *qp_nums, uint32_t count, uint32_t *done);
 int rcv_modify(struct domain domain, uint32_t qp_num,
 	       const struct ib_uverbs_qp_attr *attr);
 /* ATTR and INFO may be NULL. */

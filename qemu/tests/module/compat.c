@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -431,6 +432,47 @@ static bool reg(void)
 	return wrote_infos(infos, QPS, QPS);
 }
 
+/* By the file of the channel. The request has the size of a longer struct. */
+static int by_ioctl(const char *what, unsigned int number, const uint32_t *numbers,
+		    unsigned int count, uint8_t infos[][LONG_INFO], uint32_t *done)
+{
+	struct {
+		struct xrc_rcv_qpns args;
+		uint64_t unknown;
+	} longer = {
+		.args = {
+			.qpns = (uintptr_t)numbers,
+			.infos = (uintptr_t)infos,
+			.count = count,
+			.info_size = infos ? LONG_INFO : 0,
+			.done = ~0u,
+		},
+	};
+	int result;
+
+	if (infos)
+		memset(infos, UNWRITTEN, count * LONG_INFO);
+	result = ioctl(channels[1], _IOWR(RDMA_IOCTL_MAGIC, number, longer), &longer) ? -errno : 0;
+	*done = longer.args.done;
+	fprintf(account, "%s: %d\n", what, result);
+	wrote("done", done, sizeof(*done));
+	return result;
+}
+
+/* The second channel is registered with all QPs afterwards, as it was before. */
+static bool ioctls(void)
+{
+	const uint32_t unknown[] = { qp_nums[0], DEAD, qp_nums[1] };
+	uint8_t infos[ARRAY_SIZE(unknown)][LONG_INFO];
+	uint32_t done;
+
+	HOLDS(!by_ioctl("UNREG", XRC_RCV_IOCTL_NR_UNREG, qp_nums, QPS, NULL, &done) && done == QPS);
+	HOLDS(by_ioctl("REG", XRC_RCV_IOCTL_NR_REG, unknown, 3, infos, &done) == -EINVAL && done == 1);
+	HOLDS(wrote_infos(infos, 3, 1) && infos[1][0] == UNWRITTEN);
+	HOLDS(!by_ioctl("REG", XRC_RCV_IOCTL_NR_REG, qp_nums, QPS, infos, &done) && done == QPS);
+	return wrote_infos(infos, QPS, QPS);
+}
+
 /* A page of two elements, which are longer than the kernel's. */
 static bool list_page(uint32_t after, uint8_t page[2][LONG], uint32_t *count)
 {
@@ -609,7 +651,7 @@ int main(int argc, char **argv)
 	domains[0] = open_domain();
 	domains[1] = open_domain();
 
-	ktap_start("methods without a library", 11);
+	ktap_start("methods without a library", 12);
 	ktap_result(query_caps(), "QUERY_CAPS");
 	ktap_result(alloc_channels(), "EVENT_CHANNEL_ALLOC");
 	ktap_result(alloc_connected(), "QP_ALLOC, to RTR");
@@ -617,6 +659,7 @@ int main(int argc, char **argv)
 	ktap_result(modify(), "QP_MODIFY");
 	ktap_result(query(), "QP_QUERY");
 	ktap_result(reg(), "QP_REG");
+	ktap_result(ioctls(), "REG and UNREG by ioctls of the channel");
 	ktap_result(query_domain(), "QUERY_DOMAIN");
 	ktap_result(unreg(), "QP_UNREG");
 	ktap_result(destroy(), "QP_DESTROY");

@@ -157,6 +157,18 @@ static int reg_with_info(void)
 	return rcv_reg_info(member.domain, fixture.mine.qp_num, member.channel, &info);
 }
 
+static int reg_by_ioctl(void)
+{
+	struct xrc_rcv_reg_info info;
+
+	fixture.mine = (struct registration) {
+		.uverbs_fd = member.domain.uverbs_fd,
+		.channel = member.channel,
+		.qp_num = fixture.others.qp_num,
+	};
+	return rcv_ioctl_reg(member.channel, &fixture.mine.qp_num, 1, &info, NULL);
+}
+
 static int unregister_and_drop(bool done)
 {
 	return unregister(done) ?: drop_qp_of_other(done);
@@ -201,6 +213,11 @@ static int disperse(bool done)
 static int unreg(void)
 {
 	return rcv_unreg(&fixture.mine);
+}
+
+static int unreg_by_ioctl(void)
+{
+	return rcv_ioctl_unreg(fixture.mine.channel, &fixture.mine.qp_num, 1, NULL);
 }
 
 static int unregister_if_not_and_drop(bool done)
@@ -394,7 +411,9 @@ static const struct operation operations[] = {
 	{ "REG", qp_of_other, reg, unregister_and_drop },
 	{ "REG with the totals", qp_of_other, reg_with_info, unregister_and_drop },
 	{ "REG where it is crowded", crowd, reg_in_crowd, disperse },
+	{ "REG by the ioctl", qp_of_other, reg_by_ioctl, unregister_and_drop },
 	{ "UNREG", mine_registered, unreg, unregister_if_not_and_drop },
+	{ "UNREG by the ioctl", mine_registered, unreg_by_ioctl, unregister_if_not_and_drop },
 	{ "MODIFY to INIT", qp_of_other, modify_to_init, drop_qp_of_other },
 	{ "MODIFY to RTR", qp_in_init, modify_to_rtr, drop_qp_of_other },
 	{ "MODIFY to ERR", qp_in_init, modify_to_error, drop_qp_of_other },

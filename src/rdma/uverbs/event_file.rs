@@ -66,6 +66,10 @@ pub(crate) trait EventFile: Send + Sync + Sized + 'static {
     /// Implements `poll(2)`: returns a mask of `EPOLL…` bits.
     fn poll(&self) -> u32;
 
+    /// Implements `ioctl(2)`, also of 32-bit processes. May run after [`closed`](Self::closed), and
+    /// at the same time.
+    fn ioctl(&self, request: u32, argument: UserPtr) -> Result;
+
     /// Called when the descriptor or the uverbs file is closed, or the device removed. No method
     /// looks up the file after this.
     fn closed(data: Arc<Self>, why: RemoveReason);
@@ -105,6 +109,8 @@ impl<F: EventFile> FileOperations<F> {
                 owner: owner.as_ptr(),
                 read: Some(Self::read_callback),
                 poll: Some(Self::poll_callback),
+                unlocked_ioctl: Some(Self::ioctl_callback),
+                compat_ioctl: kernel::bindings::compat_ptr_ioctl,
                 // uverbs requires this of every file.
                 release: Some(bindings::uverbs_uobject_fd_release),
                 ..pin_init::zeroed()
@@ -173,6 +179,24 @@ impl<F: EventFile> FileOperations<F> {
         //   epoll before it releases it.
         unsafe { kernel::bindings::poll_wait(file, data.wait_queue().as_ptr(), table) };
         data.poll()
+    }
+
+    /// # Safety
+    ///
+    /// Called by the VFS only, for an open file with these operations.
+    unsafe extern "C" fn ioctl_callback(
+        file: *mut kernel::bindings::file,
+        request: c_uint,
+        argument: c_ulong,
+    ) -> c_long {
+        from_result(|| {
+            // SAFETY: By the requirements of this function, the file has these operations, and the
+            // VFS holds it for the length of the call.
+            let data = unsafe { Self::data(file) }?;
+
+            data.ioctl(request, UserPtr::from_addr(argument))?;
+            Ok(0)
+        })
     }
 }
 

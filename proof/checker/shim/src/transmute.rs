@@ -22,3 +22,10 @@ unsafe impl AsBytes for u64 {}
 
 // SAFETY: Each byte is one of an element.
 unsafe impl<T: AsBytes, const N: usize> AsBytes for [T; N] {}
+
+/// A type of which any bytes are a valid value.
+///
+/// # Safety
+///
+/// As the description.
+pub unsafe trait FromBytes {}

@@ -21,6 +21,7 @@ pub(crate) mod event_file {
         fn read(&self, buffer: UserPtr, length: usize, nonblocking: bool) -> Result<usize>;
         fn wait_queue(&self) -> &WaitQueue;
         fn poll(&self) -> u32;
+        fn ioctl(&self, request: u32, argument: UserPtr) -> Result;
         fn closed(data: Arc<Self>, why: super::RemoveReason);
         fn released(&self);
     }

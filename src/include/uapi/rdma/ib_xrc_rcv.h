@@ -10,6 +10,8 @@
  * The kernel accepts a longer input whose additional bytes are zero, and zeroes the
  * additional bytes of a longer output. The caller passes the size of elements of an
  * array, and of records of an event channel, see &enum xrc_rcv_record_sizes.
+ *
+ * XRC_RCV_IOCTL_REG and XRC_RCV_IOCTL_UNREG are ioctls of an event channel itself.
  */
 
 #ifndef IB_XRC_RCV_H
@@ -17,6 +19,7 @@
 
 #include <linux/types.h>
 #include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/rdma_user_ioctl_cmds.h>
 
 /**
  * XRC_RCV_VERSION - version of this interface, reported by XRC_RCV_METHOD_QUERY_CAPS
@@ -25,28 +28,31 @@
  *
  * 2: event channels of a domain, which have registrations and an event mask, and from
  * which totals are read; arrays of QP numbers in XRC_RCV_METHOD_QP_REG and
- * XRC_RCV_METHOD_QP_UNREG; label and dest_qp_num of &struct xrc_rcv_qp_info. Version 1
- * was not released.
+ * XRC_RCV_METHOD_QP_UNREG, XRC_RCV_IOCTL_REG and XRC_RCV_IOCTL_UNREG; label and
+ * dest_qp_num of &struct xrc_rcv_qp_info. Version 1 was not released.
  */
 #define XRC_RCV_VERSION 2
 
 /**
- * enum xrc_rcv_record_sizes - sizes of &struct xrc_rcv_qp_info, &struct xrc_rcv_reg_info
- * and &struct xrc_rcv_record
+ * enum xrc_rcv_record_sizes - sizes of &struct xrc_rcv_qp_info, &struct xrc_rcv_reg_info,
+ * &struct xrc_rcv_record and &struct xrc_rcv_qpns
  *
  * The caller passes the size of the struct in the version that it was built with: a
  * multiple of 8 from the size in version 1 up to %XRC_RCV_RECORD_SIZE_MAX, otherwise
- * EINVAL. If this is longer than the struct of the kernel, the rest is zeroed.
+ * EINVAL. If this is longer than the struct of the kernel, the rest is zeroed; that of
+ * &struct xrc_rcv_qpns, which is input, has to be zero, otherwise EOPNOTSUPP.
  *
  * @XRC_RCV_QP_INFO_SIZE_VER1: &struct xrc_rcv_qp_info in version 1
  * @XRC_RCV_REG_INFO_SIZE_VER1: &struct xrc_rcv_reg_info in version 1
  * @XRC_RCV_RECORD_SIZE_VER1: &struct xrc_rcv_record in version 1
+ * @XRC_RCV_QPNS_SIZE_VER1: &struct xrc_rcv_qpns in its first version
  * @XRC_RCV_RECORD_SIZE_MAX: the maximum for all versions
  */
 enum xrc_rcv_record_sizes {
 	XRC_RCV_QP_INFO_SIZE_VER1 = 16,
 	XRC_RCV_REG_INFO_SIZE_VER1 = 144,
 	XRC_RCV_RECORD_SIZE_VER1 = 32,
+	XRC_RCV_QPNS_SIZE_VER1 = 32,
 	XRC_RCV_RECORD_SIZE_MAX = 256,
 };
 
@@ -393,6 +399,62 @@ enum xrc_rcv_qp_unreg_attrs {
 	XRC_RCV_ATTR_QP_UNREG_QPNS,
 	XRC_RCV_ATTR_QP_UNREG_RESP_DONE,
 };
+
+/**
+ * struct xrc_rcv_qpns - the argument of XRC_RCV_IOCTL_REG and XRC_RCV_IOCTL_UNREG
+ *
+ * @qpns: in, the address of an array of u32, QP numbers. 64 are read at once: EFAULT, and
+ *	none of the 64 is processed, if one of them cannot be read.
+ * @infos: in, the address of an array of &struct xrc_rcv_reg_info, an element for each QP
+ *	that is registered with, in the order of @qpns; 0 for none. EFAULT after the first
+ *	that cannot be written, whose QP is counted in @done. 0 for XRC_RCV_IOCTL_UNREG.
+ * @count: in, the number of elements of @qpns, not 0. No number is too great.
+ * @info_size: in, the size of an element of @infos (&enum xrc_rcv_record_sizes); 0
+ *	without @infos
+ * @flags: in, 0. EINVAL for an unknown flag.
+ * @done: out, the number of QP numbers, from the first of the array, that were processed;
+ *	also where the call fails after it has read the struct
+ */
+struct xrc_rcv_qpns {
+	__aligned_u64 qpns;
+	__aligned_u64 infos;
+	__u32 count;
+	__u32 info_size;
+	__u32 flags;
+	__u32 done;
+};
+
+/**
+ * enum xrc_rcv_ioctls - numbers of the ioctls of an event channel
+ *
+ * Those of %RDMA_IOCTL_MAGIC from 0x80 on, which nothing else of RDMA uses.
+ *
+ * @XRC_RCV_IOCTL_NR_REG: XRC_RCV_IOCTL_REG
+ * @XRC_RCV_IOCTL_NR_UNREG: XRC_RCV_IOCTL_UNREG
+ */
+enum xrc_rcv_ioctls {
+	XRC_RCV_IOCTL_NR_REG = 0x80,
+	XRC_RCV_IOCTL_NR_UNREG,
+};
+
+/**
+ * XRC_RCV_IOCTL_REG - register an event channel with receive QPs
+ *
+ * XRC_RCV_METHOD_QP_REG of the channel that it is called on, by a process that need not
+ * have the uverbs file. The size of &struct xrc_rcv_qpns is in the request, as the caller
+ * knows it. EIO when the channel has ended with its uverbs file or the device; ENOTTY for
+ * another request.
+ */
+#define XRC_RCV_IOCTL_REG \
+	_IOWR(RDMA_IOCTL_MAGIC, XRC_RCV_IOCTL_NR_REG, struct xrc_rcv_qpns)
+
+/**
+ * XRC_RCV_IOCTL_UNREG - end registrations of an event channel
+ *
+ * XRC_RCV_METHOD_QP_UNREG, likewise.
+ */
+#define XRC_RCV_IOCTL_UNREG \
+	_IOWR(RDMA_IOCTL_MAGIC, XRC_RCV_IOCTL_NR_UNREG, struct xrc_rcv_qpns)
 
 /**
  * XRC_RCV_EVENT_QP_GONE - the receive QP was destroyed while it had a registration

@@ -174,6 +174,7 @@ pub struct ib_uverbs_qp_attr {
 pub const XRC_RCV_QP_INFO_SIZE_VER1: xrc_rcv_record_sizes = 16;
 pub const XRC_RCV_REG_INFO_SIZE_VER1: xrc_rcv_record_sizes = 144;
 pub const XRC_RCV_RECORD_SIZE_VER1: xrc_rcv_record_sizes = 32;
+pub const XRC_RCV_QPNS_SIZE_VER1: xrc_rcv_record_sizes = 32;
 pub const XRC_RCV_RECORD_SIZE_MAX: xrc_rcv_record_sizes = 256;
 pub type xrc_rcv_record_sizes = ::core::ffi::c_uint;
 pub const XRC_RCV_OBJECT_QP: xrc_rcv_objects = 4106;
@@ -272,6 +273,19 @@ pub const XRC_RCV_ATTR_QP_UNREG_RESP_DONE: xrc_rcv_qp_unreg_attrs = 4098;
 pub type xrc_rcv_qp_unreg_attrs = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
+pub struct xrc_rcv_qpns {
+    pub qpns: __u64,
+    pub infos: __u64,
+    pub count: __u32,
+    pub info_size: __u32,
+    pub flags: __u32,
+    pub done: __u32,
+}
+pub const XRC_RCV_IOCTL_NR_REG: xrc_rcv_ioctls = 128;
+pub const XRC_RCV_IOCTL_NR_UNREG: xrc_rcv_ioctls = 129;
+pub type xrc_rcv_ioctls = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct xrc_rcv_record {
     pub last_ns: __u64,
     pub serial: __u64,
@@ -280,5 +294,7 @@ pub struct xrc_rcv_record {
     pub type_: __u32,
 }
 pub const VERBS_IOCTL: uverbs_constants = 3222805249;
+pub const CHANNEL_IOCTL_REG: uverbs_constants = 3223329664;
+pub const CHANNEL_IOCTL_UNREG: uverbs_constants = 3223329665;
 pub const ATTR_F_MANDATORY: uverbs_constants = 1;
 pub type uverbs_constants = ::core::ffi::c_uint;
