@@ -25,6 +25,7 @@
 mod hello;
 mod load;
 mod server;
+mod store;
 mod supervisor;
 mod table;
 

@@ -3,10 +3,8 @@
 //! The server, and how it becomes the successor of one that was killed.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::Read;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
@@ -23,6 +21,7 @@ use xrc_rcv::{
 
 use crate::Result;
 use crate::hello::Hello;
+use crate::store;
 use crate::table::{CLIENTS, CREDITS, RECORD, Record, Slot, Table, Target, WORDS};
 
 #[derive(clap::Args)]
@@ -63,46 +62,6 @@ const MESSAGE: u32 = (RECORD * size_of::<u64>()) as u32;
 
 fn name_of(generation: u64) -> String {
     format!("{DEVICE}{generation}")
-}
-
-/// The descriptor store of the service manager.
-mod store {
-    use super::*;
-
-    /// Keeps `fd` in the store, and returns when it is there: a manager may ignore messages of a
-    /// process that has ended.
-    pub(super) fn keep(name: &str, fd: impl AsFd) -> Result<()> {
-        let state = [
-            NotifyState::FdStore,
-            NotifyState::FdName(name),
-            NotifyState::Custom("FDPOLL=0"),
-        ];
-        sd_notify::notify_with_fds(&state, &[fd.as_fd()])?;
-        barrier()
-    }
-
-    /// Returns when the manager has read all messages before.
-    fn barrier() -> Result<()> {
-        let (mut barrier, theirs) = UnixStream::pair()?;
-        let state = [NotifyState::Custom("BARRIER=1")];
-        sd_notify::notify_with_fds(&state, &[theirs.as_fd()])?;
-        drop(theirs);
-        barrier.read_to_end(&mut Vec::new())?;
-        Ok(())
-    }
-
-    pub(super) fn remove(name: &str) -> Result<()> {
-        sd_notify::notify(&[NotifyState::FdStoreRemove, NotifyState::FdName(name)])?;
-        barrier()
-    }
-
-    /// The descriptors that earlier servers have kept, with their names.
-    pub(super) fn inherited() -> Result<Vec<(String, OwnedFd)>> {
-        let fds = sd_listen_fds::get()?.into_iter();
-        Ok(fds
-            .map(|(name, fd)| (name.unwrap_or_default(), fd.into_std()))
-            .collect())
-    }
 }
 
 /// The receiving end of a client's connection.
