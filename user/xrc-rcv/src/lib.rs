@@ -81,7 +81,9 @@
 //! [`Domain::adopt`] registers the successor of a process with the receive QPs that it left in the
 //! domain, which are those with [`Lifetime::Domain`] if another process holds the domain open, such
 //! as `xrc-rcv hold`. With a socket it is the [`Keeper`] of descriptors as well: an open device, so
-//! that requests under way are done while no process runs, and the memory that they need.
+//! that requests under way are done while no process runs, and the memory that they need. With the
+//! feature `verbs`, `Device::import` gives the successor such a device, and with it the PDs and
+//! memory regions whose keys its peers know, where the device's provider can.
 //!
 //! # Processes
 //!

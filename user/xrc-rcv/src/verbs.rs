@@ -34,6 +34,7 @@
 //! program is built from 3 crates, and from 55 with `sideway`. [`RcQp`] is an initiator with the
 //! receives of an SRQ, and waits; a QP of `sideway` can only be polled.
 
+mod import;
 mod initiator;
 mod memory;
 mod object;
@@ -48,6 +49,7 @@ mod stream;
 mod target;
 
 pub use crate::completion::Completion;
+pub use import::ImportedRegion;
 pub use initiator::Initiator;
 pub use memory::Memory;
 pub use rc::RcQp;

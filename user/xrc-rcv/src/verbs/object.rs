@@ -82,9 +82,15 @@ impl<T> Object<T> {
 
     /// Destroys it, and returns the error that dropping it would ignore.
     pub(super) fn destroy(self) -> Result<()> {
+        let destroy = self.1;
+        self.destroy_by(destroy)
+    }
+
+    /// The same by another function than that of dropping it.
+    pub(super) fn destroy_by(self, destroy: unsafe extern "C" fn(*mut T) -> c_int) -> Result<()> {
         let object = ManuallyDrop::new(self);
         // SAFETY: `self` is not dropped, so the object is destroyed once.
-        match unsafe { object.1(object.0.as_ptr()) } {
+        match unsafe { destroy(object.0.as_ptr()) } {
             0 => Ok(()),
             errno => Err(Cause::Os(errno)),
         }

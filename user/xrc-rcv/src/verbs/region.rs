@@ -88,6 +88,13 @@ impl Region {
         }
     }
 
+    /// The number by which another process of the same open device imports the region
+    /// ([`ImportedRegion`](super::ImportedRegion)).
+    pub fn handle(&self) -> u32 {
+        // SAFETY: The MR is alive.
+        unsafe { (*self.0.mr.as_ptr()).handle }
+    }
+
     fn address(&self) -> u64 {
         self.0.memory.as_ptr().expose_provenance() as u64
     }
