@@ -80,9 +80,10 @@ impl fmt::Display for Hello {
         } = self;
         let (gid, Remote { address, key }) = (Ipv6Addr::from(*gid), target.table);
         let (generation, srq_num) = (target.generation, target.srq_num);
+        let table_srq = target.table_srq;
         write!(
             f,
-            "{client} {lid} {gid} {qp_num} {generation} {srq_num} {address} {key}"
+            "{client} {lid} {gid} {qp_num} {generation} {srq_num} {address} {key} {table_srq}"
         )
     }
 }
@@ -92,7 +93,18 @@ impl FromStr for Hello {
 
     fn from_str(line: &str) -> Result<Hello, Self::Err> {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let [client, lid, gid, qp_num, generation, srq_num, address, key] = words[..] else {
+        let [
+            client,
+            lid,
+            gid,
+            qp_num,
+            generation,
+            srq_num,
+            address,
+            key,
+            table_srq,
+        ] = words[..]
+        else {
             return Err(format!("not a hello: {line:?}").into());
         };
         Ok(Hello {
@@ -109,6 +121,7 @@ impl FromStr for Hello {
                     address: address.parse()?,
                     key: key.parse()?,
                 },
+                table_srq: table_srq.parse()?,
             },
         })
     }

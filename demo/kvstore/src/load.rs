@@ -68,6 +68,8 @@ struct Account {
     puts: Vec<AtomicU32>,
     gets: Vec<AtomicU32>,
     repeated: AtomicU64,
+    /// Changes of a client to another key of the table, or another SRQ to read it by.
+    rekeyed: AtomicU64,
     /// Reads of words that were being written.
     torn: AtomicU64,
     /// When connections have broken.
@@ -239,11 +241,13 @@ impl<'load> Client<'load> {
 
     /// Reads words of the table.
     fn read(&mut self, words: std::ops::Range<usize>, to: usize, what: &str) -> Result<()> {
-        let Target { srq_num, table, .. } = self.target;
+        let Target {
+            table, table_srq, ..
+        } = self.target;
         let from = table.word(words.start);
         let to = to..to + words.len();
         match &mut self.sender {
-            Sender::Xrc(qp) => qp.read(srq_num, from, &self.region, to)?,
+            Sender::Xrc(qp) => qp.read(table_srq, from, &self.region, to)?,
             Sender::Rc(qp) => qp.read(from, &self.region, to)?,
         }
         self.complete(what)
@@ -317,6 +321,8 @@ impl<'load> Client<'load> {
         }
         let is_new = slot.target.generation != self.target.generation;
         if is_new {
+            let is_rekeyed = !slot.target.reads_like(&self.target);
+            self.account.rekeyed.fetch_add(is_rekeyed.into(), Relaxed);
             self.target = slot.target;
             for i in 0..self.unanswered.len() {
                 let Unanswered { number, key, .. } = self.unanswered[i];
@@ -513,6 +519,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         puts: samples(),
         gets: samples(),
         repeated: AtomicU64::new(0),
+        rekeyed: AtomicU64::new(0),
         torn: AtomicU64::new(0),
         broken: Mutex::default(),
         longest_put: AtomicU64::new(0),
@@ -560,11 +567,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let broken = account.broken.lock().expect("no client panics");
     let end = ((now() - account.begin) / (SAMPLE * 1_000_000)) as usize;
     println!(
-        r#"{{"begin": {}, "sample_ms": {SAMPLE}, "puts": {}, "gets": {}, "repeated": {}, "torn": {}, "broken": {}, "longest_put_ms": {}, "longest_get_ms": {}, "errors": {}, "slow_ms": {SLOW}, "slow_puts": {:?}, "slow_gets": {:?}, "broken_at": {broken:?}, "puts_by_time": {:?}, "gets_by_time": {:?}}}"#,
+        r#"{{"begin": {}, "sample_ms": {SAMPLE}, "puts": {}, "gets": {}, "repeated": {}, "rekeyed": {}, "torn": {}, "broken": {}, "longest_put_ms": {}, "longest_get_ms": {}, "errors": {}, "slow_ms": {SLOW}, "slow_puts": {:?}, "slow_gets": {:?}, "broken_at": {broken:?}, "puts_by_time": {:?}, "gets_by_time": {:?}}}"#,
         account.begin,
         total(&account.puts),
         total(&account.gets),
         account.repeated.load(Relaxed),
+        account.rekeyed.load(Relaxed),
         account.torn.load(Relaxed),
         broken.len(),
         account.longest_put.load(Relaxed) / 1_000_000,

@@ -13,6 +13,9 @@
 //! message to the new SRQ, the old device is removed from the store. A client repeats the PUTs that
 //! were not answered.
 //!
+//! Where the device's provider can import, as mlx5's, the key of the table and the SRQ that GETs
+//! name are those of the first server for ever: they are in an open device of their own.
+//!
 //! With `--table-only` the open device is not kept. The clients are asked before a restart to have
 //! no request under way, and ask the next server by TCP which SRQ and key it has. Only the domain
 //! keeps the connections then, which `xrc-rcv hold` keeps open.
@@ -23,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod hello;
+mod keys;
 mod load;
 mod server;
 mod store;

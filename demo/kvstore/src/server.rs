@@ -13,14 +13,15 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use sd_notify::NotifyState;
-use xrc_rcv::verbs::{Memory, RcQp, Region, Srq, TargetQp};
+use xrc_rcv::verbs::{Memory, RcQp, Srq, TargetQp};
 use xrc_rcv::{
-    Access, AllocOptions, Device, Domain, EventChannel, EventType, Lifetime, Pd, QpState,
-    RegisterOptions, Registration,
+    AllocOptions, Device, Domain, EventChannel, EventType, Lifetime, Pd, QpState, RegisterOptions,
+    Registration,
 };
 
 use crate::Result;
 use crate::hello::Hello;
+use crate::keys::{KEYS, Keys};
 use crate::store;
 use crate::table::{CLIENTS, CREDITS, RECORD, Record, Slot, Table, Target, WORDS};
 
@@ -62,6 +63,13 @@ const MESSAGE: u32 = (RECORD * size_of::<u64>()) as u32;
 
 fn name_of(generation: u64) -> String {
     format!("{DEVICE}{generation}")
+}
+
+impl Args {
+    /// Whether an open device outlives its server.
+    fn keeps_device(&self) -> bool {
+        self.connections != Connections::Rc && !self.table_only
+    }
 }
 
 /// The receiving end of a client's connection.
@@ -183,14 +191,16 @@ impl State {
     }
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
-    let (mut memory, mut state) = (None, State::default());
+/// The memory that servers before this one have kept, the device of [`Keys`], and open devices.
+fn inherit() -> Result<(Memory, Option<OwnedFd>, BTreeMap<u64, OwnedFd>)> {
+    let (mut memory, mut kept, mut devices) = (None, None, BTreeMap::new());
     for (name, fd) in store::inherited()? {
         match name.as_str() {
             MEMORY => memory = Some(Memory::from_fd(fd)?),
+            KEYS => kept = Some(fd),
             _ => {
                 let generation = name.strip_prefix(DEVICE).ok_or("an unknown descriptor")?;
-                state.devices.insert(generation.parse()?, fd);
+                devices.insert(generation.parse()?, fd);
             }
         }
     }
@@ -202,10 +212,23 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             memory
         }
     };
+    Ok((memory, kept, devices))
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let (memory, kept, devices) = inherit()?;
+    let mut state = State {
+        devices,
+        ..State::default()
+    };
+    let keys = match kept {
+        Some(fd) => Some(Keys::import(&fd, &memory)?),
+        None if args.keeps_device() => Keys::new(&args.device, &args.file, &memory)?,
+        None => None,
+    };
     let device = Device::open(&args.device)?;
     let domain = device.open_domain_at(&args.file)?;
     let pd = Pd::new(&device)?;
-    let region = Region::new(&pd, &memory, Access::REMOTE_READ)?;
     let depth = (CLIENTS * CREDITS) as u32;
     let srq = match args.connections {
         Connections::Rc => None,
@@ -223,13 +246,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
     // From the announcement on requests name this device's objects.
     let generation = Table(&memory).next_generation();
-    if args.connections != Connections::Rc && !args.table_only {
+    if args.keeps_device() {
         store::keep(&name_of(generation), &device)?;
     }
+    let srq_num = srq.as_ref().map_or(0, Srq::srq_num);
+    let keys = match keys {
+        Some(keys) => keys,
+        None => Keys::of_server(&pd, &memory, srq_num)?,
+    };
     let target = Target {
         generation,
-        srq_num: srq.as_ref().map_or(0, Srq::srq_num),
-        table: region.remote(),
+        srq_num,
+        table: keys.table,
+        table_srq: keys.srq_num,
     };
     for &client in state.connections.keys() {
         let slot = Table(&memory).slot(client);

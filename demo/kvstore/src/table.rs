@@ -3,9 +3,9 @@
 //! The table in memory: what its words mean to the server, and to clients that have read some of
 //! them.
 //!
-//! First a word that counts the servers, then a [`Slot`] for each client, then two [`Record`]s for
-//! each key. A record is written over the older one of the two, so that one is whole at any time,
-//! whenever the server is killed.
+//! First a word that counts the servers and what they know of the [`Kept`] objects, then a [`Slot`]
+//! for each client, then two [`Record`]s for each key. A record is written over the older one of
+//! the two, so that one is whole at any time, whenever the server is killed.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -23,6 +23,7 @@ pub(crate) const CREDITS: u64 = 4;
 
 pub(crate) const SLOT: usize = 8;
 pub(crate) const RECORD: usize = 32;
+const KEPT: Range<usize> = 1..5;
 const SLOTS: usize = 8;
 const ENTRIES: usize = SLOTS + CLIENTS as usize * SLOT;
 pub(crate) const WORDS: usize = ENTRIES + 2 * KEYS as usize * RECORD;
@@ -58,12 +59,31 @@ fn store(to: &[AtomicU64], words: &[u64]) {
     }
 }
 
-/// The SRQ and the table that clients' requests name, and the server they belong to.
+/// The SRQ that clients' messages name and the server that it belongs to, and the table with the
+/// SRQ that reads of it name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) generation: u64,
     pub(crate) srq_num: u32,
     pub(crate) table: Remote,
+    pub(crate) table_srq: u32,
+}
+
+impl Target {
+    /// Whether reads of the table are the same requests with both.
+    pub(crate) fn reads_like(&self, other: &Target) -> bool {
+        (self.table, self.table_srq) == (other.table, other.table_srq)
+    }
+}
+
+/// Objects that each server leaves to the next as they are: the numbers by which it imports the PD
+/// and the region, the address of the region, and the SRQ that gives access to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub(crate) pd: u32,
+    pub(crate) region: u32,
+    pub(crate) address: u64,
+    pub(crate) srq_num: u32,
 }
 
 /// A client's slot of the table.
@@ -85,12 +105,13 @@ impl Slot {
             generation,
             srq_num,
             table,
+            table_srq,
         } = self.target;
         let mut words = [
             self.answered,
             self.qp_num.into(),
             generation,
-            srq_num.into(),
+            (u64::from(table_srq) << 32) | u64::from(srq_num),
             table.address,
             table.key.into(),
             self.confirmed,
@@ -111,6 +132,7 @@ impl Slot {
                     address: words[4],
                     key: words[5] as u32,
                 },
+                table_srq: (words[3] >> 32) as u32,
             },
             confirmed: words[6],
         }
@@ -205,6 +227,28 @@ impl Table<'_> {
     /// Counts a server that starts, and returns its number.
     pub(crate) fn next_generation(&self) -> u64 {
         self.0[0].fetch_add(1, Relaxed) + 1
+    }
+
+    /// Those of the first server.
+    pub(crate) fn kept(&self) -> Kept {
+        let words: [u64; 4] = load(&self.0[KEPT]);
+        Kept {
+            pd: words[0] as u32,
+            region: words[1] as u32,
+            address: words[2],
+            srq_num: words[3] as u32,
+        }
+    }
+
+    pub(crate) fn set_kept(&self, kept: Kept) {
+        let Kept {
+            pd,
+            region,
+            address,
+            srq_num,
+        } = kept;
+        let words = [pd.into(), region.into(), address, srq_num.into()];
+        store(&self.0[KEPT], &words);
     }
 
     /// The slot of a client. If a server was killed while it wrote it, each field is the old or the
