@@ -22,7 +22,10 @@ use crate::{
         Process, //
     },
     limits,
-    member::Member,
+    member::{
+        Member,
+        Terms, //
+    },
     qp_status::Lifetime,
     rdma::{
         qp_attr::{
@@ -195,7 +198,10 @@ impl Handler for Alloc {
             attributes: &mut attributes,
             udata: Some(call.udata()),
         };
-        let holder = member.map(|member| member.holder(None));
+        let holder = match member {
+            Some(member) => member.first_holder(lifetime)?,
+            None => None,
+        };
         let qp = domain.create(xrcd, device.pd(), init_attr, holder)?;
 
         call.output(Self::RESP_QPN, &qp.qpn())?;
@@ -238,7 +244,7 @@ fn info(qp: &ReceiveQp, attributes: &QpAttr) -> Result<xrc_rcv_qp_info> {
         qp_num: qp.qpn(),
         state: attributes.state()? as u32,
         lifetime: qp.status().lifetime().as_raw(),
-        registrations: u32::try_from(qp.registrations().len())?,
+        registrations: u32::try_from(qp.registrations().registered())?,
         label: qp.status().label(),
         dest_qp_num: attributes.destination(),
         reserved: 0,
@@ -419,6 +425,8 @@ impl AllocEventChannel {
     const RECORD_SIZE: Attribute<In<u32>, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_RECORD_SIZE> =
         Attribute::new();
     const EVENTS: Attribute<In<u64>, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENTS> = Attribute::new();
+    const FLAGS: Attribute<Flags, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FLAGS> = Attribute::new();
+    const KNOWN_FLAGS: u32 = XRC_RCV_EVENT_CHANNEL_ALL | XRC_RCV_EVENT_CHANNEL_OBSERVE;
 }
 
 impl Handler for AllocEventChannel {
@@ -430,6 +438,7 @@ impl Handler for AllocEventChannel {
         &Self::XRCD.mandatory(),
         &Self::RECORD_SIZE.optional(),
         &Self::EVENTS.optional(),
+        &Self::FLAGS.optional(),
     ];
 
     fn run(call: &Call<'_, Self>) -> Result {
@@ -440,20 +449,17 @@ impl Handler for AllocEventChannel {
             None => EventMask::ALL,
         };
 
+        let flags = call.flags(Self::FLAGS, Self::KNOWN_FLAGS)?;
+
         xrcd.check_is_private()?;
 
+        let terms = Terms::new(flags, Right::of_caller(xrcd, None), mask)?;
         let file = call.new_file(Self::FD)?;
         let domain = call.data().domains().get_or_new(xrcd)?;
+        let member = Member::new(domain, terms, size, Some(Process::current()))?;
 
-        let right = Right::of_caller(xrcd, None);
-
-        file.set(Member::new(
-            domain,
-            right,
-            mask,
-            size,
-            Some(Process::current()),
-        )?);
+        member.register_with_all()?;
+        file.set(member);
         Ok(())
     }
 }

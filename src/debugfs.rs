@@ -2,9 +2,10 @@
 
 //! Lists of domains, receive QPs and registrations in debugfs.
 //!
-//! `/sys/kernel/debug/ib_xrc_rcv/INDEX/` has the files `device`, `domains`, `qps` and
+//! `/sys/kernel/debug/ib_xrc_rcv/INDEX/` has the files `device`, `domains`, `members`, `qps` and
 //! `registrations`, with a line of `key=value` pairs for each object. INDEX is the index of the
 //! device as `rdma dev` shows it: devices in different network namespaces may have the same name.
+//! The members are those of all QPs, of whom `registrations` has no line.
 //!
 //! The text is made when a file is opened. References are taken under the locks and printed without
 //! them, so that readers do not delay commands. There can be millions of lines: a reader lets
@@ -112,6 +113,7 @@ impl DeviceDir {
             &[
                 (c"device", print_device),
                 (c"domains", print_domains),
+                (c"members", print_members),
                 (c"qps", print_qps),
                 (c"registrations", print_registrations),
             ],
@@ -155,9 +157,25 @@ fn print_device(shown: &Shown, text: &mut Text) -> Result {
 
 fn print_domains(shown: &Shown, text: &mut Text) -> Result {
     // Domains without QPs stay in the table until the XRCD is closed; do not list them.
-    for_each_domain(shown, |domain| match (domain.len(), domain.gone()) {
-        (0, 0) => Ok(()),
-        (qps, gone) => text.print(fmt!("domain={} qps={qps} gone={gone}\n", domain.id())),
+    for_each_domain(shown, |domain| {
+        match (domain.len(), domain.gone(), domain.of_all().number) {
+            (0, 0, 0) => Ok(()),
+            (qps, gone, all) => text.print(fmt!(
+                "domain={} qps={qps} gone={gone} all={all}\n",
+                domain.id()
+            )),
+        }
+    })
+}
+
+fn print_members(shown: &Shown, text: &mut Text) -> Result {
+    for_each_domain(shown, |domain| {
+        domain.for_each_of_all(|listener, keeps| {
+            pause()?;
+            text.print(fmt!("domain={} keeps={} ", domain.id(), u8::from(keeps)))?;
+            print_member(listener, text)?;
+            print_holder(listener, text)
+        })
     })
 }
 
@@ -204,19 +222,30 @@ fn print_registration(
     unread: usize,
     text: &mut Text,
 ) -> Result {
-    let process = listener.process();
-
+    print_member(listener, text)?;
     text.print(fmt!(
-        "kind={} channel={} mask={:#x} pending={} domain={} qpn={:#x} serial={} ",
-        if process.is_some() { "file" } else { "kernel" },
-        u8::from(process.is_some()),
-        listener.mask().as_raw(),
+        "pending={} domain={} qpn={:#x} serial={} ",
         unread,
         qp.status().domain(),
         qp.qpn(),
         qp.status().serial(),
     ))?;
-    match process {
+    print_holder(listener, text)
+}
+
+fn print_member(listener: &Listener, text: &mut Text) -> Result {
+    let is_file = listener.process().is_some();
+
+    text.print(fmt!(
+        "kind={} channel={} mask={:#x} ",
+        if is_file { "file" } else { "kernel" },
+        u8::from(is_file),
+        listener.mask().as_raw(),
+    ))
+}
+
+fn print_holder(listener: &Listener, text: &mut Text) -> Result {
+    match listener.process() {
         Some(process) => {
             text.print(fmt!("uid={} ", uid_here(process.uid())))?;
             print_process(process, text)

@@ -29,6 +29,7 @@ use crate::{
         UserQuota, //
     },
     listener::Listener,
+    members::OfAll,
     notify,
     qp_status::{
         Lifetime,
@@ -319,7 +320,33 @@ impl Domain {
         }
     }
 
-    /// Ends a registration with a QP. If this was the last registration that kept it, a QP of
+    /// Registers a member with all QPs, those that exist and those that are created later: their
+    /// events from now on are for it. `EDQUOT` over the limit.
+    pub(crate) fn register_with_all(&self, holder: &Holder) -> Result {
+        // As for each registration that keeps a QP: it comes before the end of the last one, or the
+        // QP is removed.
+        let _order = lock_killable(&self.order)?;
+        let of_all = self.of_all();
+
+        limits::another_registration(of_all.number, of_all.keeping, holder.keeps())?;
+
+        let mut log = self.log.lock();
+        let member = holder.listener.number();
+
+        holder.listener.advance(log.end());
+        log.members.register_with_all(member, holder.keeps());
+        Ok(())
+    }
+
+    /// A member keeps all QPs no more. Those that none keeps are there until they are
+    /// [unregistered](Self::unregister) from.
+    pub(crate) fn release_all(&self, member: usize) {
+        let _order = self.order.lock();
+
+        self.log.lock().members.release_all(member);
+    }
+
+    /// Ends a registration with a QP, if there is one. If none keeps the QP any more, one of
     /// [`Lifetime::Registrations`] is removed from the domain, and returned for the caller to
     /// destroy. Ending the registration and removing the QP are one step under the domain's lock,
     /// so that no other registration is added in between.
@@ -335,11 +362,10 @@ impl Domain {
     ) -> Option<Arc<ReceiveQp>> {
         let _order = self.order.lock();
 
-        if !registrations.remove(holder, why) {
-            return None;
+        if registrations.remove(holder, why) {
+            notify::unregistered(registrations.report(), holder.report());
         }
-        notify::unregistered(registrations.report(), holder.report());
-        if registrations.status().lifetime() == Lifetime::Domain || registrations.keeping() != 0 {
+        if !registrations.is_unneeded(&self.log.lock()) {
             return None;
         }
 
@@ -362,7 +388,7 @@ impl Domain {
         if !self.has(qp) || (qp.status().lifetime() != Lifetime::Domain && !force) {
             return Err(EINVAL);
         }
-        if qp.registrations().keeping() != 0 && !force {
+        if qp.registrations().is_kept() && !force {
             return Err(EBUSY);
         }
         self.remove(qp);
@@ -375,6 +401,31 @@ impl Domain {
     /// Returns the number of QPs that were destroyed, and of which a member has events to read.
     pub(crate) fn gone(&self) -> usize {
         self.log.lock().gone()
+    }
+
+    /// Returns the numbers of members of all QPs.
+    pub(crate) fn of_all(&self) -> OfAll {
+        self.log.lock().members.of_all()
+    }
+
+    /// Calls a function with each member of all QPs, and whether it keeps them, without the lock.
+    pub(crate) fn for_each_of_all(
+        &self,
+        mut call: impl FnMut(&Listener, bool) -> Result,
+    ) -> Result {
+        let mut from = 0;
+        let next = |from| {
+            let log = self.log.lock();
+            let (listener, keeps) = log.members.next_of_all(from)?;
+
+            Some((listener.clone(), keeps))
+        };
+
+        while let Some((listener, keeps)) = next(from) {
+            from = listener.number() + 1;
+            call(&listener, keeps)?;
+        }
+        Ok(())
     }
 
     /// Returns the number of QPs.

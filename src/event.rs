@@ -8,6 +8,7 @@ use crate::{
     uapi::{
         xrc_rcv_record,
         xrc_rcv_reg_info,
+        XRC_RCV_EVENT_QP_ADDED,
         XRC_RCV_EVENT_QP_GONE, //
     }, //
 };
@@ -69,6 +70,7 @@ const KINDS: &[Kind] = &[
     Kind::provider(bindings::ib_event_type_IB_EVENT_PATH_MIG),
     Kind::provider(bindings::ib_event_type_IB_EVENT_PATH_MIG_ERR),
     Kind::provider(bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED),
+    Kind::module(XRC_RCV_EVENT_QP_ADDED),
     Kind::module(XRC_RCV_EVENT_QP_GONE),
 ];
 
@@ -79,6 +81,9 @@ pub(crate) struct EventType(u8);
 impl EventType {
     /// The number of kinds.
     pub(crate) const COUNT: usize = KINDS.len();
+
+    /// The QP was added to its domain. For members of all QPs.
+    pub(crate) const QP_ADDED: Self = Self::from_raw(XRC_RCV_EVENT_QP_ADDED);
 
     /// The QP was destroyed while it had registrations. The last event of a QP.
     pub(crate) const QP_GONE: Self = Self::from_raw(XRC_RCV_EVENT_QP_GONE);
@@ -183,6 +188,16 @@ impl EventMask {
         EventType::iter().filter(move |kind| self.has(*kind))
     }
 
+    /// Whether it is the empty set.
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Returns the set without a kind.
+    pub(crate) fn without(self, kind: EventType) -> Self {
+        Self(self.0 & !(1 << kind.index()))
+    }
+
     /// Adds a kind.
     pub(crate) fn add(&mut self, kind: EventType) {
         self.0 |= 1 << kind.index();
@@ -205,14 +220,16 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    /// Returns the record of an event of the QP that has, or had, a number and a serial number.
-    pub(crate) fn to_record(self, qpn: u32, serial: u64) -> xrc_rcv_record {
+    /// Returns the record of an event of the QP that has, or had, a number, a serial number and a
+    /// label.
+    pub(crate) fn to_record(self, qpn: u32, serial: u64, label: u64) -> xrc_rcv_record {
         xrc_rcv_record {
             last_ns: self.time,
             serial,
             count: self.total,
             qp_num: qpn,
             type_: self.kind.as_raw(),
+            label,
         }
     }
 }
@@ -280,7 +297,7 @@ impl Counts {
         };
 
         for kind in EventType::iter() {
-            // QP_GONE has no element: a QP that was destroyed is not registered with.
+            // Those of the module have no element: they come once.
             if let Some(count) = info.counts.get_mut(kind.as_raw() as usize) {
                 *count = self.total(kind);
             }
@@ -312,7 +329,7 @@ mod tests {
             assert_eq!(count, kind.map_or(0, |kind| kind.index() as u64 + 1));
         }
         assert!(EventType::iter()
-            .filter(|kind| *kind != EventType::QP_GONE)
+            .filter(|kind| *kind != EventType::QP_ADDED && *kind != EventType::QP_GONE)
             .all(|kind| (kind.as_raw() as usize) < info.counts.len()));
     }
 
@@ -340,6 +357,7 @@ mod tests {
         assert_eq!(EventMask::ALL.as_raw(), EventType::all());
         assert_eq!(EventMask::default().as_raw(), 0);
         assert_eq!(EventMask::from_raw(u64::MAX).err(), Some(EINVAL));
+        assert!(EventMask::default().is_empty() && !EventMask::ALL.is_empty());
         for kind in (0..EventType::COUNT).filter_map(EventType::from_index) {
             assert!(EventMask::ALL.has(kind));
             assert!(!EventMask::default().has(kind));

@@ -10,7 +10,8 @@
 //! page is brought in without the lock, and the record read again.
 //!
 //! A registration that has ended with its QP is forgotten when its last event is read. If events
-//! were lost because the QP has left the log before, the next record is OVERRUN.
+//! were lost because the QP has left the log before, the next record is OVERRUN. A member of all
+//! QPs passes the end of each.
 //!
 //! After the QPs of a removed device have ended, or the descriptor or the uverbs file was closed,
 //! no event is added. Unread events can still be read; then `read(2)` returns `EIO`.
@@ -22,6 +23,7 @@ use crate::{
         EventType, //
     },
     kernel_ext::{
+        cond_resched,
         in_time_namespace,
         process::{
             is_killed,
@@ -31,6 +33,7 @@ use crate::{
         wait_queue::WaitQueue, //
     },
     listener::Listener,
+    log::Log,
     member_set::{
         Room,
         ROW, //
@@ -91,7 +94,7 @@ fn found(copied: usize, otherwise: Walk) -> Walk {
 fn record(status: &QpStatus, event: Event) -> xrc_rcv_record {
     xrc_rcv_record {
         last_ns: in_time_namespace(event.time),
-        ..event.to_record(status.qpn(), status.serial())
+        ..event.to_record(status.qpn(), status.serial(), status.label())
     }
 }
 
@@ -102,6 +105,7 @@ const OVERRUN: xrc_rcv_record = xrc_rcv_record {
     count: 1,
     qp_num: 0,
     type_: XRC_RCV_EVENT_OVERRUN,
+    label: 0,
 };
 
 impl Drop for EventChannel {
@@ -183,14 +187,14 @@ impl EventChannel {
         let mut log = self.log.lock();
         let mut copied = 0;
 
-        if self.listener.has_lost() {
+        if self.has_lost(&log) {
             if places == 0 {
                 return Walk::Found(0);
             }
             if !write(0, OVERRUN) {
                 return Walk::Fault;
             }
-            self.listener.note_lost_read();
+            self.listener.note_lost_read(log.evicted());
             copied = 1;
         }
         for place in &mut removed {
@@ -225,6 +229,46 @@ impl EventChannel {
             }
         }
         found(copied, Walk::More)
+    }
+
+    /// Whether events were lost, and the member has not read that.
+    fn has_lost(&self, log: &Log<Registrations>) -> bool {
+        self.listener.has_lost()
+            || log.members.follows(self.listener.number())
+                && self.listener.has_lost_end(log.evicted())
+    }
+
+    /// Ends the registration with all QPs, if there is one, which keeps no QP. Unread events are
+    /// discarded.
+    pub(crate) fn unregister_from_all(&self) {
+        while self.pass_ends() {
+            cond_resched();
+        }
+    }
+
+    /// Passes the next [`BATCH`] QPs that were destroyed. After the last one the registration ends:
+    /// returns `false`.
+    fn pass_ends(&self) -> bool {
+        // Dropped after the lock is released.
+        let mut removed: [Option<Arc<Registrations>>; BATCH] = [const { None }; BATCH];
+        let mut log = self.log.lock();
+        let member = self.listener.number();
+
+        if !log.members.is_of_all(member) {
+            return false;
+        }
+        for place in &mut removed {
+            let Some((qp, position)) = log.gone_after(self.listener.cursor()) else {
+                log.members.unregister_from_all(member);
+                return false;
+            };
+            // Not the last reference: the log has one, or `removed`.
+            let qp: Arc<Registrations> = qp.into();
+
+            *place = qp.forget(&mut log, member);
+            self.listener.advance(position);
+        }
+        true
     }
 
     /// Takes the next unread event.

@@ -16,7 +16,10 @@ use crate::{
     event::EventMask,
     kernel_ext::not_supported,
     listener::EventReader,
-    member::Member,
+    member::{
+        Member,
+        Terms, //
+    },
     qp_status::Lifetime,
     rdma::{
         attachment::{
@@ -31,6 +34,7 @@ use crate::{
         xrcd::Xrcd, //
     },
     receive_qp::ReceiveQp,
+    right::Right,
     uapi::{
         xrc_rcv_record,
         xrc_rcv_reg_info,
@@ -99,6 +103,7 @@ fn device(xrcd: &Xrcd) -> Result<DataRef<AttachedDevice>> {
 /// may sleep, until the member leaves.
 unsafe fn join(
     xrcd: *mut bindings::ib_xrcd,
+    flags: u32,
     events: u64,
     handler: bindings::ib_xrc_rcv_handler,
     context: *mut c_void,
@@ -108,11 +113,12 @@ unsafe fn join(
         0 => EventMask::ALL,
         bits => EventMask::from_raw(bits)?,
     };
+    let terms = Terms::new(flags, Right::Own, mask)?;
     // SAFETY: By the requirements of this function, `xrcd` is open for the length of the call.
     let opened = unsafe { Xrcd::from_ptr(xrcd) };
     let domain = device(opened)?.domains().get_or_new(opened)?;
     let room = KBox::new_uninit(GFP_KERNEL)?;
-    let member = Member::join(domain, mask, |member| {
+    let member = Member::join(domain, terms, |member| {
         // INVARIANT: By the requirements of this function. The reader of a member is dropped when
         // it leaves.
         let handler = CHandler {
@@ -165,11 +171,11 @@ unsafe fn create(user: &KernelMember, init: &bindings::ib_xrc_rcv_init_attr) -> 
         attributes: &mut attributes,
         udata: None,
     };
-    let holder = user.member.holder(None);
+    let holder = user.member.first_holder(lifetime)?;
     let qp = user
         .member
         .domain()
-        .create(xrcd, device.pd(), init_attr, Some(holder))?;
+        .create(xrcd, device.pd(), init_attr, holder)?;
     let created = (qp.qpn(), qp.serial());
 
     qp.publish();
@@ -232,12 +238,13 @@ check_prototypes!(
 #[no_mangle]
 pub(crate) unsafe extern "C" fn ib_xrc_rcv_join(
     xrcd: *mut bindings::ib_xrcd,
+    flags: u32,
     events: u64,
     handler: bindings::ib_xrc_rcv_handler,
     context: *mut c_void,
 ) -> *mut bindings::ib_xrc_rcv_member {
     // SAFETY: By the requirements of this function.
-    match unsafe { join(xrcd, events, handler, context) } {
+    match unsafe { join(xrcd, flags, events, handler, context) } {
         Ok(member) => KBox::into_raw(member).cast(),
         Err(e) => e.to_ptr(),
     }

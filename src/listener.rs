@@ -107,6 +107,9 @@ pub(crate) struct Listener {
     cursor: Atomic<u64>,
     /// Events were lost, and the member has not read that. Changed with the lock of the log held.
     has_lost: Atomic<bool>,
+    /// The position up to which a member of all QPs has read that events were lost. Changed with
+    /// the lock of the log held.
+    lost_read: Atomic<u64>,
     /// The device is being removed: the channel is at its end when the QPs of the domain are.
     /// Changed with the lock of the log held.
     is_ending: Atomic<bool>,
@@ -143,6 +146,7 @@ impl Listener {
                 number: Atomic::new(0),
                 cursor: Atomic::new(position),
                 has_lost: Atomic::new(false),
+                lost_read: Atomic::new(0),
                 is_ending: Atomic::new(false),
                 has_ended: Atomic::new(false),
                 is_closed: Atomic::new(false),
@@ -201,15 +205,23 @@ impl Listener {
         self.wake_later();
     }
 
-    /// Whether events were lost, and the member has not read that. Called with the lock of the log
-    /// held.
+    /// Whether events of registered QPs were lost, and the member has not read that. Called with
+    /// the lock of the log held.
     pub(crate) fn has_lost(&self) -> bool {
         self.has_lost.load(Relaxed)
     }
 
-    /// The member has read that events were lost. Called with the lock of the log held.
-    pub(crate) fn note_lost_read(&self) {
+    /// Whether a member of all QPs has lost the end at a position, and has not read that. Called
+    /// with the lock of the log held.
+    pub(crate) fn has_lost_end(&self, position: u64) -> bool {
+        position > self.cursor().max(self.lost_read.load(Relaxed))
+    }
+
+    /// The member has read that events were lost, up to a position. Called with the lock of the log
+    /// held.
+    pub(crate) fn note_lost_read(&self, position: u64) {
         self.has_lost.store(false, Relaxed);
+        self.lost_read.store(position, Relaxed);
     }
 
     /// Whether the channel is at its end when the QPs of the domain are. Called with the lock of

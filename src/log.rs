@@ -8,7 +8,9 @@
 //!
 //! A QP that was destroyed stays in the log as long as an event channel has records of it to read.
 //! The log keeps a number of such QPs: that of a domain whose readers do not read is bounded, and
-//! those who have not read the records of a QP that leaves it get one record, OVERRUN.
+//! those who have not read the records of a QP that leaves it get one record, OVERRUN. They leave
+//! it in the order of their ends: members of all QPs compare their cursors with the position of the
+//! last such end.
 //!
 //! QPs are found by number, too: a number may be used again while records of the QP that had it
 //! before are unread.
@@ -68,6 +70,8 @@ pub(crate) struct Log<Q: Logged> {
     pub(crate) members: Members,
     /// The last position that was given away.
     last: u64,
+    /// That of the end of the last QP that was evicted.
+    evicted: u64,
 }
 
 impl<Q: Logged> Log<Q> {
@@ -78,12 +82,18 @@ impl<Q: Logged> Log<Q> {
             named: Tree::new(),
             members: Members::new(),
             last: 0,
+            evicted: 0,
         }
     }
 
     /// Returns the position of the end.
     pub(crate) fn end(&self) -> u64 {
         self.last
+    }
+
+    /// Returns the position of the end of the last QP that was [evicted](Self::evict).
+    pub(crate) fn evicted(&self) -> u64 {
+        self.evicted
     }
 
     /// Returns the number of QPs that were destroyed, and are kept.
@@ -116,6 +126,12 @@ impl<Q: Logged> Log<Q> {
         }
     }
 
+    /// Gives an event a position at the end, without adding it: no member reads it.
+    pub(crate) fn pass(&mut self, qp: ArcBorrow<'_, Q>, kind: EventType) {
+        self.last = self.last.wrapping_add(1);
+        qp.set_position(kind, self.last);
+    }
+
     /// Removes a QP. Returns a reference that the log had to it, for the caller to drop without the
     /// lock.
     #[must_use]
@@ -135,7 +151,19 @@ impl<Q: Logged> Log<Q> {
         if self.gone() <= kept {
             return None;
         }
-        self.trees[GONE].pop_first()
+
+        let first = self.trees[GONE].pop_first()?;
+
+        self.evicted = TreeItem::<BY_POSITION>::key(&*first, GONE);
+        Some(first)
+    }
+
+    /// Returns the first QP that ended after a position and is kept, and the position of its end.
+    pub(crate) fn gone_after(&self, position: u64) -> Option<(ArcBorrow<'_, Q>, u64)> {
+        let qp = self.trees[GONE].after(Some(&position))?;
+        let at = TreeItem::<BY_POSITION>::key(&*qp, GONE);
+
+        Some((qp, at))
     }
 
     /// Returns the first event after a position, its QP and its own position.
@@ -297,8 +325,15 @@ mod tests {
         log.add(two.as_arc_borrow(), gone);
         log.add(one.as_arc_borrow(), gone);
         assert_eq!(log.gone(), 2);
-        assert_eq!(evicted(&mut log, 2), None);
-        assert_eq!(evicted(&mut log, 1), Some(2));
+        let end_of = |log: &Log<Item>, position| {
+            log.gone_after(position).map(|(item, at)| (item.name.0, at))
+        };
+
+        assert_eq!(end_of(&log, 0), Some((2, 4)));
+        assert_eq!(end_of(&log, 4), Some((1, 5)));
+        assert_eq!(end_of(&log, 5), None);
+        assert_eq!((evicted(&mut log, 2), log.evicted()), (None, 0));
+        assert_eq!((evicted(&mut log, 1), log.evicted()), (Some(2), 4));
         assert_eq!((evicted(&mut log, 1), log.gone()), (None, 1));
         // Until it is removed.
         assert_after(

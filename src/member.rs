@@ -9,7 +9,8 @@
 //!
 //! It has no list of its registrations: each is a bit of its QP, and the QPs are in the log of the
 //! domain, by number and serial number: a QP number may be used again while events of the QP that
-//! had it before are unread.
+//! had it before are unread. A member of all QPs has one registration, with those that exist and
+//! those that are created later: it registers with no other, and ends it with the channel.
 //!
 //! A process that has the descriptor registers by an ioctl of the file, or, if it has the uverbs
 //! file, by a method: the two differ in what reads their arguments. uverbs holds the file during a
@@ -23,7 +24,10 @@ use crate::{
     channel_ioctl::Request,
     creator::Creator,
     domain::Domain,
-    event::EventMask,
+    event::{
+        EventMask,
+        EventType, //
+    },
     event_channel::EventChannel,
     kernel_ext::{
         cond_resched,
@@ -36,6 +40,7 @@ use crate::{
     },
     listener::EventReader,
     log::QpName,
+    qp_status::Lifetime,
     rdma::uverbs::{
         event_file::{
             EventFile,
@@ -54,6 +59,8 @@ use crate::{
         xrc_rcv_record,
         xrc_rcv_reg_info,
         RecordSize,
+        XRC_RCV_EVENT_CHANNEL_ALL,
+        XRC_RCV_EVENT_CHANNEL_OBSERVE,
         XRC_RCV_OBJECT_EVENT_CHANNEL, //
     }, //
 };
@@ -69,26 +76,66 @@ const LOOKED_AT_ONCE: usize = 64;
 /// See the [module's documentation](self).
 pub(crate) struct Member {
     channel: EventChannel,
-    right: Right,
+    terms: Terms,
     domain: Arc<Domain>,
 }
 
+/// The right of a member, and its events.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms {
+    right: Right,
+    mask: EventMask,
+    is_of_all: bool,
+}
+
+impl Terms {
+    /// Returns those of a member with a right in the domain. `EINVAL` for flags that are unknown or
+    /// need another, or a mask of a member of all QPs that has events but not `QP_GONE`.
+    pub(crate) fn new(flags: u32, right: Right, mask: EventMask) -> Result<Self> {
+        const ALL: u32 = XRC_RCV_EVENT_CHANNEL_ALL;
+        const OBSERVES: u32 = ALL | XRC_RCV_EVENT_CHANNEL_OBSERVE;
+
+        let right = match flags {
+            // Its registrations begin after their QPs were added.
+            0 => {
+                return Ok(Self {
+                    right,
+                    mask: mask.without(EventType::QP_ADDED),
+                    is_of_all: false,
+                })
+            }
+            ALL => right,
+            OBSERVES => Right::Use,
+            _ => return Err(EINVAL),
+        };
+
+        // A QP leaves the log when all have passed its end, which those with no event never do.
+        if !mask.has(EventType::QP_GONE) && !mask.is_empty() {
+            return Err(EINVAL);
+        }
+        Ok(Self {
+            right,
+            mask,
+            is_of_all: true,
+        })
+    }
+}
+
 impl Member {
-    /// Creates a member of a domain, for a process with a right in it or a kernel user, whose
-    /// channel reports the events of a mask in records of a size.
+    /// Creates a member of a domain, for a process or a kernel user, whose channel has records of a
+    /// size. One of all QPs has yet to [register](Self::register_with_all).
     pub(crate) fn new(
         domain: Arc<Domain>,
-        right: Right,
-        mask: EventMask,
+        terms: Terms,
         record_size: RecordSize<xrc_rcv_record>,
         process: Option<Process>,
     ) -> Result<Arc<Self>> {
-        let channel = EventChannel::new(domain.log().clone(), mask, record_size, process)?;
+        let channel = EventChannel::new(domain.log().clone(), terms.mask, record_size, process)?;
 
         Ok(Arc::new(
             Self {
                 channel,
-                right,
+                terms,
                 domain,
             },
             GFP_KERNEL_ACCOUNT,
@@ -99,16 +146,32 @@ impl Member {
     /// returns.
     pub(crate) fn join(
         domain: Arc<Domain>,
-        mask: EventMask,
+        terms: Terms,
         reader: impl FnOnce(Arc<Self>) -> Result<KBox<dyn EventReader>>,
     ) -> Result<Arc<Self>> {
-        let member = Self::new(domain, Right::Own, mask, RecordSize::new(None)?, None)?;
+        let member = Self::new(domain, terms, RecordSize::new(None)?, None)?;
 
         member
             .channel
             .listener()
             .set_reader(reader(member.clone())?);
+        if let Err(e) = member.register_with_all() {
+            member.leave()?;
+            return Err(e);
+        }
         Ok(member)
+    }
+
+    /// Registers a member of all QPs with them, once; does nothing for another. `EDQUOT` over the
+    /// limit.
+    pub(crate) fn register_with_all(&self) -> Result {
+        if !self.terms.is_of_all {
+            return Ok(());
+        }
+        self.domain.register_with_all(&Holder {
+            listener: self.channel.listener().clone(),
+            right: self.terms.right,
+        })
     }
 
     /// Ends all registrations of a kernel user. No event is handled after this. `EBUSY` if the call
@@ -141,7 +204,7 @@ impl Member {
     /// a creator. Over a QP of its own the process has every right, whatever right the member has.
     pub(crate) fn holder(&self, creator: Option<&Creator>) -> Holder {
         let right = match creator {
-            Some(creator) if !creator.is_caller() => self.right,
+            Some(creator) if !creator.is_caller() => self.terms.right,
             _ => Right::Own,
         };
 
@@ -149,6 +212,20 @@ impl Member {
             listener: self.channel.listener().clone(),
             right,
         }
+    }
+
+    /// Returns the holder of the registration with a QP that the calling process creates. A member
+    /// of all QPs has none of its own with it; `EINVAL` if it does not keep a QP that needs that.
+    pub(crate) fn first_holder(&self, lifetime: Lifetime) -> Result<Option<Holder>> {
+        let holder = self.holder(None);
+
+        if !self.terms.is_of_all {
+            return Ok(Some(holder));
+        }
+        if lifetime == Lifetime::Registrations && self.terms.right < Right::Write {
+            return Err(EINVAL);
+        }
+        Ok(None)
     }
 
     /// Registers with a QP of the domain, unless the member is registered. Returns the totals of
@@ -211,8 +288,13 @@ impl Member {
 
     /// Ends registrations with QPs, in order; their unread events are discarded. A QP number of
     /// none is skipped. A QP that no registration keeps any more is destroyed. Returns the number
-    /// of QP numbers that were processed, and the error of the next.
+    /// of QP numbers that were processed, and the error of the next: `EINVAL` for a member of all
+    /// QPs.
     pub(crate) fn unregister_all(&self, qpns: &[u32]) -> (usize, Result) {
+        if self.terms.is_of_all {
+            return (0, Err(EINVAL));
+        }
+
         let mut unneeded = UnneededQps::new();
         let result = self.for_each(qpns, |qpn| {
             self.end((qpn, 0), qpn, RemoveReason::Destroyed, &mut unneeded);
@@ -224,7 +306,7 @@ impl Member {
     }
 
     /// As [`unregister_all`](Self::unregister_all), with one QP number, even if the caller is
-    /// killed.
+    /// killed. Does nothing for a member of all QPs: it has no bit.
     pub(crate) fn unregister(&self, qpn: u32) {
         let mut unneeded = UnneededQps::new();
 
@@ -233,11 +315,12 @@ impl Member {
     }
 
     /// Ends the registrations with the QPs that follow a name, up to a number. QPs that no
-    /// registration keeps any more are added to `unneeded`.
+    /// registration keeps any more are added to `unneeded`, also those that a member of all QPs
+    /// kept, in case that another thread has not come to them.
     fn end(&self, mut after: QpName, last: u32, why: RemoveReason, unneeded: &mut UnneededQps) {
         let holder = Holder {
             listener: self.channel.listener().clone(),
-            right: self.right,
+            right: self.terms.right,
         };
 
         while let Some(qp) = self.registered_after(after, last) {
@@ -247,7 +330,8 @@ impl Member {
         }
     }
 
-    /// Returns the first QP that follows a name, up to a number, with a registration.
+    /// Returns the first QP that follows a name, up to a number, with a registration, or that no
+    /// registration keeps.
     fn registered_after(&self, mut after: QpName, last: u32) -> Option<Arc<Registrations>> {
         loop {
             let log = self.domain.log().lock();
@@ -255,7 +339,7 @@ impl Member {
             for _ in 0..LOOKED_AT_ONCE {
                 let qp = log.after_name(after).filter(|qp| qp.name().0 <= last)?;
 
-                if qp.listens(&log, self.channel.listener()) {
+                if qp.listens(&log, self.channel.listener()) || qp.is_unneeded(&log) {
                     return Some(qp.into());
                 }
                 after = qp.name();
@@ -269,6 +353,12 @@ impl Member {
     fn end_all(&self, why: RemoveReason) {
         let mut unneeded = UnneededQps::new();
 
+        if self.terms.is_of_all {
+            self.domain.release_all(self.channel.listener().number());
+            if why != RemoveReason::DeviceRemoved {
+                self.channel.unregister_from_all();
+            }
+        }
         self.end((0, 0), u32::MAX, why, &mut unneeded);
         unneeded.destroy();
     }

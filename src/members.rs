@@ -4,6 +4,9 @@
 //!
 //! Part of the [log](crate::log) of the domain, whose lock guards it. A member has its number from
 //! the creation of its event channel until that is closed and no QP has a bit of it any more.
+//!
+//! A member that is registered with all QPs, also those that do not exist yet, has no bit in any of
+//! them, but one here.
 
 use crate::{
     event::EventType,
@@ -23,25 +26,52 @@ pub(crate) struct Members {
     rows: MemberRows<MemberRow>,
     /// No row before it has a place.
     free: usize,
+    of_all: OfAll,
     /// Members end when the QPs of the domain do.
     is_ending: bool,
     /// The QPs of the domain have ended.
     is_closed: bool,
 }
 
+/// The numbers of members that are registered with all QPs.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct OfAll {
+    pub(crate) number: usize,
+    /// Those that keep them.
+    pub(crate) keeping: usize,
+    /// Those that events are reported to: their masks have `QP_GONE`.
+    pub(crate) following: usize,
+}
+
 /// Some of the members.
 pub(crate) struct MemberRow {
     /// Those that exist.
     used: u64,
+    /// Those that are registered with all QPs; of them those that keep the QPs, and those that
+    /// events are reported to.
+    of_all: u64,
+    keeping: u64,
+    following: u64,
     /// Those whose masks have a kind of event, for each kind.
     wanting: [u64; EventType::COUNT],
     listeners: [Option<Arc<Listener>>; ROW],
+}
+
+/// Takes a member out of a set. Returns the number of members that were in it.
+fn take_bit(set: &mut u64, member: usize) -> usize {
+    let had = *set & bit(member) != 0;
+
+    *set &= !bit(member);
+    had.into()
 }
 
 impl Default for MemberRow {
     fn default() -> Self {
         Self {
             used: 0,
+            of_all: 0,
+            keeping: 0,
+            following: 0,
             wanting: [0; EventType::COUNT],
             listeners: [const { None }; ROW],
         }
@@ -54,6 +84,7 @@ impl Members {
         Self {
             rows: MemberRows::new(),
             free: 0,
+            of_all: OfAll::default(),
             is_ending: false,
             is_closed: false,
         }
@@ -95,6 +126,89 @@ impl Members {
         }
         listener.set_number(row * ROW + place);
         true
+    }
+
+    /// Returns the numbers of members of all QPs.
+    pub(crate) fn of_all(&self) -> OfAll {
+        self.of_all
+    }
+
+    fn row(&self, member: usize) -> Option<&MemberRow> {
+        self.rows.get(member / ROW)
+    }
+
+    /// Whether a member is registered with all QPs.
+    pub(crate) fn is_of_all(&self, member: usize) -> bool {
+        self.row(member)
+            .is_some_and(|row| row.of_all & bit(member) != 0)
+    }
+
+    /// Whether the events of all QPs are reported to a member.
+    pub(crate) fn follows(&self, member: usize) -> bool {
+        self.row(member)
+            .is_some_and(|row| row.following & bit(member) != 0)
+    }
+
+    /// Returns the members of a row that the events of all QPs are reported to.
+    pub(crate) fn following(&self, row: usize) -> u64 {
+        self.rows.get(row).map_or(0, |row| row.following)
+    }
+
+    /// Returns the number of rows that can have such members.
+    pub(crate) fn following_rows(&self) -> usize {
+        match self.of_all.following {
+            0 => 0,
+            _ => self.rows.len(),
+        }
+    }
+
+    /// Registers a member with all QPs, which it keeps or not.
+    pub(crate) fn register_with_all(&mut self, member: usize, keeps: bool) {
+        let Some(row) = self.rows.get_mut(member / ROW) else {
+            return;
+        };
+        let follows = row.wanting[EventType::QP_GONE.index()] & bit(member) != 0;
+
+        row.of_all |= bit(member);
+        self.of_all.number += 1;
+        if keeps {
+            row.keeping |= bit(member);
+            self.of_all.keeping += 1;
+        }
+        if follows {
+            row.following |= bit(member);
+            self.of_all.following += 1;
+        }
+    }
+
+    /// A member keeps all QPs no more.
+    pub(crate) fn release_all(&mut self, member: usize) {
+        if let Some(row) = self.rows.get_mut(member / ROW) {
+            self.of_all.keeping -= take_bit(&mut row.keeping, member);
+        }
+    }
+
+    /// Ends the registration of a member with all QPs, which it does not keep.
+    pub(crate) fn unregister_from_all(&mut self, member: usize) {
+        if let Some(row) = self.rows.get_mut(member / ROW) {
+            self.of_all.number -= take_bit(&mut row.of_all, member);
+            self.of_all.following -= take_bit(&mut row.following, member);
+        }
+    }
+
+    /// Returns the first member of all QPs with this number or a greater one, and whether it keeps
+    /// the QPs.
+    pub(crate) fn next_of_all(&self, from: usize) -> Option<(&Arc<Listener>, bool)> {
+        (from / ROW..self.rows.len()).find_map(|number| {
+            let row = self.rows.get(number)?;
+            let left = match from.checked_sub(number * ROW) {
+                Some(place) => row.of_all & (u64::MAX << place),
+                None => row.of_all,
+            };
+            let listener = row.listeners.get(first(left))?.as_ref()?;
+
+            Some((listener, row.keeping & bit(first(left)) != 0))
+        })
     }
 
     /// Takes a member out, of which no QP has a bit. Returns the reference to it.

@@ -24,6 +24,7 @@ struct ib_xrc_rcv_qp {
 	u32			lifetime;
 	u32			registrations;
 	u32			keeping;	/* registrations that keep the QP; 0 for an event */
+	u32			keeping_all;	/* members that keep all QPs; 0 for an event */
 	u64			changes;	/* registrations that were added or ended so far */
 };
 

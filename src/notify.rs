@@ -50,6 +50,9 @@ pub(crate) struct Qp<'a> {
     pub(crate) registrations: u32,
     /// The number of registrations that keep the QP; 0 in a report of an event.
     pub(crate) keeping: u32,
+    /// The number of members that keep all QPs of the domain, which are not counted among the
+    /// registrations; 0 in a report of an event.
+    pub(crate) keeping_all: u32,
     /// The number of registrations that were added or ended so far. An event may be reported before
     /// the last of these, which happened before it: each has a lock of its own.
     pub(crate) changes: u64,
@@ -66,6 +69,7 @@ impl Qp<'_> {
             lifetime: self.lifetime,
             registrations: self.registrations,
             keeping: self.keeping,
+            keeping_all: self.keeping_all,
             changes: self.changes,
         }
     }

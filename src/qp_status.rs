@@ -165,6 +165,7 @@ impl QpStatus {
             lifetime: 0,
             registrations: 0,
             keeping: 0,
+            keeping_all: 0,
             changes: 0,
         }
     }

@@ -16,6 +16,11 @@
 //! an unread event. That holds for QP_GONE, too: the thread that destroys the QP has locks that
 //! others wait for.
 //!
+//! A member of all QPs has no bit in any of them: it listens to each from `QP_ADDED` on, and keeps
+//! each, as the [members](crate::members) of the domain say. An event does not visit these either.
+//! Which of them have to pass the end of the QP before it leaves the log is a number here, of those
+//! that listened when it ended: their cursors are before that.
+//!
 //! A registration that ends with the QP or with the device still has its unread events, and, with
 //! the device, listens until the QP is gone. If a QP leaves the log before its events are
 //! read, the worker takes its members away, and those that had not read all have lost records.
@@ -54,7 +59,10 @@ use crate::{
         ROW, //
     },
     notify,
-    qp_status::QpStatus,
+    qp_status::{
+        Lifetime,
+        QpStatus, //
+    },
     rdma::{
         qp::EventHandler,
         uverbs::RemoveReason, //
@@ -113,7 +121,7 @@ pub(crate) struct Holder {
 
 impl Holder {
     /// Whether the QP stays as long as the registration, unless its domain is closed.
-    fn keeps(&self) -> bool {
+    pub(crate) fn keeps(&self) -> bool {
         self.right >= Right::Write
     }
 
@@ -259,8 +267,10 @@ impl RegistrationRow {
 
 struct Lists {
     rows: MemberRows<RegistrationRow>,
-    /// The number of members that listen to the events.
+    /// The number of members that listen to the events, with a bit.
     members: usize,
+    /// The number of members of all QPs that have not passed the end of the QP.
+    followers: usize,
     /// The QP leaves the log: the worker takes the members away.
     is_evicted: bool,
     /// There were events since the worker began.
@@ -287,6 +297,7 @@ impl Registrations {
             Lists {
                 rows: MemberRows::new(),
                 members: 0,
+                followers: 0,
                 is_evicted: false,
                 is_pending: false,
                 is_signalling: false,
@@ -316,14 +327,33 @@ impl Registrations {
         )
     }
 
-    /// Returns the number of registrations.
+    /// Returns the number of registrations, without those of members of all QPs.
     pub(crate) fn len(&self) -> usize {
         self.numbers.all.load(Relaxed)
     }
 
-    /// Returns the number of registrations that keep the QP.
+    /// Returns the number of registrations.
+    pub(crate) fn registered(&self) -> usize {
+        self.len() + self.log.lock().members.of_all().number
+    }
+
+    /// Returns the number of registrations that keep the QP, without those of members of all QPs.
     pub(crate) fn keeping(&self) -> usize {
         self.numbers.keeping.load(Relaxed)
+    }
+
+    /// Whether a registration keeps the QP. That stays so while the order of the domain is held.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.is_kept_by(&self.log.lock())
+    }
+
+    fn is_kept_by(&self, log: &Log<Self>) -> bool {
+        self.keeping() != 0 || log.members.of_all().keeping != 0
+    }
+
+    /// Whether the QP stays for registrations only, and none keeps it.
+    pub(crate) fn is_unneeded(&self, log: &Log<Self>) -> bool {
+        self.status.lifetime() == Lifetime::Registrations && !self.is_kept_by(log)
     }
 
     /// Returns the number of registrations that were added or ended so far.
@@ -348,33 +378,42 @@ impl Registrations {
             lifetime: self.status.lifetime().as_raw(),
             registrations: self.len() as u32,
             keeping: self.keeping() as u32,
+            keeping_all: self.log.lock().members.of_all().keeping as u32,
             changes: self.changes(),
             ..self.status.report(self.status.qpn())
         }
     }
 
-    /// Returns the row of a member if that listens to the events, or has unread ones.
+    /// Returns the row of a member if that has a bit: it listens to the events, or has unread ones.
     fn row<'a>(&'a self, log: &'a Log<Self>, member: usize) -> Option<&'a RegistrationRow> {
         let row = self.lists.access(log).rows.get(member / ROW)?;
 
         row.listens(member).then_some(row)
     }
 
-    /// Whether a member listens to the events, or has unread ones.
+    /// Whether a member has a bit: it listens to the events, or has unread ones.
     pub(crate) fn listens(&self, log: &Log<Self>, listener: &Listener) -> bool {
         self.row(log, listener.number()).is_some()
     }
 
     /// Whether the last event of a kind is unread.
     pub(crate) fn is_unread(&self, log: &Log<Self>, listener: &Listener, kind: EventType) -> bool {
-        let member = listener.number();
         let position = self.counts.position(kind);
 
         listener.mask().has(kind)
             && position > listener.cursor()
-            && self
-                .row(log, member)
-                .is_some_and(|row| position > row.since(member))
+            && self.is_for(log, listener.number(), position)
+    }
+
+    /// Whether an event at a position is for a member.
+    fn is_for(&self, log: &Log<Self>, member: usize, position: u64) -> bool {
+        if log.members.follows(member) {
+            let added = self.counts.position(EventType::QP_ADDED);
+
+            return (1..=position).contains(&added) && !self.is_evicted(log);
+        }
+        self.row(log, member)
+            .is_some_and(|row| position > row.since(member))
     }
 
     /// Whether the QP leaves the log, and its unread events are lost.
@@ -404,14 +443,25 @@ impl Registrations {
     /// Returns the totals of the events that have happened, if a member is registered.
     pub(crate) fn info_of(&self, listener: &Listener) -> Option<xrc_rcv_reg_info> {
         let log = self.log.lock();
+        let is_registered =
+            self.listens(&log, listener) || log.members.is_of_all(listener.number());
 
-        self.listens(&log, listener)
-            .then(|| self.counts.to_info(self.status.serial()))
+        is_registered.then(|| self.counts.to_info(self.status.serial()))
     }
 
-    /// The QP can be found by its number.
+    /// The QP can be found by its number: `QP_ADDED` is the first event for members of all QPs.
     pub(crate) fn publish(self: ArcBorrow<'_, Self>) {
-        self.log.lock().publish(self);
+        let mut log = self.log.lock();
+
+        log.publish(self);
+        if log.members.of_all().following == 0 {
+            // Those that come later do not read it, only what is after it.
+            log.pass(self, EventType::QP_ADDED);
+            return;
+        }
+        self.note(&mut log, EventType::QP_ADDED);
+        drop(log);
+        Self::queue(self.into());
     }
 
     /// Takes a QP, which could not be found and has no event any more, out of the log, and ends the
@@ -552,7 +602,7 @@ impl Registrations {
         row.remove(member);
         lists.members -= 1;
 
-        let is_read = is_gone && lists.members == 0;
+        let is_read = is_gone && lists.members == 0 && lists.followers == 0;
         let existed = !is_gone && !is_released;
 
         if existed {
@@ -566,15 +616,22 @@ impl Registrations {
 
     /// A member listens no more to the QP, which is gone. Returns what is not needed any more.
     pub(crate) fn forget(&self, log: &mut Log<Self>, member: usize) -> Option<Arc<Self>> {
+        let follows = log.members.follows(member);
         let lists = self.lists.access_mut(log);
-        let row = lists.rows.get_mut(member / ROW)?;
 
-        if !row.listens(member) {
-            return None;
+        if follows {
+            // None is left of a QP that leaves the log.
+            lists.followers = lists.followers.saturating_sub(1);
+        } else {
+            let row = lists.rows.get_mut(member / ROW)?;
+
+            if !row.listens(member) {
+                return None;
+            }
+            row.remove(member);
+            lists.members -= 1;
         }
-        row.remove(member);
-        lists.members -= 1;
-        if lists.members != 0 {
+        if lists.members != 0 || lists.followers != 0 {
             return None;
         }
         log.remove(self)
@@ -631,16 +688,15 @@ impl Registrations {
 
         let mut log = self.log.lock();
 
-        if self.lists.access(&log).members == 0 {
-            self.report_event(self.status.qpn(), EventType::QP_GONE);
-
+        self.report_event(self.status.qpn(), EventType::QP_GONE);
+        if !self.is_heard(&log) {
             let removed = log.remove(&self);
 
             drop(log);
             drop(removed);
             return;
         }
-        self.count(&mut log, self.status.qpn(), EventType::QP_GONE);
+        self.note(&mut log, EventType::QP_GONE);
         drop(log);
         Self::queue(self.into());
         for _ in 0..EVICTED_AT_ONCE {
@@ -648,8 +704,13 @@ impl Registrations {
         }
     }
 
+    /// Whether a member listens to the events.
+    fn is_heard(&self, log: &Log<Self>) -> bool {
+        self.lists.access(log).members != 0 || log.members.of_all().following != 0
+    }
+
     /// Takes the QP that was destroyed before all others out of the log, if there are too many. A
-    /// worker takes its members away.
+    /// worker takes its members away, but for those of all QPs: they find out by their cursors.
     fn evict_oldest(&self) {
         let mut log = self.log.lock();
         let Some(oldest) = log.evict(limits::gone_per_domain()) else {
@@ -659,36 +720,49 @@ impl Registrations {
 
         lists.is_evicted = true;
         lists.is_pending = true;
+        lists.followers = 0;
+
+        let has_members = lists.members != 0;
+        let removed = (!has_members).then(|| log.remove(&oldest)).flatten();
+
         drop(log);
-        Self::queue(oldest);
+        drop(removed);
+        if has_members {
+            Self::queue(oldest);
+        }
+    }
+
+    /// Counts an event, and adds it to the log. Returns whether a member listens to it.
+    fn note(self: ArcBorrow<'_, Self>, log: &mut Log<Self>, kind: EventType) -> bool {
+        self.counts.add(kind);
+        log.add(self, kind);
+
+        let is_heard = self.is_heard(log);
+        let followers = log.members.of_all().following;
+        let lists = self.lists.access_mut(log);
+
+        lists.is_pending |= is_heard;
+        if kind == EventType::QP_GONE {
+            lists.followers = followers;
+        }
+        is_heard
     }
 
     /// Counts an event, and has the listeners signalled. May be called in any context.
     fn post(self: ArcBorrow<'_, Self>, qpn: u32, kind: EventType) {
         let mut log = self.log.lock();
-        let has_members = self.count(&mut log, qpn, kind);
+        let is_heard = self.note(&mut log, kind);
+        let is_kept = self.is_kept_by(&log);
 
+        self.report_event(qpn, kind);
         drop(log);
         // A registration that does not keep the QP may be a stranger's.
-        if self.keeping() == 0 {
+        if !is_kept {
             self.status.log_event(qpn, kind.as_raw());
         }
-        if has_members {
+        if is_heard {
             Self::queue(self.into());
         }
-    }
-
-    /// Counts an event. Returns whether there are listeners to signal.
-    fn count(self: ArcBorrow<'_, Self>, log: &mut Log<Self>, qpn: u32, kind: EventType) -> bool {
-        self.counts.add(kind);
-        log.add(self, kind);
-        self.report_event(qpn, kind);
-
-        let lists = self.lists.access_mut(log);
-        let has_members = lists.members != 0;
-
-        lists.is_pending |= has_members;
-        has_members
     }
 
     /// Has a worker signal the listeners.
@@ -707,6 +781,7 @@ impl Registrations {
         let mut removed = None;
         let mut log = self.log.lock();
         let end = log.end();
+        let following_rows = log.members.following_rows();
         let lists = self.lists.access_mut(&mut log);
 
         if !lists.is_signalling {
@@ -721,7 +796,7 @@ impl Registrations {
         }
         if lists.left != 0 {
             removed = self.signal_members(&mut log);
-        } else if lists.row < lists.rows.len() {
+        } else if lists.row < lists.rows.len().max(following_rows) {
             self.look_at_row(&mut log);
         } else {
             lists.is_signalling = false;
@@ -737,14 +812,16 @@ impl Registrations {
     fn look_at_row(&self, log: &mut Log<Self>) {
         let lists = self.lists.access(log);
         let wanting = log.members.wanting(lists.row);
-        let left = lists.rows.get(lists.row).map_or(0, |row| {
-            if lists.is_evicted {
-                return row.listening;
-            }
+        let listening = lists.rows.get(lists.row).map_or(0, |row| row.listening);
+        let left = if lists.is_evicted {
+            listening
+        } else {
+            let listening = listening | log.members.following(lists.row);
+
             EventType::iter()
                 .filter(|kind| self.counts.position(*kind) > lists.signalled)
-                .fold(0, |left, kind| left | row.listening & wanting[kind.index()])
-        });
+                .fold(0, |left, kind| left | listening & wanting[kind.index()])
+        };
         let lists = self.lists.access_mut(log);
 
         lists.left = left;

@@ -35,6 +35,7 @@ TRACE_EVENT(ib_xrc_rcv_alloc,
 		__field(u64, label)
 		__field(u32, registrations)
 		__field(u32, keeping)
+		__field(u32, keeping_all)
 		__field(u32, lifetime)
 		__field(u64, serial)
 		__field(u64, changes)
@@ -47,14 +48,16 @@ TRACE_EVENT(ib_xrc_rcv_alloc,
 		__entry->label = qp->label;
 		__entry->registrations = qp->registrations;
 		__entry->keeping = qp->keeping;
+		__entry->keeping_all = qp->keeping_all;
 		__entry->lifetime = qp->lifetime;
 		__entry->serial = qp->serial;
 		__entry->changes = qp->changes;
 	),
-	TP_printk("index=%u device=%s domain=%u qpn=0x%x label=0x%llx registrations=%u keeping=%u lifetime=%s serial=%llu changes=%llu",
+	TP_printk("index=%u device=%s domain=%u qpn=0x%x label=0x%llx registrations=%u keeping=%u keeping_all=%u lifetime=%s serial=%llu changes=%llu",
 		  __entry->index, __get_str(device), __entry->domain,
 		  __entry->qpn, __entry->label, __entry->registrations,
-		  __entry->keeping, xrc_rcv_show_lifetime(__entry->lifetime),
+		  __entry->keeping, __entry->keeping_all,
+		  xrc_rcv_show_lifetime(__entry->lifetime),
 		  __entry->serial, __entry->changes)
 );
 
@@ -70,6 +73,7 @@ TRACE_EVENT(ib_xrc_rcv_destroy,
 		__field(u64, label)
 		__field(u32, registrations)
 		__field(u32, keeping)
+		__field(u32, keeping_all)
 		__field(u32, lifetime)
 		__field(bool, forced)
 		__field(u64, serial)
@@ -83,15 +87,17 @@ TRACE_EVENT(ib_xrc_rcv_destroy,
 		__entry->label = qp->label;
 		__entry->registrations = qp->registrations;
 		__entry->keeping = qp->keeping;
+		__entry->keeping_all = qp->keeping_all;
 		__entry->lifetime = qp->lifetime;
 		__entry->forced = forced;
 		__entry->serial = qp->serial;
 		__entry->changes = qp->changes;
 	),
-	TP_printk("index=%u device=%s domain=%u qpn=0x%x label=0x%llx registrations=%u keeping=%u lifetime=%s forced=%d serial=%llu changes=%llu",
+	TP_printk("index=%u device=%s domain=%u qpn=0x%x label=0x%llx registrations=%u keeping=%u keeping_all=%u lifetime=%s forced=%d serial=%llu changes=%llu",
 		  __entry->index, __get_str(device), __entry->domain,
 		  __entry->qpn, __entry->label, __entry->registrations,
-		  __entry->keeping, xrc_rcv_show_lifetime(__entry->lifetime),
+		  __entry->keeping, __entry->keeping_all,
+		  xrc_rcv_show_lifetime(__entry->lifetime),
 		  __entry->forced, __entry->serial, __entry->changes)
 );
 
@@ -107,6 +113,7 @@ DECLARE_EVENT_CLASS(ib_xrc_rcv_registration,
 		__field(u32, qpn)
 		__field(u32, registrations)
 		__field(u32, keeping)
+		__field(u32, keeping_all)
 		__field(int, pid)
 		__field(const void *, file)
 		__field(u64, mask)
@@ -120,16 +127,17 @@ DECLARE_EVENT_CLASS(ib_xrc_rcv_registration,
 		__entry->qpn = qp->qpn;
 		__entry->registrations = qp->registrations;
 		__entry->keeping = qp->keeping;
+		__entry->keeping_all = qp->keeping_all;
 		__entry->pid = pid;
 		__entry->file = file;
 		__entry->mask = mask;
 		__entry->serial = qp->serial;
 		__entry->changes = qp->changes;
 	),
-	TP_printk("index=%u device=%s domain=%u qpn=0x%x registrations=%u keeping=%u pid=%d file=%p mask=0x%llx serial=%llu changes=%llu",
+	TP_printk("index=%u device=%s domain=%u qpn=0x%x registrations=%u keeping=%u keeping_all=%u pid=%d file=%p mask=0x%llx serial=%llu changes=%llu",
 		  __entry->index, __get_str(device), __entry->domain,
 		  __entry->qpn, __entry->registrations, __entry->keeping,
-		  __entry->pid, __entry->file, __entry->mask,
+		  __entry->keeping_all, __entry->pid, __entry->file, __entry->mask,
 		  __entry->serial, __entry->changes)
 );
 

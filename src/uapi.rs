@@ -57,6 +57,7 @@ impl_as_bytes! {
         count: u64,
         qp_num: u32,
         type_: u32,
+        label: u64,
     }
 }
 

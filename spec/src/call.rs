@@ -119,6 +119,17 @@ pub struct Destroy {
     pub force: Option<bool>,
 }
 
+/// The QPs that an event channel is registered with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Membership {
+    /// Those that REG names.
+    Named,
+    /// All of the domain, also those that are created later.
+    All,
+    /// So, and it keeps none.
+    Observer,
+}
+
 /// A call of a process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
@@ -162,6 +173,8 @@ pub enum Call {
         handle: u64,
         /// The types of events that it reports: bit n is that of type n.
         mask: u64,
+        /// The QPs that it is registered with; `None` if a flag is unknown.
+        of: Option<Membership>,
     },
 }
 

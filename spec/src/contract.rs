@@ -8,9 +8,10 @@
 //! results that it has in any order of them.
 
 use crate::call::{
-    Alloc, Attributes, Breach, Call, Caller, Destroy, Id, Modify, Outcome, Results, Right, State,
+    Alloc, Attributes, Breach, Call, Caller, Destroy, Id, Membership, Modify, Outcome, Results,
+    Right, State,
 };
-use crate::objects::{Known, Objects, QpId};
+use crate::objects::{Known, Objects, QP_GONE, QpId};
 use crate::{Errno::*, Errnos, Lifetime};
 
 /// See the [module's documentation](self).
@@ -41,7 +42,8 @@ impl Contract {
             Call::Reg { channel, numbers } => self.reg(caller, *channel, numbers, &mut results),
             Call::Unreg { channel, numbers } => {
                 self.of_channel(caller, *channel, &mut results);
-                results.refuse_if(numbers.is_empty(), EINVAL);
+                let is_of_all = self.objects.is_of_all(*channel);
+                results.refuse_if(numbers.is_empty() || is_of_all, EINVAL);
                 if results.certain.is_empty() {
                     results.done = numbers.len();
                 }
@@ -49,9 +51,17 @@ impl Contract {
             Call::Query { handle, number } => {
                 self.named(caller.file, *handle, *number, &mut results);
             }
-            Call::QueryDomain { handle } | Call::EventChannelAlloc { handle, .. } => {
+            Call::QueryDomain { handle } => {
                 let domain = self.objects.domain(caller.file, *handle);
                 results.refuse_if(domain.is_none(), ENOENT);
+            }
+            Call::EventChannelAlloc { handle, mask, of } => {
+                let domain = self.objects.domain(caller.file, *handle);
+                results.refuse_if(domain.is_none(), ENOENT);
+                // Without events there is no end to read.
+                let has_end = *mask == 0 || mask & (1 << QP_GONE) != 0;
+                let takes_mask = *of == Some(Membership::Named) || has_end;
+                results.refuse_if(of.is_none() || !takes_mask, EINVAL);
             }
             Call::QueryCaps => (),
         }
@@ -74,7 +84,11 @@ impl Contract {
             return;
         };
         match self.objects.domain_of(caller.file, channel) {
-            Some(of_channel) => results.refuse_if(of_channel != domain, EINVAL),
+            Some(of_channel) => {
+                let is_kept =
+                    alloc.lifetime == Some(Lifetime::Domain) || self.objects.keeps_new(channel);
+                results.refuse_if(of_channel != domain || !is_kept, EINVAL);
+            }
             None => results.refuse_if(true, EBADF),
         }
     }
@@ -187,10 +201,12 @@ impl Contract {
                     self.objects.end(id, destroy.force == Some(true), false);
                 }
             }
-            Call::EventChannelAlloc { handle, mask } => {
-                if let Some(domain) = self.objects.domain(caller.file, *handle) {
+            Call::EventChannelAlloc { handle, mask, of } => {
+                let domain = self.objects.domain(caller.file, *handle);
+                if let (Some(domain), Some(of)) = (domain, *of) {
                     let channel = outcome.channel;
-                    self.objects.create_channel(channel, caller, domain, *mask);
+                    self.objects
+                        .create_channel(channel, caller, domain, *mask, of);
                 }
             }
             Call::QueryDomain { handle } => self.check_total(caller, *handle, outcome)?,

@@ -49,6 +49,8 @@ pub enum What {
         lifetime: Lifetime,
         /// Whether the creator registers.
         registers: bool,
+        /// The number of members of all QPs that keep it.
+        keeping_all: u32,
     },
     /// A registration was added: now there are this many.
     Register(Holder, Registrations),
@@ -62,6 +64,19 @@ pub enum What {
     Gone(Delivery),
 }
 
+impl What {
+    /// The number of members of all QPs that keep it, if that is reported.
+    fn keeping_all(self) -> Option<u32> {
+        match self {
+            What::Alloc { keeping_all, .. } => Some(keeping_all),
+            What::Register(_, now) | What::Unregister(_, now) | What::End(now, _) => {
+                Some(now.keeping_all)
+            }
+            What::Event(_) | What::Gone(_) => None,
+        }
+    }
+}
+
 /// The registrations of a QP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Registrations {
@@ -69,6 +84,8 @@ pub struct Registrations {
     pub number: u32,
     /// The number of those that keep the QP.
     pub keeping: u32,
+    /// The number of members of all QPs that keep it, of whom `number` counts none.
+    pub keeping_all: u32,
     /// The number of changes: registrations that were added, and that ended.
     pub changes: u64,
 }
@@ -236,11 +253,13 @@ impl Device {
             What::Register(_, now) => Registrations {
                 number: now.number.checked_sub(1).ok_or(Violation::WrongCount)?,
                 keeping: now.keeping.min(now.number - 1),
+                keeping_all: now.keeping_all,
                 changes: now.changes.checked_sub(1).ok_or(Violation::WrongCount)?,
             },
             What::Unregister(_, left) => Registrations {
                 number: left.number + 1,
                 keeping: left.keeping,
+                keeping_all: left.keeping_all,
                 changes: left.changes.checked_sub(1).ok_or(Violation::WrongCount)?,
             },
             What::End(now, _) => now,
@@ -290,6 +309,7 @@ impl Known {
             What::Event(..) => Step::Event,
             What::Gone(_) => Step::Gone,
         };
+        self.qp.held = what.keeping_all().map_or(self.qp.held, |all| all != 0);
         self.qp = self.qp.step(step, closed)?;
         let is_new = self.qp.lifetime.is_some();
         match what {
@@ -352,6 +372,7 @@ impl Known {
         let now = Registrations {
             number: self.qp.registrations,
             keeping: self.qp.keeping,
+            keeping_all: reported.keeping_all,
             changes: self.changes,
         };
         if reported != now {

@@ -18,11 +18,12 @@ mod objects;
 mod qp;
 
 pub use call::{
-    Alloc, Attributes, Breach, Call, Caller, Destroy, Id, Modify, Outcome, Results, Right, State,
+    Alloc, Attributes, Breach, Call, Caller, Destroy, Id, Membership, Modify, Outcome, Results,
+    Right, State,
 };
 pub use contract::Contract;
 pub use device::{Delivery, Device, Holder, Record, Registrations, What};
 pub use errno::{Errno, Errnos};
 pub use method::Method;
-pub use objects::{Event, OVERRUN, Objects, QP_GONE};
+pub use objects::{Event, OVERRUN, Objects, QP_ADDED, QP_GONE};
 pub use qp::{Lifetime, Phase, Qp, Step, Violation};

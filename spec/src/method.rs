@@ -64,7 +64,7 @@ impl Method {
     pub fn can_be_killed(self) -> bool {
         matches!(
             self,
-            Alloc | Modify | Query | Reg | Unreg | QueryDomain | Read
+            Alloc | Modify | Query | Reg | Unreg | QueryDomain | EventChannelAlloc | Read
         )
     }
 
@@ -80,7 +80,7 @@ impl Method {
             Modify => Errnos::of(&[EACCES, EOPNOTSUPP]).or(ADDRESS),
             Reg => Errnos::of(&[EACCES, EDQUOT]),
             Destroy => Errnos::of(&[EACCES, EBUSY]),
-            EventChannelAlloc => Errnos::of(&[EPERM, EMFILE, ENFILE]),
+            EventChannelAlloc => Errnos::of(&[EPERM, EMFILE, ENFILE, EDQUOT]),
             Read => return Errnos::of(&[EINVAL, EAGAIN, EINTR, EFAULT, EIO]),
             Query | Unreg | QueryDomain | QueryCaps => Errnos::NONE,
         };

@@ -8,11 +8,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::call::{Alloc, Attributes, Breach, Caller, Id, Outcome, Right, State};
+use crate::call::{Alloc, Attributes, Breach, Caller, Id, Membership, Outcome, Right, State};
 use crate::{Phase, Qp, Step};
 
 /// The type of QP_GONE.
 pub const QP_GONE: u32 = 63;
+
+/// The type of QP_ADDED.
+pub const QP_ADDED: u32 = 61;
 
 /// The type of OVERRUN.
 pub const OVERRUN: u32 = 62;
@@ -48,7 +51,9 @@ struct Channel {
     domain: Option<Id>,
     right: Right,
     mask: u64,
-    /// Also those that have ended with the QP or the device and have records to read.
+    of: Membership,
+    /// Those with all QPs, if it is a member of all. Also those that have ended with the QP or the
+    /// device and have records to read.
     registrations: BTreeMap<QpId, Registration>,
     /// It has lost records since it has read OVERRUN.
     has_lost: bool,
@@ -235,26 +240,86 @@ impl Objects {
             events: BTreeMap::new(),
         };
         self.qps.insert(id, qp);
-        let registers = alloc.channel.is_some();
-        self.step(id, Step::Alloc { registers });
-        if let Some(channel) = alloc.channel {
-            self.add(channel, id, true);
-        }
+        self.added(id, alloc.channel);
         Ok(())
     }
 
+    /// A QP is new in its domain: its creator is registered with it, and each member of all.
+    fn added(&mut self, id: QpId, creator: Option<Id>) {
+        let registers = creator.is_some_and(|channel| self.keeps_new(channel));
+        // QP_ADDED comes after the registrations of members of all.
+        let position = self.position;
+        self.position += 1;
+        if let Some(qp) = self.qps.get_mut(&id) {
+            qp.events.insert(QP_ADDED, (1, self.position));
+        }
+        self.step(id, Step::Alloc { registers });
+        if let Some(channel) = creator {
+            let read = if self.is_of_all(channel) {
+                position
+            } else {
+                self.position
+            };
+            self.add(channel, id, registers, read);
+        }
+        for channel in self.members_of_all(id.0) {
+            if creator != Some(channel) {
+                self.add(channel, id, self.keeps_new(channel), position);
+            }
+        }
+    }
+
+    /// Whether a channel is registered with all QPs.
+    pub(crate) fn is_of_all(&self, channel: Id) -> bool {
+        let found = self.channels.get(&channel);
+        found.is_some_and(|of| of.of != Membership::Named)
+    }
+
+    /// Whether the registration of a channel keeps a QP that it creates, or that others create if
+    /// it is registered with all.
+    pub(crate) fn keeps_new(&self, channel: Id) -> bool {
+        let found = self.channels.get(&channel);
+        found.is_some_and(|of| match of.of {
+            Membership::Named => true,
+            Membership::All => of.right >= Right::Write,
+            Membership::Observer => false,
+        })
+    }
+
+    /// The channels that are registered with all QPs of a domain.
+    fn members_of_all(&self, domain: Id) -> Vec<Id> {
+        let of_domain = |of: &Channel| of.domain == Some(domain) && !of.has_ended;
+        let channels = self.channels.iter();
+        let found = channels.filter(|(id, of)| of_domain(of) && self.is_of_all(**id));
+        found.map(|(id, _)| *id).collect()
+    }
+
     /// EVENT_CHANNEL_ALLOC has created a channel.
-    pub(crate) fn create_channel(&mut self, id: Id, caller: Caller, domain: Id, mask: u64) {
+    pub(crate) fn create_channel(
+        &mut self,
+        id: Id,
+        caller: Caller,
+        domain: Id,
+        mask: u64,
+        of: Membership,
+    ) {
         let channel = Channel {
             file: caller.file,
             domain: Some(domain),
             right: caller.right,
             mask,
+            of,
             registrations: BTreeMap::new(),
             has_lost: false,
             has_ended: false,
         };
         self.channels.insert(id, channel);
+        if of != Membership::Named {
+            let qps: Vec<_> = self.found_in(domain).collect();
+            for qp in qps {
+                self.add(id, qp, self.keeps_new(id), self.position);
+            }
+        }
     }
 
     /// MODIFY of a QP has moved it to a state, or to one that is not known.
@@ -275,12 +340,11 @@ impl Objects {
         };
         if !of.registrations.contains_key(&id) {
             let keeps = of.right >= Right::Write || qp.creator == caller.user;
-            self.add(channel, id, keeps);
+            self.add(channel, id, keeps, self.position);
         }
     }
 
-    fn add(&mut self, channel: Id, id: QpId, keeps: bool) {
-        let read = self.position;
+    fn add(&mut self, channel: Id, id: QpId, keeps: bool, read: u64) {
         if let Some(channel) = self.channels.get_mut(&channel) {
             let registration = Registration {
                 keeps,

@@ -141,6 +141,8 @@ pub struct Qp {
     pub registrations: u32,
     /// The number of those that keep it.
     pub keeping: u32,
+    /// Members that are registered with all QPs of the domain keep it, too.
+    pub held: bool,
 }
 
 impl Qp {
@@ -150,6 +152,7 @@ impl Qp {
         lifetime: None,
         registrations: 0,
         keeping: 0,
+        held: false,
     };
 
     /// The state after a step, or what that breaks. `closed`: the last close of its domain has
@@ -162,7 +165,7 @@ impl Qp {
 
             (Step::Alloc { registers: true }, New) => self.phase = Allocated,
             (Step::Alloc { registers: false }, New) => {
-                if self.lifetime != Some(Lifetime::Domain) {
+                if self.lifetime != Some(Lifetime::Domain) && !self.held {
                     return Err(Violation::NotCreator);
                 }
                 self.phase = if closed { Unneeded } else { Found };
@@ -194,7 +197,7 @@ impl Qp {
                 self.registrations -= 1;
                 self.keeping -= u32::from(keeps);
                 if phase == Found
-                    && self.keeping == 0
+                    && !self.is_kept()
                     && self.lifetime == Some(Lifetime::Registrations)
                 {
                     self.phase = Unneeded;
@@ -203,7 +206,7 @@ impl Qp {
 
             (Step::End { forced }, Found | Unneeded) => {
                 let may_be_kept = closed || forced || self.lifetime.is_none();
-                if self.keeping != 0 && !may_be_kept {
+                if self.is_kept() && !may_be_kept {
                     return Err(Violation::EndedWhileRegistered);
                 }
                 self.phase = Ended;
@@ -215,6 +218,10 @@ impl Qp {
             (Step::Gone, _) => return Err(Violation::GoneTwice),
         }
         Ok(self)
+    }
+
+    fn is_kept(&self) -> bool {
+        self.keeping != 0 || self.held
     }
 
     /// Whether nothing is reported of it any more.

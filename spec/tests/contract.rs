@@ -5,7 +5,7 @@
 
 use xrc_rcv_spec::{
     Alloc, Attributes, Breach, Call, Caller, Contract, Destroy, Errno, Errno::*, Errnos, Event, Id,
-    Lifetime, Modify, OVERRUN, Outcome, QP_GONE, Right, State,
+    Lifetime, Membership, Modify, OVERRUN, Outcome, QP_ADDED, QP_GONE, Right, State,
 };
 
 const ALL: u64 = !0;
@@ -40,6 +40,11 @@ fn fails(errno: Errno, done: usize) -> Outcome {
     }
 }
 
+fn channel_alloc(mask: u64, of: Option<Membership>) -> Call {
+    let handle = HANDLE;
+    Call::EventChannelAlloc { handle, mask, of }
+}
+
 /// Files 1 and 2 of users who may write, and 3 of one who may only read, each with an event channel
 /// by its number.
 struct Node(Contract);
@@ -50,14 +55,16 @@ impl Node {
         for file in 1..=3 {
             node.0.objects.open_file(file);
             node.0.objects.open_domain(file, HANDLE, SHARED);
-            let (handle, mask) = (HANDLE, ALL);
-            let made = Outcome {
-                channel: file,
-                ..DONE
-            };
-            node.call(file, Call::EventChannelAlloc { handle, mask }, made);
+            node.join(file, file, ALL, Membership::Named);
         }
         node
+    }
+
+    /// A file creates an event channel.
+    #[track_caller]
+    fn join(&mut self, file: u64, channel: u64, mask: u64, of: Membership) {
+        let made = Outcome { channel, ..DONE };
+        self.call(file, channel_alloc(mask, Some(of)), made);
     }
 
     fn caller(file: u64) -> Caller {
@@ -342,9 +349,7 @@ fn records_of_qps_that_are_gone_are_lost_beyond_a_number() {
 #[test]
 fn a_channel_reports_what_its_mask_has() {
     let mut node = Node::new();
-    let (handle, mask) = (HANDLE, 1 << FATAL);
-    let made = Outcome { channel: 9, ..DONE };
-    node.call(1, Call::EventChannelAlloc { handle, mask }, made);
+    node.join(1, 9, 1 << FATAL, Membership::Named);
     node.alloc(1, Lifetime::Registrations, Some(9), (5, 1));
     node.0.objects.event(SHARED, 1, LAST_WQE);
     node.0.objects.event(SHARED, 1, FATAL);
@@ -516,4 +521,62 @@ fn an_event_names_its_qp() {
         total: 1,
     };
     assert_eq!(node.0.objects.unread(1), [event]);
+}
+
+#[test]
+fn a_member_of_all_is_told_of_each_qp() {
+    let mut node = Node::new();
+    node.alloc(1, Lifetime::Domain, None, (4, 1));
+    node.join(2, 9, ALL, Membership::All);
+    node.join(3, 8, ALL, Membership::Observer);
+    node.join(3, 7, 0, Membership::All);
+    assert_eq!(node.kinds(9), []);
+    node.alloc(1, Lifetime::Registrations, Some(1), (5, 2));
+    node.0.objects.event(SHARED, 1, FATAL);
+    node.0.objects.event(SHARED, 2, FATAL);
+    node.call(2, reg(9, &[5]), Outcome { done: 1, ..DONE });
+    let records = [(5, QP_ADDED, 1), (4, FATAL, 1), (5, FATAL, 1)];
+    for channel in [9, 8] {
+        assert_eq!(node.kinds(channel), records);
+    }
+    assert_eq!(node.kinds(1), [(5, FATAL, 1)]);
+    assert_eq!(node.kinds(7), []);
+    node.0.objects.read(9, 3);
+    node.call(1, destroy(5, true), DONE);
+    assert_eq!(node.kinds(9), [(5, QP_GONE, 1)]);
+    assert_eq!(node.kinds(8).last(), Some(&(5, QP_GONE, 1)));
+}
+
+#[test]
+fn a_member_of_all_keeps_each_qp_unless_it_observes_or_reads() {
+    let mut node = Node::new();
+    node.alloc(1, Lifetime::Registrations, Some(1), (4, 1));
+    node.alloc(1, Lifetime::Domain, None, (6, 2));
+    node.join(2, 9, ALL, Membership::All);
+    node.join(2, 8, ALL, Membership::Observer);
+    node.join(3, 7, ALL, Membership::All);
+    node.alloc(1, Lifetime::Registrations, Some(1), (5, 3));
+    node.alloc(2, Lifetime::Registrations, Some(9), (7, 4));
+    node.refuses(2, alloc(Lifetime::Registrations, Some(8)), &[EINVAL]);
+    node.unreg(1, 4);
+    node.unreg(1, 5);
+    assert_eq!(node.0.objects.numbers(SHARED), [4, 5, 6, 7]);
+    node.refuses(1, destroy(6, false), &[EBUSY]);
+    node.0.objects.close_channel(9);
+    assert_eq!(node.0.objects.numbers(SHARED), [6]);
+    node.call(1, destroy(6, false), DONE);
+    assert_eq!(node.kinds(7).last(), Some(&(6, QP_GONE, 1)));
+}
+
+#[test]
+fn a_member_of_all_has_no_registration_of_its_own_to_end() {
+    let mut node = Node::new();
+    node.join(2, 9, ALL, Membership::All);
+    node.alloc(1, Lifetime::Registrations, Some(1), (4, 1));
+    let (channel, numbers) = (9, vec![4]);
+    node.refuses(2, Call::Unreg { channel, numbers }, &[EINVAL]);
+    for of in [Membership::All, Membership::Observer] {
+        node.refuses(2, channel_alloc(1 << FATAL, Some(of)), &[EINVAL]);
+    }
+    node.refuses(2, channel_alloc(ALL, None), &[EINVAL]);
 }

@@ -31,6 +31,7 @@ pub(crate) struct ib_xrc_rcv_qp {
     pub(crate) lifetime: u32,
     pub(crate) registrations: u32,
     pub(crate) keeping: u32,
+    pub(crate) keeping_all: u32,
     pub(crate) changes: u64,
 }
 
@@ -39,6 +40,7 @@ impl ib_xrc_rcv_qp {
         Registrations {
             number: self.registrations,
             keeping: self.keeping,
+            keeping_all: self.keeping_all,
             changes: self.changes,
         }
     }
@@ -95,6 +97,7 @@ pub(crate) unsafe fn ib_xrc_rcv_notify(
         ib_xrc_rcv_action_IB_XRC_RCV_ALLOC => What::Alloc {
             lifetime,
             registers: qp.registrations().number != 0,
+            keeping_all: qp.keeping_all,
         },
         ib_xrc_rcv_action_IB_XRC_RCV_REG => What::Register(holder, qp.registrations()),
         ib_xrc_rcv_action_IB_XRC_RCV_UNREG => What::Unregister(holder, qp.registrations()),

@@ -19,6 +19,7 @@ use crate::{
 };
 use kernel::{prelude::*, runtime, sync::Arc};
 use std::sync::Arc as StdArc;
+use xrc_rcv_spec::Membership;
 
 const LIFETIME: Lifetime = Lifetime::Registrations;
 
@@ -350,7 +351,7 @@ fn unreg_of_a_number_without_registration() {
 fn two_threads_close_a_domain() {
     runtime::check(300, 0x18, || {
         let attached = Attached::new();
-        let user = KernelUser::open(&attached);
+        let user = KernelUser::open(&attached, Membership::Named);
 
         user.alloc(&attached, LIFETIME).unwrap();
 
@@ -467,7 +468,7 @@ fn a_worker_calls_handlers() {
         let qpn = alloc(&attached, &creator);
         let users: Vec<_> = (0..4)
             .map(|_| {
-                let user = KernelUser::open(&attached);
+                let user = KernelUser::open(&attached, Membership::Named);
 
                 user.register(&attached, qpn).unwrap();
                 user
@@ -503,7 +504,7 @@ fn a_handler_gets_many_records() {
     runtime::check(100, 0x18, || {
         let attached = Attached::new();
         let creator = attached.open();
-        let user = KernelUser::open(&attached);
+        let user = KernelUser::open(&attached, Membership::Named);
 
         for _ in 0..QPS {
             let qpn = alloc(&attached, &creator);
@@ -736,4 +737,136 @@ fn verbs_beside_the_end_of_the_qp() {
         drop((qp, file));
         Rest::default().finish(attached, false);
     });
+}
+
+/// A QP is created and destroyed.
+fn live(attached: &Attached, creator: &File) {
+    let qpn = alloc(attached, creator);
+
+    let ended = attached.destroy(creator, qpn, true);
+
+    ended.and_then(|()| attached.unregister(creator)).unwrap();
+}
+
+/// A QP that one thread creates, while a process becomes a member of all: it finds the QP in a list
+/// after it has joined, or gets QP_ADDED.
+#[test]
+fn a_member_of_all_misses_no_qp() {
+    runtime::check(300, 0x18, || {
+        let attached = Attached::new();
+        let creator = attached.open();
+        let joins = {
+            let attached = attached.clone();
+
+            runtime::spawn(move || attached.open_all(Right::Use))
+        };
+        let qpn = alloc(&attached, &creator);
+        let member = joins.join().unwrap();
+
+        while member.channel().read(4, 4, true).is_ok() {}
+        assert!(member.channel().known().contains(&1));
+        attached.report(qpn);
+        assert_eq!(member.channel().read(4, 4, true), Ok(REPORTED.len()));
+        attached.unregister(&creator).unwrap();
+        assert!(!attached.device.has_qps(1), "a reader does not keep it");
+
+        drop((creator, member));
+        Rest::default().finish(attached, false);
+    });
+}
+
+/// Members of all lose the records of QPs that leave the log: they read that once, and then those
+/// that are left. All that they have passed, or leave unread, is not kept.
+#[test]
+fn members_of_all_lose_records_once() {
+    runtime::check(50, 0x18, || {
+        runtime::set_limit(1);
+
+        let attached = Attached::new();
+        let creator = attached.open();
+        let of = |of| attached.open_of(of, Right::Write, EventMask::ALL);
+        let silent = EventMask::default();
+        let silent = attached.open_of(Membership::All, Right::Write, silent);
+        let files = [
+            of(Membership::All),
+            of(Membership::Observer),
+            of(Membership::All),
+        ];
+        let end = || live(&attached, &creator);
+        let gone = || attached.domain_or_new().gone();
+
+        end();
+        assert_eq!(
+            files[1].channel().read(4, 4, false),
+            Ok(2),
+            "QP_ADDED, QP_GONE"
+        );
+        end();
+        end();
+        assert_eq!(gone(), 1);
+        for file in &files[..2] {
+            assert_eq!(file.channel().read(1, 1, false), Ok(1));
+            assert!(file.channel().has_lost(), "OVERRUN comes first");
+            assert_eq!(file.channel().read(4, 4, false), Ok(2));
+            assert_eq!(file.channel().read(4, 4, true), Err(EAGAIN));
+            assert_eq!(file.channel().gone().last(), Some(&3));
+        }
+        assert_eq!(gone(), 1, "one has not read");
+        files[2].channel().close();
+        assert_eq!(gone(), 0, "it has left");
+        assert_eq!(silent.channel().read(4, 4, true), Err(EAGAIN));
+        end();
+        assert_eq!(gone(), 1);
+
+        runtime::set_limit(0);
+        drop((creator, files, silent));
+        Rest::default().finish(attached, false);
+    });
+}
+
+/// Members of all read, and leave, while QPs end and leave the log.
+#[test]
+fn members_of_all_beside_qps_that_end() {
+    const QPS: u64 = 4;
+
+    for limit in [1, 2, 4] {
+        runtime::check(100, 0x18, move || {
+            runtime::set_limit(limit);
+
+            let attached = Attached::new();
+            let creator = attached.open();
+            let files = [
+                attached.open_all(Right::Use),
+                attached.open_all(Right::Write),
+            ];
+            let reader = {
+                let file = files[0].clone();
+
+                runtime::spawn(move || {
+                    let channel = file.channel();
+
+                    while channel.gone().last() != Some(&QPS) {
+                        channel.read(2, 2, false).unwrap();
+                    }
+                    assert!(channel.gone().len() as u64 == QPS || channel.has_lost());
+                })
+            };
+            let leaver = {
+                let file = files[1].clone();
+
+                runtime::spawn(move || file.channel().close())
+            };
+
+            for _ in 0..QPS {
+                live(&attached, &creator);
+            }
+            reader.join().unwrap();
+            leaver.join().unwrap();
+            assert_eq!(attached.domain_or_new().gone(), 0, "all was read");
+
+            runtime::set_limit(0);
+            drop((creator, files));
+            Rest::default().finish(attached, false);
+        });
+    }
 }

@@ -8,15 +8,16 @@
 use crate::{
     event::EventMask,
     listener::EventReader,
-    member::Member,
+    member::{Member, Terms},
     orders::{self, HANDLE},
     qp_status::Lifetime,
-    uverbs::{Attached, Channel},
+    right::Right,
+    uverbs::{flags, Attached, Channel},
 };
 use core::sync::atomic::{AtomicBool, Ordering};
 use kernel::{prelude::*, runtime, sync::Arc};
 use std::sync::{Arc as StdArc, OnceLock};
-use xrc_rcv_spec::{Errno, Id};
+use xrc_rcv_spec::{Errno, Id, Membership};
 
 pub(crate) struct KernelUser {
     /// Its number in the contract: it is a file with a channel there.
@@ -27,24 +28,20 @@ pub(crate) struct KernelUser {
 
 struct Handler {
     member: Arc<Member>,
-    /// Set before there is an event.
-    channel: StdArc<OnceLock<StdArc<Channel>>>,
+    channel: StdArc<Channel>,
     has_left: StdArc<AtomicBool>,
 }
 
 impl EventReader for Handler {
     fn handle_next(&self) -> bool {
-        let Some(channel) = self.channel.get() else {
-            return false;
-        };
-        let mut silent = channel.silent();
+        let mut silent = self.channel.silent();
         let Some(record) = self.member.next_record() else {
             return false;
         };
 
         runtime::might_sleep("a handler");
         runtime::interleave();
-        channel.got(&record, &mut silent);
+        self.channel.got(&record, &mut silent);
         assert_eq!(self.member.leave(), Err(EBUSY), "of the member's handler");
         assert!(
             !self.has_left.load(Ordering::SeqCst),
@@ -56,28 +53,36 @@ impl EventReader for Handler {
 
 impl KernelUser {
     /// Opens the domain, and becomes a member.
-    pub(crate) fn open(attached: &Attached) -> StdArc<Self> {
+    pub(crate) fn open(attached: &Attached, of: Membership) -> StdArc<Self> {
         let id = attached.new_id();
         let has_left = StdArc::new(AtomicBool::new(false));
-        let of_handler = StdArc::new(OnceLock::new());
+        let joined = OnceLock::new();
 
-        attached
-            .orders
-            .open(id, xrc_rcv_spec::Right::Own, || attached.get_xrcd());
+        let join = || {
+            let terms = Terms::new(flags(of), Right::Own, EventMask::ALL)?;
 
-        let member = Member::join(attached.domain_or_new(), EventMask::ALL, |member| {
-            let handler: Box<dyn EventReader> = Box::new(Handler {
-                member,
-                channel: of_handler.clone(),
-                has_left: has_left.clone(),
-            });
+            Member::join(attached.domain_or_new(), terms, |member| {
+                let orders = attached.orders.clone();
+                let channel = Channel::new(id, orders, member.clone(), EventMask::ALL, of);
+                let handler: Box<dyn EventReader> = Box::new(Handler {
+                    member,
+                    channel: joined.get_or_init(|| channel).clone(),
+                    has_left: has_left.clone(),
+                });
 
-            Ok(handler.into())
-        })
-        .expect("there is memory");
-        let channel = Channel::new(id, attached.orders.clone(), member, EventMask::ALL);
+                Ok(handler.into())
+            })
+        };
+        let right = xrc_rcv_spec::Right::Own;
+        let orders = &attached.orders;
+        let member = orders.open(id, right, of, || attached.get_xrcd(), join);
 
-        assert!(of_handler.set(channel.clone()).is_ok());
+        let channel = member
+            .ok()
+            .and(joined.into_inner())
+            .expect("there is memory");
+
+        channel.begins();
         StdArc::new(Self {
             id,
             channel,

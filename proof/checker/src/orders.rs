@@ -13,8 +13,8 @@ use std::sync::{
     Mutex, MutexGuard,
 };
 use xrc_rcv_spec::{
-    Alloc, Attributes, Call, Caller, Contract, Destroy, Errno, Errnos, Id, Objects, Outcome, Right,
-    State,
+    Alloc, Attributes, Call, Caller, Contract, Destroy, Errno, Errnos, Id, Membership, Objects,
+    Outcome, Right, State,
 };
 
 /// The one domain that the processes share.
@@ -162,22 +162,28 @@ impl Orders {
 
     /// A process with a right opens a file with the domain and an event channel, or a user in the
     /// kernel does, whose channel is its handler. They have the same number.
-    pub(crate) fn open<R>(&self, id: Id, right: Right, open: impl FnOnce() -> R) -> R {
-        let opened = self.effect(open, move |objects| {
+    pub(crate) fn open<R>(
+        &self,
+        id: Id,
+        right: Right,
+        of: Membership,
+        open: impl FnOnce(),
+        join: impl FnOnce() -> R,
+    ) -> R {
+        self.effect(open, move |objects| {
             objects.open_domain(id, HANDLE, DOMAIN);
         });
-        let (handle, mask) = (HANDLE, !0);
-        let call = Call::EventChannelAlloc { handle, mask };
+
+        let (handle, mask, of) = (HANDLE, !0, Some(of));
+        let call = Call::EventChannelAlloc { handle, mask, of };
         let outcome = Outcome {
             channel: id,
             ..result(&Ok(()))
         };
 
-        self.note(
-            || (),
-            |()| Step::Call(caller(id, right), call, outcome, Errnos::NONE),
-        );
-        opened
+        self.note(join, |_| {
+            Step::Call(caller(id, right), call, outcome, Errnos::NONE)
+        })
     }
 
     /// Ends or opens objects.

@@ -8,9 +8,9 @@
 use crate::{
     attributes::InitialState,
     domain::{Domain, Domains, NewQp, QpInitAttr},
-    event::EventMask,
+    event::{EventMask, EventType},
     kernel_ext::{process::Process, workqueue::ModuleQueue},
-    member::Member,
+    member::{Member, Terms},
     orders::{self, Orders, DOMAIN, HANDLE},
     qp_status::Lifetime,
     rdma::{
@@ -23,7 +23,8 @@ use crate::{
     receive_qp::ReceiveQp,
     right::Right,
     uapi::{
-        xrc_rcv_record, xrc_rcv_reg_info, RecordSize, XRC_RCV_EVENT_OVERRUN, XRC_RCV_EVENT_QP_GONE,
+        xrc_rcv_record, xrc_rcv_reg_info, RecordSize, XRC_RCV_EVENT_CHANNEL_ALL,
+        XRC_RCV_EVENT_CHANNEL_OBSERVE, XRC_RCV_EVENT_OVERRUN, XRC_RCV_EVENT_QP_GONE,
         XRC_RCV_RECORD_SIZE_MAX,
     },
     watch::{Found, Watch},
@@ -39,7 +40,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc as StdArc, Mutex as StdMutex},
 };
-use xrc_rcv_spec::{Errno, Id};
+use xrc_rcv_spec::{Errno, Id, Membership};
 
 /// The device with its one domain that processes share.
 pub(crate) struct Attached {
@@ -72,6 +73,15 @@ pub(crate) struct File {
 /// The size of a record: the processes know a longer one than the kernel.
 const RECORD: usize = XRC_RCV_RECORD_SIZE_MAX as usize;
 
+/// Returns the flags of EVENT_CHANNEL_ALLOC.
+pub(crate) fn flags(of: Membership) -> u32 {
+    match of {
+        Membership::Named => 0,
+        Membership::All => XRC_RCV_EVENT_CHANNEL_ALL,
+        Membership::Observer => XRC_RCV_EVENT_CHANNEL_ALL | XRC_RCV_EVENT_CHANNEL_OBSERVE,
+    }
+}
+
 struct Registered {
     qpn: u32,
     serial: u64,
@@ -88,6 +98,7 @@ pub(crate) struct Channel {
     object: AtomicBool,
     descriptor: AtomicBool,
     mask: EventMask,
+    of: Membership,
     /// By the serial number of the QP. The first record may be read before REG returns.
     watches: StdMutex<BTreeMap<u64, StdArc<Watch>>>,
     /// The unread events of all registrations were discarded.
@@ -106,7 +117,13 @@ impl Channel {
         orders: StdArc<Orders>,
         member: Arc<Member>,
         mask: EventMask,
+        of: Membership,
     ) -> StdArc<Self> {
+        let mask = match of {
+            Membership::Named => mask.without(EventType::QP_ADDED),
+            _ => mask,
+        };
+
         StdArc::new(Self {
             id,
             orders,
@@ -115,6 +132,7 @@ impl Channel {
             object: AtomicBool::new(true),
             descriptor: AtomicBool::new(true),
             mask,
+            of,
             watches: StdMutex::default(),
             is_discarded: AtomicBool::new(false),
             has_lost: AtomicBool::new(false),
@@ -150,6 +168,28 @@ impl Channel {
             .unwrap()
             .values()
             .for_each(|watch| call(watch));
+    }
+
+    /// A member of all QPs lists those that there are: it gets QP_ADDED of the others.
+    pub(crate) fn begins(&self) {
+        if self.of == Membership::Named {
+            return;
+        }
+
+        let domain = self.member.domain();
+        let listed = domain.list(None, usize::MAX);
+
+        for qp in listed.iter().flat_map(|(qps, _)| qps) {
+            self.watch(qp.status().serial()).begins_with(None);
+        }
+    }
+
+    /// Returns the serial numbers of the QPs that a member of all QPs knows.
+    pub(crate) fn known(&self) -> BTreeSet<u64> {
+        let watches = self.watches.lock().unwrap();
+        let known = watches.iter().filter(|(_, watch)| watch.has_begun());
+
+        known.map(|(serial, _)| *serial).collect()
     }
 
     /// Returns that of the QP with a serial number.
@@ -372,7 +412,16 @@ impl Attached {
 
     /// A process with a right does so, for the events of a mask.
     pub(crate) fn open_with(&self, right: Right, mask: EventMask) -> StdArc<File> {
-        let mut files = self.files.lock().unwrap();
+        self.open_of(Membership::Named, right, mask)
+    }
+
+    /// A process with a right becomes a member of all QPs.
+    pub(crate) fn open_all(&self, right: Right) -> StdArc<File> {
+        self.open_of(Membership::All, right, EventMask::ALL)
+    }
+
+    /// A process with a right opens the device, the domain and an event channel.
+    pub(crate) fn open_of(&self, of: Membership, right: Right, mask: EventMask) -> StdArc<File> {
         let id = self.new_id();
         let contract_right = match right {
             Right::Use => xrc_rcv_spec::Right::Use,
@@ -380,20 +429,28 @@ impl Attached {
             Right::Own => xrc_rcv_spec::Right::Own,
         };
 
-        self.orders.open(id, contract_right, || self.get_xrcd());
+        let join = || {
+            let domain = self.domain_or_new();
+            let size = RecordSize::new(Some(RECORD as u32))?;
+            let terms = Terms::new(flags(of), right, mask)?;
+            let member = Member::new(domain, terms, size, Some(Process::current()))?;
 
-        let domain = self.domain_or_new();
-        let size = RecordSize::new(Some(RECORD as u32)).expect("the size is valid");
-        let process = Some(Process::current());
-        let member = Member::new(domain, right, mask, size, process).expect("there is memory");
+            member.register_with_all()?;
+            Ok::<_, Error>(member)
+        };
+        let member = self
+            .orders
+            .open(id, contract_right, of, || self.get_xrcd(), join)
+            .expect("there is memory, and no limit");
         let file = StdArc::new(File {
             id,
             is_open: RwLock::new(true),
             xrcd: RwLock::new(true),
-            channel: Channel::new(id, self.orders.clone(), member, mask),
+            channel: Channel::new(id, self.orders.clone(), member, mask, of),
         });
 
-        files.push(file.clone());
+        file.channel.begins();
+        self.files.lock().unwrap().push(file.clone());
         file
     }
 
@@ -455,7 +512,7 @@ impl Attached {
             udata: None,
         };
 
-        domain.create(&self.xrcd, &self.pd, init, Some(member.holder(None)))
+        domain.create(&self.xrcd, &self.pd, init, member.first_holder(lifetime)?)
     }
 
     /// Destroys a QP of a domain.

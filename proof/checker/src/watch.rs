@@ -5,7 +5,7 @@
 use crate::{
     event::{EventMask, EventType},
     rdma::device::{Counts, History, REPORTED},
-    uapi::{xrc_rcv_record, xrc_rcv_reg_info, XRC_RCV_EVENT_QP_GONE},
+    uapi::{xrc_rcv_record, xrc_rcv_reg_info, XRC_RCV_EVENT_QP_ADDED, XRC_RCV_EVENT_QP_GONE},
 };
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::{
@@ -23,6 +23,7 @@ pub(crate) struct Watch {
     over_at_end: OnceLock<Counts>,
     /// The totals of the records.
     got: StdMutex<[BTreeSet<u64>; REPORTED.len()]>,
+    added: AtomicBool,
     gone: AtomicBool,
     /// Its unread events were discarded: by UNREG, or its file or channel was closed.
     is_discarded: AtomicBool,
@@ -61,6 +62,7 @@ impl Watch {
             history: OnceLock::new(),
             over_at_end: OnceLock::new(),
             got: StdMutex::default(),
+            added: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             is_discarded: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
@@ -141,7 +143,18 @@ impl Watch {
             self.wants(event),
             "an event of type {event}, which the mask excludes"
         );
-        if event == XRC_RCV_EVENT_QP_GONE {
+        if event == XRC_RCV_EVENT_QP_ADDED {
+            assert_eq!(record.count, 1, "QP_ADDED comes once");
+            assert!(
+                !self.added.swap(true, Ordering::SeqCst),
+                "QP_ADDED comes again"
+            );
+            assert!(
+                self.got.lock().unwrap().iter().all(BTreeSet::is_empty),
+                "QP_ADDED comes first"
+            );
+            self.before.lock().unwrap().get_or_insert_default();
+        } else if event == XRC_RCV_EVENT_QP_GONE {
             assert_eq!(record.count, 1, "QP_GONE comes once");
             assert!(
                 !self.gone.swap(true, Ordering::SeqCst),
@@ -159,7 +172,9 @@ impl Watch {
     }
 
     fn wants(&self, event: u32) -> bool {
-        if event == XRC_RCV_EVENT_QP_GONE {
+        if event == XRC_RCV_EVENT_QP_ADDED {
+            self.mask.has(EventType::QP_ADDED)
+        } else if event == XRC_RCV_EVENT_QP_GONE {
             self.mask.has(EventType::QP_GONE)
         } else {
             EventType::from_ib_event(event).is_some_and(|kind| self.mask.has(kind))
@@ -209,8 +224,9 @@ impl Watch {
         let before = *self.before.lock().unwrap();
         let is_discarded = self.is_discarded.load(Ordering::SeqCst);
 
+        // A member of all QPs gets QP_GONE even of a QP that was not listed to it.
         assert!(
-            before.is_some() || is_discarded,
+            before.is_some() || is_discarded || self.is_gone(),
             "records of no registration of the channel"
         );
         for (index, got) in self.got.lock().unwrap().iter().enumerate() {

@@ -7,7 +7,7 @@ use crate::program::*;
 use crate::world::World;
 
 /// Kinds of events; see <rdma/ib_xrc_rcv.h>.
-const EVENTS: u64 = (1 << 63) | 0x100fe;
+const EVENTS: u64 = (1 << 63) | (1 << 61) | 0x100fe;
 /// The id of the first attribute of each method, `1 << UVERBS_ID_NS_SHIFT`.
 const FIRST_ATTRIBUTE: u64 = 1 << 12;
 

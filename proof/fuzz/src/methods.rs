@@ -253,6 +253,8 @@ impl Ioctl {
         ioctl.object(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_XRCD_HANDLE, domain);
         ioctl.value(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_RECORD_SIZE, 4, size);
         ioctl.value(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENTS, 8, events);
+        // The programs of the contract here name their QPs.
+        ioctl.value(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FLAGS, 4, Some(0));
         ioctl
     }
 

@@ -12,7 +12,7 @@ use crate::totals::Totals;
 use crate::uapi::{XRC_RCV_ALLOC_LIFETIME_DOMAIN, XRC_RCV_DESTROY_FORCE};
 use xrc_rcv_spec::{
     Alloc, Attributes, Call as Contracted, Caller, Contract, Destroy, Errno, Errnos, Id, Lifetime,
-    Modify, Outcome, Right, State,
+    Membership, Modify, Outcome, Right, State,
 };
 
 /// The number of no object.
@@ -277,7 +277,8 @@ impl Oracle {
         let failed = fact.failed_channel.map(|handle| (handle, result));
         match created.or(failed) {
             Some((handle, result)) => {
-                let call = Contracted::EventChannelAlloc { handle, mask: !0 };
+                let (mask, of) = (!0, Some(Membership::Named));
+                let call = Contracted::EventChannelAlloc { handle, mask, of };
                 self.take(file, &call, result, fact, Errnos::NONE)
             }
             None => Ok(()),

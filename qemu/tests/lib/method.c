@@ -390,6 +390,13 @@ int rcv_caps(int uverbs_fd, struct xrc_rcv_caps *caps)
 
 int rcv_channel_with(struct domain domain, const uint32_t *size, const uint64_t *events)
 {
+	return rcv_channel_of(domain, 0, size, events);
+}
+
+int rcv_channel_of(struct domain domain, uint32_t flags, const uint32_t *size,
+		   const uint64_t *events)
+{
+	const uint32_t known = sizeof(struct xrc_rcv_record);
 	struct ib_uverbs_attr *fd;
 	struct call call;
 	int result;
@@ -397,10 +404,11 @@ int rcv_channel_with(struct domain domain, const uint32_t *size, const uint64_t 
 	call_start(&call, XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC);
 	fd = call_object(&call, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD, -1);
 	call_object(&call, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_XRCD_HANDLE, domain.handle);
-	if (size)
-		call_in(&call, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_RECORD_SIZE, size, sizeof(*size));
+	call_in(&call, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_RECORD_SIZE, size ?: &known, sizeof(known));
 	if (events)
 		call_in(&call, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENTS, events, sizeof(*events));
+	if (flags)
+		call_in(&call, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FLAGS, &flags, sizeof(flags));
 	result = call_run(&call, domain.uverbs_fd);
 	return result ? result : (int)fd->data_s64;
 }

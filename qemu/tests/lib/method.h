@@ -110,6 +110,8 @@ int rcv_caps(int uverbs_fd, struct xrc_rcv_caps *caps);
 int rcv_channel(struct domain domain);
 /* The same for records of a size, and for the events of a mask; NULL leaves one out. */
 int rcv_channel_with(struct domain domain, const uint32_t *size, const uint64_t *events);
+int rcv_channel_of(struct domain domain, uint32_t flags, const uint32_t *size,
+		   const uint64_t *events);
 
 /* Whether a record is of the QP of a registration that ALLOC made. */
 bool is_record(const struct xrc_rcv_record *record, const struct registration *registration,

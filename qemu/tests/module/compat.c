@@ -251,6 +251,7 @@ static bool query_caps(void)
 
 static bool alloc_channel(unsigned int which, uint32_t size)
 {
+	const uint64_t flags = 0;
 	struct ib_uverbs_attr *fd;
 	struct call call;
 
@@ -259,6 +260,7 @@ static bool alloc_channel(unsigned int which, uint32_t size)
 	call_object(&call, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_XRCD_HANDLE, domains[which].handle);
 	call_in(&call, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_RECORD_SIZE, &size, sizeof(size));
 	call_in(&call, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENTS, &gone, sizeof(gone));
+	call_in(&call, XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FLAGS, &flags, sizeof(flags));
 	HOLDS(!run(which, "EVENT_CHANNEL_ALLOC", &call));
 	channels[which] = fd->data_s64;
 	HOLDS(fcntl(channels[which], F_GETFD) == FD_CLOEXEC);

@@ -85,7 +85,7 @@ static int read_nothing(void *argument)
 static int knows_these_events_only(void *argument)
 {
 	struct xrc_rcv_caps caps;
-	uint64_t types = 1ull << XRC_RCV_EVENT_QP_GONE;
+	uint64_t types = 1ull << XRC_RCV_EVENT_QP_ADDED | 1ull << XRC_RCV_EVENT_QP_GONE;
 	unsigned int i;
 
 	(void)argument;

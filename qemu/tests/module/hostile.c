@@ -310,18 +310,23 @@ static const size_t paddings[] = {
 	offsetof(struct ib_uverbs_qp_attr, alt_ah_attr.grh.reserved),
 };
 
+/* Flags are of 32 bits, or of 64. */
+static bool are_flags(const struct method *method, const struct attribute *attribute)
+{
+	return (attribute->id == XRC_RCV_ATTR_QP_ALLOC_FLAGS && method == method_named("ALLOC")) ||
+	       (attribute->id == XRC_RCV_ATTR_QP_DESTROY_FLAGS &&
+		method == method_named("DESTROY")) ||
+	       (attribute->id == XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FLAGS &&
+		method == method_named("EVENT_CHANNEL_ALLOC"));
+}
+
 static bool spoiled_input(const struct method *method, unsigned int i)
 {
 	const struct attribute *attribute = &method->attributes[i];
 	/* Room for a struct, in the middle of zeroes. */
 	uint8_t *copy = room + ROOM - PAGE;
 	struct ib_uverbs_attr *attr;
-	/* Of 32 bits, or of 64. */
-	bool flags = (attribute->id == XRC_RCV_ATTR_QP_ALLOC_FLAGS &&
-		      method == method_named("ALLOC")) ||
-		     (attribute->id == XRC_RCV_ATTR_QP_DESTROY_FLAGS &&
-		      method == method_named("DESTROY"));
-	bool right = true;
+	bool flags = are_flags(method, attribute), right = true;
 	unsigned int padding;
 	struct call call;
 

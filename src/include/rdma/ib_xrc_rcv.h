@@ -70,16 +70,20 @@ struct ib_xrc_rcv_init_attr {
 /**
  * ib_xrc_rcv_join - become a member of a domain
  * @xrcd: the domain, which must be open
+ * @flags: &enum xrc_rcv_event_channel_flags
  * @events: mask of the events that @handler is called for: bit n is that of events
  *	of type n; 0 for all events
  * @handler: handler of the events
  * @context: passed to @handler
  *
+ * With %XRC_RCV_EVENT_CHANNEL_ALL, @handler can be called before this returns.
+ *
  * Return: the member, or an ERR_PTR(): EOPNOTSUPP if the module is not attached to the
  * device, or not any more, ENODEV if the device is being removed, EINVAL for an unknown
- * bit, or without a handler, and ENOMEM.
+ * bit, a mask that %XRC_RCV_EVENT_CHANNEL_ALL does not take, or without a handler, EDQUOT
+ * and EINTR as %XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC, and ENOMEM.
  */
-struct ib_xrc_rcv_member *ib_xrc_rcv_join(struct ib_xrcd *xrcd, u64 events,
+struct ib_xrc_rcv_member *ib_xrc_rcv_join(struct ib_xrcd *xrcd, u32 flags, u64 events,
 					  ib_xrc_rcv_handler handler, void *context);
 
 /**
@@ -121,6 +125,8 @@ int ib_xrc_rcv_reg_qp(struct ib_xrc_rcv_member *member, u32 qpn, struct xrc_rcv_
  * ib_xrc_rcv_unreg_qp - end the registrations with a QP number
  * @member: the member
  * @qpn: the QP number, see %XRC_RCV_METHOD_QP_UNREG
+ *
+ * Does nothing for a member of all QPs.
  */
 void ib_xrc_rcv_unreg_qp(struct ib_xrc_rcv_member *member, u32 qpn);
 

@@ -91,6 +91,7 @@ fn step(record: &Record) -> Option<(u64, spec::Record)> {
         number: short("registrations")?,
         // Not of events.
         keeping: short("keeping").unwrap_or(0),
+        keeping_all: short("keeping_all").unwrap_or(0),
         changes: number("changes")?,
     };
     let delivery = |kind| {
@@ -109,6 +110,7 @@ fn step(record: &Record) -> Option<(u64, spec::Record)> {
                 _ => return None,
             },
             registers: registrations.number != 0,
+            keeping_all: registrations.keeping_all,
         },
         "reg" => spec::What::Register(holder(record)?, registrations),
         "unreg" => spec::What::Unregister(holder(record)?, registrations),

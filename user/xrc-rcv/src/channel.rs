@@ -21,9 +21,10 @@ use crate::error::{Cause, Error, Result};
 use crate::ffi::xrc_rcv_event;
 use crate::records::{self, BATCH};
 use crate::registered::Registered;
-use crate::uapi::{XRC_RCV_EVENT_OVERRUN, XRC_RCV_EVENT_QP_GONE};
+use crate::uapi::{XRC_RCV_EVENT_OVERRUN, XRC_RCV_EVENT_QP_ADDED, XRC_RCV_EVENT_QP_GONE};
 
-/// The type of an event: `enum ibv_event_type`, [`EventType::QP_GONE`] and [`EventType::OVERRUN`].
+/// The type of an event: `enum ibv_event_type`, [`EventType::QP_ADDED`], [`EventType::QP_GONE`] and
+/// [`EventType::OVERRUN`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventType(u32);
 
@@ -89,6 +90,9 @@ event_types! {
     PATH_MIG_ERR = 7, c"path migration request error";
     /// A QP in error state took its last receive from an SRQ.
     QP_LAST_WQE_REACHED = 16, c"last WQE reached";
+    /// The QP was created, see
+    /// [`Domain::create_event_channel_of_all`](crate::Domain::create_event_channel_of_all).
+    QP_ADDED = XRC_RCV_EVENT_QP_ADDED, c"receive QP created";
     /// The QP was destroyed under its registration.
     QP_GONE = XRC_RCV_EVENT_QP_GONE, c"receive QP destroyed";
 }
@@ -127,7 +131,8 @@ pub struct Event(xrc_rcv_event);
 
 impl Event {
     /// The cookie of the registration
-    /// ([`RegisterOptions::cookie`](crate::RegisterOptions::cookie)).
+    /// ([`RegisterOptions::cookie`](crate::RegisterOptions::cookie)); the label of the QP if the
+    /// channel is [of all](crate::Domain::create_event_channel_of_all).
     pub fn cookie(&self) -> u64 {
         self.0.cookie
     }
@@ -220,11 +225,15 @@ impl EventChannel {
     /// A channel that was created elsewhere, with records of `event_size` bytes. No event of a
     /// registration that was made elsewhere is returned.
     pub fn from_fd(fd: OwnedFd, event_size: usize) -> EventChannel {
+        EventChannel::new(fd, event_size, Registered::default())
+    }
+
+    pub(crate) fn new(fd: OwnedFd, record_size: usize, registered: Registered) -> EventChannel {
         EventChannel {
             shared: Arc::new(Shared {
                 fd,
-                record_size: event_size,
-                registered: Registered::default(),
+                record_size,
+                registered,
             }),
             device: None,
         }
@@ -406,7 +415,7 @@ impl EventChannel {
 pub(crate) mod tests {
     use super::*;
     use crate::receive_qp::RegisterOptions;
-    use crate::uapi::xrc_rcv_record;
+    use crate::uapi::{XRC_RCV_RECORD_SIZE_VER1, xrc_rcv_record};
     use std::io::Write;
     use std::os::fd::FromRawFd;
 
@@ -451,6 +460,7 @@ pub(crate) mod tests {
         bytes.extend(count.to_ne_bytes());
         bytes.extend(qpn.to_ne_bytes());
         bytes.extend(event_type.to_ne_bytes());
+        bytes.extend(0u64.to_ne_bytes());
         bytes
     }
 
@@ -555,7 +565,8 @@ pub(crate) mod tests {
 
     #[test]
     fn a_channel_has_records_of_some_version() {
-        for size in [0, SIZE - 8, 264, usize::MAX] {
+        let first = XRC_RCV_RECORD_SIZE_VER1 as usize;
+        for size in [0, first - 8, 264, usize::MAX] {
             let (channel, _kernel) = pipe(size);
             let error = channel.read(&mut [Event::default()]).unwrap_err();
             assert_eq!(error.cause(), Cause::Os(libc::EINVAL));

@@ -162,6 +162,24 @@ impl Domain {
         self.create_channel(|domain| domain.create_event_channel())
     }
 
+    /// Creates an event channel that is registered with all receive QPs of the domain, those that
+    /// exist and those that are created while it is open. It *keeps* them if `keeps` is set, and
+    /// the process may write to the domain's file.
+    ///
+    /// It gets [`QP_ADDED`](crate::EventType::QP_ADDED) of each new QP first, and
+    /// [`QP_GONE`](crate::EventType::QP_GONE) last. [`receive_qps`](Self::receive_qps), called
+    /// after this, lists the others, of which the number of events before is not known. The
+    /// [cookie](crate::Event::cookie) of its events is the label of the QP. It can be used to
+    /// create QPs, and it registers with no other.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` if the domain has an inode that is not a regular file's, `EDQUOT` if it has as many
+    /// such channels as [`Caps::max_registrations_per_qp`](crate::Caps) allows, `ENOMEM`.
+    pub fn create_event_channel_of_all(&self, keeps: bool) -> Result<EventChannel> {
+        self.create_channel(|domain| domain.create_event_channel_of_all(keeps))
+    }
+
     fn create_channel(
         &self,
         create: impl FnOnce(&borrowed::Domain<'_>) -> borrowed::Result<EventChannel>,

@@ -7,6 +7,9 @@
 //! its mask excludes. A record of no registration that is known here, be it that it has ended or
 //! that another process made it, is not returned. OVERRUN, which is of no registration, is.
 //!
+//! A channel of all QPs is registered with each by the kernel: one is noted here with its first
+//! record, with the label as its cookie, and forgotten with its last.
+//!
 //! UNREG of a number ends the registrations with all QPs that have or had it. While there is one
 //! with a later QP of the number, the older ones, whose QPs are gone, end here alone.
 //!
@@ -23,7 +26,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use crate::ffi::xrc_rcv_event;
-use crate::uapi::{XRC_RCV_EVENT_OVERRUN, xrc_rcv_record, xrc_rcv_reg_info};
+use crate::uapi::{
+    XRC_RCV_EVENT_OVERRUN, XRC_RCV_EVENT_QP_ADDED, XRC_RCV_EVENT_QP_GONE, xrc_rcv_record,
+    xrc_rcv_reg_info,
+};
 use crate::uverbs::Result;
 
 /// The registrations of one event channel that this process made.
@@ -46,13 +52,19 @@ pub(crate) struct Choice {
 
 struct Registration {
     choice: Choice,
-    /// The total of each type when its last event was returned, or else of the registration.
+    /// The total of each type when its last event was returned, or else of the registration;
+    /// [`UNKNOWN`] if a channel of all QPs is younger than the QP.
     counts: [u64; 17],
 }
+
+/// The total of no event.
+const UNKNOWN: u64 = u64::MAX;
 
 #[derive(Default)]
 struct Table {
     registrations: BTreeMap<Qp, Registration>,
+    /// The channel is registered with all QPs.
+    is_of_all: bool,
     calls: Arc<RwLock<()>>,
 }
 
@@ -91,6 +103,13 @@ impl Drop for Registered {
 }
 
 impl Registered {
+    /// Those of a channel that is registered with all QPs.
+    pub fn of_all() -> Registered {
+        let registered = Registered::default();
+        registered.with_table(|table| table.is_of_all = true);
+        registered
+    }
+
     /// Calls a function with the channel's table.
     fn with_table<T>(&self, function: impl FnOnce(&mut Table) -> T) -> T {
         function(lock().channels.entry(self.channel).or_default())
@@ -152,6 +171,10 @@ impl Registered {
     ) -> (usize, Result<()>) {
         let calls = self.calls();
         let _turn = calls.write().unwrap_or_else(PoisonError::into_inner);
+        if self.with_table(|table| table.is_of_all) {
+            // The kernel ends the registrations with the channel.
+            return (qp_nums.len(), Ok(()));
+        }
         let last = self.with_table(|table| table.last_of_their_numbers(qp_nums));
         let numbers: Vec<_> = last.iter().map(|index| qp_nums[*index]).collect();
         let (done, result) = match &numbers[..] {
@@ -175,7 +198,8 @@ impl Registered {
     ) {
         let calls = self.with_table(|table| {
             let knows = |record: xrc_rcv_record| {
-                record.type_ == XRC_RCV_EVENT_OVERRUN
+                table.is_of_all
+                    || record.type_ == XRC_RCV_EVENT_OVERRUN
                     || table.registrations.contains_key(&qp_of(&record))
             };
             (!records.clone().all(knows)).then(|| table.calls.clone())
@@ -191,10 +215,7 @@ impl Registered {
                     count: 1,
                     ..Default::default()
                 }),
-                _ => {
-                    let registration = table.registrations.get_mut(&qp_of(&record))?;
-                    registration.event(&record)
-                }
+                _ => table.event(&record),
             });
             events.for_each(event);
         });
@@ -202,6 +223,26 @@ impl Registered {
 }
 
 impl Table {
+    /// Returns the event of a record, if there is a registration that wants it.
+    fn event(&mut self, record: &xrc_rcv_record) -> Option<xrc_rcv_event> {
+        let qp = qp_of(record);
+        if self.is_of_all {
+            let is_new = record.type_ == XRC_RCV_EVENT_QP_ADDED;
+            let choice = Choice {
+                cookie: record.label,
+                events: u64::MAX,
+            };
+            let counts = [if is_new { 0 } else { UNKNOWN }; 17];
+            let new = || Registration { choice, counts };
+            self.registrations.entry(qp).or_insert_with(new);
+        }
+        let event = self.registrations.get_mut(&qp)?.event(record);
+        if self.is_of_all && record.type_ == XRC_RCV_EVENT_QP_GONE {
+            self.registrations.remove(&qp);
+        }
+        event
+    }
+
     fn of_number(&self, qp_num: u32) -> impl Iterator<Item = Qp> + '_ {
         let of_number = (qp_num, 0)..=(qp_num, u64::MAX);
         self.registrations.range(of_number).map(|(qp, _)| *qp)
@@ -245,6 +286,9 @@ impl Registration {
         }
         let count = match self.counts.get_mut(record.type_ as usize) {
             Some(returned) => {
+                if *returned == UNKNOWN {
+                    *returned = record.count.saturating_sub(1);
+                }
                 let count = record.count.saturating_sub(*returned);
                 *returned += count;
                 u32::try_from(count).unwrap_or(u32::MAX)
@@ -322,7 +366,43 @@ mod tests {
             count,
             qp_num: qp.0,
             type_,
+            label: 0x1abe1,
         }
+    }
+
+    #[test]
+    fn a_channel_of_all_has_the_labels_of_its_qps() {
+        let registered = Registered::of_all();
+        let events = |records: &[xrc_rcv_record]| {
+            let mut events = vec![];
+            registered.translate(records.iter().copied(), |event| {
+                events.push((event.type_, event.cookie, event.count));
+            });
+            events
+        };
+        let (new, old) = ((5, 1), (6, 2));
+        let added = record(new, XRC_RCV_EVENT_QP_ADDED, 1);
+        let gone = |qp| record(qp, XRC_RCV_EVENT_QP_GONE, 1);
+        // Of a QP that existed before, events before are not known.
+        assert_eq!(
+            events(&[
+                added,
+                record(new, 3, 4),
+                record(old, 3, 9),
+                record(old, 3, 11)
+            ]),
+            [
+                (XRC_RCV_EVENT_QP_ADDED, 0x1abe1, 1),
+                (3, 0x1abe1, 4),
+                (3, 0x1abe1, 1),
+                (3, 0x1abe1, 2)
+            ]
+        );
+        assert_eq!(
+            events(&[gone(new), gone(old)]),
+            [(XRC_RCV_EVENT_QP_GONE, 0x1abe1, 1); 2]
+        );
+        assert!(registered.with_table(|table| table.registrations.is_empty()));
     }
 
     impl Registered {

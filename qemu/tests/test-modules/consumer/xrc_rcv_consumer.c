@@ -108,7 +108,7 @@ static bool saw_gone(const struct witness *witness, u32 qpn)
 
 static struct ib_xrc_rcv_member *join(struct ib_xrcd *xrcd, u64 events, struct witness *witness)
 {
-	struct ib_xrc_rcv_member *member = ib_xrc_rcv_join(xrcd, events, handler, witness);
+	struct ib_xrc_rcv_member *member = ib_xrc_rcv_join(xrcd, 0, events, handler, witness);
 
 	witness->member = member;
 	return member;
@@ -152,7 +152,7 @@ static void refuse(struct ib_device *device, struct ib_xrcd *xrcd, struct ib_xrc
 	struct witness witness = {};
 	u32 qpn;
 
-	check(device, PTR_ERR(ib_xrc_rcv_join(xrcd, 0, NULL, NULL)) == -EINVAL,
+	check(device, PTR_ERR(ib_xrc_rcv_join(xrcd, 0, 0, NULL, NULL)) == -EINVAL,
 	      "a member without a handler is refused");
 	check(device, PTR_ERR(join(xrcd, BIT_ULL(8), &witness)) == -EINVAL,
 	      "unknown events are refused");
@@ -377,6 +377,70 @@ static void leave_in_handler(struct ib_device *device, struct ib_xrcd *xrcd,
 	      "no handler runs after the member has left");
 }
 
+/* The records of one QP. */
+struct life {
+	atomic_t records;
+	u32 types[4];
+	u32 qpn;
+	u64 label;
+};
+
+static void note_life(const struct xrc_rcv_record *record, void *context)
+{
+	unsigned int number = atomic_read(&((struct life *)context)->records);
+	struct life *life = context;
+
+	if (number < ARRAY_SIZE(life->types))
+		life->types[number] = record->type;
+	life->qpn = record->qp_num;
+	life->label = record->label;
+	atomic_inc_return_release(&life->records);
+}
+
+static bool saw(const struct life *life, int records)
+{
+	unsigned int times;
+
+	for (times = 0; times < 30000 && atomic_read_acquire(&life->records) < records; times++)
+		msleep(20);
+	return atomic_read(&life->records) == records;
+}
+
+/* A member that is registered with all QPs, also those of others. */
+static void use_all(struct ib_device *device, struct ib_xrcd *xrcd,
+		    struct ib_xrc_rcv_member *other, struct changes *changes)
+{
+	const struct ib_xrc_rcv_init_attr labelled = { .label = 0x123456789abcdef0 };
+	const u32 unknown = XRC_RCV_EVENT_CHANNEL_OBSERVE;
+	int registrations = changes->count[IB_XRC_RCV_REG];
+	struct ib_xrc_rcv_member *member;
+	struct life life = {};
+	u32 qpn = 0;
+
+	check(device, PTR_ERR(ib_xrc_rcv_join(xrcd, unknown, 0, note_life, &life)) == -EINVAL,
+	      "an observer of named QPs is refused");
+	member = ib_xrc_rcv_join(xrcd, XRC_RCV_EVENT_CHANNEL_ALL, 0, note_life, &life);
+	check(device, !IS_ERR(member), "a member of all QPs joins a domain");
+	if (IS_ERR(member))
+		return;
+	check(device, !ib_xrc_rcv_alloc_qp(other, &labelled, &qpn, NULL) && saw(&life, 1) &&
+		      life.types[0] == XRC_RCV_EVENT_QP_ADDED && life.qpn == qpn &&
+		      life.label == labelled.label, "it is told of a QP of another");
+	ib_xrc_rcv_unreg_qp(other, qpn);
+	ib_xrc_rcv_unreg_qp(member, qpn);
+	check(device, state(other, qpn) == IB_QPS_RESET, "it keeps the QP");
+	check(device, !ib_xrc_rcv_destroy_qp(other, qpn, XRC_RCV_DESTROY_FORCE) &&
+		      saw(&life, 2) && life.types[1] == XRC_RCV_EVENT_QP_GONE,
+	      "it is told of the end");
+	registrations++;
+	check(device, !ib_xrc_rcv_alloc_qp(member, &labelled, &qpn, NULL) && saw(&life, 3) &&
+		      changes->count[IB_XRC_RCV_REG] == registrations,
+	      "it creates a QP without a registration of its own");
+	check(device, !ib_xrc_rcv_leave(member) && is_gone(other, qpn),
+	      "the QP ends with the last member that keeps it");
+	check(device, atomic_read(&life.records) == 3, "a member that has left is told nothing");
+}
+
 static int consumer_add(struct ib_device *device)
 {
 	struct changes changes = {
@@ -406,6 +470,7 @@ static int consumer_add(struct ib_device *device)
 	pretend_mlx4(device, xrcd, first);
 	use_domain(device, xrcd, second);
 	leave_in_handler(device, xrcd, second);
+	use_all(device, xrcd, second, &changes);
 	check(device, !atomic_read(&last.events) && !atomic_read(&unused.events),
 	      "records of registrations that have ended are dropped");
 	check(device, !ib_xrc_rcv_alloc_qp(first, &of_domain, &qpn, NULL),

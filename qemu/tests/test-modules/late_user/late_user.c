@@ -104,7 +104,7 @@ static int late_user_add(struct ib_device *device)
 	xrcd = ib_alloc_xrcd_user(device, NULL, NULL);
 	if (IS_ERR(xrcd))
 		return PTR_ERR(xrcd);
-	member = ib_xrc_rcv_join(xrcd, 0, handler, NULL);
+	member = ib_xrc_rcv_join(xrcd, 0, 0, handler, NULL);
 	if (IS_ERR(member)) {
 		ib_dealloc_xrcd_user(xrcd, NULL);
 		return PTR_ERR(member);
@@ -150,7 +150,7 @@ static void use_after_removal(void)
 	check(ib_xrc_rcv_reg_qp(member, held, NULL) == -EINVAL &&
 	      ib_xrc_rcv_query_qp(member, held, &attr) == -EINVAL &&
 	      ib_xrc_rcv_destroy_qp(member, held, 0) == -EINVAL, "no QP has its number");
-	check(PTR_ERR(ib_xrc_rcv_join(xrcd, 0, handler, NULL)) == -EOPNOTSUPP &&
+	check(PTR_ERR(ib_xrc_rcv_join(xrcd, 0, 0, handler, NULL)) == -EOPNOTSUPP &&
 	      ib_xrc_rcv_alloc_qp(member, &of_domain, &qpn, NULL) == -EOPNOTSUPP,
 	      "the module is not attached any more");
 	leave();

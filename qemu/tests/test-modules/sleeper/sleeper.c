@@ -67,7 +67,7 @@ static int sleeper_add(struct ib_device *device)
 	if (IS_ERR(xrcd))
 		return PTR_ERR(xrcd);
 	for (i = 0; i < MEMBERS; i++) {
-		members[i] = ib_xrc_rcv_join(xrcd, 0, handler, NULL);
+		members[i] = ib_xrc_rcv_join(xrcd, 0, 0, handler, NULL);
 		ret = PTR_ERR_OR_ZERO(members[i]);
 		if (!ret && !i)
 			ret = ib_xrc_rcv_alloc_qp(members[0], &of_domain, &qpn, NULL);

@@ -28,8 +28,9 @@
  *
  * 2: event channels of a domain, which have registrations and an event mask, and from
  * which totals are read; arrays of QP numbers in XRC_RCV_METHOD_QP_REG and
- * XRC_RCV_METHOD_QP_UNREG, XRC_RCV_IOCTL_REG and XRC_RCV_IOCTL_UNREG; label and
- * dest_qp_num of &struct xrc_rcv_qp_info. Version 1 was not released.
+ * XRC_RCV_METHOD_QP_UNREG, XRC_RCV_IOCTL_REG and XRC_RCV_IOCTL_UNREG; event channels of
+ * all QPs of a domain; label and dest_qp_num of &struct xrc_rcv_qp_info; label of &struct
+ * xrc_rcv_record. Version 1 was not released.
  */
 #define XRC_RCV_VERSION 2
 
@@ -147,7 +148,8 @@ enum xrc_rcv_alloc_flags {
  * @XRC_RCV_ATTR_QP_ALLOC_CHANNEL: in, fd of an event channel that was created
  *	through the same uverbs file, otherwise EBADF, and for the same domain,
  *	otherwise EINVAL. It is registered with the QP. Optional with
- *	%XRC_RCV_ALLOC_LIFETIME_DOMAIN, otherwise EINVAL if absent.
+ *	%XRC_RCV_ALLOC_LIFETIME_DOMAIN, otherwise EINVAL if absent, or if it is one of
+ *	all QPs whose registrations do not keep them.
  * @XRC_RCV_ATTR_QP_ALLOC_RESP_QPN: out, u32 QP number. Mandatory.
  * @XRC_RCV_ATTR_QP_ALLOC_LABEL: in, u64, kept with the QP and returned by
  *	queries. The kernel does not interpret it. Optional, 0 if absent.
@@ -189,7 +191,7 @@ enum xrc_rcv_qp_modify_attrs {
  * @qp_num: QP number, 24 bits
  * @state: &enum ib_qp_state of the verbs API (0 RESET … 6 ERR)
  * @lifetime: &enum xrc_rcv_lifetime
- * @registrations: number of registrations
+ * @registrations: number of registrations, those with all QPs of the domain included
  * @label: as given to XRC_RCV_METHOD_QP_ALLOC
  * @dest_qp_num: number of the peer's QP; 0 as long as the QP has no peer
  * @reserved: 0
@@ -309,6 +311,24 @@ enum xrc_rcv_query_caps_attrs {
 };
 
 /**
+ * enum xrc_rcv_event_channel_flags - XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FLAGS
+ *
+ * @XRC_RCV_EVENT_CHANNEL_ALL: the channel is registered with all receive QPs of the
+ *	domain, those that exist and those that are created while it is open. It gets
+ *	%XRC_RCV_EVENT_QP_ADDED of each new one; XRC_RCV_METHOD_QUERY_DOMAIN, called
+ *	after this, lists the others. Its registrations keep the QPs if
+ *	the caller owns the domain's file or may write to it, or the domain has none.
+ *	XRC_RCV_METHOD_QP_REG has no effect, and XRC_RCV_METHOD_QP_UNREG fails: the
+ *	registrations end when the channel is closed.
+ * @XRC_RCV_EVENT_CHANNEL_OBSERVE: the registrations keep no QP, whatever the caller's
+ *	right is. EINVAL without %XRC_RCV_EVENT_CHANNEL_ALL.
+ */
+enum xrc_rcv_event_channel_flags {
+	XRC_RCV_EVENT_CHANNEL_ALL = 1 << 0,
+	XRC_RCV_EVENT_CHANNEL_OBSERVE = 1 << 1,
+};
+
+/**
  * enum xrc_rcv_event_channel_alloc_attrs - attributes of XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC
  *
  * @XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD: out, new file descriptor, close-on-exec,
@@ -322,13 +342,22 @@ enum xrc_rcv_query_caps_attrs {
  * @XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENTS: in, u64, the event mask: the events that
  *	the channel reports, of all its registrations. Bit n is for those of type n, as
  *	in event_types of &struct xrc_rcv_caps. EINVAL for a bit that is not set there.
- *	0 is no event at all. Optional, absent: every event.
+ *	0 is no event at all. Optional, absent: every event. With
+ *	%XRC_RCV_EVENT_CHANNEL_ALL, EINVAL for a mask that has events, but not
+ *	%XRC_RCV_EVENT_QP_GONE.
+ * @XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FLAGS: in, &enum xrc_rcv_event_channel_flags, u32 or
+ *	u64. Optional, 0 if absent. EINVAL for an unknown flag. With
+ *	%XRC_RCV_EVENT_CHANNEL_ALL, EDQUOT if the domain has the maximum number of such
+ *	channels, max_registrations_per_qp of &struct xrc_rcv_caps, or half of it, of
+ *	those that do not keep QPs, and this one would not either; EINTR if the caller is
+ *	killed.
  */
 enum xrc_rcv_event_channel_alloc_attrs {
 	XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD = (1U << UVERBS_ID_NS_SHIFT),
 	XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_XRCD_HANDLE,
 	XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_RECORD_SIZE,
 	XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENTS,
+	XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FLAGS,
 };
 
 /**
@@ -388,8 +417,8 @@ enum xrc_rcv_qp_reg_attrs {
  * @XRC_RCV_ATTR_QP_UNREG_QPNS: in, array of 1 to 16383 u32, QP numbers. Mandatory. The
  *	registrations of the channel with the QPs that have, or had, each number end,
  *	together with their unread events. A number with which the channel is not
- *	registered is skipped. EINVAL if the length is not a multiple of 4; EINTR if the
- *	caller is killed.
+ *	registered is skipped. EINVAL if the length is not a multiple of 4, or the channel
+ *	is registered with all QPs; EINTR if the caller is killed.
  * @XRC_RCV_ATTR_QP_UNREG_RESP_DONE: out, u32, the number of QP numbers, from the first of
  *	the array, that were processed; also where the call fails after it has read its
  *	attributes. Optional.
@@ -466,6 +495,14 @@ enum xrc_rcv_ioctls {
 #define XRC_RCV_EVENT_QP_GONE 63
 
 /**
+ * XRC_RCV_EVENT_QP_ADDED - a receive QP was created
+ *
+ * Not a value of enum ib_event_type. Reported to channels with %XRC_RCV_EVENT_CHANNEL_ALL:
+ * the first record of a QP that was created since the channel.
+ */
+#define XRC_RCV_EVENT_QP_ADDED 61
+
+/**
  * XRC_RCV_EVENT_OVERRUN - records of receive QPs that were destroyed are lost
  *
  * Not a value of enum ib_event_type, nor a bit of an event mask: it is reported to a
@@ -484,10 +521,12 @@ enum xrc_rcv_ioctls {
  * @serial: which QP of the domain it is, in the order of creation, from 1: tells the QP
  *	from another that had, or will have, its number
  * @count: the total: all occurrences of the type in the life of the QP, also those
- *	before the registration; 1 for XRC_RCV_EVENT_QP_GONE and XRC_RCV_EVENT_OVERRUN
+ *	before the registration; 1 for XRC_RCV_EVENT_QP_ADDED, XRC_RCV_EVENT_QP_GONE and
+ *	XRC_RCV_EVENT_OVERRUN
  * @qp_num: QP number
- * @type: &enum ib_event_type of the verbs API, XRC_RCV_EVENT_QP_GONE, or
- *	XRC_RCV_EVENT_OVERRUN, of which @last_ns, @serial and @qp_num are 0
+ * @type: &enum ib_event_type of the verbs API, XRC_RCV_EVENT_QP_ADDED,
+ *	XRC_RCV_EVENT_QP_GONE, or XRC_RCV_EVENT_OVERRUN, of which all others but @count are 0
+ * @label: the label of the QP, as given to XRC_RCV_METHOD_QP_ALLOC
  *
  * read() returns whole records, as many as are unread and fit, up to 16, or fewer if
  * a page of the buffer is not in memory: in the order of the last events that they are
@@ -502,6 +541,7 @@ struct xrc_rcv_record {
 	__aligned_u64 count;
 	__u32 qp_num;
 	__u32 type;
+	__aligned_u64 label;
 };
 
 #endif /* IB_XRC_RCV_H */

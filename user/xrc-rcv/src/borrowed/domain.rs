@@ -11,6 +11,7 @@ use crate::error::Cause;
 use crate::ffi;
 use crate::receive_qp::{AllocOptions, QpInfo, RegisterOptions};
 use crate::records::EventChannel;
+use crate::registered::Registered;
 use crate::uapi::*;
 use crate::uverbs::{Command, Result, as_bytes};
 use crate::verbs_sys::verbs_xrcd;
@@ -85,15 +86,29 @@ impl<'file> Domain<'file> {
 
     /// As [`crate::Domain::create_event_channel`].
     pub fn create_event_channel(&self) -> Result<channel::EventChannel> {
-        self.create_channel(None)
+        self.create_channel(None, 0)
+    }
+
+    /// As [`crate::Domain::create_event_channel_of_all`].
+    pub fn create_event_channel_of_all(&self, keeps: bool) -> Result<channel::EventChannel> {
+        let observe = if keeps {
+            0
+        } else {
+            XRC_RCV_EVENT_CHANNEL_OBSERVE
+        };
+        self.create_channel(None, XRC_RCV_EVENT_CHANNEL_ALL | observe)
     }
 
     /// Creates an event channel for registrations without events.
     pub fn create_unread_channel(&self) -> Result<channel::EventChannel> {
-        self.create_channel(Some(EventTypes::empty()))
+        self.create_channel(Some(EventTypes::empty()), 0)
     }
 
-    fn create_channel(&self, events: Option<EventTypes>) -> Result<channel::EventChannel> {
+    fn create_channel(
+        &self,
+        events: Option<EventTypes>,
+        flags: u32,
+    ) -> Result<channel::EventChannel> {
         let record_size = size_of::<xrc_rcv_record>() as u32;
         let events = events.map(|events| events.bits());
         let command = Command::new(
@@ -103,11 +118,20 @@ impl<'file> Domain<'file> {
         .new_object(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD)
         .handle(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_XRCD_HANDLE, self.handle)
         .input(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_RECORD_SIZE, &record_size)
-        .input_opt(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENTS, events.as_ref());
+        .input_opt(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENTS, events.as_ref())
+        .input_opt(
+            XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FLAGS,
+            Some(&flags).filter(|flags| **flags != 0),
+        );
         let fd = self.execute_new(command)?;
         // SAFETY: The kernel has just made this descriptor for us.
         let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
-        Ok(channel::EventChannel::from_fd(fd, record_size as usize))
+        let registered = match flags {
+            0 => Registered::default(),
+            _ => Registered::of_all(),
+        };
+        let record_size = record_size as usize;
+        Ok(channel::EventChannel::new(fd, record_size, registered))
     }
 
     /// Creates a receive QP, and registers `channel` with it. Returns its number. As

@@ -34,6 +34,7 @@ impl<T> ::core::fmt::Debug for __IncompleteArrayField<T> {
 }
 pub const XRC_RCV_VERSION: u32 = 2;
 pub const XRC_RCV_EVENT_QP_GONE: u32 = 63;
+pub const XRC_RCV_EVENT_QP_ADDED: u32 = 61;
 pub const XRC_RCV_EVENT_OVERRUN: u32 = 62;
 pub type __u8 = ::core::ffi::c_uchar;
 pub type __u16 = ::core::ffi::c_ushort;
@@ -250,10 +251,14 @@ pub struct xrc_rcv_caps {
 }
 pub const XRC_RCV_ATTR_QUERY_CAPS_RESP: xrc_rcv_query_caps_attrs = 4096;
 pub type xrc_rcv_query_caps_attrs = ::core::ffi::c_uint;
+pub const XRC_RCV_EVENT_CHANNEL_ALL: xrc_rcv_event_channel_flags = 1;
+pub const XRC_RCV_EVENT_CHANNEL_OBSERVE: xrc_rcv_event_channel_flags = 2;
+pub type xrc_rcv_event_channel_flags = ::core::ffi::c_uint;
 pub const XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FD: xrc_rcv_event_channel_alloc_attrs = 4096;
 pub const XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_XRCD_HANDLE: xrc_rcv_event_channel_alloc_attrs = 4097;
 pub const XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_RECORD_SIZE: xrc_rcv_event_channel_alloc_attrs = 4098;
 pub const XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENTS: xrc_rcv_event_channel_alloc_attrs = 4099;
+pub const XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FLAGS: xrc_rcv_event_channel_alloc_attrs = 4100;
 pub type xrc_rcv_event_channel_alloc_attrs = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
@@ -292,6 +297,7 @@ pub struct xrc_rcv_record {
     pub count: __u64,
     pub qp_num: __u32,
     pub type_: __u32,
+    pub label: __u64,
 }
 pub const VERBS_IOCTL: uverbs_constants = 3222805249;
 pub const CHANNEL_IOCTL_REG: uverbs_constants = 3223329664;
