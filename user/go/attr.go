@@ -9,7 +9,7 @@ import "net/netip"
 
 // Enums of C, and their values.
 type (
-	EventType uint32 // enum ibv_event_type, XRC_RCV_EVENT_QP_GONE and XRC_RCV_EVENT_OVERRUN
+	EventType uint32 // enum ibv_event_type, XRC_RCV_EVENT_QP_ADDED, _QP_GONE and _OVERRUN
 	Lifetime  uint32 // the objects that keep a receive QP: enum xrc_rcv_lifetime
 	QPState   uint32 // enum ibv_qp_state
 	MTU       uint32 // the largest payload of a packet: enum ibv_mtu
@@ -25,6 +25,7 @@ const (
 	EventPathMig        EventType = C.IBV_EVENT_PATH_MIG
 	EventPathMigErr     EventType = C.IBV_EVENT_PATH_MIG_ERR
 	EventLastWQEReached EventType = C.IBV_EVENT_QP_LAST_WQE_REACHED
+	EventQPAdded        EventType = C.XRC_RCV_EVENT_QP_ADDED
 	EventQPGone         EventType = C.XRC_RCV_EVENT_QP_GONE
 	EventOverrun        EventType = C.XRC_RCV_EVENT_OVERRUN
 

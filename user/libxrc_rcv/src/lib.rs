@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use xrc_rcv::borrowed::{self, Context, Domain, Registered, Result};
 use xrc_rcv::ffi::{ibv_context, ibv_qp_attr, ibv_xrcd, xrc_rcv_event};
-use xrc_rcv::uapi::{xrc_rcv_caps, xrc_rcv_qp_info};
+use xrc_rcv::uapi::{XRC_RCV_EVENT_CHANNEL_OBSERVE, xrc_rcv_caps, xrc_rcv_qp_info};
 use xrc_rcv::verbs::Srq;
 use xrc_rcv::verbs_sys;
 use xrc_rcv::{
@@ -53,14 +53,14 @@ struct Descriptor {
 
 impl Channel {
     /// Takes the descriptor of a new channel over.
-    fn of(channel: EventChannel) -> Result<Channel> {
+    fn of(channel: EventChannel, registered: Registered) -> Result<Channel> {
         let record_size = channel.event_size();
         // Nothing is registered yet.
         let fd = channel.try_into_fd().map_err(|_| Cause::Os(libc::EBUSY))?;
         Ok(Channel(Arc::new(Descriptor {
             fd: AtomicI32::new(fd.into_raw_fd()),
             record_size,
-            registered: Registered::default(),
+            registered,
         })))
     }
 
@@ -73,7 +73,7 @@ impl Channel {
         // SAFETY: By the caller's word.
         match unsafe { given.as_ref() } {
             Some(channel) => Ok(channel.shared.clone()),
-            None => Channel::of(domain.create_unread_channel()?),
+            None => Channel::of(domain.create_unread_channel()?, Registered::default()),
         }
     }
 
@@ -309,11 +309,43 @@ pub unsafe extern "C" fn xrc_rcv_create_event_channel(
     xrcd: *mut ibv_xrcd,
 ) -> *mut xrc_rcv_event_channel {
     // SAFETY: The caller's domain is open.
+    unsafe {
+        create_channel(xrcd, Registered::default(), |domain| {
+            domain.create_event_channel()
+        })
+    }
+}
+
+/// Creates a channel that is registered with all receive QPs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn xrc_rcv_create_event_channel_of_all(
+    xrcd: *mut ibv_xrcd,
+    flags: u32,
+) -> *mut xrc_rcv_event_channel {
+    if flags & !XRC_RCV_EVENT_CHANNEL_OBSERVE != 0 {
+        return object(Err(Cause::Os(libc::EINVAL)));
+    }
+    let create = |domain: &Domain<'_>| domain.create_event_channel_of_all(flags == 0);
+    // SAFETY: The caller's domain is open.
+    unsafe { create_channel(xrcd, Registered::of_all(), create) }
+}
+
+/// Creates a channel.
+///
+/// # Safety
+///
+/// The domain is open.
+unsafe fn create_channel(
+    xrcd: *mut ibv_xrcd,
+    registered: Registered,
+    create: impl FnOnce(&Domain<'_>) -> Result<EventChannel>,
+) -> *mut xrc_rcv_event_channel {
+    // SAFETY: The caller's domain is open.
     let (domain, context) = unsafe { (Domain::from_ibv(xrcd), (*xrcd).context) };
-    let channel = domain.and_then(|domain| domain.create_event_channel());
+    let channel = domain.and_then(|domain| create(&domain));
     object(
         channel
-            .and_then(Channel::of)
+            .and_then(|channel| Channel::of(channel, registered))
             .map(|shared| xrc_rcv_event_channel {
                 context,
                 fd: shared.fd(),

@@ -42,7 +42,7 @@ fn layout() {
                 max_registrations_per_qp
         }
         xrc_rcv_reg_info [WHOLE] { serial counts }
-        xrc_rcv_record [WHOLE] { last_ns serial count qp_num type_ }
+        xrc_rcv_record [WHOLE] { last_ns serial count qp_num type_ label }
         xrc_rcv_event [WHOLE] { cookie last_ns qp_num type_ count reserved }
         ib_uverbs_ioctl_hdr [WHOLE] {
             length object_id method_id num_attrs reserved1 driver_id reserved2
@@ -93,7 +93,7 @@ fn layout() {
 
     for event_type in EventType::ALL {
         let prefix = match *event_type {
-            EventType::QP_GONE => "XRC_RCV",
+            EventType::QP_ADDED | EventType::QP_GONE => "XRC_RCV",
             _ => "IBV",
         };
         let name = event_type.name().unwrap();

@@ -22,7 +22,7 @@ class _Open(IntEnum):
 
 
 class EventType(_Open):
-    """enum ibv_event_type, XRC_RCV_EVENT_QP_GONE and XRC_RCV_EVENT_OVERRUN, which is in no mask."""
+    """enum ibv_event_type, XRC_RCV_EVENT_QP_ADDED, _QP_GONE and _OVERRUN, which is in no mask."""
 
     QP_FATAL = 1
     QP_REQ_ERR = 2
@@ -32,6 +32,7 @@ class EventType(_Open):
     PATH_MIG = 6
     PATH_MIG_ERR = 7
     QP_LAST_WQE_REACHED = 16
+    QP_ADDED = 61
     OVERRUN = 62
     QP_GONE = 63
 

@@ -152,10 +152,12 @@ struct xrc_rcv_reg_attr {
 /**
  * struct xrc_rcv_event - an event of a registration, or XRC_RCV_EVENT_OVERRUN
  *
- * @cookie: the cookie of the registration; 0 for XRC_RCV_EVENT_OVERRUN
+ * @cookie: the cookie of the registration; the label of the QP if the channel has all
+ *	receive QPs; 0 for XRC_RCV_EVENT_OVERRUN
  * @last_ns: CLOCK_MONOTONIC time of the last occurrence, in nanoseconds
  * @qp_num: QP number
- * @type: &enum ibv_event_type, XRC_RCV_EVENT_QP_GONE or XRC_RCV_EVENT_OVERRUN
+ * @type: &enum ibv_event_type, XRC_RCV_EVENT_QP_ADDED, XRC_RCV_EVENT_QP_GONE or
+ *	XRC_RCV_EVENT_OVERRUN
  * @count: number of occurrences since an event of this type was last read for this
  *	registration; stays at 0xffffffff once there; 1 for XRC_RCV_EVENT_OVERRUN
  * @reserved: 0
@@ -258,6 +260,17 @@ ssize_t xrc_rcv_receive(struct xrc_rcv_srq *srq, void *message, size_t size,
  */
 struct xrc_rcv_event_channel *
 xrc_rcv_create_event_channel(struct ibv_xrcd *xrcd);
+
+/**
+ * xrc_rcv_create_event_channel_of_all - create a channel that has all receive QPs
+ *
+ * @flags: 0, or XRC_RCV_EVENT_CHANNEL_OBSERVE to keep no QP
+ *
+ * It is registered with the receive QPs that the domain has and will have. The cookie
+ * of their events is their label; XRC_RCV_EVENT_QP_ADDED is the first of a new one.
+ */
+struct xrc_rcv_event_channel *
+xrc_rcv_create_event_channel_of_all(struct ibv_xrcd *xrcd, uint32_t flags);
 
 /**
  * xrc_rcv_destroy_event_channel - close a channel
