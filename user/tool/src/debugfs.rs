@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 
-//! The module's directory in debugfs: `ib_xrc_rcv/<index>/{domains,qps,registrations}`.
+//! The module's directory in debugfs: `ib_xrc_rcv/<index>/{domains,members,qps,registrations}`.
 //!
 //! Each file has one object a line, as `key=value` words. Words that are not known are left alone,
 //! so that the module may add some; a line without a required word is an error.
@@ -13,7 +13,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use rustix::io::Errno;
 
-use crate::snapshot::{Cgroup, Domain, Qp, Registration};
+use crate::snapshot::{Cgroup, Domain, MemberOfAll, Qp, Registration};
 
 /// The mount point of debugfs.
 pub(crate) const ROOT: &str = "/sys/kernel/debug";
@@ -38,9 +38,39 @@ pub(crate) fn domains(root: &Path, index: u32) -> Result<Option<Vec<Domain>>> {
             Err(error) => return Err(error).context(path.display().to_string()),
         }
     }
+    // Modules before it was added do not have it.
+    let members = fs::read_to_string(directory.join("members")).unwrap_or_default();
     join(&texts[0], &texts[1], &texts[2])
+        .and_then(|domains| with_members(domains, &members))
         .with_context(|| directory.display().to_string())
         .map(Some)
+}
+
+/// Adds the members of all QPs to their domains.
+fn with_members(mut domains: Vec<Domain>, members: &str) -> Result<Vec<Domain>> {
+    for domain in &mut domains {
+        domain.members_of_all = Some(Vec::new());
+    }
+    for line in lines(members) {
+        let number = Some(line.number("domain")?);
+        let domain = domains.iter_mut().find(|domain| domain.domain == number);
+        if let Some(members) = domain.and_then(|domain| domain.members_of_all.as_mut()) {
+            members.push(member(&line)?);
+        }
+    }
+    Ok(domains)
+}
+
+fn member(line: &Line<'_>) -> Result<MemberOfAll> {
+    let pid = line.number32("pid")?;
+    Ok(MemberOfAll {
+        kind: line.word("kind")?.into(),
+        keeps: line.number("keeps")? != 0,
+        pid: (pid != 0).then_some(pid),
+        program: line.word("comm")?.into(),
+        uid: line.number32_if_any("uid")?,
+        mask: line.number_if_any("mask")?,
+    })
 }
 
 /// The reason why this process cannot read the lists.
@@ -77,7 +107,7 @@ fn join(domains: &str, qps: &str, registrations: &str) -> Result<Vec<Domain>> {
             number,
             Domain {
                 domain: Some(number),
-                qps: Vec::new(),
+                ..Domain::default()
             },
         );
     }
@@ -216,6 +246,24 @@ kind=file channel=0 mask=0x0 pending=0 domain=1 qpn=0x20 serial=8 pid=10 comm=ne
 kind=kernel channel=0 pending=0 domain=1 qpn=0x20 serial=7 pid=0 comm=
 kind=file channel=0 pending=0 domain=1 qpn=0x21 pid=78 comm=late
 ";
+
+    #[test]
+    fn members_of_all_are_of_their_domains() {
+        let members = "domain=4 keeps=1 kind=file channel=1 mask=0x0 uid=5 pid=7 cgroup=0 comm=a b\n\
+                       domain=4 keeps=0 kind=kernel channel=0 mask=0x2 pid=0 comm=\n\
+                       domain=9 keeps=0 kind=kernel channel=0 mask=0x2 pid=0 comm=\n";
+        let domains = with_members(join(DOMAINS, "", "").unwrap(), members).unwrap();
+        let of = |index: usize| domains[index].members_of_all.as_ref().unwrap();
+        assert!(of(0).is_empty());
+        let (process, kernel) = (&of(1)[0], &of(1)[1]);
+        assert_eq!(of(1).len(), 2);
+        assert_eq!((process.pid, process.keeps), (Some(7), true));
+        assert_eq!((&*process.program, process.uid), ("a b", Some(5)));
+        assert_eq!(
+            (kernel.pid, kernel.keeps, kernel.mask),
+            (None, false, Some(2))
+        );
+    }
 
     #[test]
     fn the_lists_are_put_together() {

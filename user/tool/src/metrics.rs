@@ -313,6 +313,7 @@ mod tests {
             domains: Some(vec![Domain {
                 domain: Some(4),
                 qps,
+                ..Domain::default()
             }]),
         }
     }

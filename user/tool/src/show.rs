@@ -20,7 +20,7 @@ use crate::cli::Show;
 use crate::metrics::metrics;
 use crate::service::{Service, Usage};
 use crate::snapshot::{
-    Caps, Cgroup, Device, Domain, JSON_VERSION, Qp, Registration, Status, type_names,
+    Caps, Cgroup, Device, Domain, JSON_VERSION, MemberOfAll, Qp, Registration, Status, type_names,
 };
 use crate::sysfs::RdmaDevice;
 use crate::{cgroup, debugfs, sysfs};
@@ -79,7 +79,8 @@ pub(crate) fn run(args: &Show, out: &mut impl Write, width: Option<usize>) -> Re
         serde_json::to_writer_pretty(&mut *out, &devices).map_err(io::Error::from)?;
         writeln!(out)?;
     } else if !devices.is_empty() {
-        if let Some(table) = qp_table(&devices) {
+        let more = [qp_table(&devices), member_table(&devices)];
+        for table in more.iter().flatten() {
             tables += &format!("\n\n{table}");
         }
         if args.tree || !fits(&tables, width) {
@@ -277,7 +278,10 @@ fn look_within(device: &str, file: &Path) -> Result<Domain> {
             ..Qp::default()
         });
     }
-    Ok(Domain { domain: None, qps })
+    Ok(Domain {
+        qps,
+        ..Domain::default()
+    })
 }
 
 fn limit(limit: Option<u32>) -> String {
@@ -390,16 +394,44 @@ fn qp_table(devices: &[Device]) -> Option<String> {
     (table.count_records() > 1).then(|| render(table))
 }
 
+/// One row per member of all QPs of a domain.
+fn member_table(devices: &[Device]) -> Option<String> {
+    let mut table = Builder::new();
+    table.push_record(["DEVICE", "DOMAIN", "OF ALL", "PID", "MASK", "PROGRAM"]);
+    for device in devices {
+        for domain in device.domains.iter().flatten() {
+            for member in domain.members_of_all.iter().flatten() {
+                table.push_record([
+                    device.ifname.clone(),
+                    domain_name(domain),
+                    if member.keeps { "keeps" } else { "observes" }.into(),
+                    count(member.pid.map(u64::from)),
+                    mask(member.mask),
+                    match member.pid {
+                        Some(_) => member.program.clone(),
+                        None => member.kind.clone(),
+                    },
+                ]);
+            }
+        }
+    }
+    (table.count_records() > 1).then(|| render(table))
+}
+
+fn mask(mask: Option<u64>) -> String {
+    match mask {
+        Some(mask) if has_all_types(mask) => "all".into(),
+        mask => hex(mask),
+    }
+}
+
 /// The name of the process comes last: it may have blanks.
 fn registration_row(registration: &Registration) -> [String; 5] {
     [
         count(registration.pid.map(u64::from)),
         if registration.channel { "yes" } else { "no" }.into(),
         registration.pending.to_string(),
-        match registration.mask {
-            Some(mask) if has_all_types(mask) => "all".into(),
-            mask => hex(mask),
-        },
+        mask(registration.mask),
         match registration.pid {
             Some(_) => registration.program.clone(),
             None => registration.kind.clone(),
@@ -407,9 +439,9 @@ fn registration_row(registration: &Registration) -> [String; 5] {
     ]
 }
 
-/// Whether an event mask has all types that this program knows.
+/// Whether an event mask has all types that this program knows of a QP that a member names.
 fn has_all_types(mask: u64) -> bool {
-    EventTypes::from_bits_retain(mask).contains(EventTypes::all())
+    EventTypes::from_bits_retain(mask).contains(EventTypes::all() - EventTypes::QP_ADDED)
 }
 
 /// Whether each line of a text has room on a terminal, if it goes to one.
@@ -447,14 +479,14 @@ fn tree(device: &Device, width: Option<usize>) -> Tree<String> {
             Some(number) => format!("domain {number}"),
             None => "domain".into(),
         };
-        root.push(
-            wrapped(name, 1, width).with_leaves(domain.qps.iter().map(|qp| {
-                let registered = qp.registered.iter().flatten();
-                wrapped(describe_qp(qp), 2, width).with_leaves(
-                    registered.map(|one| wrapped(describe_registration(one), 3, width)),
-                )
-            })),
-        );
+        let members = domain.members_of_all.iter().flatten();
+        let members = members.map(|one| wrapped(describe_member(one), 2, width));
+        let qps = domain.qps.iter().map(|qp| {
+            let registered = qp.registered.iter().flatten();
+            wrapped(describe_qp(qp), 2, width)
+                .with_leaves(registered.map(|one| wrapped(describe_registration(one), 3, width)))
+        });
+        root.push(wrapped(name, 1, width).with_leaves(members.chain(qps)));
     }
     root
 }
@@ -511,6 +543,14 @@ fn described(cgroup: &Option<Cgroup>) -> String {
             path: Some(path), ..
         }) => format!(", cgroup {path}"),
         Some(Cgroup { id, .. }) => format!(", cgroup {id}"),
+    }
+}
+
+fn describe_member(member: &MemberOfAll) -> String {
+    let verb = if member.keeps { "keeps" } else { "observes" };
+    match member.pid {
+        Some(pid) => format!("{pid} {} {verb} all QPs", member.program),
+        None => format!("{} {verb} all QPs", member.kind),
     }
 }
 
@@ -599,6 +639,14 @@ mod tests {
                         registrations: 2,
                         registered: Some(vec![registered(100, "first"), registered(101, "second")]),
                     }],
+                    members_of_all: Some(vec![MemberOfAll {
+                        kind: "file".into(),
+                        keeps: true,
+                        pid: Some(300),
+                        program: "monitor".into(),
+                        uid: Some(0),
+                        mask: Some(EventTypes::all().bits()),
+                    }]),
                 }]),
             },
         ]
@@ -696,6 +744,7 @@ mod tests {
              1: rxe_left (attached), at most 65536 QPs per domain, unlimited per user, \
              4096 registrations per QP\n\
              └── domain 3\n    \
+                 ├── 300 monitor keeps all QPs\n    \
                  └── QP 0x11 RTR from 0x12, label 0xfedcba9876543210, lifetime registrations, \
              2 events, creator 100000 (99 creator), counts for 1000\n        \
                      ├── 100 first, uid 1000, cgroup /kv, 1 unread\n        \
@@ -720,6 +769,7 @@ mod tests {
     fn json_has_everything() {
         let json = serde_json::to_value(devices()).unwrap();
         assert_eq!(json[0]["status"], "not-attached");
+        assert_eq!(json[1]["domains"][0]["members_of_all"][0]["keeps"], true);
         assert_eq!(
             json[1]["domains"][0]["qps"][0]["holders"][1]["comm"],
             "second"

@@ -112,6 +112,31 @@ pub(crate) struct Domain {
     /// The kernel's number of it; null with --file, from within.
     pub(crate) domain: Option<u64>,
     pub(crate) qps: Vec<Qp>,
+    /// The members that are registered with all of them, also those to come; null if this user may
+    /// not see them.
+    pub(crate) members_of_all: Option<Vec<MemberOfAll>>,
+}
+
+/// A member that is registered with all receive QPs of a domain.
+#[derive(Debug, Default, Serialize, JsonSchema, PartialEq)]
+#[schemars(rename = "member")]
+pub(crate) struct MemberOfAll {
+    /// A process's file, or a user in the kernel.
+    #[schemars(extend("enum" = ["file", "kernel"]))]
+    pub(crate) kind: String,
+    /// Whether it keeps the QPs.
+    pub(crate) keeps: bool,
+    /// The process that created its event channel; null for the kernel.
+    pub(crate) pid: Option<u32>,
+    /// Its name; empty for the kernel.
+    #[serde(rename = "comm")]
+    pub(crate) program: String,
+    /// The effective uid of the process then; null for the kernel.
+    pub(crate) uid: Option<u32>,
+    /// Its event mask: the types of events that are delivered, as type of watch names them.
+    #[serde(serialize_with = "mask")]
+    #[schemars(with = "Option<Vec<String>>")]
+    pub(crate) mask: Option<u64>,
 }
 
 /// A receive QP.

@@ -200,6 +200,9 @@ struct Fields {
     /// alloc, reg, unreg, destroy: the number of these that keep it.
     #[serde(skip_serializing_if = "absent")]
     keeping: u32,
+    /// alloc, reg, unreg, destroy: the number of members of all QPs that keep it, beside these.
+    #[serde(skip_serializing_if = "absent")]
+    keeping_all: u32,
     /// destroy: whether by DESTROY with FORCE, whatever kept it.
     #[serde(skip_serializing_if = "absent")]
     #[schemars(extend("enum" = [0, 1]))]
