@@ -174,7 +174,8 @@ impl EventChannel {
     fn take(&self, places: usize, mut write: impl FnMut(usize, xrc_rcv_record) -> bool) -> Walk {
         loop {
             match self.walk(places, &mut write) {
-                Walk::More if !is_killed() => (),
+                // In the condition of a wait, too: a preempted task is runnable in any state.
+                Walk::More if !is_killed() => cond_resched(),
                 walk => return walk,
             }
         }
