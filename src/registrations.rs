@@ -22,8 +22,10 @@
 //! that listened when it ended: their cursors are before that.
 //!
 //! A registration that ends with the QP or with the device still has its unread events, and, with
-//! the device, listens until the QP is gone. If a QP leaves the log before its events are
-//! read, the worker takes its members away, and those that had not read all have lost records.
+//! the device, listens until the QP is gone. The worker takes away members of a QP that was
+//! destroyed that have nothing to read of it, as their masks exclude QP_GONE. If a QP leaves the
+//! log before its events are read, the worker takes all its members away, and those that had not
+//! read all have lost records.
 
 use crate::{
     event::{
@@ -428,6 +430,14 @@ impl Registrations {
             .count()
     }
 
+    /// Returns the position of the last event that is unread.
+    fn last_unread(&self, log: &Log<Self>, listener: &Listener) -> Option<u64> {
+        EventType::iter()
+            .filter(|kind| self.is_unread(log, listener, *kind))
+            .map(|kind| self.counts.position(kind))
+            .max()
+    }
+
     /// Returns the events of a kind that have happened. Called with the lock of the log held.
     pub(crate) fn events(&self, kind: EventType) -> Event {
         self.counts.event(kind)
@@ -808,19 +818,21 @@ impl Registrations {
     }
 
     /// Finds the members of the next row that are to be signalled: those that an event after the
-    /// last time may be for, or all that are to be taken away.
+    /// last time may be for, or all if the QP was destroyed.
     fn look_at_row(&self, log: &mut Log<Self>) {
         let lists = self.lists.access(log);
         let wanting = log.members.wanting(lists.row);
         let listening = lists.rows.get(lists.row).map_or(0, |row| row.listening);
+        let following = log.members.following(lists.row);
+        let wanted = EventType::iter()
+            .filter(|kind| self.counts.position(*kind) > lists.signalled)
+            .fold(0, |wanted, kind| wanted | wanting[kind.index()]);
         let left = if lists.is_evicted {
             listening
+        } else if self.is_gone() {
+            listening | following & wanted
         } else {
-            let listening = listening | log.members.following(lists.row);
-
-            EventType::iter()
-                .filter(|kind| self.counts.position(*kind) > lists.signalled)
-                .fold(0, |left, kind| left | listening & wanting[kind.index()])
+            (listening | following) & wanted
         };
         let lists = self.lists.access_mut(log);
 
@@ -828,8 +840,9 @@ impl Registrations {
         lists.row += 1;
     }
 
-    /// Has the readers of the next members woken, or takes the members away if the QP has left the
-    /// log. Returns what is not needed any more.
+    /// Has the readers of the next members woken that an event after the last time is for. Takes
+    /// members of a QP that was destroyed away: those that have no record to read of it, or all if
+    /// it leaves the log. Returns what is not needed any more.
     fn signal_members(&self, log: &mut Log<Self>) -> Option<Arc<Self>> {
         let mut removed = None;
 
@@ -841,21 +854,25 @@ impl Registrations {
             }
 
             let member = (lists.row - 1) * ROW + first(lists.left);
-            let is_evicted = lists.is_evicted;
+            let (is_evicted, signalled) = (lists.is_evicted, lists.signalled);
 
             lists.left &= !bit(member);
 
             // It may have read all, and even have ended, since the row was looked at.
-            if let Some(listener) = log.members.get(member) {
-                if self.unread(log, listener) != 0 {
-                    if is_evicted {
-                        listener.lose();
-                    } else {
-                        listener.wake_later();
-                    }
+            let listener = log.members.get(member);
+            let last = listener.and_then(|listener| self.last_unread(log, listener));
+
+            if let Some((listener, last)) = listener.zip(last) {
+                if is_evicted {
+                    listener.lose();
+                } else if last > signalled {
+                    listener.wake_later();
                 }
             }
-            if is_evicted {
+            // A member of all takes itself off when it passes the end of the QP.
+            let has_none = self.is_gone() && last.is_none() && !log.members.follows(member);
+
+            if is_evicted || has_none {
                 removed = self.forget(log, member).or(removed);
             }
         }

@@ -4,7 +4,7 @@
 //! thread that is killed between two numbers or in a long log, and modifications.
 
 use crate::{
-    event::EventMask,
+    event::{EventMask, EventType},
     kernel_user::KernelUser,
     qp_status::Lifetime,
     rdma::{
@@ -167,6 +167,52 @@ fn overrun_is_read_once_by_those_who_have_lost_records() {
         }
 
         runtime::set_limit(0);
+        drop((creator, files));
+        Rest::default().finish(attached, false);
+    });
+}
+
+/// A QP that was destroyed is not kept for members whose masks exclude QP_GONE, once they have read
+/// its other events.
+#[test]
+fn a_qp_is_kept_for_records_alone() {
+    runtime::check(100, 0x18, || {
+        let attached = Attached::new();
+        let creator = attached.open();
+        let mut mask = EventMask::default();
+
+        mask.add(EventType::from_ib_event(REPORTED[0]).unwrap());
+
+        let files = [
+            attached.open_with(Right::Use, EventMask::default()),
+            attached.open_with(Right::Use, mask),
+        ];
+        let wait = |gone| {
+            while attached.domain_or_new().gone() != gone {
+                runtime::yield_now();
+            }
+        };
+        let end = |report: bool| {
+            let qpn = alloc(&attached, &creator);
+
+            for file in &files {
+                attached.register(file, qpn).unwrap();
+            }
+            if report {
+                attached.report(qpn);
+            }
+            attached.destroy(&creator, qpn, true).unwrap();
+            assert_eq!(creator.channel().read(4, 4, false).map(|_| ()), Ok(()));
+            while creator.channel().read(4, 4, true).is_ok() {}
+        };
+
+        end(false);
+        wait(0);
+        end(true);
+        wait(1);
+        assert_eq!(files[1].channel().read(4, 4, true), Ok(1));
+        wait(0);
+
         drop((creator, files));
         Rest::default().finish(attached, false);
     });
