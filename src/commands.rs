@@ -92,8 +92,8 @@ trait Command: Handler<Data = AttachedDevice> {}
 
 impl<H: Handler<Data = AttachedDevice>> Command for H {}
 
-/// Returns the domain of an XRCD handle, if it has or had receive QPs. The handle is the authority
-/// to use the QPs; see [`Right`] for more.
+/// Returns the domain of an XRCD handle, if it has or had members or QPs. The handle is the
+/// authority to use the QPs; see [`Right`] for more.
 fn domain<H: Command, const X: u32>(
     call: &Call<'_, H>,
     xrcd: Attribute<XrcdHandle, X>,

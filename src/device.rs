@@ -60,7 +60,7 @@ impl AttachedDevice {
         &self.pd
     }
 
-    /// Returns the domains that have or had receive QPs.
+    /// Returns the domains that have or had members or QPs.
     pub(crate) fn domains(&self) -> &Arc<Domains> {
         &self.domains
     }

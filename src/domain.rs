@@ -312,7 +312,8 @@ impl Domain {
             if let Some(info) = registrations.info_of(&holder.listener) {
                 return Ok(info);
             }
-            // Once more at most: the room stays.
+            // Once more, as the room stays; again only if a reader has passed the events for which
+            // it would have been made, and others came.
             if let Some(info) = registrations.add(holder)? {
                 notify::registered(registrations.report(), holder.report());
                 return Ok(info);
