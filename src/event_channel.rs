@@ -304,7 +304,7 @@ impl EventChannel {
     /// Waits for events, and copies them. Returns their number, or `None` if a page is missing.
     fn copy(&self, buffer: &UserBuffer, places: usize, nonblocking: bool) -> Result<Option<usize>> {
         self.listener.wait_queue().wait_interruptible(|| {
-            // No event is added after the end: what is not found then does not come.
+            // After the end no event is added: a walk that begins later misses none.
             let has_ended = self.listener.has_ended();
 
             match self.take(places, |place, record| self.write(buffer, place, record)) {

@@ -6,6 +6,8 @@
 use crate::{
     event::{EventMask, EventType},
     kernel_user::KernelUser,
+    member::{Member, Terms},
+    member_set::ROW,
     qp_status::Lifetime,
     rdma::{
         device::{Verb, REPORTED},
@@ -15,6 +17,7 @@ use crate::{
     receive_qp::ReceiveQp,
     right::Right,
     scenarios::Rest,
+    uapi::RecordSize,
     uverbs::{Attached, File},
 };
 use kernel::{prelude::*, runtime, sync::Arc};
@@ -152,6 +155,7 @@ fn overrun_is_read_once_by_those_who_have_lost_records() {
         end(true);
         end(true);
         // The first has lost the records of the first QP.
+        assert!(files[0].channel().is_readable(), "OVERRUN");
         assert_eq!(files[0].channel().read(1, 1, false), Ok(1));
         assert_eq!(files[0].channel().read(1, 1, false), Ok(1));
         assert!(files[0].channel().has_lost());
@@ -168,6 +172,68 @@ fn overrun_is_read_once_by_those_who_have_lost_records() {
 
         runtime::set_limit(0);
         drop((creator, files));
+        Rest::default().finish(attached, false);
+    });
+}
+
+/// After the limit was lowered, two QPs leave the log with the end of each.
+#[test]
+fn a_limit_that_was_lowered_is_reached() {
+    runtime::check(20, 0x18, || {
+        runtime::set_limit(4);
+
+        let attached = Attached::new();
+        let creator = attached.open();
+        let file = attached.open();
+        let end = || {
+            let qpn = alloc(&attached, &creator);
+
+            attached.register(&file, qpn).unwrap();
+            attached.destroy(&creator, qpn, true).unwrap();
+            attached.unregister(&creator).unwrap();
+            attached.domain_or_new().gone()
+        };
+
+        assert_eq!([(); 5].map(|()| end()), [1, 2, 3, 4, 4]);
+        runtime::set_limit(1);
+        assert_eq!([(); 4].map(|()| end()), [3, 2, 1, 1]);
+        assert_eq!(file.channel().read(1, 1, false), Ok(1), "OVERRUN");
+        assert_eq!(file.channel().read(1, 1, false), Ok(1), "QP_GONE");
+        file.channel().lose();
+
+        runtime::set_limit(0);
+        drop((file, creator));
+        Rest::default().finish(attached, false);
+    });
+}
+
+/// The device is removed while the last other file of a domain closes it: a reader of a channel
+/// whose own file has closed the domain before finds the end.
+#[test]
+fn a_channel_ends_when_its_domain_is_closed_meanwhile() {
+    runtime::check(300, 0x18, || {
+        let attached = Attached::new();
+        let files = [attached.open(), attached.open()];
+
+        alloc(&attached, &files[0]);
+        attached.close_domain(&files[0]);
+
+        let reader = {
+            let file = files[0].clone();
+
+            runtime::spawn(move || while file.channel().read(4, 4, false).is_ok() {})
+        };
+        let closing = {
+            let (attached, file) = (attached.clone(), files[1].clone());
+
+            runtime::spawn(move || attached.close_domain(&file))
+        };
+
+        attached.remove();
+        closing.join().unwrap();
+        reader.join().unwrap();
+
+        drop(files);
         Rest::default().finish(attached, false);
     });
 }
@@ -677,6 +743,118 @@ fn a_killed_reader_stops_in_the_log() {
         }
 
         drop((creator, files));
+        Rest::default().finish(attached, false);
+    });
+}
+
+/// Returns which members the domain has, of the first rows.
+fn members(attached: &Attached) -> Vec<usize> {
+    let domain = attached.domain_or_new();
+    let log = domain.log().lock();
+
+    (0..4 * ROW)
+        .filter(|number| log.members.get(*number).is_some())
+        .collect()
+}
+
+/// More members than two rows have: two threads become the first of the next row at the same time,
+/// and numbers that were given back are given away again. Readers of two rows wait for the events
+/// of a QP that had others before; when it is destroyed, a worker takes the other members away.
+#[test]
+fn more_members_than_two_rows() {
+    runtime::check(10, 0x18, || {
+        let attached = Attached::new();
+        let creator = attached.open();
+        let others: Vec<_> = (1..2 * ROW - 1)
+            .map(|_| attached.open_with(Right::Use, EventMask::default()))
+            .collect();
+
+        join_at_once(&attached);
+
+        let files = [(); 3].map(|()| attached.open());
+
+        assert_eq!(members(&attached), Vec::from_iter(0..2 * ROW + 2));
+        signal_rows(&attached, &creator, &others, &files);
+        drop((others, files, creator));
+        Rest::default().finish(attached, false);
+    });
+}
+
+/// Two threads join while the numbers of the rows that exist are taken, and leave.
+fn join_at_once(attached: &StdArc<Attached>) {
+    let join = {
+        let domain = attached.domain_or_new();
+
+        move || {
+            let size = RecordSize::new(None).unwrap();
+            let terms = Terms::new(0, Right::Use, EventMask::ALL).unwrap();
+
+            Member::new(domain, terms, size, None).unwrap()
+        }
+    };
+    let last = join.clone()();
+    let other = runtime::spawn(join.clone());
+    let joined = [join(), other.join().unwrap()];
+
+    assert_eq!(members(attached), Vec::from_iter(0..2 * ROW + 2));
+    drop((last, joined));
+}
+
+/// All read the events of a QP, up to its end.
+fn signal_rows(
+    attached: &StdArc<Attached>,
+    creator: &StdArc<File>,
+    others: &[StdArc<File>],
+    files: &[StdArc<File>; 3],
+) {
+    let qpn = alloc(attached, creator);
+
+    attached.report(qpn);
+    for file in [others, files].concat() {
+        attached.register(&file, qpn).unwrap();
+    }
+
+    let readers = files.clone().map(|file| {
+        runtime::spawn(move || {
+            while file.channel().gone().is_empty() {
+                file.channel().read(4, 4, false).unwrap();
+            }
+        })
+    });
+
+    attached.report(qpn);
+    while !files.iter().all(|file| file.channel().is_complete(false)) {
+        runtime::yield_now();
+    }
+    attached.destroy(creator, qpn, true).unwrap();
+    for reader in readers {
+        reader.join().unwrap();
+    }
+    while creator.channel().read(4, 4, true).is_ok() {}
+    while attached.domain_or_new().gone() != 0 {
+        runtime::yield_now();
+    }
+}
+
+/// A channel that is closed loses its registration with the last of more QPs than are looked at
+/// with the lock held once.
+#[test]
+fn a_channel_of_a_domain_with_many_qps_is_closed() {
+    const QPS: usize = 65;
+
+    runtime::check(2, 0x18, || {
+        let attached = Attached::new();
+        let creator = attached.open();
+        let file = attached.open();
+        let qpns: Vec<_> = (0..QPS).map(|_| alloc(&attached, &creator)).collect();
+        let last = attached.find(qpns[QPS - 1]).unwrap();
+
+        attached.register(&file, last.qpn()).unwrap();
+        assert_eq!(last.registrations().len(), 2);
+        file.channel().close();
+        assert_eq!(last.registrations().len(), 1);
+
+        drop((last, file, creator));
         Rest::default().finish(attached, false);
     });
 }

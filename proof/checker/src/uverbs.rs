@@ -105,6 +105,8 @@ pub(crate) struct Channel {
     is_discarded: AtomicBool,
     /// OVERRUN was read.
     has_lost: AtomicBool,
+    /// A read failed as the channel is at its end, and all was read.
+    has_ended: AtomicBool,
     /// An ALLOC failed: records of the QP may have been read before.
     has_failed: AtomicBool,
     /// Held by processes that read, which keep the descriptor open.
@@ -136,6 +138,7 @@ impl Channel {
             watches: StdMutex::default(),
             is_discarded: AtomicBool::new(false),
             has_lost: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
             readers: RwLock::new(()),
         })
@@ -347,9 +350,17 @@ impl Channel {
         let _descriptor = self.descriptor()?;
         let mut buffer = UserBuffer::new(max * RECORD, valid * RECORD);
         let mut silent = self.silent();
+        let has_ended = self.has_ended.load(Ordering::SeqCst);
         let bytes = self
             .member
-            .read(UserPtr::new(&mut buffer), max * RECORD, nonblocking)?;
+            .read(UserPtr::new(&mut buffer), max * RECORD, nonblocking)
+            .inspect_err(|e| {
+                if *e == EIO {
+                    self.has_ended.store(true, Ordering::SeqCst);
+                }
+            })?;
+
+        assert!(!has_ended, "a record after the end of the channel");
 
         for record in buffer.bytes[..bytes].chunks(RECORD) {
             let longer = &record[size_of::<xrc_rcv_record>()..];
