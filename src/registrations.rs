@@ -761,6 +761,12 @@ impl Registrations {
     /// Counts an event, and has the listeners signalled. May be called in any context.
     fn post(self: ArcBorrow<'_, Self>, qpn: u32, kind: EventType) {
         let mut log = self.log.lock();
+
+        // A device that failed to destroy the QP may go on to report events of it.
+        if self.is_destroyed.load(Relaxed) {
+            return;
+        }
+
         let is_heard = self.note(&mut log, kind);
         let is_kept = self.is_kept_by(&log);
 
