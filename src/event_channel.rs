@@ -82,14 +82,6 @@ enum Walk {
     End,
 }
 
-/// Returns that records were written, or `otherwise` if none was.
-fn found(copied: usize, otherwise: Walk) -> Walk {
-    match copied {
-        0 => otherwise,
-        copied => Walk::Found(copied),
-    }
-}
-
 /// Returns the record of an event of a QP.
 fn record(status: &QpStatus, event: Event) -> xrc_rcv_record {
     xrc_rcv_record {
@@ -172,64 +164,69 @@ impl EventChannel {
     /// `write` writes a record to a place, with the lock of the log held, and returns whether it
     /// did: if not, the event stays unread.
     fn take(&self, places: usize, mut write: impl FnMut(usize, xrc_rcv_record) -> bool) -> Walk {
+        let mut copied = 0;
+
         loop {
-            match self.walk(places, &mut write) {
+            match self.walk(places, &mut copied, &mut write) {
                 // In the condition of a wait, too: a preempted task is runnable in any state.
                 Walk::More if !is_killed() => cond_resched(),
-                walk => return walk,
+                walk if copied == 0 => return walk,
+                _ => return Walk::Found(copied),
             }
         }
     }
 
-    /// As [`take`](Self::take), from the next [`BATCH`] events.
-    fn walk(&self, places: usize, write: &mut impl FnMut(usize, xrc_rcv_record) -> bool) -> Walk {
+    /// As [`take`](Self::take), from the next [`BATCH`] events: adds the number of records that it
+    /// takes to `copied`, and returns why it takes no more.
+    fn walk(
+        &self,
+        places: usize,
+        copied: &mut usize,
+        write: &mut impl FnMut(usize, xrc_rcv_record) -> bool,
+    ) -> Walk {
         // Dropped after the lock is released.
         let mut removed: [Option<Arc<Registrations>>; BATCH] = [const { None }; BATCH];
         let mut log = self.log.lock();
-        let mut copied = 0;
+        let member = self.listener.number();
 
         if self.has_lost(&log) {
-            if places == 0 {
-                return Walk::Found(0);
+            if *copied == places {
+                return Walk::Found(places);
             }
-            if !write(0, OVERRUN) {
+            if !write(*copied, OVERRUN) {
                 return Walk::Fault;
             }
             self.listener.note_lost_read(log.evicted());
-            copied = 1;
+            *copied += 1;
         }
         for place in &mut removed {
             let Some((kind, qp, position)) = log.after(self.listener.cursor()) else {
-                return found(copied, Walk::End);
+                return Walk::End;
             };
 
             if qp.is_unread(&log, &self.listener, kind) {
                 if qp.is_evicted(&log) {
                     // The worker has not come to this member.
-                    let qp: Arc<Registrations> = qp.into();
-
                     self.listener.lose();
-                    *place = qp.forget(&mut log, self.listener.number());
-                    return found(copied, Walk::More);
+                    *place = Arc::<Registrations>::from(qp).forget(&mut log, member);
+                    return Walk::More;
                 }
-                if copied == places {
-                    return Walk::Found(copied);
+                if *copied == places {
+                    return Walk::Found(places);
                 }
-                if !write(copied, record(qp.status(), qp.events(kind))) {
-                    return found(copied, Walk::Fault);
+                if !write(*copied, record(qp.status(), qp.events(kind))) {
+                    return Walk::Fault;
                 }
-                copied += 1;
+                *copied += 1;
             }
             self.listener.advance(position);
             // Its last event.
             if kind == EventType::QP_GONE {
                 // Not the last reference: the log has one, or `removed`.
-                let qp: Arc<Registrations> = qp.into();
-
-                *place = qp.forget(&mut log, self.listener.number());
+                *place = Arc::<Registrations>::from(qp).forget(&mut log, member);
             }
         }
-        found(copied, Walk::More)
+        Walk::More
     }
 
     /// Whether events were lost, and the member has not read that.
