@@ -36,7 +36,7 @@ lab := scripts/lab
 # A checkout can be read-only.
 made = { mkdir -p $(1) 2>/dev/null || { echo "ib_xrc_rcv: $(1) cannot be made; MO= names another directory" >&2; exit 1; }; }
 
-.PHONY: modules clippy doc rust-analyzer install modules_install uninstall
+.PHONY: modules clippy doc rust-analyzer install modules_install tool_install dkms_install uninstall
 .PHONY: htmldocs lint format test test-long release-check fuzz test-clients demo demo-restart bench deb clean help
 modules:
 
@@ -71,13 +71,7 @@ modules_install: modules
 	$(if $(INSTALL_MOD_PATH),,depmod $$(cat $(KDIR)/include/config/kernel.release))
 
 # The uapi header is installed with the libraries: user/Makefile.
-install: modules_install
-	install -D -m 644 src/ib_xrc_rcv.conf $(DESTDIR)$(MODPROBEDIR)/ib_xrc_rcv.conf
-	install -D -m 755 packaging/xrc-rcv-module/xrc-rcv-module $(DESTDIR)$(SBINDIR)/xrc-rcv-module
-	install -D -m 644 packaging/xrc-rcv-module/xrc-rcv-module.8 $(DESTDIR)$(MANDIR)/man8/xrc-rcv-module.8
-	for completion in $(completions); do \
-		install -D -m 644 packaging/xrc-rcv-module/completions/$${completion%%:*} $(DESTDIR)$(DATADIR)/$${completion#*:} || exit; \
-	done
+install: modules_install tool_install
 	@echo "Installed. 'xrc-rcv-module load' loads it, and prints any obstacle; a reboot loads it, too. See Documentation/loading.rst."
 
 # Files that were in the directory before are not removed by clean.
@@ -94,6 +88,21 @@ install modules_install:
 	@echo "Give the kernel to install for: make KDIR=/lib/modules/\$$(uname -r)/build $@" >&2; exit 1
 
 endif
+
+# The files that a system has beside the module.
+tool_install:
+	install -D -m 644 src/ib_xrc_rcv.conf $(DESTDIR)$(MODPROBEDIR)/ib_xrc_rcv.conf
+	install -D -m 755 packaging/xrc-rcv-module/xrc-rcv-module $(DESTDIR)$(SBINDIR)/xrc-rcv-module
+	install -D -m 644 packaging/xrc-rcv-module/xrc-rcv-module.8 $(DESTDIR)$(MANDIR)/man8/xrc-rcv-module.8
+	for completion in $(completions); do \
+		install -D -m 644 packaging/xrc-rcv-module/completions/$${completion%%:*} $(DESTDIR)$(DATADIR)/$${completion#*:} || exit; \
+	done
+
+# The module's part of the tree, as it is, for DKMS: for packages.
+dkms_source = $(DESTDIR)/usr/src/ib-xrc-rcv-$(shell cat VERSION)
+dkms_install: tool_install
+	mkdir -p $(dkms_source)
+	cp -r --parents Kbuild Makefile VERSION packaging/dkms scripts/kernel-toolchain scripts/plain-path src $(dkms_source)
 
 # From every kernel. A loaded module stays loaded: run xrc-rcv-module unload before.
 uninstall:
