@@ -37,7 +37,7 @@ lab := scripts/lab
 made = { mkdir -p $(1) 2>/dev/null || { echo "ib_xrc_rcv: $(1) cannot be made; MO= names another directory" >&2; exit 1; }; }
 
 .PHONY: modules clippy doc rust-analyzer install modules_install tool_install dkms_install uninstall
-.PHONY: htmldocs lint format test test-long release-check fuzz test-clients demo demo-restart bench deb clean help
+.PHONY: htmldocs lint format test test-long release-check fuzz test-clients demo demo-restart bench deb rpm clean help
 modules:
 
 ifneq ($(KDIR),)
@@ -151,8 +151,8 @@ bench:
 	@scripts/bench
 
 # In the lab's root, which MO may be outside of.
-deb:
-	@$(call made,$(MO)/deb) && LAB_BIND=$(abspath $(MO)) $(lab) exec -- packaging/build-deb $(abspath $(MO))/deb
+deb rpm:
+	@$(call made,$(MO)/$@) && LAB_BIND=$(abspath $(MO)) $(lab) exec -- packaging/build-$@ $(abspath $(MO))/$@
 
 clean:
 	@[ '$(MO)' != '$(CURDIR)/build' ] && [ ! -e '$(MO)/.made' ] || rm -rf '$(MO)'
@@ -173,6 +173,7 @@ help:
 	@echo '  make KDIR=DIR install   install it, its modprobe.d file and xrc-rcv-module(8) (DESTDIR=)'
 	@echo '  make uninstall       remove the installed files, for every kernel'
 	@echo '  make deb             Debian packages of module (DKMS), libraries and tool in build/deb'
+	@echo '  make rpm             RPMs of the same in build/rpm'
 	@echo '  xrc-rcv-module load  load it beside an ib_uverbs that is in use (Documentation/loading.rst)'
 	@echo
 	@echo 'User space:'
