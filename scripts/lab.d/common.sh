@@ -48,8 +48,8 @@ key_of_tree() {
 	done | sha256sum | cut -c1-12
 }
 
-# This checkout's own part of the cache.
-build_root=$cache/build/$(printf '%s' "$tree" | sha256sum | cut -c1-12)
+# shellcheck source=scripts/lab.d/architecture.sh
+. "$tree/scripts/lab.d/architecture.sh"
 
 # step NAME DESCRIPTION COMMAND… - run COMMAND with its output in a log; show that time
 # passes; on failure name the log, and print its first error and its last lines.

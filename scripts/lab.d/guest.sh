@@ -125,16 +125,14 @@ guest_cleanup() {
 # The guest's console is our standard output; the kernel's log is written to a file.
 guest_qemu() {
 	local accel cpus memory=${LAB_MEMORY:-1024} thread=single qemu more
-	# The PM timer of q35: a kernel without ACPI does not find it. Where dummy is built in,
-	# there is a dummy0.
-	local append="console=ttyS0 loglevel=8 panic=-1 pmtmr=0x608 dummy.numdummies=0"
+	# Where dummy is built in, there is a dummy0.
+	local append="$arch_append loglevel=8 panic=-1 dummy.numdummies=0"
 	# kmemleak is two fifths of the debug kernel's work.
 	[ -n "$leak_check" ] || append+=" kmemleak=off"
 	read -ra more <<<"${LAB_QEMU_ARGS-}"
 	accel=$(guest_accel)
 	cpus=${LAB_CPUS:-$(guest_cpus "$accel")}
-	qemu=(qemu-system-x86_64
-		-machine q35,memory-backend=mem -smp "$cpus" -m "$memory"
+	qemu=("${arch_qemu[@]}" -smp "$cpus" -m "$memory"
 		-object "memory-backend-memfd,id=mem,size=${memory}M,share=on"
 		-nodefaults -no-user-config -display none -no-reboot
 		-kernel "$kimage" -initrd "$initramfs"
@@ -143,12 +141,11 @@ guest_qemu() {
 		-device virtio-rng-pci "${more[@]}")
 	case $accel in
 	kvm) qemu+=(-accel kvm -cpu host -append "$append ${LAB_APPEND-}") ;;
-	# Under emulation timers are late: values that the kernel would measure with them are given
-	# to it, first of all the frequency of its clock (launch fills that in). And it skips steps
-	# that take seconds, such as old terminals.
 	*)
-		append+=" no_timer_check lpj=4000000 tsc=reliable pty.legacy_count=0"
-		append+=" tsc_early_khz=$([ -n "$icount" ] && echo 1000000 || echo HOST)"
+		append+=" $arch_emulated_append"
+		[ -z "$icount" ] || append=${append/tsc_early_khz=HOST/tsc_early_khz=1000000}
+		# Old terminals take seconds.
+		append+=" pty.legacy_count=0"
 		# On a busy host a reader of RCU with the lowest priority waits for 20 s, the last
 		# of many tasks for a mutex for minutes, and a CPU of the guest for the host.
 		append+=" rcupdate.rcu_cpu_stall_timeout=300 sysctl.kernel.hung_task_timeout_secs=900"
@@ -157,12 +154,7 @@ guest_qemu() {
 		# CPUs that take turns never wait for one that the host does not run, and need no
 		# atomic instructions: half the work.
 		[ -z "$parallel" ] || [ -n "$icount" ] || thread=multi
-		qemu+=(-accel "tcg,thread=$thread")
-		# Four-level page tables: the kernel forgets for a moment at boot that it has five,
-		# and KASAN reports any access of an interrupt then. No fast string instructions:
-		# emulated, they copy byte by byte, and without them the kernel copies and clears
-		# words, up to six times as fast.
-		qemu+=(-cpu max,-la57,-erms,-fsrm,-fzrm,-fsrs,-fsrc -append "$append")
+		qemu+=(-accel "tcg,thread=$thread" "${arch_emulated[@]}" -append "$append")
 		;;
 	esac
 	[ -z "${shell-}" ] || qemu+=(

@@ -81,8 +81,8 @@ kernel_apt_make() {
 		Dir::Etc::SourceParts "/dev/null";
 		Dir::Etc::PreferencesParts "/dev/null";
 		Acquire::Languages "none";
-		APT::Architecture "amd64";
-		APT::Architectures { "amd64"; };
+		APT::Architecture "$arch";
+		APT::Architectures { "$arch"; };
 		APT::Sandbox::User "root";
 	EOC
 	for release in "${kernel_releases[@]}"; do
@@ -158,7 +158,7 @@ kernel_pick() {
 	while read -r line; do
 		release=${line%% *}
 		if [ "$release" != "$1" ]; then
-			[[ $release =~ ^[^-]*-${flavour:+$flavour-}amd64$ ]] || continue
+			[ "${release#*-}" = "${arch_flavours[${flavour:-stock}]-}" ] || continue
 			[[ -z $wanted || $release == "$wanted"[.+-]* ]] || continue
 			# A version of Debian's own, with a plus sign, says of which Debian release
 			# it is.
@@ -344,10 +344,10 @@ kernel_own() {
 	kver=$(cat "$kernel/include/config/kernel.release")
 	kernel_key=own-$(printf '%s' "$kernel" | sha256sum | cut -c1-12)
 	kdir=$kernel
-	kimage=$kdir/arch/x86/boot/bzImage
+	kimage=$kdir/$arch_image
 	kmodules=$cache/modules/$kernel_key
 	local file
-	for file in arch/x86/boot/bzImage Module.symvers; do
+	for file in "$arch_image" Module.symvers; do
 		[ -e "$kernel/$file" ] || die "$kernel has no $file: build it first"
 	done
 	if ! [ "$kmodules/.complete" -nt "$kdir/modules.order" ]; then
