@@ -646,7 +646,9 @@ static bool spoiled_channel(const struct method *method, unsigned int i)
 /* The attribute for the new descriptor cannot be written. */
 static bool spoiled_new(const struct method *method)
 {
-	struct call *read_only = (struct call *)(room + ROOM - PAGE), call;
+	/* Pages may be larger than those of PAGE bytes that calls have parts in. */
+	const size_t page = getpagesize();
+	struct call *read_only = (struct call *)(room + ROOM - page), call;
 	unsigned int before;
 	bool right = true;
 	int result;
@@ -661,10 +663,10 @@ static bool spoiled_new(const struct method *method)
 	*read_only = call;
 	before = qps();
 	attempts++;
-	if (mprotect(read_only, PAGE, PROT_READ))
+	if (mprotect(read_only, page, PROT_READ))
 		err(1, "mprotect");
 	result = ioctl(member.domain.uverbs_fd, RDMA_VERBS_IOCTL, read_only) ? -errno : 0;
-	if (mprotect(read_only, PAGE, PROT_READ | PROT_WRITE))
+	if (mprotect(read_only, page, PROT_READ | PROT_WRITE))
 		err(1, "mprotect");
 	if (result != -EFAULT || qps() != before) {
 		warnx("%s, a call that cannot be written to: %s", method->name,
