@@ -8,14 +8,21 @@
 # shellcheck source=hca/qemu-args
 . "${BASH_SOURCE[0]%/*}/../../hca/qemu-args"
 
+# The model, for the host, and its control, for the guest.
 device_build() {
-	made_from vmlx4 "$(key_of_tree "$tree/hca" "$tree"/Cargo.{toml,lock} "$tree/rust-toolchain.toml")-$root_key" vmlx4_make
+	vmlx4_build
+	[ -z "$foreign" ] || natively vmlx4_build
+}
+
+vmlx4_build() {
+	made_from vmlx4 "$(key_of_tree "$tree/hca" "$tree"/Cargo.{toml,lock} "$tree/rust-toolchain.toml")-$(programs_key)" vmlx4_make
 }
 
 vmlx4_make() {
 	borrow_crates "$build_root/vmlx4"
 	quiet vmlx4 env CARGO_TARGET_DIR="$build_root/vmlx4" CARGO_HOME="$cache/cargo" \
 		cargo build --locked --release --manifest-path "$tree/hca/Cargo.toml"
+	link_programs "$build_root/vmlx4"
 }
 
 device_qemu_args() {
@@ -23,7 +30,7 @@ device_qemu_args() {
 	qemu+=("${vmlx_args[@]}")
 }
 
-device_start() { vmlx_start "$1" "$2/vmlx4/release/vmlx" --captures "$2/captures"; }
+device_start() { vmlx_start "$1" "$2/vmlx4/release/vmlx" --captures "$LAB_BUILD_ROOT/captures"; }
 
 # The adapter of this guest in a vmlx for several.
 device_environment() {

@@ -14,14 +14,20 @@
 device_build() {
 	local header=$ksrc/include/linux/mlx5/mlx5_ifc.h
 	kernel_source_make
-	made_from vmlx5 "$(key_of_tree "$tree/hca" "$tree"/Cargo.{toml,lock} "$tree/rust-toolchain.toml")-$(sha256sum <"$header" | cut -c 1-12)-$root_key" \
-		vmlx5_make "$header"
+	vmlx5_build "$header"
+	[ -z "$foreign" ] || natively vmlx5_build "$header"
+}
+
+vmlx5_build() { # HEADER
+	made_from vmlx5 "$(key_of_tree "$tree/hca" "$tree"/Cargo.{toml,lock} "$tree/rust-toolchain.toml")-$(sha256sum <"$1" | cut -c 1-12)-$(programs_key)" \
+		vmlx5_make "$1"
 }
 
 vmlx5_make() { # HEADER
 	borrow_crates "$build_root/vmlx5"
 	quiet vmlx5 env CARGO_TARGET_DIR="$build_root/vmlx5" CARGO_HOME="$cache/cargo" MLX5_IFC="$1" \
 		cargo build --locked --release --manifest-path "$tree/hca/Cargo.toml"
+	link_programs "$build_root/vmlx5"
 }
 
 device_qemu_args() {
@@ -44,7 +50,7 @@ device_qemu_args() {
 device_start() {
 	local pid
 	"$2/vmlx5/release/vmlx" --once --mlx5-socket "$1/vmlx5-0.sock" --mlx5-socket "$1/vmlx5-1.sock" \
-		--control "$1/vmlx5ctl.sock" --captures "$2/captures" 2>"$1/vmlx5.log" &
+		--control "$1/vmlx5ctl.sock" --captures "$LAB_BUILD_ROOT/captures" 2>"$1/vmlx5.log" &
 	pid=$!
 	# QEMU connects once and gives up; the control socket is there before these.
 	while kill -0 $pid 2>/dev/null; do

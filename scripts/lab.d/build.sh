@@ -33,6 +33,9 @@ build_parts() {
 	done
 }
 
+# The key of the root that programs of a guest are linked with and run in.
+programs_key() { echo "${foreign_key:-$root_key}"; }
+
 # The mark beside a directory that is being made.
 unfinished=
 
@@ -75,7 +78,7 @@ made_from() {
 	local directory=$build_root/$1 relative=$1 key=$2 other
 	shift 2
 	[ "$(cat "$directory/.made-from" 2>/dev/null)" != "$key" ] || return 0
-	for other in "$cache"/build/*; do
+	for other in "$cache/build/"????????????"$arch_suffix"; do
 		[ "$(cat "$other/$relative/.made-from" 2>/dev/null)" = "$key" ] || continue
 		rm -rf "$directory.new"
 		mkdir -p "$(dirname "$directory")"
@@ -108,13 +111,29 @@ copy_from() {
 # Compiled libraries of others, most of a first build, are found by cargo when they are in their
 # place: their names do not depend on the checkout.
 borrow_crates() {
-	local directory=$1 other
+	local directory=$1 other part
 	[ ! -e "$directory/release" ] || return 0
-	for other in "$cache"/build/*; do
-		[ -e "$other/${directory##*/}/.made-from" ] || continue
-		mkdir -p "$directory/release"
-		! copy_from "$other/${directory##*/}" "$other/${directory##*/}"/release/{deps,build,.fingerprint} "$directory/release" || return 0
-		rm -r "$directory/release"
+	for other in "$cache/build/"????????????"$arch_suffix"; do
+		other+=/${directory##*/}
+		[ -e "$other/.made-from" ] || continue
+		for part in release ${arch_rust:+"$arch_rust/release"}; do
+			mkdir -p "$directory/$part"
+			copy_from "$other" "$other/$part"/{deps,build,.fingerprint} "$directory/$part" || {
+				rm -r "${directory:?}/$part"
+				continue 2
+			}
+		done
+		return
+	done
+}
+
+# Programs of a foreign architecture are where cargo has those of the host's.
+link_programs() { # link_programs DIRECTORY
+	local file
+	[ -n "$arch_rust" ] || return 0
+	mkdir -p "$1/release/examples"
+	for file in "$1/$arch_rust"/release/{,examples/}*; do
+		[ ! -f "$file" ] || [ ! -x "$file" ] || ln -sfr "$file" "$1/${file#"$1/$arch_rust/"}"
 	done
 }
 
@@ -168,7 +187,7 @@ kernel_made() {
 
 build_rdma_core() {
 	local key
-	key=$(key_of_tree "$tree/upstream/rdma-core" "$tree/scripts/build-rdma-core")-$root_key
+	key=$(key_of_tree "$tree/upstream/rdma-core" "$tree/scripts/build-rdma-core")-$(programs_key)
 	shared "$build_root/rdma-core" "$key" "building rdma-core with rxe's XRC" \
 		"$tree/scripts/build-rdma-core"
 }
@@ -200,6 +219,7 @@ make_user() {
 	borrow_crates "$build_root/user"
 	quiet user env CARGO_HOME="$cache/cargo" GO="$tree/scripts/with-go go" \
 		make --no-print-directory -C "$tree/user" O="$build_root/user" all tests
+	link_programs "$build_root/user"
 }
 
 build_tests() {
@@ -218,12 +238,13 @@ make_tests() {
 build_fuzzer() {
 	local sources=("$tree"/proof/fuzz/{src,Cargo.toml} "$tree"/spec/{src,Cargo.toml} "$tree/user/xrc-rcv/src/uapi")
 
-	made_from fuzzer "$(key_of_tree "${sources[@]}" "$tree"/Cargo.{toml,lock})-$root_key" make_fuzzer
+	made_from fuzzer "$(key_of_tree "${sources[@]}" "$tree"/Cargo.{toml,lock})-$(programs_key)" make_fuzzer
 }
 
 make_fuzzer() {
 	quiet fuzzer env CARGO_TARGET_DIR="$build_root/fuzzer" CARGO_HOME="$cache/cargo" \
 		cargo build --locked --release --manifest-path "$tree/proof/fuzz/Cargo.toml"
+	link_programs "$build_root/fuzzer"
 }
 
 build_demo() {

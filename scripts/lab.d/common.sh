@@ -23,7 +23,7 @@ die() {
 # VMLX_ are passed into the root (root_exec). Another one is refused: it would have no effect, as
 # one of two guests whose adapter was not passed, and which then had a fabric of its own.
 known_variables=(
-	LAB_ACCEL LAB_APPEND LAB_BIND LAB_BOOT_TIMEOUT LAB_BUILT LAB_CPUS LAB_LIVE LAB_MEMORY LAB_MODULE LAB_QEMU_ARGS
+	LAB_ACCEL LAB_APPEND LAB_ARCH LAB_BIND LAB_BOOT_TIMEOUT LAB_BUILT LAB_CPUS LAB_LIVE LAB_MEMORY LAB_MODULE LAB_QEMU_ARGS
 	LAB_BUILD LAB_BUILD_ROOT LAB_CACHE LAB_INSIDE LAB_LONG LAB_ROOT LAB_STOCK LAB_TESTS LAB_TREE LAB_USER
 	LAB_FABRIC LAB_GUEST LAB_GUESTS VMLX_ADAPTER VMLX_CONTROL VMLX_HCA
 )
@@ -130,7 +130,13 @@ lock() { flock -w 5 "$1" || { say "waiting for another lab that is building" && 
 
 cache_clean() {
 	case "${1-}" in
-	'') rm -rf --one-file-system "${build_root:?}" ;;
+	'')
+		local name
+		for name in "${architectures[@]}"; do
+			architecture "$name"
+			rm -rf --one-file-system "${build_root:?}"
+		done
+		;;
 	all) rm -rf --one-file-system "${cache:?}" ;;
 	*) die "clean: 'all' or nothing" ;;
 	esac
@@ -138,7 +144,9 @@ cache_clean() {
 
 lab_env() {
 	cat <<EOF
+LAB_ARCH=$arch
 LAB_ROOT=$root
+LAB_HOST_BUILD_ROOT=$host_build_root
 LAB_BUILD=$(build_dir)
 KDIR=$kdir
 KSRC=$ksrc

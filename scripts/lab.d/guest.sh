@@ -54,6 +54,7 @@ guest_options() {
 		[[ ${!variable:-1} =~ ^[1-9][0-9]*$ ]] || die "$variable wants a number, not '${!variable}'"
 	done
 	[[ ${LAB_ACCEL:-tcg} =~ ^(tcg|kvm)$ ]] || die "LAB_ACCEL wants tcg or kvm, not '$LAB_ACCEL'"
+	[ -z "$foreign" ] || [ "${LAB_ACCEL:-tcg}" = tcg ] || die "LAB_ACCEL=kvm is for guests of ${architectures[0]}, not $arch"
 	device=${wanted%%=*}
 	[ "$device" = "$wanted" ] || device_argument=${wanted#*=}
 	[ -z "${VMLX_ADAPTER-}" ] || [ "$device" = vmlx4 ] || die "VMLX_ADAPTER is for --device vmlx4, not $device"
@@ -65,7 +66,7 @@ guest_options() {
 guest_accel() {
 	if [ -n "${LAB_ACCEL-}" ]; then
 		echo "$LAB_ACCEL"
-	elif grep -qE '^flags.*\<(vmx|svm)\>' /proc/cpuinfo && [ -w /dev/kvm ]; then
+	elif [ -z "$foreign" ] && grep -qE '^flags.*\<(vmx|svm)\>' /proc/cpuinfo && [ -w /dev/kvm ]; then
 		echo kvm
 	else
 		echo tcg
@@ -104,7 +105,7 @@ guest_prepare() {
 	{
 		printf 'LAB_TREE=%q\nLAB_CACHE=%q\nLAB_CWD=%q\n' "$tree" "$cache" "$PWD"
 		printf 'LAB_BUILD=%q\nLAB_BUILD_ROOT=%q\nLAB_MODULES=%q\n' "$(build_dir)" "$build_root" "$kmodules"
-		printf 'LAB_KERNEL=%q\nLAB_DEVICE=%q\n' "$kernel" "$device"
+		printf 'LAB_ARCH=%q\nLAB_KERNEL=%q\nLAB_DEVICE=%q\n' "$arch" "$kernel" "$device"
 		printf 'LAB_MODULE=%q\n' "${with_module:+${LAB_MODULE-$(build_dir)/module/ib_xrc_rcv.ko}}"
 		printf 'LAB_LEAK_CHECK=%q\nLAB_SHELL=%q\nLAB_LIVE=%q\nLAB_ICOUNT=%q\n' "$leak_check" "${shell-}" "${LAB_LIVE-}" "$icount"
 		printf 'LAB_FABRIC=%q\nLAB_GUEST=%q\nLAB_GUESTS=%q\n' "${LAB_FABRIC:+/run/fabric}" "${LAB_GUEST-}" "${LAB_GUESTS-}"
@@ -159,13 +160,13 @@ guest_qemu() {
 	esac
 	[ -z "${shell-}" ] || qemu+=(
 		-chardev "socket,id=terminal,path=$run/terminal.sock,server=on,wait=off" -device virtconsole,chardev=terminal)
-	share root / ,readonly=on
+	share root "${foreign:+$foreign/root}/" ,readonly=on
 	share run "$run"
 	share tree "$tree"
 	share cache "$cache"
 	[ -z "${LAB_FABRIC-}" ] || share fabric "$LAB_FABRIC"
 	device_qemu_args "$run"
-	root_exec "$tree/qemu/host/launch" "$run" "$device" "$build_root" -- \
+	root_exec "$tree/qemu/host/launch" "$run" "$device" "$host_build_root" -- \
 		timeout --foreground --kill-after=5 "$timeout" "${qemu[@]}"
 }
 

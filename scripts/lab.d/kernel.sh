@@ -14,7 +14,7 @@ kernel_root=
 # Uverbs objects of other modules need 7.2's split of ib_uverbs.
 kernel_floor=7.2
 
-# kernel_option ARG… - take --kernel out of the arguments, leave the rest in kernel_rest.
+# kernel_option ARG… - take --kernel and --arch out of the arguments, leave the rest in kernel_rest.
 kernel_option() {
 	kernel_rest=()
 	while [ $# -gt 0 ]; do
@@ -22,6 +22,11 @@ kernel_option() {
 		--kernel)
 			kernel=${2-}
 			[ -n "$kernel" ] || kernel_unknown
+			kernel_of_architecture
+			shift 2
+			;;
+		--arch)
+			architecture "${2-}"
 			shift 2
 			;;
 		*)
@@ -29,6 +34,21 @@ kernel_option() {
 			shift
 			;;
 		esac
+	done
+	case $kernel in
+	debug | modversions)
+		[[ " ${arch_kernels[*]} " == *" $kernel "* ]] || die "the lab builds no kernel '$kernel' for $arch"
+		;;
+	esac
+}
+
+# ARCH:KERNEL is of that architecture.
+kernel_of_architecture() {
+	local name
+	for name in "${architectures[@]}"; do
+		[[ $kernel == "$name":* ]] || continue
+		architecture "$name"
+		kernel=${kernel#*:}
 	done
 }
 
@@ -57,20 +77,16 @@ kernel_setup() {
 # LAB_STOCK, a line of the list, is "stock" for as long as it is set: scripts/test sets it, so that
 # all suites of a run have the same kernel.
 
-kernel_list=$cache/debian/kernels
-
-# Releases in the order in which a kernel that several have is taken from them. The first is what
-# the root's compilers are for, and is always there.
-kernel_releases=(trixie-backports forky sid experimental)
-
 # kernel_apt COMMAND… - the host's apt, with its mirror and its network, and nothing but those
 # releases
-kernel_apt() { APT_CONFIG=$cache/debian/archive/conf "$@"; }
+kernel_apt() { APT_CONFIG=$kernel_archive/conf "$@"; }
 
 # Writes down where that apt looks: releases that the mirror does not have, or cannot deliver now,
 # are passed over.
 kernel_apt_make() {
-	local directory=$cache/debian/archive mirror release answer
+	local directory=$kernel_archive mirror release answer both="\"$arch\";"
+	# The programs that compile are the host's.
+	[ -z "$foreign" ] || both+=" \"${architectures[0]}\";"
 	mirror=$(root_mirror) || exit
 	mkdir -p "$directory/lists/partial" "$directory/cache/archives/partial"
 	cat >"$directory/conf.new" <<-EOC
@@ -82,7 +98,7 @@ kernel_apt_make() {
 		Dir::Etc::PreferencesParts "/dev/null";
 		Acquire::Languages "none";
 		APT::Architecture "$arch";
-		APT::Architectures { "$arch"; };
+		APT::Architectures { $both };
 		APT::Sandbox::User "root";
 	EOC
 	for release in "${kernel_releases[@]}"; do
@@ -106,10 +122,10 @@ kernel_list_make() {
 	kernel_apt_make
 	kernel_apt_update || {
 		say "apt's messages are above; without the kernels of later Debian releases"
-		sed -i 1q "$cache/debian/archive/sources"
+		sed -i 1q "$kernel_archive/sources"
 		kernel_apt_update || die "the mirror's list of kernels cannot be read (apt's messages are above)"
 	}
-	kernel_apt apt-get indextargets --format '$(RELEASE) $(FILENAME)' 'Created-By: Packages' |
+	kernel_apt apt-get indextargets --format '$(RELEASE) $(FILENAME)' 'Created-By: Packages' "Architecture: $arch" |
 		while read -r release file; do
 			echo "Debian: $release"
 			kernel_apt /usr/lib/apt/apt-helper cat-file "$file"
@@ -149,8 +165,8 @@ kernel_list_make() {
 kernel_pick() {
 	local wanted=$1 flavour='' debian=${kernel_releases[0]} line release one other=''
 	case $wanted in
-	rt | cloud) flavour=$wanted wanted='' ;;
-	*-rt | *-cloud) flavour=${wanted##*-} wanted=${wanted%-*} ;;
+	rt | cloud | 16k) flavour=$wanted wanted='' ;;
+	*-rt | *-cloud | *-16k) flavour=${wanted##*-} wanted=${wanted%-*} ;;
 	esac
 	for one in "${kernel_releases[@]}"; do
 		[ "$wanted" != "$one" ] || debian=$one wanted=''
@@ -182,6 +198,7 @@ kernel_find() {
 	kernel_line=
 	[ -n "$wanted" ] || kernel_line=${LAB_STOCK-}
 	[[ $wanted != *' '* ]] || kernel_line=$wanted
+	[[ ${kernel_line%% *} == *-"$arch"* ]] || kernel_line=
 	[ -z "$kernel_line" ] || return 0
 	[ -s "$kernel_list" ] || with_cache_lock debian kernel_list_make
 	kernel_line=$(kernel_pick "$wanted") || {
@@ -264,7 +281,7 @@ kernel_stock_make() {
 	rm -rf "$directory"
 	step fetch "fetching Debian's kernel $kver (130 MB)" kernel_download "$directory/packages" \
 		"linux-base-$kver" "linux-binary-$kver" "linux-modules-$kver" "linux-headers-$kver" \
-		"linux-headers-$kernel_abi-common" "linux-kbuild-$kernel_abi"
+		"linux-headers-$kernel_abi-common" "linux-kbuild-$kernel_abi:${architectures[0]}"
 	[ "$kernel_debian" = "${kernel_releases[0]}" ] || {
 		with_cache_lock toolchain kernel_toolchain "$(echo "$directory/packages/linux-headers-$kver"_*.deb)"
 		ln -s "$kernel_root" "$directory/toolchain"
@@ -364,5 +381,5 @@ kernel_initramfs() {
 	mkdir -p "$cache/initramfs"
 	step initramfs "making the initramfs for $kver" \
 		root_exec "$tree/scripts/make-initramfs" "$kmodules" "$kver" \
-		"$tree/qemu/guest/initramfs-init" "$initramfs"
+		"$tree/qemu/guest/initramfs-init" "${foreign:+$foreign/root}/bin/busybox" "$initramfs"
 }

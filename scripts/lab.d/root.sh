@@ -53,10 +53,22 @@ root_make() {
 	mv "$root.new" "$root"
 }
 
+foreign_make() {
+	local directory=$foreign foreign=
+	[ ! -e "$directory/.complete" ] || return 0
+	rm -rf --one-file-system "$directory"
+	needs_room 3 "what is needed for $arch"
+	mkdir -p "$directory"
+	step "$arch" "unpacking compilers, QEMU and a guest's root for $arch (about 2 minutes)" \
+		root_exec "$tree/qemu/$arch/make" "$directory"
+	touch "$directory/.complete"
+}
+
 root_setup() {
 	[ -n "${LAB_INSIDE-}" ] && return
 	root_requirements
 	[ -d "$root" ] || with_cache_lock root root_make
+	[ -z "$foreign" ] || [ -e "$foreign/.complete" ] || with_cache_lock "$arch" foreign_make
 }
 
 # root_exec COMMAND… - run COMMAND in the root, with the tree, the cache and the working
@@ -64,7 +76,8 @@ root_setup() {
 # end with the command, however it ends. The command is not their first process: signals that
 # interrupt others would not interrupt that one. Of the caller's variables it gets the lab's own,
 # and those of terminals and proxies: compilers and make(1) heed others, and what they make is
-# shared.
+# shared. For a foreign architecture its compilers lie above /usr, its libraries and headers, whose
+# directories have other names, below it.
 root_exec() {
 	if [ -n "${LAB_INSIDE-}" ]; then
 		"$@"
@@ -74,6 +87,7 @@ root_exec() {
 	for name in TERM NO_COLOR {http,https,no}_proxy {HTTP,HTTPS,NO}_PROXY VERBOSE KSRC GIDS "${!LAB_@}" "${!VMLX_@}"; do
 		[ -z "${!name+set}" ] || variables+=("$name=${!name}")
 	done
+	[ -z "$foreign" ] || variables+=("${arch_compilers[@]}")
 	case ${kernel-} in
 	/*) variables+=(${RUSTC+"RUSTC=$RUSTC"} ${BINDGEN+"BINDGEN=$BINDGEN"}) ;;
 	esac
@@ -82,8 +96,9 @@ root_exec() {
 	LAB_INSIDE=1 unshare --mount --pid --fork --kill-child --propagation private \
 		bash -c '
 		set -e
-		root=$1 tree=$2 cache=$3 cwd=$4 repository=$5
-		shift 5
+		root=$1 tree=$2 cache=$3 cwd=$4 repository=$5 foreign=$6
+		shift 6
+		[ -z "$foreign" ] || mount -t overlay -o "lowerdir=$foreign/tools/usr:$root/usr:$foreign/root/usr" overlay "$root/usr"
 		mount -t proc proc "$root/proc"
 		mount --rbind /sys "$root/sys"
 		mount --rbind /dev "$root/dev"
@@ -98,7 +113,7 @@ root_exec() {
 		[ ! -e "${SSL_CERT_FILE:-$certificates}" ] || cat "${SSL_CERT_FILE:-$certificates}" >"$root$certificates"
 		[ -d "$root$cwd" ] || cwd=$tree
 		chroot "$root" /usr/bin/env -i -C "$cwd" "$@" || exit
-		' lab "$root" "$tree" "$cache" "$(pwd -P)" "$repository" "${variables[@]}" \
+		' lab "$root" "$tree" "$cache" "$(pwd -P)" "$repository" "$foreign" "${variables[@]}" \
 		HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 \
 		LAB_INSIDE=1 LAB_CACHE="$cache" LAB_BUILD_ROOT="$build_root" "$@"
 }

@@ -11,7 +11,8 @@
 #	device_qemu_args RUN		adds to the array qemu
 #	device_release			gives back the hardware that device_claim took
 # in qemu/host/launch, in the lab's root, beside QEMU:
-#	device_start RUN BUILD-ROOT	starts the processes of QEMU's devices, in the directory RUN
+#	device_start RUN BUILD-ROOT	starts processes of QEMU's devices, in the directory RUN;
+#					their programs are below BUILD-ROOT
 # in the guest:
 #	device_environment		exports the variables below
 #	device_up			makes the RDMA devices, after the stack and the module
