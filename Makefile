@@ -32,6 +32,11 @@ paths := $(if $(filter-out $(anywhere),$(or $(MAKECMDGOALS),modules)),\
 $(foreach path,$(paths),$(if $(call plain,$($(path))),,\
 	$(error ib_xrc_rcv: the path '$($(path))'$(if $(filter CURDIR,$(path)),, in $(path)) has white space or a special character, which make and Kbuild cannot handle; use a directory whose path has letters, digits and + - . @ _ ~ only)))
 
+# Of guests, and of a module without KDIR; not that of the environment, which is for kernels.
+ifeq ($(origin ARCH),command line)
+export LAB_ARCH := $(ARCH)
+endif
+
 lab := scripts/lab
 # A checkout can be read-only.
 made = { mkdir -p $(1) 2>/dev/null || { echo "ib_xrc_rcv: $(1) cannot be made; MO= names another directory" >&2; exit 1; }; }
@@ -164,6 +169,7 @@ help:
 	@echo '  make demo            boot a guest and see a receive QP outlive its creator (half a minute; 5 minutes the first time)'
 	@echo '  make demo-restart    restart a server in five ways, and see what its clients notice (4 minutes)'
 	@echo '  make test            build and test everything in guests; ends with "N passed, N failed"'
+	@echo '  make test ARCH=arm64 the suites on kernels of Debian, in guests of arm64; make demo, make and others take it, too'
 	@echo '  make bench           measure against mainline in the same run'
 	@echo '  scripts/lab shell    a prompt in a guest with the module loaded (scripts/lab help)'
 	@echo
