@@ -425,20 +425,20 @@ static void use_all(struct ib_device *device, struct ib_xrcd *xrcd,
 		return;
 	check(device, !ib_xrc_rcv_alloc_qp(other, &labelled, &qpn, NULL) && saw(&life, 1) &&
 		      life.types[0] == XRC_RCV_EVENT_QP_ADDED && life.qpn == qpn &&
-		      life.label == labelled.label, "it is told of a QP of another");
+		      life.label == labelled.label, "the member gets QP_ADDED of another's QP");
 	ib_xrc_rcv_unreg_qp(other, qpn);
 	ib_xrc_rcv_unreg_qp(member, qpn);
 	check(device, state(other, qpn) == IB_QPS_RESET, "it keeps the QP");
 	check(device, !ib_xrc_rcv_destroy_qp(other, qpn, XRC_RCV_DESTROY_FORCE) &&
 		      saw(&life, 2) && life.types[1] == XRC_RCV_EVENT_QP_GONE,
-	      "it is told of the end");
+	      "the member gets QP_GONE");
 	registrations++;
 	check(device, !ib_xrc_rcv_alloc_qp(member, &labelled, &qpn, NULL) && saw(&life, 3) &&
 		      changes->count[IB_XRC_RCV_REG] == registrations,
 	      "it creates a QP without a registration of its own");
 	check(device, !ib_xrc_rcv_leave(member) && is_gone(other, qpn),
 	      "the QP ends with the last member that keeps it");
-	check(device, atomic_read(&life.records) == 3, "a member that has left is told nothing");
+	check(device, atomic_read(&life.records) == 3, "a member that has left gets no event");
 }
 
 static int consumer_add(struct ib_device *device)
