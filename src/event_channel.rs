@@ -168,8 +168,9 @@ impl EventChannel {
 
         loop {
             match self.walk(places, &mut copied, &mut write) {
-                // In the condition of a wait, too: a preempted task is runnable in any state.
-                Walk::More if !is_killed() => cond_resched(),
+                // In the condition of a wait, too: a preempted task is runnable in any state. A
+                // full buffer is returned at once, and the rest of the log is for the next read.
+                Walk::More if (copied == 0 || copied < places) && !is_killed() => cond_resched(),
                 walk if copied == 0 => return walk,
                 _ => return Walk::Found(copied),
             }
