@@ -67,7 +67,7 @@ static void await(int step)
 	int i;
 
 	for (i = 0; atomic_load(&shared->step) < step; i++) {
-		CHECK(i < 30000, "waited for step %d", step);
+		CHECK(i < PATIENCE_MS, "waited for step %d", step);
 		usleep(1000);
 	}
 }
