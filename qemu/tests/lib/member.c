@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "ktap.h"
@@ -267,6 +268,12 @@ int member_state(void *argument)
 	int result = rcv_query(member.domain, member_info->qp_num, NULL, &info);
 
 	return result ? result : (int)info.state;
+}
+
+int member_load_pages(void *argument)
+{
+	(void)argument;
+	return mlockall(MCL_CURRENT) || munlockall() ? -errno : 0;
 }
 
 /* Waits for a completion; false if none came. */

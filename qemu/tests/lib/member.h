@@ -68,6 +68,12 @@ act member_reg;
 act member_unreg;
 act member_state;		/* the state of the receive QP, or the error */
 
+/*
+ * Reads all pages of the program and its libraries, before times are measured: a page that was
+ * never used comes from the host, for which the guest's clock does not stop.
+ */
+act member_load_pages;
+
 /* One more open file of a process that is in right already, with the domain open. */
 struct file {
 	struct node node;

@@ -383,6 +383,7 @@ static bool holds_up_nobody(const struct load *now)
 	load = now;
 	memset(progress, 0, sizeof(*progress));
 	right = join(&stranger, STRANGERS_FILE, true) && DO(stranger, hold_one, NULL) &&
+		DO(stranger, member_load_pages, NULL) &&
 		join(&holder, HOLDERS_FILE, false) && DO(holder, hold_one, NULL);
 	right = right && join(&user, DOMAIN_FILE, false) && DO(user, prepare, NULL);
 	for (i = 0; right && i < load->processes; i++) {

@@ -54,12 +54,28 @@ static double seconds_since(uint64_t start)
 	return (now_ns() - start) / 1e9;
 }
 
-static bool at_once(const char *what, uint64_t start)
-{
-	double took = seconds_since(start);
+/* Printed when all was measured: the console takes time, which is the host's. */
+static struct measurement {
+	const char *what;
+	double took;
+} measured[8];
+static unsigned int measurements;
 
-	ktap_note("%s took %.2f s", what, took);
-	return took * 1000 < AT_ONCE_MS;
+static void measure(const char *what, uint64_t start)
+{
+	measured[measurements++] = (struct measurement){ what, seconds_since(start) };
+}
+
+static bool all_at_once(void)
+{
+	bool right = true;
+	unsigned int i;
+
+	for (i = 0; i < measurements; i++) {
+		ktap_note("%s took %.2f s", measured[i].what, measured[i].took);
+		right &= measured[i].took * 1000 < AT_ONCE_MS;
+	}
+	return right;
 }
 
 /* ---- acts ---- */
@@ -306,22 +322,24 @@ static bool no_process_waits(void)
 	uint64_t start;
 	bool right;
 
-	right = owner_starts() && stranger_starts() && DO(stranger, become, (void *)&user) &&
+	right = owner_starts() && DO(owner, member_load_pages, NULL) && !member_load_pages(NULL) &&
+		stranger_starts() && DO(stranger, become, (void *)&user) &&
 		DO(stranger, attack, NULL);
 	start = now_ns();
 	right = right && DO(owner, query, NULL) && DO(owner, list, NULL);
-	right = at_once("QUERY and QUERY_DOMAIN", start) && right;
+	measure("QUERY and QUERY_DOMAIN", start);
 	start = now_ns();
 	right = count_listed("qps") == 1 && right;
-	right = at_once("reading debugfs", start) && right;
+	measure("reading debugfs", start);
 	/* The stranger is not registered: the QP's end is the owner's. */
 	start = now_ns();
 	actor_kill(&owner);
-	right = at_once("the owner's end after SIGKILL", start) && right;
+	measure("the owner's end after SIGKILL", start);
 	right = count_listed("qps") == 0 && right;
 	start = now_ns();
 	actor_kill(&stranger);
-	return at_once("the stranger's end after SIGKILL", start) && right;
+	measure("the stranger's end after SIGKILL", start);
+	return all_at_once() && right;
 }
 
 static double removal_takes(void)
