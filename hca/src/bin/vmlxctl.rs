@@ -16,8 +16,8 @@ use vmlx::engine::control::{Operation, Request, Response, PORT_NAME};
 use vmlx::engine::event::EventType;
 use vmlx::engine::fault::Wire;
 
-/// The time that another client of the serial port has to finish.
-const BUSY: Duration = Duration::from_secs(10);
+/// The time that another client of the serial port has to finish, on a busy host as well.
+const BUSY: Duration = Duration::from_secs(240);
 
 /// Inspects a modelled adapter and makes it fail.
 #[derive(Parser)]

@@ -33,6 +33,9 @@ fn network() -> String {
 
 const DEBUGFS: &str = "/sys/kernel/debug/ib_xrc_rcv";
 
+/// Until a device that does not come is believed never to come: a guest may be short of CPU.
+const PATIENCE: Duration = Duration::from_secs(240);
+
 // <rdma/rdma_netlink.h>
 const NLDEV: u16 = 5 << 10;
 const NEWLINK: u16 = NLDEV | 3;
@@ -63,7 +66,7 @@ pub struct Device {
 impl Device {
     /// Waits until all of it is there.
     pub fn find() -> Device {
-        let end = Instant::now() + Duration::from_secs(60);
+        let end = Instant::now() + PATIENCE;
         loop {
             if let (Some(index), Some(uverbs)) = (index(), uverbs()) {
                 return Device { index, uverbs };
@@ -255,7 +258,7 @@ pub fn add() {
         (ATTR_LINK_TYPE, &kind[..]),
         (ATTR_NDEV_NAME, &network[..]),
     ];
-    let end = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + PATIENCE;
     loop {
         let result = acknowledged(NEWLINK, &attrs);
         if result == 0 {
