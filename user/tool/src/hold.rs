@@ -125,9 +125,18 @@ struct Inherited {
 
 impl Inherited {
     fn take() -> Result<Inherited> {
+        let passed = sd_listen_fds::get().context("$LISTEN_FDS")?;
+        let named = passed
+            .into_iter()
+            .map(|(name, fd)| (name.unwrap_or_default(), fd.into_std()));
+        Ok(named.collect())
+    }
+}
+
+impl FromIterator<(String, OwnedFd)> for Inherited {
+    fn from_iter<T: IntoIterator<Item = (String, OwnedFd)>>(passed: T) -> Inherited {
         let mut inherited = Inherited::default();
-        for (name, fd) in sd_listen_fds::get().context("$LISTEN_FDS")? {
-            let (name, fd) = (name.unwrap_or_default(), fd.into_std());
+        for (name, fd) in passed {
             // A descriptor that a user has given may be a socket as well.
             let is_stored = store::is_stored(&name) || name.starts_with(DEVICE);
             if !is_stored && sockopt::socket_acceptconn(&fd) == Ok(true) {
@@ -136,7 +145,7 @@ impl Inherited {
                 inherited.stored.push((name, fd));
             }
         }
-        Ok(inherited)
+        inherited
     }
 }
 
@@ -333,5 +342,19 @@ mod tests {
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert!(open(&link, Some(0o600)).is_err());
         open(&link, None).unwrap();
+    }
+
+    #[test]
+    fn a_socket_admits_every_user_and_is_replaced_when_nobody_listens() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("socket");
+        for _ in 0..2 {
+            let socket = bound(&path).unwrap();
+            // That of the socket's unit.
+            let mode = path.metadata().unwrap().mode();
+            assert_eq!(mode & 0o7777, 0o666);
+            assert_eq!(sockopt::socket_acceptconn(&socket), Ok(true));
+            assert_eq!(bound(&path).unwrap_err().kind(), ErrorKind::AddrInUse);
+        }
     }
 }

@@ -472,12 +472,16 @@ mod tests {
     use std::time::Instant;
 
     use rustix::net::{
-        AddressFamily, SocketAddrUnix, SocketType, bind, connect, listen, recv, socket_with,
-        socketpair,
+        AddressFamily, SocketAddrUnix, SocketType, connect, recv, socket_with, socketpair,
     };
     use xrc_rcv::Keeper;
 
     use super::*;
+    use crate::cli::Hold;
+    use crate::hold::{bound, serve};
+
+    /// More than anything takes on a busy host.
+    const PATIENCE: Duration = Duration::from_secs(240);
 
     struct Running {
         directory: tempfile::TempDir,
@@ -493,16 +497,15 @@ mod tests {
     impl Running {
         fn start() -> Running {
             let directory = tempfile::tempdir().unwrap();
-            let listener = socket();
-            bind(
-                &listener,
-                &SocketAddrUnix::new(directory.path().join("s")).unwrap(),
-            )
-            .unwrap();
-            listen(&listener, 128).unwrap();
+            let listener = bound(&directory.path().join("s")).unwrap();
             let owner = rustix::process::geteuid().as_raw();
             let store = Store::new(16, owner);
-            let mut server = Server::new(listener, store, "/run/a\nb", owner).unwrap();
+            let server = Server::new(listener, store, "/run/a\nb", owner).unwrap();
+            Running::of(server, directory)
+        }
+
+        /// A server that listens at "s" of the directory.
+        fn of(mut server: Server, directory: tempfile::TempDir) -> Running {
             let ended = Arc::new(AtomicBool::new(false));
             let end = ended.clone();
             let serve = move || {
@@ -600,6 +603,68 @@ mod tests {
                 .answer(b"list", &[])
                 .ends_with(" max_clients=32 file=/run/a?b")
         );
+    }
+
+    #[test]
+    fn a_dropped_descriptor_is_closed() {
+        let running = Running::start();
+        let (mut peer, kept) = UnixStream::pair().unwrap();
+        running.keeper().keep("stream", &kept).unwrap();
+        assert!(running.keeper().get("stream").unwrap().is_some());
+        drop(kept);
+        peer.set_nonblocking(true).unwrap();
+        let open = io::Read::read(&mut peer, &mut [0]).unwrap_err();
+        assert_eq!(open.kind(), io::ErrorKind::WouldBlock);
+        assert!(running.keeper().remove("stream").unwrap());
+        peer.set_nonblocking(false).unwrap();
+        peer.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert_eq!(io::Read::read(&mut peer, &mut [0]).unwrap(), 0);
+    }
+
+    #[test]
+    fn the_next_process_has_each_descriptor_for_as_long_as_it_was_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("domain");
+        let file = File::create(&path).unwrap();
+        let user = rustix::process::geteuid().as_raw();
+        let own = |name| format!("kept.{user}.0.{name}");
+        let any = || OwnedFd::from(tempfile::tempfile().unwrap());
+        let listener = |name| bound(&directory.path().join(name)).unwrap();
+        let passed = [
+            (own("first"), any()),
+            // A user's: the service listens at the next.
+            (own("socket"), listener("other")),
+            ("socket".into(), listener("s")),
+            ("device.mlx5_0.1.0".into(), any()),
+            (format!("kept.{}.0.other", user + 1), any()),
+            (own("last"), any()),
+        ];
+        let inode = |fd: &OwnedFd| rustix::fs::fstat(fd).unwrap().st_ino;
+        let expected = [0, 5, 1].map(|index: usize| inode(&passed[index].1));
+        let args = Hold {
+            devices: Vec::new(),
+            create: None,
+            socket: None,
+            max_descriptors: 64,
+            file: path,
+        };
+        let before = store::now();
+        let server = serve(&args, &file, passed.into_iter().collect());
+        let running = Running::of(server.unwrap().unwrap(), directory);
+        let answer = running.answer(b"list", &[]);
+        let after = store::now();
+        assert!(
+            answer.starts_with("ok kept=4 max_kept=64 own=3 "),
+            "{answer}"
+        );
+        let seconds = |line: &str| line.split_once(' ').unwrap().1.parse::<u64>().unwrap();
+        // They are kept since the boot.
+        let mut ages = answer.lines().skip(1).map(seconds);
+        assert!(ages.all(|age| (before..=after).contains(&age)), "{answer}");
+        let keeper = running.keeper();
+        assert_eq!(keeper.names().unwrap(), ["first", "last", "socket"]);
+        let found = ["first", "last", "socket"].map(|name| keeper.get(name).unwrap().unwrap());
+        assert_eq!(found.each_ref().map(inode), expected);
     }
 
     #[test]
@@ -722,6 +787,34 @@ mod tests {
             _share: server.quota.count(7),
         });
         (server, client)
+    }
+
+    #[test]
+    fn drop_is_answered_when_the_service_manager_has_closed_the_descriptor() {
+        let (mut server, client) = with_client(State::Idle);
+        let null = File::open("/dev/null").unwrap().into();
+        server.store.inherit("kept.7.0.null", null).unwrap();
+        send(&client, b"drop null", None).unwrap();
+        let events = [PollFlags::empty(), PollFlags::IN];
+        server.proceed(&events);
+        // It is gone, and the answer comes with the end of this stream.
+        assert!(server.store.get(7, "null").is_none());
+        let State::Waiting {
+            until,
+            answer: Ok(()),
+        } = &server.clients[0].state
+        else {
+            panic!("it waits for nothing");
+        };
+        assert_eq!(server.interests()[1].as_fd().as_raw_fd(), until.as_raw_fd());
+        let mut buffer = [0; PACKET];
+        let mut receive =
+            || recv(&client, &mut buffer[..], RecvFlags::DONTWAIT).map(|(length, _)| length);
+        assert_eq!(receive(), Err(Errno::AGAIN));
+        server.proceed(&[PollFlags::empty(); 2]);
+        assert_eq!(receive(), Err(Errno::AGAIN));
+        server.proceed(&events);
+        assert_eq!(receive(), Ok(2));
     }
 
     #[test]

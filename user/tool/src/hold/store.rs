@@ -236,6 +236,8 @@ mod tests {
     #[test]
     fn each_user_has_names_of_their_own() {
         let mut store = Store::new(16, 1);
+        // Root's are no other's either.
+        keep(&mut store, 0, "root").unwrap();
         keep(&mut store, 1, "a").unwrap();
         keep(&mut store, 2, "a").unwrap();
         keep(&mut store, 2, "b").unwrap();
@@ -248,11 +250,12 @@ mod tests {
             store.list(uid).map(|(name, _)| name.into()).collect()
         };
         assert_eq!(names(&store, 2), ["a", "b"]);
+        assert!(names(&store, 3).is_empty() && store.get(1, "root").is_none());
         assert!(store.get(3, "a").is_none() && store.get(1, "b").is_none());
         assert!(store.remove(3, "a").unwrap().is_none() && store.remove(2, "a").unwrap().is_some());
         assert_eq!(
-            (names(&store, 1), names(&store, 2)),
-            (vec!["a".into()], vec!["b".into()])
+            [0, 1, 2].map(|uid| names(&store, uid)),
+            [["root"], ["a"], ["b"]]
         );
     }
 
