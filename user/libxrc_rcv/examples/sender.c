@@ -66,15 +66,14 @@ static void connect_qp(const struct ibv_ah_attr *path, uint32_t qp_num)
 	       IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
-/* A receiving process; @stream and @srq_num are of the process that had the port last. */
+/* The process that had a TCP port last. */
 struct receiver {
-	const char *tcp_port;
 	FILE *stream;
 	uint32_t srq_num;
 };
 
 /* Asks a receiver for its SRQ, and the first one for a receive QP. */
-static int ask(struct receiver *receiver, const char *host)
+static int ask(struct receiver *receiver, const char *host, const char *tcp_port)
 {
 	static uint32_t receive_qp;
 	struct ibv_ah_attr path;
@@ -82,7 +81,7 @@ static int ask(struct receiver *receiver, const char *host)
 
 	if (receiver->stream)
 		fclose(receiver->stream);
-	receiver->stream = dial(host, receiver->tcp_port);
+	receiver->stream = dial(host, tcp_port);
 	if (!receiver->stream)
 		return 0;
 	write_address(receiver->stream, &port, qp->qp_num, receive_qp);
@@ -91,7 +90,7 @@ static int ask(struct receiver *receiver, const char *host)
 	if (!receive_qp)
 		connect_qp(&path, qp_num);
 	receive_qp = qp_num;
-	printf("%s: QP %u, SRQ %u\n", receiver->tcp_port, qp_num, receiver->srq_num);
+	printf("%s: QP %u, SRQ %u\n", tcp_port, qp_num, receiver->srq_num);
 	return 1;
 }
 
@@ -129,27 +128,25 @@ static enum ibv_wc_status send_to(uint32_t srq_num)
 
 int main(int argc, char **argv)
 {
-	struct receiver receivers[MAX_RECEIVERS] = { { 0 } }, *receiver, *end;
+	struct receiver receivers[3 + MAX_RECEIVERS] = { { 0 } };	/* as in argv */
 	enum ibv_wc_status status;
+	int i;
 
 	if (argc < 4 || argc > 3 + MAX_RECEIVERS)
 		errx(2, "usage: sender DEVICE[/PORT[/GID_INDEX]] HOST TCP_PORT...");
-	end = receivers + argc - 3;
-	for (receiver = receivers; receiver < end; receiver++)
-		receiver->tcp_port = argv[3 + (receiver - receivers)];
 	port = open_port(argv[1]);
 	create_qp();
 	signal(SIGPIPE, SIG_IGN);
 	setlinebuf(stdout);
 	while (fgets(message, SIZE, stdin)) {
 		message[strcspn(message, "\n")] = 0;
-		for (receiver = receivers; receiver < end; receiver++) {
-			if (has_ended(receiver) && !ask(receiver, argv[2])) {
-				printf("%s: no receiver\n", receiver->tcp_port);
+		for (i = 3; i < argc; i++) {
+			if (has_ended(&receivers[i]) && !ask(&receivers[i], argv[2], argv[i])) {
+				printf("%s: no receiver\n", argv[i]);
 				continue;
 			}
-			status = send_to(strcmp(message, "break") ? receiver->srq_num : NO_SRQ);
-			printf("%s: %s: %s\n", receiver->tcp_port, message, ibv_wc_status_str(status));
+			status = send_to(strcmp(message, "break") ? receivers[i].srq_num : NO_SRQ);
+			printf("%s: %s: %s\n", argv[i], message, ibv_wc_status_str(status));
 			if (status)
 				return 1;	/* the QP is in ERR, and ends with this process */
 		}
