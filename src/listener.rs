@@ -69,13 +69,19 @@ pub(crate) struct ReaderQueues {
 /// Must be called once, before a listener is created. When the result is dropped, no event channel
 /// may be open, and each kernel user must have left.
 pub(crate) unsafe fn init() -> Result<ReaderQueues> {
-    // SAFETY: By the requirements of this function: only the listeners of channels that were not
-    // released queue items. A worker finds them in the members of their domain, which they leave
-    // before.
+    // SAFETY: By the requirements of this function, this is called once. All that queues an item
+    // runs with a reference to this module, and the result is dropped when there is none:
+    // * A reader that finds records lost has the file open, or is the handler of a kernel user.
+    // * Workers of a device, and whoever closes its domains, are done when it is detached: it has a
+    //   reference until then.
+    // * So is `EventFile::closed`, which may queue an item after the channel was released: the
+    //   release does not wait for a thread that destroys the objects of the uverbs file. But
+    //   ib_uverbs has destroyed those of all files of a device before that is detached.
     let wakeups = unsafe { WAKEUPS.init(c"ib_xrc_rcv_wakeup") }?;
-    // SAFETY: By the requirements of this function: only the listeners of kernel users that have
-    // not left queue items. An item queues itself again with the lock of the reader held, with
-    // which the reader is taken away when a kernel user leaves.
+    // SAFETY: By the requirements of this function, this is called once. The module of a kernel
+    // user has a reference to this one until that has left. The item of a kernel user queues itself
+    // again with the lock of the reader held, with which the reader is taken away when it leaves.
+    // Workers and readers queue it as they queue those of processes.
     let handlers = unsafe { HANDLERS.init(c"ib_xrc_rcv_handlers") }?;
 
     Ok(ReaderQueues {
