@@ -168,8 +168,7 @@ impl EventChannel {
 
         loop {
             match self.walk(places, &mut copied, &mut write) {
-                // In the condition of a wait, too: a preempted task is runnable in any state. A
-                // full buffer is returned at once, and the rest of the log is for the next read.
+                // A full buffer is returned at once, and the rest of the log is for the next read.
                 Walk::More if (copied == 0 || copied < places) && !is_killed() => cond_resched(),
                 walk if copied == 0 => return walk,
                 _ => return Walk::Found(copied),
@@ -301,6 +300,8 @@ impl EventChannel {
 
     /// Waits for events, and copies them. Returns their number, or `None` if a page is missing.
     fn copy(&self, buffer: &UserBuffer, places: usize, nonblocking: bool) -> Result<Option<usize>> {
+        // The condition sleeps where the walk drops the last reference to a QP with so many members
+        // that its rows are in memory of `vmalloc()`.
         self.listener.wait_queue().wait_interruptible(|| {
             // After the end no event is added: a walk that begins later misses none.
             let has_ended = self.listener.has_ended();

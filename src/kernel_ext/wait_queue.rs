@@ -14,7 +14,7 @@ use kernel::{
     prelude::*,
     sync::LockClassKey,
     task::{
-        TASK_INTERRUPTIBLE,
+        MAX_SCHEDULE_TIMEOUT,
         TASK_NORMAL, //
     },
     types::Opaque, //
@@ -70,29 +70,34 @@ impl WaitQueue {
     pub(crate) fn notify_all(&self) {
         // SAFETY: `new` initialised the queue, which is valid as long as it is borrowed.
         // `__wake_up()` takes the queue's `spinlock_t`, as its caller may, and passes the null
-        // pointer on to callbacks, which `init_wait()` and `poll_wait()` chose and which do without
-        // a key.
+        // pointer on to callbacks, those of `wait_interruptible` and `poll_wait()`, which do
+        // without a key.
         unsafe { bindings::__wake_up(self.head.get(), TASK_NORMAL, 0, core::ptr::null_mut()) };
     }
 
-    /// Sleeps until `condition`, which must not sleep, returns a value. `ERESTARTSYS` if a signal
-    /// is pending first.
+    /// Sleeps until `condition` returns a value. `ERESTARTSYS` if a signal is pending first.
+    ///
+    /// `condition` may sleep: the state of the task is set when it has returned, and a wake-up that
+    /// comes meanwhile is noted in the entry.
     pub(crate) fn wait_interruptible<T>(
         &self,
         mut condition: impl FnMut() -> Option<T>,
     ) -> Result<T> {
         let entry = Opaque::<bindings::wait_queue_entry>::uninit();
 
-        // SAFETY: `entry` is valid for writes. It refers to the current task, which waits below.
-        unsafe { bindings::init_wait(entry.get()) };
+        // SAFETY:
+        // * `entry` is valid for writes. It refers to the current task, which waits below.
+        // * `woken_wake_function()` is a callback of entries that `wait_woken()` waits with.
+        // * `new` initialised the queue, and `init_wait()` the entry, a local variable that does
+        //   not move. It is taken out of the queue below, on every way out of this function:
+        //   `condition` does not unwind, nothing in the kernel does.
+        unsafe {
+            bindings::init_wait(entry.get());
+            (*entry.get()).func = Some(bindings::woken_wake_function);
+            bindings::add_wait_queue(self.head.get(), entry.get());
+        }
 
         let result = loop {
-            // SAFETY:
-            // * `new` initialised the queue, and `init_wait()` the entry.
-            // * The entry is a local variable that does not move. It is taken out of the queue
-            //   below, on every way out of this function: `condition` does not unwind, nothing in
-            //   the kernel does.
-            unsafe { bindings::prepare_to_wait(self.head.get(), entry.get(), TASK_INTERRUPTIBLE) };
             // Checked after the entry was added to the queue: no wake-up is missed.
             if let Some(result) = condition() {
                 break Ok(result);
@@ -100,12 +105,46 @@ impl WaitQueue {
             if kernel::current!().signal_pending() {
                 break Err(ERESTARTSYS);
             }
-            // SAFETY: The caller may sleep: it is in `read(2)`, without a lock.
-            unsafe { bindings::schedule() };
+            // SAFETY: The entry is in the queue, with the callback that the function needs. The
+            // caller may sleep: it is in `read(2)`, without a lock.
+            unsafe {
+                bindings::wait_woken(
+                    entry.get(),
+                    bindings::TASK_INTERRUPTIBLE,
+                    MAX_SCHEDULE_TIMEOUT,
+                )
+            };
         };
 
-        // SAFETY: The entry is initialised, and in this queue or in none.
-        unsafe { bindings::finish_wait(self.head.get(), entry.get()) };
+        // SAFETY: The entry is in this queue.
+        unsafe { bindings::remove_wait_queue(self.head.get(), entry.get()) };
         result
+    }
+}
+
+#[kunit_tests(ib_xrc_rcv_wait_queue)]
+mod tests {
+    use super::*;
+    use kernel::{
+        new_mutex,
+        sync::Arc, //
+    };
+
+    /// The debug kernel reports a mutex that is taken in another state than TASK_RUNNING.
+    #[test]
+    fn a_condition_may_sleep_and_misses_no_wakeup() -> Result {
+        let queue = Arc::pin_init(new_wait_queue!("tests::wait_queue"), GFP_KERNEL)?;
+        let calls = Arc::pin_init(new_mutex!(0, "tests::calls"), GFP_KERNEL)?;
+        let result = queue.wait_interruptible(|| {
+            let mut calls = calls.lock();
+
+            *calls += 1;
+            // Before the task sleeps.
+            queue.notify_all();
+            (*calls == 3).then_some(*calls)
+        })?;
+
+        assert_eq!(result, 3);
+        Ok(())
     }
 }
