@@ -137,19 +137,18 @@ impl Qps {
 /// The number of QPs that are listed before the lock is released, and preemption enabled.
 const LISTED_AT_ONCE: usize = 64;
 
-/// A QP that cannot be found yet, with the registration of its creator, if that registers. Both
-/// leave the log on drop.
-struct Unpublished {
-    qp: Option<Arc<Registrations>>,
-    first: Option<Holder>,
-}
-
 /// A QP that is not in its domain yet. Destroyed on drop, unless it is published.
 pub(crate) struct NewQp {
     domain: Arc<Domain>,
-    /// Dropped before the next: the QP has no more events then.
     qp: Arc<ReceiveQp>,
-    unpublished: Unpublished,
+    first: FirstRegistration,
+}
+
+/// The registration of the creator of a QP that is not in its domain yet, if it registers. Ends on
+/// drop.
+struct FirstRegistration {
+    qp: Arc<Registrations>,
+    holder: Option<Holder>,
 }
 
 /// Parameters of a new receive QP.
@@ -238,9 +237,9 @@ impl Domain {
         let mut new = NewQp {
             domain: self.clone(),
             qp,
-            unpublished: Unpublished {
-                qp: Some(registrations.clone()),
-                first: None,
+            first: FirstRegistration {
+                qp: registrations.clone(),
+                holder: None,
             },
         };
 
@@ -249,7 +248,7 @@ impl Domain {
             registrations.make_room(&holder)?;
             // There is room for it: the QP has no events.
             registrations.add(&holder)?.ok_or(EINVAL)?;
-            new.unpublished.first = Some(holder);
+            new.first.holder = Some(holder);
         }
         new.qp.set_up(
             init_attr.initial_state,
@@ -540,10 +539,10 @@ impl Domain {
     }
 }
 
-impl Drop for Unpublished {
+impl Drop for FirstRegistration {
     fn drop(&mut self) {
-        if let Some(qp) = self.qp.take() {
-            qp.withdraw(self.first.as_ref());
+        if let Some(holder) = self.holder.take() {
+            self.qp.withdraw(&holder);
         }
     }
 }
@@ -564,12 +563,10 @@ impl NewQp {
         let Self {
             domain,
             qp,
-            mut unpublished,
+            mut first,
         } = self;
-        let first = unpublished.first.take();
-        let Some(registrations) = unpublished.qp.take() else {
-            return;
-        };
+        let first = first.holder.take();
+        let registrations = qp.registrations();
         let order = domain.order.lock();
         let is_closed = {
             let mut qps = domain.qps.lock();
@@ -581,11 +578,12 @@ impl NewQp {
             qps.is_closed
         };
 
-        registrations.as_arc_borrow().publish();
         notify::allocated(registrations.report());
         if let Some(holder) = &first {
             notify::registered(registrations.report(), holder.report());
         }
+        // Reports of events follow those.
+        registrations.as_arc_borrow().publish();
         if is_closed {
             notify::closed(registrations.report());
             notify::destroyed(registrations.report(), false);

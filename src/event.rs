@@ -275,6 +275,11 @@ impl Counts {
         self.positions[kind.index()].load(Relaxed)
     }
 
+    /// Whether there were events of a kind, which are not in the log yet.
+    pub(crate) fn is_held_back(&self, kind: EventType) -> bool {
+        self.total(kind) != 0 && self.position(kind) == 0
+    }
+
     /// Sets the position of the last event of a kind, which is not in the log.
     pub(crate) fn set_position(&self, kind: EventType, position: u64) {
         self.positions[kind.index()].store(position, Relaxed);

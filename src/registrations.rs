@@ -459,32 +459,40 @@ impl Registrations {
         is_registered.then(|| self.counts.to_info(self.status.serial()))
     }
 
-    /// The QP can be found by its number: `QP_ADDED` is the first event for members of all QPs.
+    /// The QP was added to its domain: `QP_ADDED` is the first event for members of all QPs, and
+    /// those that came before follow.
     pub(crate) fn publish(self: ArcBorrow<'_, Self>) {
         let mut log = self.log.lock();
+        let mut is_heard = false;
 
         log.publish(self);
         if log.members.of_all().following == 0 {
             // Those that come later do not read it, only what is after it.
             log.pass(self, EventType::QP_ADDED);
-            return;
+        } else {
+            self.counts.add(EventType::QP_ADDED);
+            is_heard |= self.note(&mut log, EventType::QP_ADDED);
         }
-        self.note(&mut log, EventType::QP_ADDED);
+        for kind in EventType::iter().filter(|kind| self.counts.is_held_back(*kind)) {
+            self.report_event(self.status.qpn(), kind);
+            is_heard |= self.note(&mut log, kind);
+        }
         drop(log);
-        Self::queue(self.into());
+        if is_heard {
+            Self::queue(self.into());
+        }
     }
 
-    /// Takes a QP, which could not be found and has no event any more, out of the log, and ends the
-    /// registration of its creator.
-    pub(crate) fn withdraw(&self, first: Option<&Holder>) {
-        let removed = {
-            let mut log = self.log.lock();
-            let taken = first.and_then(|holder| self.take(&mut log, holder));
+    /// Whether the QP is or was in its domain: its creation did not fail.
+    fn is_published(&self) -> bool {
+        self.counts.position(EventType::QP_ADDED) != 0
+    }
 
-            (taken, log.remove(self))
-        };
+    /// Ends the registration of the creator of a QP that is not published.
+    pub(crate) fn withdraw(&self, first: &Holder) {
+        let taken = self.take(&mut self.log.lock(), first);
 
-        drop(removed);
+        drop(taken);
     }
 
     /// Makes room for a registration of a holder.
@@ -706,6 +714,7 @@ impl Registrations {
             drop(removed);
             return;
         }
+        self.counts.add(EventType::QP_GONE);
         self.note(&mut log, EventType::QP_GONE);
         drop(log);
         Self::queue(self.into());
@@ -742,9 +751,8 @@ impl Registrations {
         }
     }
 
-    /// Counts an event, and adds it to the log. Returns whether a member listens to it.
+    /// Adds an event, which was counted, to the log. Returns whether a member listens to it.
     fn note(self: ArcBorrow<'_, Self>, log: &mut Log<Self>, kind: EventType) -> bool {
-        self.counts.add(kind);
         log.add(self, kind);
 
         let is_heard = self.is_heard(log);
@@ -767,10 +775,15 @@ impl Registrations {
             return;
         }
 
-        let is_heard = self.note(&mut log, kind);
-        let is_kept = self.is_kept_by(&log);
+        self.counts.add(kind);
 
-        self.report_event(qpn, kind);
+        let is_kept = self.is_kept_by(&log);
+        // The creation can still fail: neither a record nor a report is left then.
+        let is_heard = self.is_published() && {
+            self.report_event(qpn, kind);
+            self.note(&mut log, kind)
+        };
+
         drop(log);
         // A registration that does not keep the QP may be a stranger's.
         if !is_kept {

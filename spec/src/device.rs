@@ -240,10 +240,6 @@ impl Device {
         if matches!(what, What::Unregister(..)) && self.gone.contains(&(domain, serial)) {
             return Ok(());
         }
-        // It may be being created: ALLOC is reported later, or fails.
-        if let What::Event(..) = what {
-            return Ok(());
-        }
         let serials = self.domains.get(&domain).and_then(|of| of.serials);
         if serials.is_some_and(|(first, _)| serial >= first) {
             return Err(Violation::Unknown);

@@ -310,6 +310,42 @@ fn alloc_and_reg_by_one_channel() {
     });
 }
 
+/// Events of a QP come before ALLOC has succeeded: members read them once it has, and none if it
+/// fails.
+#[test]
+fn events_before_alloc_has_succeeded() {
+    for faults in [true, false] {
+        runtime::check(300, 0x18, move || {
+            let attached = Attached::new();
+            let files = [attached.open(), attached.open_all(Right::Use)];
+            let reporting = {
+                let attached = attached.clone();
+
+                runtime::spawn(move || attached.report(1))
+            };
+            let reading = {
+                let file = files[0].clone();
+
+                runtime::spawn(move || file.channel().read(4, 4, true))
+            };
+            let result = attached.alloc(&files[0], LIFETIME, faults);
+            let read = reading.join().unwrap();
+
+            reporting.join().unwrap();
+            assert_eq!(result.is_err(), faults);
+            if faults {
+                assert_eq!(read, Err(EAGAIN));
+                for file in &files {
+                    assert_eq!(file.channel().read(4, 4, true), Err(EAGAIN));
+                }
+            }
+
+            drop(files);
+            Rest::default().finish(attached, false);
+        });
+    }
+}
+
 /// The domain is created by one of two threads, and is that of both.
 #[test]
 fn two_threads_create_a_domain() {

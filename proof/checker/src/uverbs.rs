@@ -107,8 +107,6 @@ pub(crate) struct Channel {
     has_lost: AtomicBool,
     /// A read failed as the channel is at its end, and all was read.
     has_ended: AtomicBool,
-    /// An ALLOC failed: records of the QP may have been read before.
-    has_failed: AtomicBool,
     /// Held by processes that read, which keep the descriptor open.
     readers: RwLock<()>,
 }
@@ -139,7 +137,6 @@ impl Channel {
             is_discarded: AtomicBool::new(false),
             has_lost: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
-            has_failed: AtomicBool::new(false),
             readers: RwLock::new(()),
         })
     }
@@ -269,11 +266,7 @@ impl Channel {
 
     /// Checks the events that were read, after the QPs have ended.
     pub(crate) fn check(&self) {
-        self.for_each_watch(|watch| {
-            if watch.has_begun() || !self.has_failed.load(Ordering::SeqCst) {
-                watch.check();
-            }
-        });
+        self.for_each_watch(Watch::check);
     }
 
     /// Returns the serial numbers of the QPs of which no call that begins now may get a record.
@@ -562,15 +555,11 @@ impl Attached {
         fault: bool,
     ) -> Result<(u32, u64)> {
         let member = channel.get()?;
-        let fails = || channel.has_failed.store(true, Ordering::SeqCst);
-        let qp = self
-            .create(domain, lifetime, &member)
-            .inspect_err(|_| fails())?;
+        let qp = self.create(domain, lifetime, &member)?;
         let (qpn, serial) = (qp.qpn(), qp.serial());
 
         runtime::interleave();
         if fault {
-            fails();
             return Err(EFAULT);
         }
 

@@ -3,7 +3,8 @@
  * ALLOC as the first proposal had it: one call and the QP is ready, it belongs
  * to its domain and dies with the domain's last close. And ALLOC, MODIFY and
  * QUERY attribute by attribute: which are required, which may be missing, which
- * are refused, and that a refusal leaves nothing behind.
+ * are refused, and that a refusal leaves nothing behind, nor does an ALLOC that
+ * fails when its QP has had an event.
  *
  * tags: debug vmlx4 long-vmlx4 vmlx5 traced
  */
@@ -13,8 +14,13 @@
 #include <err.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "ktap.h"
@@ -459,6 +465,109 @@ static int transitions(void *argument)
 	return !rcv_unreg(&registration) && right ? 0 : -EBADMSG;
 }
 
+/* ---- an ALLOC that is stopped before its last result is written: its QP is in RTR ---- */
+
+static struct {
+	struct ib_uverbs_qp_attr attr;
+	struct call call;
+	struct registration registration;
+	pthread_t thread;
+	void *page;
+	int faults, result;
+} stopped;
+
+static void *run_stopped(void *argument)
+{
+	(void)argument;
+	stopped.result = call_run(&stopped.call, member.domain.uverbs_fd);
+	return NULL;
+}
+
+static int withhold_page(void)
+{
+	struct uffdio_register area = { .mode = UFFDIO_REGISTER_MODE_MISSING };
+	struct uffdio_api api = { .api = UFFD_API };
+
+	stopped.faults = syscall(SYS_userfaultfd, O_CLOEXEC);
+	CHECK(stopped.faults >= 0);
+	CHECK(!ioctl(stopped.faults, UFFDIO_API, &api));
+	stopped.page = mmap(NULL, getpagesize(), PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(stopped.page != MAP_FAILED);
+	area.range.start = (uintptr_t)stopped.page;
+	area.range.len = getpagesize();
+	CHECK(!ioctl(stopped.faults, UFFDIO_REGISTER, &area));
+	return 0;
+}
+
+static int stop_alloc(void *argument)
+{
+	struct member_info *member_info = argument;
+	struct uffd_msg fault;
+
+	stopped.attr = attr_connected(&member.node, member_info->sender);
+	stopped.registration.uverbs_fd = member.domain.uverbs_fd;
+	stopped.registration.channel = rcv_channel(member.domain);
+	CHECK(!fcntl(stopped.registration.channel, F_SETFL, O_NONBLOCK));
+	CHECK(!withhold_page());
+	call_start(&stopped.call, XRC_RCV_OBJECT_QP, XRC_RCV_METHOD_QP_ALLOC);
+	call_object(&stopped.call, XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE, member.domain.handle);
+	call_object(&stopped.call, XRC_RCV_ATTR_QP_ALLOC_CHANNEL, stopped.registration.channel);
+	call_in(&stopped.call, XRC_RCV_ATTR_QP_ALLOC_ATTR, &stopped.attr, sizeof(stopped.attr));
+	call_out(&stopped.call, XRC_RCV_ATTR_QP_ALLOC_RESP_QPN, &stopped.registration.qp_num,
+		 sizeof(stopped.registration.qp_num));
+	call_out(&stopped.call, XRC_RCV_ATTR_QP_ALLOC_RESP_SERIAL, stopped.page,
+		 sizeof(stopped.registration.serial));
+	CHECK(!pthread_create(&stopped.thread, NULL, run_stopped, NULL));
+	CHECK(read(stopped.faults, &fault, sizeof(fault)) == sizeof(fault));
+	member_info->qp_num = stopped.registration.qp_num;
+	return 0;
+}
+
+static int no_record(void *argument)
+{
+	struct xrc_rcv_record record;
+
+	(void)argument;
+	CHECK(read(stopped.registration.channel, &record, sizeof(record)) == -1);
+	CHECK(errno == EAGAIN);
+	return 0;
+}
+
+/* The page comes. */
+static int alloc_succeeds(void *argument)
+{
+	struct uffdio_zeropage zero = {
+		.range = { .start = (uintptr_t)stopped.page, .len = getpagesize() },
+	};
+	struct xrc_rcv_record record;
+
+	(void)argument;
+	CHECK(!ioctl(stopped.faults, UFFDIO_ZEROPAGE, &zero));
+	CHECK(!pthread_join(stopped.thread, NULL) && !stopped.result);
+	memcpy(&stopped.registration.serial, stopped.page, sizeof(stopped.registration.serial));
+	CHECK(read(stopped.registration.channel, &record, sizeof(record)) == sizeof(record));
+	CHECK(is_record(&record, &stopped.registration, IBV_EVENT_COMM_EST, 1));
+	CHECK(!rcv_unreg(&stopped.registration));
+	CHECK(!munmap(stopped.page, getpagesize()));
+	close(stopped.faults);
+	return -close(stopped.registration.channel);
+}
+
+/* The page is not there any more. */
+static int alloc_fails(void *argument)
+{
+	uint32_t count = 0, total = 77;
+
+	CHECK(!munmap(stopped.page, getpagesize()));
+	/* A thread that waits for a page looks again. */
+	close(stopped.faults);
+	CHECK(!pthread_join(stopped.thread, NULL) && stopped.result == -EFAULT);
+	CHECK(!no_record(argument));
+	CHECK(!rcv_list(member.domain, 0, NULL, &count, &total) && !total);
+	return -close(stopped.registration.channel);
+}
+
 /* ---- scenarios ---- */
 
 static void plan(void)
@@ -534,6 +643,17 @@ static bool one_call(uint32_t flags)
 	       DO(remote_actor, sender_connect, remote) && messages_flow();
 }
 
+/* The QP has an event before ALLOC has returned. */
+static bool ends_after_event(act *end)
+{
+	bool right = DO(a, stop_alloc, ma);
+
+	remote_aim(remote, ma, ma->qp_num);
+	right = right && DO(remote_actor, sender_connect, remote) && messages_flow() &&
+		DO(a, no_record, NULL);
+	return succeeded("the end", actor_do(&a, end, NULL)) && right;
+}
+
 static bool silent(void)
 {
 	int result;
@@ -554,7 +674,7 @@ int main(void)
 {
 	struct counts before;
 
-	ktap_start("ALLOC, MODIFY, QUERY and both lifetimes", 16);
+	ktap_start("ALLOC, MODIFY, QUERY and both lifetimes", 18);
 	before = count_objects();
 	ma = member_info_new(DOMAIN_FILE, 0, 0);
 	mb = member_info_new(DOMAIN_FILE, DEPTH, SIZE);
@@ -580,6 +700,10 @@ int main(void)
 	ktap_result(DO(a, transitions, ma), "MODIFY makes every transition of a target QP");
 	ktap_result(labels(), "queries return the label, and the peer from RTR on");
 
+	ktap_result(ends_after_event(alloc_succeeds) && !qp_is_shown(ma->qp_num),
+		    "an event that comes before ALLOC has returned is read after it");
+	ktap_result(ends_after_event(alloc_fails) && !qp_is_shown(ma->qp_num) && silent(),
+		    "an ALLOC whose result cannot be written leaves no QP, and no record");
 	ktap_result(one_call(0), "messages flow after one ALLOC");
 	ktap_result(DO(stranger, unknown_to_other_domain, ms), "another domain does not find the QP");
 	ktap_result(DO(a, member_unreg, NULL) && !qp_is_shown(ma->qp_num) && silent(),

@@ -272,6 +272,8 @@ mod tests {
             ),
             (4, "aaaaaaaa", "cccccccc", "the registration does not exist"),
             (2, "bbbbbbbb", "aaaaaaaa", "registers with a QP once"),
+            // Nor is an event reported before ALLOC.
+            (3, "serial=1", "serial=2", "there is no such QP"),
             (6, "serial=1", "serial=2", "there is no such QP"),
         ] {
             let doctored = TRACE[at].replace(from, to);
