@@ -6,8 +6,6 @@ use crate::dice::Dice;
 use crate::program::*;
 use crate::world::World;
 
-/// Kinds of events; see <rdma/ib_xrc_rcv.h>.
-const EVENTS: u64 = (1 << 63) | (1 << 61) | 0x100fe;
 /// The id of the first attribute of each method, `1 << UVERBS_ID_NS_SHIFT`.
 const FIRST_ATTRIBUTE: u64 = 1 << 12;
 
@@ -33,7 +31,7 @@ fn value(dice: &mut impl Dice, kind: Kind) -> u64 {
         }
         Kind::Domain => [0, 0, 0, 0, 1, 2][dice.roll(6)],
         Kind::Channel => [0, 0, 0, 3, 3, 1, 2, 4][dice.roll(8)],
-        Kind::Flags => [0, 0, 1, 1, 1, 2][dice.roll(6)],
+        Kind::Flags => [0, 0, 1, 1, 1, 2, 3, 3][dice.roll(8)],
         Kind::Transition => dice.roll(Transition::ALL.len()) as u64,
         Kind::Events => match dice.roll(3) {
             0 => EVENTS,
@@ -55,6 +53,8 @@ fn choose_value<T>(dice: &mut impl Dice, name: Name, argument: &Argument<T>) -> 
     let absent = match (name, argument.kind) {
         (Name::Read, _) => 15,
         (_, Kind::Channel) => 1,
+        // Each is mostly an error.
+        (Name::IoctlReg | Name::IoctlUnreg, Kind::Size | Kind::Flags | Kind::Number) => 14,
         (Name::Destroy, _) | (_, Kind::Number | Kind::Transition) => 3,
         _ => 1,
     };

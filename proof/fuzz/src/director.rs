@@ -269,20 +269,21 @@ fn is_documented(program: &Program, step: &Step, result: i32) -> bool {
     // opened another one.
     let takes_file = has(|call| matches!(call, Call::TakeFile { .. }));
     let takes = takes_file || has(|call| matches!(call, Call::TakeChannel { .. }));
-    let is_method = call.is_method();
+    let is_ioctl = call.is_method() || call.is_of_channel();
     let is_spoiled = !step.spoils.is_empty();
     let reads = matches!(call, Call::Read { .. });
-    let names_channel = matches!(
-        call,
-        Call::Alloc { .. } | Call::Reg { .. } | Call::Unreg { .. }
-    );
+    let names_channel = call.is_of_channel()
+        || matches!(
+            call,
+            Call::Alloc { .. } | Call::Reg { .. } | Call::Unreg { .. }
+        );
     let has_attributes = matches!(call, Call::Alloc { .. } | Call::Modify { .. });
     let closes_domain = matches!(call, Call::CloseDomain { .. });
     match -result {
-        libc::EINVAL => is_method || reads || closes_domain,
-        libc::EFAULT => is_method || reads,
+        libc::EINVAL => is_ioctl || reads || closes_domain,
+        libc::EFAULT => is_ioctl || reads,
         // Of a handle, which a channel is created with, too; or the device file is not there yet.
-        libc::ENOENT => is_method && call.name() != Name::Caps || closes_domain || takes || removes,
+        libc::ENOENT => is_ioctl && call.name() != Name::Caps || closes_domain || takes || removes,
         // No event channel.
         libc::EBADF => names_channel || reads || takes,
         // An attribute that is longer than known.
@@ -292,7 +293,7 @@ fn is_documented(program: &Program, step: &Step, result: i32) -> bool {
         libc::EBUSY => matches!(call, Call::Destroy { .. }) || program.race,
         libc::EAGAIN => reads,
         // The file that the channel was created with is closed.
-        libc::EIO if reads => true,
+        libc::EIO if reads || call.is_of_channel() => true,
         // Of the provider, for an address that cannot be resolved.
         libc::ETIMEDOUT => has_attributes,
         // The device is away.

@@ -22,6 +22,7 @@ mod oracle;
 mod totals;
 mod worker;
 
+mod channel_ioctl;
 mod device;
 mod methods;
 

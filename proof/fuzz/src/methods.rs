@@ -130,7 +130,7 @@ impl Ioctl {
 
     /// Returns a correct call that creates an event channel of a domain.
     pub fn new_channel(domain: u64) -> Ioctl {
-        let mut ioctl = Ioctl::create_channel(domain, None, None);
+        let mut ioctl = Ioctl::create_channel(domain, None, None, None);
         ioctl.set_length();
         ioctl
     }
@@ -201,9 +201,12 @@ impl Ioctl {
                 ioctl.output(XRC_RCV_ATTR_QP_UNREG_RESP_DONE, Some(4), room);
                 ioctl
             }
-            Call::Channel { size, events, .. } => {
-                Ioctl::create_channel(objects.domain, size, events)
-            }
+            Call::Channel {
+                size,
+                events,
+                flags,
+                ..
+            } => Ioctl::create_channel(objects.domain, size, events, flags),
             _ => return None,
         })
     }
@@ -244,7 +247,7 @@ impl Ioctl {
         Some(ioctl)
     }
 
-    fn create_channel(domain: u64, size: Arg, events: Arg) -> Ioctl {
+    fn create_channel(domain: u64, size: Arg, events: Arg, flags: Arg) -> Ioctl {
         let mut ioctl = Ioctl::of(
             XRC_RCV_OBJECT_EVENT_CHANNEL,
             XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC,
@@ -253,8 +256,11 @@ impl Ioctl {
         ioctl.object(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_XRCD_HANDLE, domain);
         ioctl.value(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_RECORD_SIZE, 4, size);
         ioctl.value(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_EVENTS, 8, events);
-        // The programs of the contract here name their QPs.
-        ioctl.value(XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FLAGS, 4, Some(0));
+        ioctl.value(
+            XRC_RCV_ATTR_EVENT_CHANNEL_ALLOC_FLAGS,
+            4,
+            Some(flags.unwrap_or(0)),
+        );
         ioctl
     }
 

@@ -3,13 +3,16 @@
 //! The results of a program as the contract of the specification has them, if one step was done
 //! after the other, for the objects that the calls named.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::errno::result_name;
 use crate::program::*;
 use crate::shared::{Fact, NONE};
 use crate::totals::Totals;
-use crate::uapi::{XRC_RCV_ALLOC_LIFETIME_DOMAIN, XRC_RCV_DESTROY_FORCE};
+use crate::uapi::{
+    XRC_RCV_ALLOC_LIFETIME_DOMAIN, XRC_RCV_DESTROY_FORCE, XRC_RCV_EVENT_CHANNEL_ALL,
+    XRC_RCV_EVENT_CHANNEL_OBSERVE,
+};
 use xrc_rcv_spec::{
     Alloc, Attributes, Call as Contracted, Caller, Contract, Destroy, Errno, Errnos, Id, Lifetime,
     Membership, Modify, Outcome, Right, State,
@@ -28,6 +31,8 @@ struct Oracle {
     /// The domains of the files, by numbers that no other domain has.
     shared: [u64; PRIVATE as usize],
     domains: u64,
+    /// The files that channels were created through.
+    files: BTreeMap<u64, u64>,
     totals: Totals,
 }
 
@@ -77,6 +82,9 @@ pub fn check(
 
 /// Whether the call may have been about other objects than those of its arguments.
 fn is_other(step: &Step) -> bool {
+    if let Call::IoctlReg { pointer, .. } | Call::IoctlUnreg { pointer, .. } = step.call {
+        return pointer.is_some();
+    }
     // Two QP numbers in an attribute may be taken for an address, see `spare_program()`.
     let has_array = matches!(step.call, Call::Reg { .. } | Call::Unreg { .. });
     step.spoils.iter().any(|spoil| {
@@ -100,6 +108,8 @@ fn changes_objects(step: &Step) -> bool {
         Call::Alloc { .. }
             | Call::Reg { .. }
             | Call::Unreg { .. }
+            | Call::IoctlReg { .. }
+            | Call::IoctlUnreg { .. }
             | Call::Destroy { .. }
             | Call::Modify { .. }
             | Call::Channel { .. }
@@ -164,6 +174,26 @@ fn alloc(step: &Step, fact: &Fact) -> Option<Alloc> {
     })
 }
 
+/// Returns EVENT_CHANNEL_ALLOC with an event mask and flags, and the errors of arguments that the
+/// contract does not have.
+fn create_channel(handle: u64, size: Arg, events: Arg, flags: Arg) -> (Contracted, Errnos) {
+    const ALL: u32 = XRC_RCV_EVENT_CHANNEL_ALL;
+    const OBSERVES: u32 = ALL | XRC_RCV_EVENT_CHANNEL_OBSERVE;
+    let of = match flags.unwrap_or(0) as u32 {
+        0 => Some(Membership::Named),
+        ALL => Some(Membership::All),
+        OBSERVES => Some(Membership::Observer),
+        _ => None,
+    };
+    let mask = events.unwrap_or(EVENTS);
+    let is_wrong = size.is_some() || mask & !EVENTS != 0;
+    let mut possible = Errnos::NONE;
+    if is_wrong {
+        possible = Errnos::of(&[Errno::EINVAL]);
+    }
+    (Contracted::EventChannelAlloc { handle, mask, of }, possible)
+}
+
 /// Returns DESTROY with flags.
 fn destroy(handle: u64, number: u32, flags: Arg) -> Contracted {
     let force = match flags.unwrap_or(0) as u32 {
@@ -178,13 +208,48 @@ fn destroy(handle: u64, number: u32, flags: Arg) -> Contracted {
     })
 }
 
+/// Returns REG or UNREG, of uverbs or of the channel, and the errors of arguments that the contract
+/// does not have.
+fn registration(call: &Call, fact: &Fact) -> Option<(Contracted, Errnos)> {
+    let (registers, again, has_more) = match *call {
+        Call::Reg {
+            again, info, size, ..
+        } => (true, again, (info, size) != (None, None)),
+        Call::Unreg { again, .. } => (false, again, false),
+        Call::IoctlReg {
+            again,
+            info,
+            size,
+            flags,
+            ..
+        } => (true, again, (info, size, flags) != (None, None, None)),
+        Call::IoctlUnreg {
+            again,
+            info,
+            size,
+            flags,
+            ..
+        } => (false, again, (info, size, flags) != (None, None, None)),
+        _ => return None,
+    };
+    let channel = fact.channel.unwrap_or(NO_OBJECT);
+    let numbers = vec![fact.qp as u32; array_len(again)];
+    let mut possible = Errnos::NONE;
+    if has_more {
+        possible = Errnos::of(&[Errno::EINVAL]);
+    }
+    if registers {
+        Some((Contracted::Reg { channel, numbers }, possible))
+    } else {
+        Some((Contracted::Unreg { channel, numbers }, possible))
+    }
+}
+
 /// Returns the call of a step, as the contract has it, with the errors that it may have for other
 /// reasons than its objects. `None` for steps that are no calls of methods.
 fn contracted(step: &Step, fact: &Fact) -> Option<(Contracted, Errnos)> {
     let handle = fact.domain.unwrap_or(NO_OBJECT);
     let number = fact.qp as u32;
-    let channel = fact.channel.unwrap_or(NO_OBJECT);
-    let numbers = |again| vec![number; array_len(again)];
     let sizes = Errnos::of(&[Errno::EINVAL]);
     let address = Errnos::of(&[Errno::ETIMEDOUT]);
     let (call, possible) = match step.call {
@@ -198,23 +263,17 @@ fn contracted(step: &Step, fact: &Fact) -> Option<(Contracted, Errnos)> {
             };
             (Contracted::Modify(modify), address)
         }
-        Call::Reg {
-            again, info, size, ..
-        } => {
-            let numbers = numbers(again);
-            let has_info = info.is_some() || size.is_some();
-            let possible = if has_info { sizes } else { Errnos::NONE };
-            (Contracted::Reg { channel, numbers }, possible)
-        }
-        Call::Unreg { again, .. } => {
-            let numbers = numbers(again);
-            (Contracted::Unreg { channel, numbers }, Errnos::NONE)
-        }
+        Call::Channel {
+            size,
+            events,
+            flags,
+            ..
+        } => create_channel(handle, size, events, flags),
         Call::Destroy { flags, .. } => (destroy(handle, number, flags), Errnos::NONE),
         Call::Query { .. } => (Contracted::Query { handle, number }, sizes),
         Call::List { .. } => (Contracted::QueryDomain { handle }, sizes),
         Call::Caps { .. } => (Contracted::QueryCaps, sizes),
-        _ => return None,
+        _ => registration(&step.call, fact)?,
     };
     let possible = if !step.spoils.is_empty() {
         call.method().errors().or(address)
@@ -243,7 +302,11 @@ fn outcome(call: &Contracted, result: i32, fact: &Fact) -> Result<Outcome, Strin
         number: fact.new_qp as u32,
         serial: fact.new_serial,
         channel: fact.new_channel.map_or(NO_OBJECT, |new| new.number),
-        done: if result < 0 { 0 } else { numbers },
+        done: match fact.done {
+            Some(done) => done as usize,
+            None if result < 0 => 0,
+            None => numbers,
+        },
         total: fact.total.map(|total| total as usize),
     })
 }
@@ -261,7 +324,8 @@ impl Oracle {
     }
 
     /// Before a call: the process has opened what it had not, and creates the channel that the
-    /// step names. The result is that of the creation if it fails.
+    /// step names, unless that is what the step itself does. The result is that of the creation if
+    /// it fails.
     fn begin(&mut self, step: &Step, result: i32, fact: &Fact) -> Result<(), String> {
         self.holds(step.process(), fact.file);
         let Some(file) = fact.file else {
@@ -273,13 +337,18 @@ impl Oracle {
                 self.contract.objects.open_domain(file, handle, domain);
             }
         }
+        if let Some(new) = fact.new_channel {
+            self.files.insert(new.number, file);
+        }
+        if let Call::Channel { .. } = step.call {
+            return Ok(());
+        }
         let created = fact.new_channel.map(|new| (new.domain, 0));
         let failed = fact.failed_channel.map(|handle| (handle, result));
         match created.or(failed) {
             Some((handle, result)) => {
-                let (mask, of) = (!0, Some(Membership::Named));
-                let call = Contracted::EventChannelAlloc { handle, mask, of };
-                self.take(file, &call, result, fact, Errnos::NONE)
+                let (call, possible) = create_channel(handle, None, None, None);
+                self.take(file, &call, result, fact, possible)
             }
             None => Ok(()),
         }
@@ -336,7 +405,9 @@ impl Oracle {
         if let Call::Kill { worker } = step.call {
             self.holds(process_of(worker), None);
         }
-        let Some(file) = fact.file else {
+        let of_channel = fact.channel.filter(|_| step.call.is_of_channel());
+        let file = of_channel.map_or(fact.file, |channel| self.files.get(&channel).copied());
+        let Some(file) = file else {
             return Ok(());
         };
         match step.call {
@@ -357,13 +428,31 @@ impl Oracle {
         }
         self.take(file, &call, result, fact, possible)?;
         if result >= 0 {
-            self.note(&call, fact);
+            self.note(file, &call, fact);
         }
         Ok(())
     }
 
-    /// Notes the registrations that a call has made or ended, for the records that are read.
-    fn note(&mut self, call: &Contracted, fact: &Fact) {
+    /// Notes the QP that a call has created, and the registrations that it has made or ended, for
+    /// the records that are read.
+    fn note(&mut self, file: u64, call: &Contracted, fact: &Fact) {
+        match call {
+            Contracted::Alloc(alloc) => {
+                if let Some(domain) = self.contract.objects.domain(file, alloc.handle) {
+                    self.totals
+                        .create((domain, fact.new_serial), fact.new_qp as u32);
+                }
+            }
+            Contracted::EventChannelAlloc { handle, of, .. } => {
+                let domain = self.contract.objects.domain(file, *handle);
+                let is_of_all = *of != Some(Membership::Named);
+                if let (Some(new), Some(domain), true) = (fact.new_channel, domain, is_of_all) {
+                    self.totals.follow(new.number, domain);
+                }
+                return;
+            }
+            _ => (),
+        }
         let Some(channel) = fact.channel else {
             return;
         };

@@ -28,6 +28,8 @@ pub const SLOTS: usize = 8;
 pub const DOMAINS: usize = 3;
 /// The domain without a file, which each process has for itself.
 pub const PRIVATE: u64 = 2;
+/// Kinds of events; see <rdma/ib_xrc_rcv.h>.
+pub const EVENTS: u64 = (1 << 63) | (1 << 61) | 0x100fe;
 /// The number of addresses that cannot be written to, or read from, see `Room::hostile()`.
 pub const POINTERS: u64 = 7;
 
@@ -102,9 +104,15 @@ macro_rules! calls {
                 match self { $(Name::$call => $text),* }
             }
 
-            /// Returns the largest number of attributes of the ioctl; 0 if the call is none.
+            /// Returns the largest number of attributes of the ioctl of uverbs; 0 if the call is
+            /// none.
             pub fn attributes(self) -> u64 {
                 match self { $(Name::$call => $attributes),* }
+            }
+
+            /// Whether it is an ioctl of a channel.
+            pub fn is_of_channel(self) -> bool {
+                matches!(self, Name::IoctlReg | Name::IoctlUnreg)
             }
 
             /// Returns how often the call is chosen, in relation to the others.
@@ -182,7 +190,32 @@ calls! {
     }
     Caps "caps" 1 10 { room: Size }
     /// The process replaces its channel by a new one.
-    Channel "channel" 4 16 { channel: Channel, size: Size optional, events: Events optional }
+    Channel "channel" 5 16 {
+        channel: Channel,
+        size: Size optional,
+        events: Events optional,
+        flags: Flags optional,
+    }
+    /// REG and UNREG as ioctls of the channel. `size`: that of the struct, in the request; `info`:
+    /// that of the elements there is a place for; `pointer`: which address is bad, and how.
+    IoctlReg "ioctl-reg" 0 40 {
+        qp: Qp,
+        channel: Channel,
+        again: Number optional,
+        info: Size optional,
+        size: Size optional,
+        flags: Flags optional,
+        pointer: Number optional,
+    }
+    IoctlUnreg "ioctl-unreg" 0 40 {
+        qp: Qp,
+        channel: Channel,
+        again: Number optional,
+        info: Size optional,
+        size: Size optional,
+        flags: Flags optional,
+        pointer: Number optional,
+    }
     /// `pointer`: where a bad address is read to.
     Read "read" 0 60 { channel: Channel, room: Size, pointer: Number optional }
     Poll "poll" 0 20 { channel: Channel }
@@ -223,9 +256,14 @@ impl Call {
         self.argument(Kind::Channel)
     }
 
-    /// Whether it is an ioctl.
+    /// Whether it is an ioctl of uverbs.
     pub fn is_method(&self) -> bool {
         self.name().attributes() != 0
+    }
+
+    /// Whether it is an ioctl of a channel.
+    pub fn is_of_channel(&self) -> bool {
+        self.name().is_of_channel()
     }
 
     /// Whether the result is the same each time: those of read(2) and poll(2) depend on when events

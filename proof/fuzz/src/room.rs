@@ -3,7 +3,7 @@
 //! The memory of a process that calls read and write.
 
 use crate::program::{NUMBERS, POINTERS};
-use crate::uapi::{ib_uverbs_qp_attr, xrc_rcv_record};
+use crate::uapi::{ib_uverbs_qp_attr, xrc_rcv_qpns, xrc_rcv_record};
 
 /// The number of attributes that have a place for output.
 pub const PLACES: usize = 16;
@@ -99,6 +99,27 @@ impl Room {
             unsafe { numbers.add(index).write(number) };
         }
         numbers.expose_provenance() as u64
+    }
+
+    /// Writes the argument of an ioctl of a channel, before zeroes, and returns its address.
+    pub fn write_qpns(&self, qpns: xrc_rcv_qpns) -> u64 {
+        // SAFETY: The page is mapped, aligned and large enough, and nothing refers to its bytes.
+        unsafe {
+            self.qpns().cast::<u8>().write_bytes(0, PAGE);
+            self.qpns().write(qpns);
+        }
+        self.qpns().expose_provenance() as u64
+    }
+
+    /// Returns the number that the kernel has written to the argument.
+    pub fn done(&self) -> u32 {
+        // SAFETY: The page is mapped, nothing refers to its bytes, and any are a value.
+        unsafe { self.qpns().read() }.done
+    }
+
+    fn qpns(&self) -> *mut xrc_rcv_qpns {
+        // SAFETY: The page behind that for QP numbers is in the room.
+        unsafe { self.0.add((PLACES + 2) * PAGE).cast() }
     }
 
     fn qp_attr(&self) -> *mut ib_uverbs_qp_attr {

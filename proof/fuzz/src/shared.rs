@@ -68,6 +68,8 @@ pub struct Fact {
     pub records: [xrc_rcv_record; RECORDS],
     /// The number of QPs that a list says.
     pub total: Option<u64>,
+    /// The number of QP numbers that an ioctl of a channel says it has processed.
+    pub done: Option<u64>,
     /// The number of QPs that the device has afterwards, if they were counted.
     pub device_qps: Option<u64>,
 }

@@ -5,6 +5,7 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering::SeqCst;
 
+use crate::channel_ioctl::ChannelIoctl;
 use crate::device::{self, QpCount};
 use crate::errno::errno;
 use crate::futex::{self, HOUR};
@@ -164,11 +165,7 @@ impl Worker {
     fn objects(&self, call: &Call, file: i32, fact: &mut Fact) -> Result<Objects, i32> {
         let domain = self.domain(call, file, fact)?;
         fact.domain = Some(domain);
-        fact.qp = match call.qp() {
-            None => 0,
-            Some(slot) if slot < SLOTS as u64 => self.shared.qps[slot as usize].load(SeqCst).into(),
-            Some(number) => number & u64::from(u32::MAX),
-        };
+        fact.qp = self.qp(call);
         let channel = match call.channel() {
             _ if matches!(call, Call::Channel { .. }) => None,
             Some(slot) if slot < SLOTS as u64 => {
@@ -181,6 +178,15 @@ impl Worker {
             channel,
             qp: fact.qp,
         })
+    }
+
+    /// Returns the number of the QP that a call names.
+    fn qp(&self, call: &Call) -> u64 {
+        match call.qp() {
+            None => 0,
+            Some(slot) if slot < SLOTS as u64 => self.shared.qps[slot as usize].load(SeqCst).into(),
+            Some(number) => number & u64::from(u32::MAX),
+        }
     }
 
     /// Returns the descriptor of a channel, which is created if there is none.
@@ -251,6 +257,9 @@ impl Worker {
                 self.end();
                 0
             }
+            Call::IoctlReg { .. } | Call::IoctlUnreg { .. } => self
+                .channel_ioctl(&step.call, fact)
+                .unwrap_or_else(|error| error),
             _ => self.ioctl(step, fact).unwrap_or_else(|error| error),
         }
     }
@@ -281,6 +290,17 @@ impl Worker {
         if result == 0 && !step.spoils.make_another() {
             self.remember(step, &ioctl, &objects, fact);
         }
+        Ok(result)
+    }
+
+    fn channel_ioctl(&self, call: &Call, fact: &mut Fact) -> Result<i32, i32> {
+        let fd = self.channel_of(call.channel(), fact)?;
+        fact.qp = self.qp(call);
+        let Some(ioctl) = ChannelIoctl::new(call, fact.qp as u32, &self.room) else {
+            return Ok(0);
+        };
+        let result = self.tally(call.name(), ioctl.call(fd));
+        fact.done = Some(self.room.done().into());
         Ok(result)
     }
 
@@ -320,7 +340,7 @@ impl Worker {
         }
     }
 
-    /// Returns the descriptor of the channel that is read or polled.
+    /// Returns the descriptor of a channel that is called itself.
     fn channel_of(&self, channel: Arg, fact: &mut Fact) -> Result<i32, i32> {
         match slot_of(channel) {
             Some(slot) => self.channel(slot, self.file()?, fact),
@@ -494,7 +514,10 @@ impl Worker {
 
 /// Whether QPs may end with the call, and are counted afterwards.
 fn may_end_qps(call: &Call, index: usize) -> bool {
-    let often = matches!(call, Call::Unreg { .. } | Call::Destroy { .. });
+    let often = matches!(
+        call,
+        Call::Unreg { .. } | Call::IoctlUnreg { .. } | Call::Destroy { .. }
+    );
     call.closes() || often && index % COUNTED == 0
 }
 

@@ -117,13 +117,13 @@ impl World {
         let process = step.process();
         match &mut step.call {
             Call::Alloc { .. } => self.connect_alloc(dice, &mut step.call),
-            Call::Reg { qp, channel, .. } => {
+            Call::Reg { qp, channel, .. } | Call::IoctlReg { qp, channel, .. } => {
                 let is_new = |qp: &Qp| qp.registered[process] == [false; SLOTS];
                 if let Some(found) = self.connect_qp(dice, process, qp, is_new) {
                     *channel = channel_of(dice, &found);
                 }
             }
-            Call::Unreg { qp, channel, .. } => {
+            Call::Unreg { qp, channel, .. } | Call::IoctlUnreg { qp, channel, .. } => {
                 let has = |qp: &Qp| qp.registered[process] != [false; SLOTS];
                 if let Some(found) = self.connect_qp(dice, process, qp, has) {
                     let registered = (0..SLOTS).filter(|slot| found.registered[process][*slot]);
@@ -266,10 +266,10 @@ impl World {
             Call::Alloc { .. } => {
                 self.alloc(process, &step.call);
             }
-            Call::Reg { qp, channel, .. } => {
+            Call::Reg { qp, channel, .. } | Call::IoctlReg { qp, channel, .. } => {
                 self.register(process, slot_of(qp), slot_of(channel));
             }
-            Call::Unreg { qp, channel, .. } => {
+            Call::Unreg { qp, channel, .. } | Call::IoctlUnreg { qp, channel, .. } => {
                 let serial = slot_of(qp).and_then(|slot| Some(self.qps[slot]?.serial));
                 if let Some(channel) = slot_of(channel) {
                     self.unregister(process, |slot, qp| {
