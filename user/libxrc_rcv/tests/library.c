@@ -663,6 +663,70 @@ static bool labels(void)
 	return true;
 }
 
+/* The next event of a channel is of a QP, of one type and one occurrence. */
+static bool next_is(struct xrc_rcv_event_channel *channel, uint32_t qpn, uint32_t type,
+		    uint64_t cookie)
+{
+	struct xrc_rcv_event event;
+
+	HOLDS(!xrc_rcv_get_event(channel, &event, sizeof(event)));
+	HOLDS(event.qp_num == qpn && event.type == type && event.count == 1);
+	HOLDS(event.cookie == cookie);
+	return true;
+}
+
+/* A channel of all gets events of each QP, with its label, and keeps it or not. */
+static bool all(void)
+{
+	struct xrc_rcv_init_attr init = {
+		.comp_mask = XRC_RCV_INIT_ATTR_LABEL,
+		.label = 0xfedcba9876543210,
+	};
+	struct xrc_rcv_qp *old = xrc_rcv_alloc_qp(a.xrcd, &init, NULL, 0), *qp;
+	struct xrc_rcv_event_channel *keeper, *observer;
+	uint32_t qpn, old_qpn;
+
+	HOLDS(!xrc_rcv_create_event_channel_of_all(b.xrcd, 1) && errno == EINVAL);
+	HOLDS(old && (old_qpn = old->qp_num));
+	observer = xrc_rcv_create_event_channel_of_all(b.xrcd, XRC_RCV_EVENT_CHANNEL_OBSERVE);
+	HOLDS(observer && observer->context == b.context && info(&a, old_qpn).registrations == 2);
+
+	/* QPs that are created later, with a label and without, end with their registration. */
+	init.label = 77;
+	qp = xrc_rcv_alloc_qp(a.xrcd, &init, NULL, 0);
+	HOLDS(qp && (qpn = qp->qp_num) && info(&a, qpn).registrations == 2);
+	HOLDS(next_is(observer, qpn, XRC_RCV_EVENT_QP_ADDED, 77));
+	HOLDS(!xrc_rcv_unreg_qp(qp) && next_is(observer, qpn, XRC_RCV_EVENT_QP_GONE, 77));
+	qp = create(&a, 5);
+	HOLDS(qp && (qpn = qp->qp_num) && next_is(observer, qpn, XRC_RCV_EVENT_QP_ADDED, 0));
+	HOLDS(breaks(&a, qpn) && next_is(observer, qpn, IBV_EVENT_QP_LAST_WQE_REACHED, 0));
+	HOLDS(hears(&a, 5, 1) && !xrc_rcv_unreg_qp(qp));
+	HOLDS(next_is(observer, qpn, XRC_RCV_EVENT_QP_GONE, 0));
+
+	keeper = xrc_rcv_create_event_channel_of_all(b.xrcd, 0);
+	/* Of QPs that exist come events, and no QP_ADDED. */
+	HOLDS(keeper && !xrc_rcv_unreg_qp(old) && breaks(&a, old_qpn));
+	HOLDS(next_is(keeper, old_qpn, IBV_EVENT_QP_LAST_WQE_REACHED, 0xfedcba9876543210));
+	HOLDS(next_is(observer, old_qpn, IBV_EVENT_QP_LAST_WQE_REACHED, 0xfedcba9876543210));
+	qp = create(&a, 0);
+	HOLDS(qp && (qpn = qp->qp_num) && !xrc_rcv_unreg_qp(qp) && count(&a, 2));
+	HOLDS(next_is(keeper, qpn, XRC_RCV_EVENT_QP_ADDED, 0));
+
+	/* As the channel of ALLOC it has no registration of its own, which UNREG would end. */
+	init = (struct xrc_rcv_init_attr){ .channel = keeper };
+	qp = xrc_rcv_alloc_qp(b.xrcd, &init, NULL, 0);
+	HOLDS(qp && info(&a, qp->qp_num).registrations == 2 && !xrc_rcv_unreg_qp(qp));
+	HOLDS(count(&a, 3));
+	init.channel = observer;
+	HOLDS(!xrc_rcv_alloc_qp(b.xrcd, &init, NULL, 0) && errno == EINVAL);
+
+	/* With it the QPs end that nothing else keeps. */
+	HOLDS(!xrc_rcv_destroy_event_channel(keeper) && count(&a, 0));
+	HOLDS(next_is(observer, qpn, XRC_RCV_EVENT_QP_ADDED, 0));
+	HOLDS(!xrc_rcv_destroy_event_channel(observer));
+	return true;
+}
+
 static bool closing(void)
 {
 	struct xrc_rcv_qp *first, *second;
@@ -802,7 +866,7 @@ int main(int argc, char **argv)
 	    ibv_query_gid(a.context, 1, 0, &gid))
 		err(1, "port 1");
 
-	ktap_start("libxrc_rcv", 18);
+	ktap_start("libxrc_rcv", 19);
 	ktap_result(capabilities(), "query_caps returns the capabilities");
 	ktap_result(life(), "alloc_qp, modify_qp, query_qp and unreg_qp work together");
 	ktap_result(one_call(), "alloc_qp takes a QP to INIT or RTR in one call");
@@ -818,6 +882,7 @@ int main(int argc, char **argv)
 	ktap_result(readers(), "threads read a channel whose registrations begin and end");
 	ktap_result(labels(), "query_qp and query_domain return the label and the peer");
 	ktap_result(names(), "event_type_str names every type");
+	ktap_result(all(), "create_event_channel_of_all reports each QP, and keeps it or not");
 	ktap_result(closing(), "closing the device drops its registrations");
 	ktap_result(killing(), "killing the creator drops its registration");
 	ktap_result(threads(), "threads and forked children share open devices");
