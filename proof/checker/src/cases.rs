@@ -961,6 +961,37 @@ fn the_known_state_is_that_of_the_device() {
     });
 }
 
+/// A read with a full buffer passes a few events of other members at most, a read with room all.
+#[test]
+fn a_read_with_a_full_buffer_stops() {
+    const OTHERS: u32 = 24;
+    // 16 events. Each QP has a position for QP_ADDED as well.
+    const AT_ONCE: u64 = 2 * 16;
+
+    runtime::check(20, 0x18, || {
+        let attached = Attached::new();
+        let (file, other) = (attached.open(), attached.open());
+        let listener = file.channel().member().holder(None).listener;
+        let end = || attached.domain_or_new().log().lock().end();
+
+        attached.device.report(alloc(&attached, &file), REPORTED[0]);
+
+        let position = end();
+
+        for _ in 0..OTHERS {
+            attached.report(alloc(&attached, &other));
+        }
+        assert!(end() > position + AT_ONCE, "there are more events");
+        assert_eq!(file.channel().read(1, 1, true), Ok(1));
+        assert!((position..=position + AT_ONCE).contains(&listener.cursor()));
+        assert_eq!(file.channel().read(1, 1, true), Err(EAGAIN));
+        assert_eq!(listener.cursor(), end());
+
+        drop((listener, file, other));
+        Rest::default().finish(attached, false);
+    });
+}
+
 /// Verbs beside the end of the QP: they find it, or have EINVAL.
 #[test]
 fn verbs_beside_the_end_of_the_qp() {
