@@ -5,6 +5,9 @@
  *        scale FILE channel QPS
  *        scale FILE teardown QPS ROUNDS
  *        scale FILE costs
+ *        scale FILE registering
+ *        scale FILE crowd PROCESSES CALLS
+ *        scale FILE members QPS MEMBERS
  *        scale FILE profile
  *
  * readers: an error of a QP with N registrations, each of a uverbs file with an event channel of
@@ -26,6 +29,15 @@
  * costs: time to create, connect and destroy, and the memory, of an object of each kind that
  * processes are connected with.
  *
+ * registering: REG and UNREG by the methods and by the ioctls of the channel, of one QP and of many
+ * in a call, beside ibv_open_qp() and ibv_destroy_qp() of mainline.
+ *
+ * crowd: PROCESSES processes of one domain, each with a channel of its own, that register and
+ * unregister with a QP each, CALLS times.
+ *
+ * members: MEMBERS channels of a domain with QPS receive QPs, those of all QPs and those that name
+ * each: how they join, an error of each QP, which all read, and how they leave.
+ *
  * profile: the same calls beside mainline's, an event of 10,000 registrations and as many eventfds,
  * as sections for profile.c.
  *
@@ -43,6 +55,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "irqs_off.h"
@@ -366,6 +379,23 @@ static void from_error_to_error(size_t i)
 	to_error(i);
 }
 
+/* Reads as many records. */
+static void read_each(size_t len)
+{
+	struct xrc_rcv_record events[16];
+	size_t read_so_far = 0;
+	ssize_t found;
+
+	while (read_so_far < len) {
+		found = read(shared.holder->channel, events, sizeof(events));
+		if (found <= 0 || found % sizeof(*events))
+			err(1, "event %zu", read_so_far);
+		read_so_far += found / sizeof(*events);
+	}
+	if (read_so_far != len)
+		errx(1, "more events than QPs");
+}
+
 /* Fails unless the channel has one event of each QP, in the order in which they happened. */
 static void read_all(size_t len)
 {
@@ -611,6 +641,200 @@ static void measure_costs(void)
 	printf("}}\n");
 }
 
+/* ---- registering ---- */
+
+enum { MANY = 64 };
+
+static uint32_t numbers[COPIES];
+
+static int method_reg(size_t first, size_t count)
+{
+	return rcv_reg_many(objects.other.domain.uverbs_fd, objects.other_channel, numbers + first,
+			    count, NULL);
+}
+
+static int method_unreg(size_t first, size_t count)
+{
+	return rcv_unreg_many(objects.other.domain.uverbs_fd, objects.other_channel,
+			      numbers + first, count, NULL);
+}
+
+static int ioctl_reg(size_t first, size_t count)
+{
+	return rcv_ioctl_reg(objects.other_channel, numbers + first, count, NULL, NULL);
+}
+
+static int ioctl_unreg(size_t first, size_t count)
+{
+	return rcv_ioctl_unreg(objects.other_channel, numbers + first, count, NULL);
+}
+
+/* The time of a registration. */
+static uint64_t by_calls(int (*call)(size_t first, size_t count), size_t count)
+{
+	const size_t all = COPIES / count * count;
+	const uint64_t begin = now_ns();
+	size_t first;
+
+	for (first = 0; first < all; first += count)
+		if (call(first, count))
+			errx(1, "registrations from %zu on", first);
+	return (now_ns() - begin) / all;
+}
+
+static void print_pair(const char *name, uint64_t begin_ns, uint64_t end_ns)
+{
+	printf(", \"%s\": {\"begin_ns\": %" PRIu64 ", \"end_ns\": %" PRIu64 "}", name, begin_ns, end_ns);
+}
+
+static void measure_registering(void)
+{
+	uint64_t begin;
+	size_t i, count;
+
+	objects_open();
+	printf("{\"measurement\": \"registering\"");
+	each(create_target);
+	begin = each(open_target);
+	print_pair("mainline", begin, each(close_target));
+	each(destroy_qp);
+	each(create_receive);
+	for (i = 0; i < COPIES; i++)
+		numbers[i] = objects.registrations[i].qp_num;
+	for (count = 1; count <= MANY; count += MANY - 1) {
+		begin = by_calls(method_reg, count);
+		print_pair(count == 1 ? "method" : "method_many", begin, by_calls(method_unreg, count));
+		begin = by_calls(ioctl_reg, count);
+		print_pair(count == 1 ? "ioctl" : "ioctl_many", begin, by_calls(ioctl_unreg, count));
+	}
+	each(destroy_receive);
+	printf("}\n");
+}
+
+/* ---- crowd ---- */
+
+static void reg_and_unreg(size_t calls, int ready, int start)
+{
+	struct registration registration, other;
+	struct party party;
+	char byte;
+	size_t i;
+
+	party_open(&party);
+	party.channel = rcv_channel(party.domain);
+	if (party.channel < 0 ||
+	    rcv_alloc(party.domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, NO_REGISTRATION, &other))
+		errx(1, "a QP of the crowd");
+	/* The director closes the other end when all are ready. */
+	if (write(ready, "", 1) != 1 || read(start, &byte, 1))
+		err(1, "pipe");
+	for (i = 0; i < calls; i++)
+		if (rcv_reg(party.domain, other.qp_num, party.channel, &registration) ||
+		    rcv_unreg(&registration))
+			errx(1, "registration %zu", i);
+}
+
+static void measure_crowd(size_t processes, size_t calls)
+{
+	int start[2], ready[2], status;
+	uint64_t begin;
+	char byte;
+	size_t i;
+
+	if (pipe(start) || pipe(ready))
+		err(1, "pipe");
+	for (i = 0; i < processes; i++) {
+		if (fork())
+			continue;
+		close(start[1]);
+		reg_and_unreg(calls, ready[1], start[0]);
+		_exit(0);
+	}
+	for (i = 0; i < processes; i++)
+		if (read(ready[0], &byte, 1) != 1)
+			err(1, "pipe");
+	begin = now_ns();
+	close(start[1]);
+	for (i = 0; i < processes; i++)
+		if (wait(&status) < 0 || status)
+			errx(1, "a process of the crowd");
+	printf("{\"measurement\": \"crowd\", \"processes\": %zu, \"calls\": %zu, \"ns\": %" PRIu64 "}\n",
+	       processes, calls, now_ns() - begin);
+}
+
+/* ---- members ---- */
+
+static void join_all(struct party *party, size_t qps)
+{
+	(void)qps;
+	party->channel = rcv_channel_of(party->domain, XRC_RCV_EVENT_CHANNEL_ALL, NULL, NULL);
+	if (party->channel < 0)
+		errx(1, "a channel of all");
+}
+
+static void join_named(struct party *party, size_t qps)
+{
+	uint32_t done;
+
+	party->channel = rcv_channel(party->domain);
+	if (party->channel < 0 ||
+	    rcv_ioctl_reg(party->channel, shared.numbers, qps, NULL, &done) || done != qps)
+		errx(1, "a channel with its registrations");
+}
+
+/* The time of all members together, of each step. */
+static void print_members(const char *name, void (*join)(struct party *party, size_t qps),
+			  struct party *parties, size_t members, size_t qps)
+{
+	uint64_t joined, heard, begin;
+	size_t i;
+
+	for (i = 0; i < qps; i++)
+		if (rcv_to_state(shared.creator->domain, shared.numbers[i], IBV_QPS_RESET) ||
+		    rcv_modify(shared.creator->domain, shared.numbers[i], &shared.to_init))
+			errx(1, "RESET or INIT of QP %zu", i);
+	begin = now_ns();
+	for (i = 0; i < members; i++)
+		join(&parties[i], qps);
+	joined = now_ns();
+	for (i = 0; i < qps; i++)
+		to_error(i);
+	for (i = 0; i < members; i++) {
+		shared.holder = &parties[i];
+		read_each(qps);
+	}
+	heard = now_ns();
+	for (i = 0; i < members; i++)
+		close(parties[i].channel);
+	printf(", \"%s\": {\"join_ns\": %" PRIu64 ", \"events_ns\": %" PRIu64
+	       ", \"leave_ns\": %" PRIu64 "}", name, joined - begin, heard - joined, now_ns() - heard);
+}
+
+static void measure_members(size_t qps, size_t members)
+{
+	struct party *parties = parties_open(members + 1, false);
+	struct node node;
+	size_t i;
+
+	node_open(&node, "right");
+	shared.to_init = attr_to_init(&node);
+	shared.creator = &parties[members];
+	shared.numbers = calloc(qps, sizeof(*shared.numbers));
+	if (!shared.numbers)
+		err(1, "calloc");
+	for (i = 0; i < qps; i++)
+		alloc_in_init(i);
+	printf("{\"measurement\": \"members\", \"qps\": %zu, \"members\": %zu", qps, members);
+	print_members("all", join_all, parties, members, qps);
+	print_members("named", join_named, parties, members, qps);
+	printf("}\n");
+	for (i = 0; i < members; i++)
+		parties[i].channel = NO_CHANNEL;
+	parties_close(parties, members + 1);
+	free(shared.numbers);
+	ibv_close_device(node.context);
+}
+
 /* ---- teardown ---- */
 
 /* A uverbs file with as many QPs of a kind, and what destroys them. */
@@ -820,7 +1044,7 @@ int main(int argc, char **argv)
 	int i;
 
 	if (argc < 3 || setrlimit(RLIMIT_NOFILE, &files))
-		errx(1, "usage: scale FILE readers N… | objects QPS FILES | channel QPS | teardown QPS ROUNDS | costs | profile");
+		errx(1, "usage: scale FILE readers N… | objects QPS FILES | channel QPS | teardown QPS ROUNDS | costs | registering | crowd PROCESSES CALLS | members QPS MEMBERS | profile");
 	find_text();
 	domain_fd = open(argv[1], O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	node_open(&node, "right");
@@ -833,6 +1057,12 @@ int main(int argc, char **argv)
 			measure_readers(strtoul(argv[i], NULL, 0));
 	else if (!strcmp(argv[2], "costs"))
 		measure_costs();
+	else if (!strcmp(argv[2], "registering"))
+		measure_registering();
+	else if (!strcmp(argv[2], "crowd") && argc == 5)
+		measure_crowd(strtoul(argv[3], NULL, 0), strtoul(argv[4], NULL, 0));
+	else if (!strcmp(argv[2], "members") && argc == 5)
+		measure_members(strtoul(argv[3], NULL, 0), strtoul(argv[4], NULL, 0));
 	else if (!strcmp(argv[2], "profile"))
 		measure_profile();
 	else if (!strcmp(argv[2], "channel") && argc == 4)
