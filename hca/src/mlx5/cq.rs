@@ -16,7 +16,7 @@ use crate::mlx5::memory::{Buffer, Dma};
 pub const CQE_SIZE: usize = 64;
 const CQE_SLID: usize = 0x16;
 const CQE_FLAGS_RQPN: usize = 0x18;
-const CQE_SRQN: usize = 0x20;
+const CQE_SRQN_UIDX: usize = 0x20;
 const CQE_IMMEDIATE: usize = 0x24;
 const CQE_BYTE_CNT: usize = 0x2c;
 const CQE_SYNDROME: usize = 0x37;
@@ -121,8 +121,8 @@ impl Cq {
     }
 }
 
-/// A completion as the driver reads it, except its owner; `srqn` is the SRQ of its receive.
-pub fn encode(cqe: &Cqe, srqn: Option<u32>, solicited: bool) -> [u8; CQE_SIZE] {
+/// A completion as the driver reads it, except its owner; `srqn_uidx` says whose it is.
+pub fn encode(cqe: &Cqe, srqn_uidx: u32, solicited: bool) -> [u8; CQE_SIZE] {
     let (kind, opcode, bytes, syndrome) = match cqe.ended {
         Ended::Send { opcode, bytes } => (REQ, opcode, bytes, 0),
         Ended::SendError(syndrome) => (REQ_ERR, 0, 0, syndrome as u8),
@@ -141,7 +141,7 @@ pub fn encode(cqe: &Cqe, srqn: Option<u32>, solicited: bool) -> [u8; CQE_SIZE] {
     let service_level = u32::from(cqe.service_level & 0xf) << 24;
     entry.set_be16(CQE_SLID, cqe.slid);
     entry.set_be32(CQE_FLAGS_RQPN, cqe.remote & 0xff_ffff | service_level | grh);
-    entry.set_be32(CQE_SRQN, srqn.unwrap_or(0) & 0xff_ffff);
+    entry.set_be32(CQE_SRQN_UIDX, srqn_uidx & 0xff_ffff);
     entry.set_field(CQE_IMMEDIATE, &cqe.immediate);
     entry.set_be32(CQE_BYTE_CNT, bytes);
     if cqe.is_error() {

@@ -21,10 +21,38 @@ use crate::mlx5::command::{parse_opcode, parse_status, Phase, LOG_COMMANDS};
 use crate::mlx5::cq::encode;
 use crate::mlx5::eq::Events;
 use crate::mlx5::identity::IDENTITY;
+use crate::mlx5::ifc::{qpc, xrc_srqc, Bits};
 use crate::mlx5::memory::Pages;
 use crate::mlx5::mkey::Region;
 use crate::mlx5::qpc::Context;
 use crate::mlx5::queues::Queues;
+
+/// MLX5_IB_DEFAULT_UIDX: the user index of an object whose consumer wants CQEs of version 0.
+const DEFAULT_UIDX: u32 = 0xff_ffff;
+
+impl Hca {
+    /// Whose a completion is, for the consumer. In CQEs of version 1, the user index that it gave
+    /// to the QP, or to the XRC SRQ; in those of version 0, the SRQ of a receive, or 0.
+    fn owner(&self, cqe: &Cqe, received: bool) -> u32 {
+        let Some(qp) = self.qps.get(cqe.qpn) else {
+            return 0;
+        };
+        let xrc = received && qp.service == Service::Xrc;
+        let srqn = match xrc {
+            true => Some(cqe.remote),
+            false => qp.context.srqn().filter(|_| received),
+        };
+        let srq = srqn.and_then(|srqn| self.card.srqs.queues.get(&srqn));
+        let index = match srq.filter(|_| xrc) {
+            Some(srq) => srq.context.bits32(xrc_srqc::USER_INDEX),
+            None => qp.context.field(qpc::USER_INDEX) as u32,
+        };
+        match index {
+            DEFAULT_UIDX => srqn.unwrap_or(0),
+            index => index,
+        }
+    }
+}
 
 impl Card for ConnectX6 {
     type Icm = Pages;
@@ -94,13 +122,9 @@ impl Card for ConnectX6 {
 
     fn push(hca: &mut Hca, cqn: u32, cqe: &Cqe, solicited: bool) -> bool {
         let received = matches!(cqe.ended, Ended::Receive { .. } | Ended::ReceiveError(_));
+        let srqn_uidx = hca.owner(cqe, received);
         let mut cqe = *cqe;
-        let mut srqn = None;
         if let (true, Some(qp)) = (received, hca.qps.get(cqe.qpn)) {
-            srqn = match qp.service {
-                Service::Xrc => Some(cqe.remote),
-                _ => qp.context.srqn(),
-            };
             let plain = Ended::Receive {
                 opcode: RecvOpcode::Send,
                 bytes: 0,
@@ -114,7 +138,7 @@ impl Card for ConnectX6 {
             }
         }
         let solicited = solicited || cqe.is_error();
-        let entry = encode(&cqe, srqn, solicited);
+        let entry = encode(&cqe, srqn_uidx, solicited);
         let card = &mut hca.card;
         card.cqs
             .push(&hca.dma, &mut card.events, cqn, entry, solicited)
@@ -196,5 +220,77 @@ impl Card for ConnectX6 {
         self.events.raised.clear();
         self.events.lost = 0;
         self.cqs.completions = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::shared_queue::SharedQueue;
+    use crate::mlx5::card::Qp;
+    use crate::mlx5::memory::Buffer;
+    use crate::mlx5::srq::{Kind, Srq};
+
+    const QPN: u32 = 0x41;
+    const SRQN: u32 = 3;
+    const XRC_SRQN: u32 = 5;
+
+    /// A card with a QP, and an SRQ and an XRC SRQ.
+    fn card(service: Service, qp_index: u32, srq_index: u32) -> Hca {
+        let mut hca = Hca::new(0);
+        let mut context = vec![0; qpc::SIZE];
+        context.set_bits(qpc::ST, if service == Service::Xrc { 3 } else { 0 });
+        // MLX5_SRQ_RQ.
+        context.set_bits(qpc::RQ_TYPE, 1);
+        context.set_bits(qpc::NO_SQ, 1);
+        context.set_bits(qpc::SRQN_RMPN_XRQN, u64::from(SRQN));
+        context.set_bits(qpc::USER_INDEX, u64::from(qp_index));
+        let context = Context::new(&context);
+        let queues = Queues::new(&context, &[]).unwrap();
+        hca.qps.insert(Qp::new(QPN, service, context, queues));
+        for (srqn, kind) in [(SRQN, Kind::Rmp), (XRC_SRQN, Kind::Xrc)] {
+            let mut context = vec![0; xrc_srqc::SIZE];
+            context.set_bits(xrc_srqc::USER_INDEX, u64::from(srq_index));
+            let srq = Srq {
+                kind,
+                context,
+                buffer: Buffer::default(),
+                wqes: SharedQueue::new(4, 32, 0),
+                xrcd: 0,
+                pd: 1,
+                cqn: 1,
+            };
+            hca.card.srqs.queues.insert(srqn, srq);
+        }
+        hca
+    }
+
+    fn owners(hca: &Hca) -> [u32; 2] {
+        let sent = Cqe::send(QPN, 0, 0, 8);
+        let received = Cqe::receive(QPN, 0, RecvOpcode::Send, 8).remote(XRC_SRQN, false);
+        [hca.owner(&sent, false), hca.owner(&received, true)]
+    }
+
+    #[test]
+    fn completions_name_the_srq_where_there_is_no_user_index() {
+        let hca = card(Service::Rc, DEFAULT_UIDX, 9);
+        assert_eq!(owners(&hca), [0, SRQN]);
+        let hca = card(Service::Xrc, 7, DEFAULT_UIDX);
+        assert_eq!(owners(&hca), [7, XRC_SRQN]);
+    }
+
+    #[test]
+    fn completions_have_the_user_index_of_the_qp_or_of_the_xrc_srq() {
+        assert_eq!(owners(&card(Service::Rc, 7, 9)), [7, 7]);
+        // 0 is an index, too.
+        assert_eq!(owners(&card(Service::Rc, 0, 9)), [0, 0]);
+        assert_eq!(owners(&card(Service::Xrc, DEFAULT_UIDX, 9)), [0, 9]);
+    }
+
+    #[test]
+    fn the_index_lies_where_the_library_reads_it() {
+        let entry = encode(&Cqe::send(QPN, 0, 0, 8), 0x12_3456, false);
+        assert_eq!(entry[0x20..0x24], [0, 0x12, 0x34, 0x56]);
+        assert_eq!(entry[0x38..0x3c], [0, 0, 0, QPN as u8]);
     }
 }

@@ -75,6 +75,8 @@ const GENERAL: &[(Field, u64)] = &[
     (cmd_hca_cap::PKEY_TABLE_SIZE, 0),
     (cmd_hca_cap::IB_VIRT, 1),
     (cmd_hca_cap::BLOCK_LB_MC, 1),
+    // Up to this version.
+    (cmd_hca_cap::CQE_VERSION, 1),
     (cmd_hca_cap::QKV, 1),
     (cmd_hca_cap::PKV, 1),
 ];
