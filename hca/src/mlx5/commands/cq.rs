@@ -6,14 +6,17 @@ use crate::engine::qp::Context;
 use crate::engine::violation::Violation;
 use crate::mlx5::card::Hca;
 use crate::mlx5::command::{Outcome, Status};
-use crate::mlx5::cq::{Arm, Cq, CQE_SIZE};
+use crate::mlx5::cq::{Arm, Cq, Entries};
 use crate::mlx5::ifc::{
     cqc, create_cq_in, create_cq_out, destroy_cq_in, modify_cq_in, query_cq_in, query_cq_out, Bits,
 };
-use crate::mlx5::memory::Buffer;
 
 const LIMIT: u32 = 1 << 16;
-const LOG_MAX_ENTRIES: u32 = 20;
+/// MODIFY_CQ: fields change, or the ring does (MLX5_CQ_OPMOD_RESIZE).
+const MODIFY: u64 = 0;
+const RESIZE: u64 = 1;
+/// MLX5_MODIFY_CQ_MASK_LOG_SIZE, _PG_OFFSET and _PG_SIZE: what makes up a ring.
+const RESIZE_FIELDS: u64 = 7;
 
 impl Hca {
     /// CREATE_CQ.
@@ -21,25 +24,9 @@ impl Hca {
         let context = create_cq_in::CQ_CONTEXT.byte();
         let context = input.get(context..context.saturating_add(cqc::SIZE));
         let context = context.ok_or(Status::BadInpLen)?;
-        let log_entries = context.bits32(cqc::LOG_CQ_SIZE);
-        let stride = match context.bits(cqc::CQE_SZ) {
-            0 => CQE_SIZE,
-            1 => 2 * CQE_SIZE,
-            _ => return Err(Status::BadParam),
-        };
-        if log_entries > LOG_MAX_ENTRIES {
-            return Err(Status::BadParam);
-        }
-        let buffer = Buffer::of_queue(
-            context.bits32(cqc::LOG_PAGE_SIZE),
-            context.bits(cqc::PAGE_OFFSET),
-            input.get(create_cq_in::SIZE..).unwrap_or_default(),
-            (stride as u64) << log_entries,
-        );
+        let list = input.get(create_cq_in::SIZE..).unwrap_or_default();
         let cq = Cq {
-            buffer: buffer.ok_or(Status::BadParam)?,
-            log_entries,
-            stride,
+            ring: Entries::new(context, list).ok_or(Status::BadParam)?,
             eqn: context.bits32(cqc::C_EQN_OR_APU_ELEMENT),
             uar: context.bits32(cqc::UAR_PAGE),
             doorbell: context.bits(cqc::DBR_ADDR) & !7,
@@ -98,16 +85,29 @@ impl Hca {
         Ok(out)
     }
 
-    /// MODIFY_CQ: moderation, which the model does not delay interrupts by. Resizing is not
-    /// announced.
+    /// MODIFY_CQ: moderation, which the model does not delay interrupts by, or resizing.
     pub fn modify_cq(&mut self, input: &[u8]) -> Outcome {
         let cqn = input.bits32(modify_cq_in::CQN);
-        if !self.card.cqs.queues.contains_key(&cqn) {
-            return Err(Status::Ix);
-        }
+        let cq = self.card.cqs.queues.get_mut(&cqn).ok_or(Status::Ix)?;
         match input.bits(modify_cq_in::OP_MOD) {
-            0 => Ok(Vec::new()),
-            _ => Err(Status::BadOp),
+            MODIFY => return Ok(Vec::new()),
+            RESIZE => {}
+            _ => return Err(Status::BadOp),
         }
+        let selected = input.bits(modify_cq_in::MODIFY_FIELD_SELECT_RESIZE_FIELD_SELECT);
+        let context = input.get(modify_cq_in::CQ_CONTEXT.byte()..);
+        let context = context.ok_or(Status::BadInpLen)?;
+        let list = input.get(modify_cq_in::SIZE..).unwrap_or_default();
+        let ring = Entries::new(context, list).filter(|_| selected == RESIZE_FIELDS);
+        cq.resize(&self.dma, ring.ok_or(Status::BadParam)?)?;
+        for field in [
+            cqc::LOG_CQ_SIZE,
+            cqc::LOG_PAGE_SIZE,
+            cqc::PAGE_OFFSET,
+            cqc::CQE_SZ,
+        ] {
+            cq.context.copy_bits(context, field);
+        }
+        Ok(Vec::new())
     }
 }

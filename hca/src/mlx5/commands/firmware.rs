@@ -7,6 +7,7 @@ use crate::engine::management::OUI_MELLANOX;
 use crate::engine::violation::Violation;
 use crate::mlx5::card::Hca;
 use crate::mlx5::command::{Outcome, Phase, Status};
+use crate::mlx5::cq::LOG_MAX_ENTRIES;
 use crate::mlx5::ifc::{
     atomic_caps, cmd_hca_cap, manage_pages_in, manage_pages_out, query_adapter_out,
     query_adapter_param_block, query_hca_cap_in, query_hca_cap_out, query_issi_out, query_pages_in,
@@ -46,7 +47,8 @@ const GENERAL: &[(Field, u64)] = &[
     (cmd_hca_cap::LOG_MAX_QP_SZ, 14),
     (cmd_hca_cap::LOG_MAX_QP, 17),
     (cmd_hca_cap::LOG_MAX_SRQ, 16),
-    (cmd_hca_cap::LOG_MAX_CQ_SZ, 20),
+    (cmd_hca_cap::LOG_MAX_CQ_SZ, LOG_MAX_ENTRIES as u64),
+    (cmd_hca_cap::CQ_RESIZE, 1),
     (cmd_hca_cap::LOG_MAX_CQ, 16),
     (cmd_hca_cap::LOG_MAX_MKEY, 20),
     (cmd_hca_cap::LOG_MAX_EQ, 6),
