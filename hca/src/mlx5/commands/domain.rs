@@ -41,10 +41,11 @@ impl Hca {
     /// DEALLOC_UAR.
     pub fn dealloc_uar(&mut self, input: &[u8]) -> Outcome {
         let uar = input.bits32(dealloc_uar_in::UAR);
-        if self
-            .qps
-            .iter()
-            .any(|qp| qp.context.uar_page() == uar && !qp.context.has_no_sq())
+        let by_qp =
+            (self.qps.iter()).any(|qp| qp.context.uar_page() == uar && !qp.context.has_no_sq());
+        if by_qp
+            || (self.card.cqs.queues.values()).any(|cq| cq.uar == uar)
+            || (self.card.events.queues.values()).any(|eq| eq.uar == uar)
         {
             return self.in_use("UAR page", uar);
         }

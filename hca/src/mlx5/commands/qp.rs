@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use crate::engine::qp::Context as _;
-use crate::engine::transport::{Migration, State};
+use crate::engine::transport::{Migration, Service, State};
 use crate::engine::violation::Violation;
 use crate::mlx5::card::{Hca, Qp};
 use crate::mlx5::command::{opcode_name, Outcome, Status};
@@ -35,6 +35,7 @@ impl Hca {
         if !context.registers_memory() {
             self.check_pd(context.pd())?;
         }
+        self.check_domain(service, &context)?;
         let cqs = [context.cqn_send(), context.cqn_recv()];
         let unknown_cq =
             (cqs.into_iter()).find(|cqn| *cqn != 0 && !self.card.cqs.queues.contains_key(cqn));
@@ -62,6 +63,29 @@ impl Hca {
         let mut out = vec![0; create_qp_out::SIZE];
         out.set_bits(create_qp_out::QPN, u64::from(qpn));
         Ok(out)
+    }
+
+    /// A target names an XRC domain that is there; any other QP, the UAR page of its doorbell.
+    fn check_domain(&self, service: Service, context: &Context) -> Result<(), Status> {
+        let (known, what, number) = match (service, context.has_no_sq()) {
+            (Service::Xrc, true) => {
+                let xrcd = context.xrcd();
+                (self.card.xrcds.contains(&xrcd), "XRC domain", xrcd)
+            }
+            (_, true) => return Ok(()),
+            (_, false) => {
+                let page = context.uar_page();
+                (self.card.uars.contains(&page), "UAR page", page)
+            }
+        };
+        match known {
+            true => Ok(()),
+            false => self.refuse_command(
+                Violation::UnknownObject,
+                Status::BadRes,
+                format_args!("a QP of {what} {number:#x}"),
+            ),
+        }
     }
 
     /// DESTROY_QP.
@@ -155,5 +179,45 @@ impl Hca {
             true => Ok(Vec::new()),
             false => Err(Status::BadParam),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mlx5::ifc::Field;
+
+    const PD: u32 = 1;
+    const XRCD: u32 = 2;
+    const PAGE: u32 = 5;
+
+    fn create(fields: &[(Field, u32)]) -> (Result<(), Status>, Vec<Violation>) {
+        let mut hca = Hca::new(0);
+        hca.card.pds.insert(PD);
+        hca.card.xrcds.insert(XRCD);
+        hca.card.uars.insert(PAGE);
+        let mut input = vec![0; create_qp_in::SIZE];
+        for (field, value) in [&[(qpc::PD, PD), (qpc::RQ_TYPE, 3)], fields].concat() {
+            input.set_bits(create_qp_in::QPC.part(field), u64::from(value));
+        }
+        // The page of its queues.
+        input.extend_from_slice(&0x10_0000u64.to_be_bytes());
+        let created = hca.create_qp(&input).map(|_| ());
+        (created, hca.dma.violations.take())
+    }
+
+    #[test]
+    fn a_target_names_a_domain_that_exists() {
+        let target = |xrcd| create(&[(qpc::ST, 3), (qpc::NO_SQ, 1), (qpc::XRCD, xrcd)]);
+        assert_eq!(target(XRCD), (Ok(()), vec![]));
+        let refused = (Err(Status::BadRes), vec![Violation::UnknownObject]);
+        assert_eq!(target(XRCD + 1), refused);
+    }
+
+    #[test]
+    fn a_qp_that_sends_names_a_page_that_exists() {
+        assert_eq!(create(&[(qpc::UAR_PAGE, PAGE)]), (Ok(()), vec![]));
+        let refused = (Err(Status::BadRes), vec![Violation::UnknownObject]);
+        assert_eq!(create(&[(qpc::UAR_PAGE, PAGE + 1)]), refused);
     }
 }
