@@ -51,8 +51,9 @@ const SLOW: u64 = 20;
 enum Order {
     /// Also by a line that is empty
     Load,
-    /// Make no request, by the line `wait`
-    Wait,
+    /// Make no request, by the line `wait`. Each such line has a number of its own: a client that
+    /// had no CPU during the load in between sees that it has to wait once more.
+    Wait(u64),
     /// By the end of the input
     Stop,
 }
@@ -378,8 +379,8 @@ impl<'load> Client<'load> {
         Ok(())
     }
 
-    /// Has no request under way until the load goes on, and then asks which server there is.
-    fn wait(&mut self, args: &Args) -> Result<()> {
+    /// Has no request under way until there is another order, and then asks which server there is.
+    fn wait(&mut self, args: &Args, order: Order) -> Result<()> {
         while !self.unanswered.is_empty() {
             self.update()?;
             thread::sleep(SHORTEST_PAUSE);
@@ -387,7 +388,7 @@ impl<'load> Client<'load> {
         if self.account.waiting.fetch_add(1, Relaxed) + 1 == args.clients {
             println!(r#"{{"waiting": {}}}"#, args.clients);
         }
-        self.account.wait(Order::Wait, Duration::MAX);
+        self.account.wait(order, Duration::MAX);
         let hello = Hello {
             target: self.target,
             ..Hello::goodbye(self.number)
@@ -443,8 +444,8 @@ impl<'load> Client<'load> {
         loop {
             match self.account.wait(Order::Load, Duration::ZERO) {
                 Order::Load => {}
-                Order::Wait => {
-                    self.wait(args)?;
+                order @ Order::Wait(_) => {
+                    self.wait(args, order)?;
                     resumed = Instant::now();
                     continue;
                 }
@@ -542,11 +543,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let clients: Vec<_> = (0..args.clients)
             .map(|number| scope.spawn(move || client(number)))
             .collect();
+        let mut waits = 0;
         for line in io::stdin().lines().map_while(io::Result::ok) {
             account.waiting.store(0, Relaxed);
-            account.order(match line.as_str() {
-                "wait" => Order::Wait,
-                _ => Order::Load,
+            account.order(if line == "wait" {
+                waits += 1;
+                Order::Wait(waits)
+            } else {
+                Order::Load
             });
         }
         account.order(Order::Stop);
