@@ -72,8 +72,8 @@ pub(crate) unsafe fn init() -> Result<ReaderQueues> {
     // SAFETY: By the requirements of this function, this is called once. All that queues an item
     // runs with a reference to this module, and the result is dropped when there is none:
     // * A reader that finds records lost has the file open, or is the handler of a kernel user.
-    // * Workers of a device, and whoever closes its domains, are done when it is detached: it has a
-    //   reference until then.
+    // * Workers of a device, and the thread that closes its domains, are done when the device is
+    //   detached: the device has a reference until then.
     // * So is `EventFile::closed`, which may queue an item after the channel was released: the
     //   release does not wait for a thread that destroys the objects of the uverbs file. But
     //   ib_uverbs has destroyed those of all files of a device before that is detached.
