@@ -346,6 +346,43 @@ fn events_before_alloc_has_succeeded() {
     }
 }
 
+/// Readers sleep while ALLOC adds a QP: `QP_ADDED` wakes a member of all, and an event that came
+/// before wakes the channel of the creator.
+#[test]
+fn alloc_wakes_readers() {
+    for of_all in [true, false] {
+        runtime::check(300, 0x18, move || {
+            let attached = Attached::new();
+            let file = attached.open();
+            let reader = match of_all {
+                true => attached.open_all(Right::Use),
+                false => file.clone(),
+            };
+            let reading = {
+                let reader = reader.clone();
+
+                runtime::spawn(move || reader.channel().read(1, 1, false))
+            };
+            let reporting = {
+                let attached = attached.clone();
+
+                runtime::spawn(move || attached.device.report(1, REPORTED[0]))
+            };
+
+            assert_eq!(alloc(&attached, &file), 1);
+            reporting.join().unwrap();
+            // There was no QP yet.
+            if !of_all && !attached.device.had_events(1) {
+                attached.device.report(1, REPORTED[0]);
+            }
+            assert_eq!(reading.join().unwrap(), Ok(1));
+
+            drop((reader, file));
+            Rest::default().finish(attached, false);
+        });
+    }
+}
+
 /// The domain is created by one of two threads, and is that of both.
 #[test]
 fn two_threads_create_a_domain() {

@@ -259,6 +259,15 @@ impl Device {
         self.qps.lock().get(&qpn).map(|qp| qp.history.clone())
     }
 
+    /// Whether events of the QP that has a number now were reported.
+    pub(crate) fn had_events(&self, qpn: u32) -> bool {
+        self.history(qpn).is_some_and(|history| {
+            let mut begun = history.begun.iter();
+
+            begun.any(|count| count.load(Ordering::SeqCst) != 0)
+        })
+    }
+
     /// Whether a domain has a QP.
     pub(crate) fn has_qps(&self, xrcd: usize) -> bool {
         self.qps.lock().values().any(|qp| qp.xrcd == xrcd)
