@@ -200,8 +200,8 @@ int xrc_rcv_query_caps(struct ibv_context *context, struct xrc_rcv_caps *caps,
  *
  * @fd: the file of the domain, open in any mode, which processes share; -1 for a
  *	domain of the caller's own
- * @oflags: O_CREAT to create the domain if there is none, O_CREAT | O_EXCL to fail if
- *	there is; without O_CREAT there must be one. EAGAIN if there is none.
+ * @oflags: O_CREAT to create the domain if there is none, O_CREAT | O_EXCL to fail
+ *	with EINVAL if there is one; without O_CREAT, EAGAIN if there is none
  *
  * ibv_open_xrcd(), which is inline, for languages without a C compiler. EOPNOTSUPP if
  * the provider has no XRC.
