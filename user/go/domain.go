@@ -101,7 +101,8 @@ func (d *Domain) Alloc(attr *QPAttr, o AllocOptions) (*Registration, error) {
 	return register(parent, "xrc_rcv_alloc_qp", qp, err)
 }
 
-// Register registers with a receive QP. It fails with EINVAL if the domain has none of this number.
+// Register registers with a receive QP. It fails with EINVAL if the domain, which is that of the
+// channel, too, has none of this number.
 func (d *Domain) Register(qpNum uint32, o RegisterOptions) (*Registration, error) {
 	attr, parent, done, err := d.options(o)
 	if err != nil {

@@ -28,7 +28,7 @@ _CAUSES = {
                          EINVAL: "an attribute is missing or wrong, or the channel is of another domain"},
     "xrc_rcv_reg_qp_ex": {EACCES: "the caller may not use the partition of the QP",
                           EDQUOT: "the QP has as many registrations as it may have",
-                          EINVAL: f"{_NO_QP}, or the channel is of another one, or lacks such events"},
+                          EINVAL: f"{_NO_QP}, which is that of the channel, or there are no such events"},
     "xrc_rcv_modify_qp": {EACCES: "the caller may not write to the domain's file, or use the partition",
                           EINVAL: f"{_NO_QP}, or it has no such transition"},
     "xrc_rcv_query_qp": {EINVAL: _NO_QP},

@@ -105,13 +105,14 @@ impl Domain {
         })
     }
 
-    /// Registers with an existing receive QP of this domain.
+    /// Registers with an existing receive QP of this domain, which is that of the channel, too.
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the domain has no such QP, or the channel is of another; `EDQUOT` if the QP has
-    /// as many registrations as it may (see [`Caps`](crate::Caps)); `EACCES` if a security module
-    /// denies the process a partition of the QP.
+    /// `EINVAL` if the channel's domain has no such QP; `EBADF` if the channel was created on
+    /// another open device; `EDQUOT` if the QP has as many registrations as it may (see
+    /// [`Caps`](crate::Caps)); `EACCES` if a security module denies the process a partition of the
+    /// QP.
     pub fn register(&self, qp_num: u32, options: &RegisterOptions<'_>) -> Result<Registration> {
         self.with_channel(options, |channel| {
             self.device()

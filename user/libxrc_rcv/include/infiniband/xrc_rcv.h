@@ -326,7 +326,8 @@ struct xrc_rcv_qp *xrc_rcv_alloc_qp(struct ibv_xrcd *xrcd,
  * @channel: as in &struct xrc_rcv_init_attr
  *
  * A channel that is registered already stays as it is: the first xrc_rcv_unreg_qp() of
- * the two ends its registration. EINVAL if the channel is of another domain.
+ * the two ends its registration. With a channel, the QP is looked for in the domain of
+ * that, which should be @xrcd. EINVAL if the domain has no receive QP of this number.
  */
 struct xrc_rcv_qp *xrc_rcv_reg_qp(struct ibv_xrcd *xrcd, uint32_t qp_num,
 				  struct xrc_rcv_event_channel *channel,
