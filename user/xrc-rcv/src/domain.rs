@@ -207,7 +207,8 @@ impl Domain {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the domain has no such QP, or its state does not allow this; `EACCES` if a
+    /// `EINVAL` if the domain has no such QP, or its state does not allow this; `EACCES` if the
+    /// process neither owns the domain's file, nor may write to it, nor created the QP, and if a
     /// security module denies the process, or the QP's creator, a partition.
     pub fn modify(&self, qp_num: u32, attr: &QpAttr) -> Result<()> {
         self.borrowed()
@@ -231,8 +232,8 @@ impl Domain {
     /// # Errors
     ///
     /// `EINVAL` if the domain has no such QP or it is not of that lifetime, `EBUSY` if a
-    /// registration keeps it, `EACCES` if the process neither owns the domain's file nor may write
-    /// to it.
+    /// registration keeps it, `EACCES` if the process neither owns the domain's file, nor may write
+    /// to it, nor created the QP.
     pub fn destroy(&self, qp_num: u32) -> Result<()> {
         self.borrowed()
             .and_then(|domain| domain.destroy(qp_num))

@@ -91,11 +91,11 @@ impl Domain {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for attributes that are missing or wrong; `EPERM` if the domain has an inode that
-    /// is not a regular file's; `EACCES` for [`Lifetime::Domain`](crate::Lifetime::Domain) without
-    /// owning the domain's file or being allowed to write to it, and for a partition that a
-    /// security module denies; `EDQUOT` over a limit (see [`Caps`](crate::Caps)); `ENOMEM`; and the
-    /// provider's own.
+    /// `EINVAL` for attributes that are missing or wrong, and a channel of another domain; `EPERM`
+    /// if the domain has an inode that is not a regular file's; `EACCES` if the process neither
+    /// owns the domain's file nor may write to it, and for a partition that a security module
+    /// denies; `EDQUOT` over a limit (see [`Caps`](crate::Caps)); `EAGAIN` over that of the RDMA
+    /// cgroup; `ENOMEM`; and the provider's own.
     pub fn alloc(&self, options: &AllocOptions<'_>) -> Result<Registration> {
         self.with_channel(&options.register, |channel| {
             self.borrowed()
