@@ -24,6 +24,8 @@ _CAUSES = {
     "xrc_rcv_create_event_channel": {EPERM: "the domain's file is not a regular file that a process made"},
     "xrc_rcv_read_events": {EAGAIN: "there is no unread event"},
     "xrc_rcv_alloc_qp": {EACCES: "the caller may not write to the domain's file, or use the partition",
+                         EAGAIN: "the RDMA cgroup has as many objects as it may have",
+                         EPERM: "the domain's file is not a regular file that a process made",
                          EDQUOT: "the domain or the user has as many receive QPs as it may have",
                          EINVAL: "an attribute is missing or wrong, or the channel is of another domain"},
     "xrc_rcv_reg_qp_ex": {EACCES: "the caller may not use the partition of the QP",
