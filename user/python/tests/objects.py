@@ -232,10 +232,6 @@ class Tests:
         (info,) = self.domain.qps()
         return info.registrations
 
-    def registrations(self):
-        (info,) = self.domain.qps()
-        return info.registrations
-
     def test_closing(self):
         """an object is closed with the last reference to it, and by no forked child"""
         self.qp = self.domain.alloc(lifetime=Lifetime.DOMAIN)
