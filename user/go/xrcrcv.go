@@ -185,10 +185,8 @@ func (d *Device) OpenDomain(file *os.File, flags int) (*Domain, error) {
 	open := func(fd uintptr) { xrcd, failed = C.xrc_rcv_open_domain(d.context, C.int(fd), C.int(flags)) }
 	if file == nil {
 		open(^uintptr(0))
-	} else if conn, err := file.SyscallConn(); err != nil {
-		return nil, err
-	} else if err := conn.Control(open); err != nil {
-		return nil, err
+	} else if conn, err := file.SyscallConn(); err != nil || conn.Control(open) != nil {
+		return nil, os.ErrClosed
 	}
 	if xrcd == nil {
 		return nil, os.NewSyscallError("xrc_rcv_open_domain", failed)
