@@ -98,9 +98,11 @@ type QPInfo struct {
 	Label                           uint64
 }
 
+const infoSize = C.sizeof_struct_xrc_rcv_qp_info
+
 func infoOf(info *C.struct_xrc_rcv_qp_info) QPInfo {
-	return QPInfo{uint32(info.qp_num), uint32(info.dest_qp_num), uint32(info.registrations), QPState(info.state),
-		Lifetime(info.lifetime), uint64(info.label)}
+	return QPInfo{uint32(info.qp_num), uint32(info.dest_qp_num), uint32(info.registrations),
+		QPState(info.state), Lifetime(info.lifetime), uint64(info.label)}
 }
 
 // toC returns the struct, NULL of nil, and its mask.
@@ -108,20 +110,23 @@ func (a *QPAttr) toC() (*C.struct_ibv_qp_attr, C.int) {
 	if a == nil {
 		return nil, 0
 	}
+	to := &a.Address
 	attr := C.struct_ibv_qp_attr{
 		qp_state: uint32(a.State), qp_access_flags: C.uint(a.Access), port_num: C.uint8_t(a.Port),
-		pkey_index: C.uint16_t(a.PkeyIndex), path_mtu: uint32(a.PathMTU), rq_psn: C.uint32_t(a.RQPSN),
-		dest_qp_num: C.uint32_t(a.DestQPNum), min_rnr_timer: C.uint8_t(a.MinRNRTimer),
-		max_dest_rd_atomic: C.uint8_t(a.MaxDestRDAtomic), ah_attr: C.struct_ibv_ah_attr{
-			port_num: C.uint8_t(a.Address.Port), dlid: C.uint16_t(a.Address.DLID), sl: C.uint8_t(a.Address.SL),
-			src_path_bits: C.uint8_t(a.Address.SrcPathBits), static_rate: C.uint8_t(a.Address.StaticRate),
+		pkey_index: C.uint16_t(a.PkeyIndex), path_mtu: uint32(a.PathMTU),
+		dest_qp_num: C.uint32_t(a.DestQPNum), rq_psn: C.uint32_t(a.RQPSN),
+		min_rnr_timer: C.uint8_t(a.MinRNRTimer), max_dest_rd_atomic: C.uint8_t(a.MaxDestRDAtomic),
+		ah_attr: C.struct_ibv_ah_attr{
+			port_num: C.uint8_t(to.Port), dlid: C.uint16_t(to.DLID), sl: C.uint8_t(to.SL),
+			src_path_bits: C.uint8_t(to.SrcPathBits), static_rate: C.uint8_t(to.StaticRate),
 		},
 	}
-	if gid := a.Address.DGID; gid.IsValid() {
+	if to.DGID.IsValid() {
 		attr.ah_attr.is_global = 1
 		attr.ah_attr.grh = C.struct_ibv_global_route{
-			dgid: gid.As16(), flow_label: C.uint32_t(a.Address.FlowLabel), sgid_index: C.uint8_t(a.Address.SGIDIndex),
-			hop_limit: C.uint8_t(a.Address.HopLimit), traffic_class: C.uint8_t(a.Address.TrafficClass),
+			dgid: to.DGID.As16(), flow_label: C.uint32_t(to.FlowLabel),
+			sgid_index: C.uint8_t(to.SGIDIndex), hop_limit: C.uint8_t(to.HopLimit),
+			traffic_class: C.uint8_t(to.TrafficClass),
 		}
 	}
 	return &attr, C.int(a.Mask)

@@ -20,8 +20,7 @@ import (
 // outlive it, SRQs may not.
 type Domain struct {
 	object
-	device *Device
-	xrcd   *C.struct_ibv_xrcd
+	xrcd *C.struct_ibv_xrcd
 }
 
 // A Registration is a registration with a receive QP. Close ends it, and discards its unread
@@ -53,97 +52,97 @@ type Adopted struct {
 	Err          error
 }
 
-// register is the registration that a function of C has returned.
-func register(parent *object, name string, qp *C.struct_xrc_rcv_qp, err error) (*Registration, error) {
+// flag returns the value of a flag, or 0.
+func flag(is bool, value C.uint32_t) C.uint32_t {
+	if is {
+		return value
+	}
+	return 0
+}
+
+type regAttr = C.struct_xrc_rcv_reg_attr
+
+// register calls a function with the parameters of a registration, and with the object that the
+// registration does not outlive. Domain and channel are open meanwhile.
+func register[T any](d *Domain, o RegisterOptions,
+	call func(*regAttr, *object) (T, error)) (T, error) {
+	attr := regAttr{cookie: C.uint64_t(o.Cookie), events: C.uint64_t(o.Events)}
+	attr.comp_mask = flag(o.Events != 0, C.XRC_RCV_REG_ATTR_EVENTS)
+	return use(&d.object, func() (T, error) {
+		if o.Channel == nil {
+			return call(&attr, d.parent)
+		}
+		attr.channel = o.Channel.channel
+		return use(&o.Channel.object, func() (T, error) { return call(&attr, &o.Channel.object) })
+	})
+}
+
+// registered is the registration that a function of C has returned. It does not outlive the object.
+func (o *object) registered(name string, qp *C.struct_xrc_rcv_qp,
+	err error) (*Registration, error) {
 	if qp == nil {
 		return nil, os.NewSyscallError(name, err)
 	}
 	r := &Registration{QPNum: uint32(qp.qp_num)}
-	r.open(parent, "xrc_rcv_unreg_qp", func() C.int { return C.xrc_rcv_unreg_qp(qp) })
+	r.open(o, "xrc_rcv_unreg_qp", func() C.int { return C.xrc_rcv_unreg_qp(qp) })
 	return r, nil
-}
-
-// options returns the parameters of a registration, and the object that it does not outlive. Domain
-// and channel are in use until done.
-func (d *Domain) options(o RegisterOptions) (attr C.struct_xrc_rcv_reg_attr, parent *object, done func(), err error) {
-	if o.Events != 0 {
-		attr.comp_mask = C.XRC_RCV_REG_ATTR_EVENTS
-	}
-	attr.cookie, attr.events = C.uint64_t(o.Cookie), C.uint64_t(o.Events)
-	if err = d.use(); err != nil || o.Channel == nil {
-		return attr, &d.device.object, d.lock.RUnlock, err
-	}
-	if err = o.Channel.use(); err != nil {
-		d.lock.RUnlock()
-	}
-	attr.channel = o.Channel.channel
-	return attr, &o.Channel.object, func() { o.Channel.lock.RUnlock(); d.lock.RUnlock() }, err
 }
 
 // Alloc creates a receive QP and registers with it. The attributes are those that [AttrInit] or
 // [AttrRTR] names; with nil the QP stays in RESET.
 func (d *Domain) Alloc(attr *QPAttr, o AllocOptions) (*Registration, error) {
-	reg, parent, done, err := d.options(o.RegisterOptions)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	init := C.struct_xrc_rcv_init_attr{channel: reg.channel, cookie: reg.cookie, events: reg.events, label: C.uint64_t(o.Label)}
-	init.comp_mask = reg.comp_mask // XRC_RCV_INIT_ATTR_EVENTS has the same value
-	if o.Label != 0 {
-		init.comp_mask |= C.XRC_RCV_INIT_ATTR_LABEL
-	}
-	if o.Lifetime == LifetimeDomain {
-		init.flags = C.XRC_RCV_ALLOC_LIFETIME_DOMAIN
-	}
 	given, mask := attr.toC()
-	qp, err := C.xrc_rcv_alloc_qp(d.xrcd, &init, given, mask)
-	return register(parent, "xrc_rcv_alloc_qp", qp, err)
+	return register(d, o.RegisterOptions, func(r *regAttr, parent *object) (*Registration, error) {
+		init := C.struct_xrc_rcv_init_attr{
+			// XRC_RCV_INIT_ATTR_EVENTS has the value of XRC_RCV_REG_ATTR_EVENTS.
+			comp_mask: r.comp_mask | flag(o.Label != 0, C.XRC_RCV_INIT_ATTR_LABEL),
+			flags:     flag(o.Lifetime == LifetimeDomain, C.XRC_RCV_ALLOC_LIFETIME_DOMAIN),
+			channel:   r.channel, cookie: r.cookie, events: r.events, label: C.uint64_t(o.Label),
+		}
+		qp, err := C.xrc_rcv_alloc_qp(d.xrcd, &init, given, mask)
+		return parent.registered("xrc_rcv_alloc_qp", qp, err)
+	})
 }
 
 // Register registers with a receive QP. It fails with EINVAL if the domain, which is that of the
 // channel, too, has none of this number.
 func (d *Domain) Register(qpNum uint32, o RegisterOptions) (*Registration, error) {
-	attr, parent, done, err := d.options(o)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	qp, err := C.xrc_rcv_reg_qp_ex(d.xrcd, C.uint32_t(qpNum), &attr)
-	return register(parent, "xrc_rcv_reg_qp_ex", qp, err)
+	return register(d, o, func(attr *regAttr, parent *object) (*Registration, error) {
+		qp, err := C.xrc_rcv_reg_qp_ex(d.xrcd, C.uint32_t(qpNum), attr)
+		return parent.registered("xrc_rcv_reg_qp_ex", qp, err)
+	})
 }
 
 // Adopt registers with all receive QPs of the domain, for the successor of a process that has
 // ended.
 func (d *Domain) Adopt(o RegisterOptions) ([]Adopted, error) {
-	attr, parent, done, err := d.options(o)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	var found *C.struct_xrc_rcv_adopted_qp
-	var count C.size_t
-	errno := C.xrc_rcv_adopt_domain(d.xrcd, &attr, &found, C.sizeof_struct_xrc_rcv_adopted_qp, &count)
-	defer C.free(unsafe.Pointer(found))
-	adopted := make([]Adopted, count)
-	for i, qp := range unsafe.Slice(found, count) {
-		adopted[i].Info = infoOf(&qp.info)
-		adopted[i].Registration, adopted[i].Err = register(parent, "xrc_rcv_reg_qp_ex", qp.qp, syscall.Errno(qp.error))
-	}
-	return adopted, result("xrc_rcv_adopt_domain", errno)
+	return register(d, o, func(attr *regAttr, parent *object) ([]Adopted, error) {
+		var qps *C.struct_xrc_rcv_adopted_qp
+		var n C.size_t
+		errno := C.xrc_rcv_adopt_domain(d.xrcd, attr, &qps, C.sizeof_struct_xrc_rcv_adopted_qp, &n)
+		defer C.free(unsafe.Pointer(qps))
+		adopted := make([]Adopted, n)
+		for i, qp := range unsafe.Slice(qps, n) {
+			r, err := parent.registered("xrc_rcv_reg_qp_ex", qp.qp, syscall.Errno(qp.error))
+			adopted[i] = Adopted{infoOf(&qp.info), r, err}
+		}
+		return adopted, result("xrc_rcv_adopt_domain", errno)
+	})
 }
 
 // Modify modifies a receive QP. The caller need not be registered.
 func (d *Domain) Modify(qpNum uint32, attr *QPAttr) error {
 	given, mask := attr.toC()
-	return d.call("xrc_rcv_modify_qp", func() C.int { return C.xrc_rcv_modify_qp(d.xrcd, C.uint32_t(qpNum), given, mask) })
+	return d.call("xrc_rcv_modify_qp", func() C.int {
+		return C.xrc_rcv_modify_qp(d.xrcd, C.uint32_t(qpNum), given, mask)
+	})
 }
 
 // Query returns a receive QP of the domain. The caller need not be registered.
 func (d *Domain) Query(qpNum uint32) (QPInfo, error) {
 	var info C.struct_xrc_rcv_qp_info
 	err := d.call("xrc_rcv_query_qp", func() C.int {
-		return C.xrc_rcv_query_qp(d.xrcd, C.uint32_t(qpNum), nil, &info, C.sizeof_struct_xrc_rcv_qp_info)
+		return C.xrc_rcv_query_qp(d.xrcd, C.uint32_t(qpNum), nil, &info, infoSize)
 	})
 	return infoOf(&info), err
 }
@@ -151,29 +150,25 @@ func (d *Domain) Query(qpNum uint32) (QPInfo, error) {
 // Destroy destroys a receive QP of [LifetimeDomain] that no registration keeps, which otherwise is
 // EBUSY; with force any.
 func (d *Domain) Destroy(qpNum uint32, force bool) error {
-	var flags C.uint32_t
-	if force {
-		flags = C.XRC_RCV_DESTROY_FORCE
-	}
-	return d.call("xrc_rcv_destroy_qp", func() C.int { return C.xrc_rcv_destroy_qp(d.xrcd, C.uint32_t(qpNum), flags) })
+	return d.call("xrc_rcv_destroy_qp", func() C.int {
+		return C.xrc_rcv_destroy_qp(d.xrcd, C.uint32_t(qpNum), flag(force, C.XRC_RCV_DESTROY_FORCE))
+	})
 }
 
 // QPs returns the receive QPs of the domain, in ascending order of their numbers.
-func (d *Domain) QPs() ([]QPInfo, error) {
-	var found []QPInfo
+func (d *Domain) QPs() (found []QPInfo, err error) {
 	var page [256]C.struct_xrc_rcv_qp_info
 	for after := C.uint32_t(0); ; {
 		count := C.size_t(len(page))
-		err := d.call("xrc_rcv_query_domain", func() C.int {
-			return C.xrc_rcv_query_domain(d.xrcd, after, &page[0], C.sizeof_struct_xrc_rcv_qp_info, &count, nil)
+		err = d.call("xrc_rcv_query_domain", func() C.int {
+			return C.xrc_rcv_query_domain(d.xrcd, after, &page[0], infoSize, &count, nil)
 		})
 		if err != nil || count == 0 {
 			return found, err
 		}
 		for _, info := range page[:count] {
-			found = append(found, infoOf(&info))
+			found, after = append(found, infoOf(&info)), info.qp_num
 		}
-		after = page[count-1].qp_num
 	}
 }
 
@@ -182,31 +177,29 @@ func (d *Domain) QPs() ([]QPInfo, error) {
 type readable struct {
 	object
 	file *os.File
-	conn syscall.RawConn
 	turn chan struct{} // one goroutine at a time takes, as its deadline is that of the file
 }
 
 // open makes it an object of C. The library closes its own descriptor, and the runtime another one.
-func (r *readable) open(parent *object, name string, fd C.int, destroy func() C.int) (err error) {
-	duplicate, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_DUPFD_CLOEXEC, 0)
+func (r *readable) open(parent *object, name string, fd C.int, destroy func() C.int) error {
+	dup, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_DUPFD_CLOEXEC, 0)
 	if errno != 0 {
 		destroy()
-		r.closed = true
 		return os.NewSyscallError("fcntl", errno)
 	}
-	syscall.SetNonblock(int(duplicate), true)
-	r.file, r.turn = os.NewFile(duplicate, name), make(chan struct{}, 1)
+	syscall.SetNonblock(int(dup), true)
+	r.file, r.turn = os.NewFile(dup, name), make(chan struct{}, 1)
 	r.object.open(parent, name, func() C.int {
 		r.file.Close() // wakes the goroutines that wait, and waits for them to leave C
 		return destroy()
 	})
-	r.conn, err = r.file.SyscallConn()
-	return err
+	return nil
 }
 
 // take calls function, whenever the descriptor is readable, until it does not fail with EAGAIN. A
 // context that ends after that changes nothing: an event that was taken is returned.
-func (r *readable) take(ctx context.Context, name string, function func() (C.ssize_t, error)) (int, error) {
+func (r *readable) take(ctx context.Context, name string,
+	function func() (C.ssize_t, error)) (int, error) {
 	select {
 	case r.turn <- struct{}{}:
 		defer func() { <-r.turn }()
@@ -220,8 +213,9 @@ func (r *readable) take(ctx context.Context, name string, function func() (C.ssi
 		r.file.SetReadDeadline(time.Unix(1, 0))
 		close(expired)
 	})
+	conn, _ := r.file.SyscallConn() // fails without a file only
 	n, errno := C.ssize_t(0), error(nil)
-	err := r.conn.Read(func(uintptr) bool {
+	err := conn.Read(func(uintptr) bool {
 		n, errno = function()
 		return n >= 0 || errno != syscall.EAGAIN
 	})
@@ -250,23 +244,24 @@ type SRQ struct {
 
 // CreateSRQ creates an SRQ for depth messages of up to size bytes that are not yet received.
 func (d *Domain) CreateSRQ(depth, size uint32) (*SRQ, error) {
-	if err := d.use(); err != nil {
-		return nil, err
-	}
-	defer d.lock.RUnlock()
-	srq, err := C.xrc_rcv_create_srq(d.xrcd, C.uint32_t(depth), C.uint32_t(size))
-	if srq == nil {
-		return nil, os.NewSyscallError("xrc_rcv_create_srq", err)
-	}
-	s := &SRQ{srq: srq, Num: uint32(srq.srq_num)}
-	return s, s.open(&d.object, "xrc_rcv_destroy_srq", srq.fd, func() C.int { return C.xrc_rcv_destroy_srq(srq) })
+	return use(&d.object, func() (*SRQ, error) {
+		srq, err := C.xrc_rcv_create_srq(d.xrcd, C.uint32_t(depth), C.uint32_t(size))
+		if srq == nil {
+			return nil, os.NewSyscallError("xrc_rcv_create_srq", err)
+		}
+		s := &SRQ{srq: srq, Num: uint32(srq.srq_num)}
+		return s, s.open(&d.object, "xrc_rcv_destroy_srq", srq.fd, func() C.int {
+			return C.xrc_rcv_destroy_srq(srq)
+		})
+	})
 }
 
 // Receive waits for the next message and returns its length. It fails with EINVAL if the buffer is
 // smaller than the size of the SRQ, and with EIO if the message was longer.
 func (s *SRQ) Receive(ctx context.Context, message []byte) (int, error) {
 	return s.take(ctx, "xrc_rcv_receive", func() (C.ssize_t, error) {
-		n, err := C.xrc_rcv_receive(s.srq, unsafe.Pointer(unsafe.SliceData(message)), C.size_t(len(message)), 0)
+		data := unsafe.Pointer(unsafe.SliceData(message))
+		n, err := C.xrc_rcv_receive(s.srq, data, C.size_t(len(message)), 0)
 		return n, err
 	})
 }
@@ -279,17 +274,16 @@ type EventChannel struct {
 
 // CreateEventChannel creates an event channel. It does not keep the domain open.
 func (d *Domain) CreateEventChannel() (*EventChannel, error) {
-	if err := d.use(); err != nil {
-		return nil, err
-	}
-	defer d.lock.RUnlock()
-	channel, err := C.xrc_rcv_create_event_channel(d.xrcd)
-	if channel == nil {
-		return nil, os.NewSyscallError("xrc_rcv_create_event_channel", err)
-	}
-	c := &EventChannel{channel: channel}
-	destroy := func() C.int { return C.xrc_rcv_destroy_event_channel(channel) }
-	return c, c.open(&d.device.object, "xrc_rcv_destroy_event_channel", channel.fd, destroy)
+	return use(&d.object, func() (*EventChannel, error) {
+		channel, err := C.xrc_rcv_create_event_channel(d.xrcd)
+		if channel == nil {
+			return nil, os.NewSyscallError("xrc_rcv_create_event_channel", err)
+		}
+		c := &EventChannel{channel: channel}
+		return c, c.open(d.parent, "xrc_rcv_destroy_event_channel", channel.fd, func() C.int {
+			return C.xrc_rcv_destroy_event_channel(channel)
+		})
+	})
 }
 
 // An Event is a record of an event channel (struct xrc_rcv_event).
@@ -305,11 +299,13 @@ type Event struct {
 func (c *EventChannel) Read(ctx context.Context, events []Event) (int, error) {
 	raw := make([]C.struct_xrc_rcv_event, len(events))
 	n, err := c.take(ctx, "xrc_rcv_read_events", func() (C.ssize_t, error) {
-		n, err := C.xrc_rcv_read_events(c.channel, unsafe.SliceData(raw), C.sizeof_struct_xrc_rcv_event, C.size_t(len(raw)))
+		n, err := C.xrc_rcv_read_events(c.channel, unsafe.SliceData(raw),
+			C.sizeof_struct_xrc_rcv_event, C.size_t(len(raw)))
 		return n, err
 	})
 	for i, e := range raw[:n] {
-		events[i] = Event{uint32(e.qp_num), uint32(e.count), EventType(e._type), uint64(e.cookie), time.Duration(e.last_ns)}
+		events[i] = Event{uint32(e.qp_num), uint32(e.count), EventType(e._type), uint64(e.cookie),
+			time.Duration(e.last_ns)}
 	}
 	return n, err
 }
@@ -318,12 +314,11 @@ func (c *EventChannel) Read(ctx context.Context, events []Event) (int, error) {
 // the channel is closed. Another error, such as that of the context, is the last one.
 func (c *EventChannel) Events(ctx context.Context) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		for {
+		for more := true; more; {
 			var one [1]Event
 			_, err := c.Read(ctx, one[:])
-			if errors.Is(err, syscall.EIO) || errors.Is(err, os.ErrClosed) || !yield(one[0], err) || err != nil {
-				return
-			}
+			ended := errors.Is(err, syscall.EIO) || errors.Is(err, os.ErrClosed)
+			more = !ended && yield(one[0], err) && err == nil
 		}
 	}
 }

@@ -28,7 +28,6 @@ package xrcrcv
 import "C"
 
 import (
-	"errors"
 	"net/netip"
 	"os"
 	"sync"
@@ -39,9 +38,8 @@ import (
 // An object is an object of C, given back once: by the first Close.
 type object struct {
 	lock     sync.RWMutex // held by calls for reading, by Close for writing
-	closed   bool
-	destroy  func() C.int
-	name     string // of the function
+	destroy  func() C.int // nil when it is closed
+	name     string       // of the function
 	parent   *object
 	children sync.Map // the objects that may not outlive it
 }
@@ -55,23 +53,20 @@ func (o *object) open(parent *object, name string, destroy func() C.int) {
 	parent.children.Store(o, nil)
 }
 
-// use keeps the object open until lock.RUnlock().
-func (o *object) use() error {
+// use calls a function while the object is open.
+func use[T any](o *object, function func() (T, error)) (value T, err error) {
 	o.lock.RLock()
-	if o.closed {
-		o.lock.RUnlock()
-		return os.ErrClosed
+	defer o.lock.RUnlock()
+	if o.destroy == nil {
+		return value, os.ErrClosed
 	}
-	return nil
+	return function()
 }
 
-// call calls a function that returns 0 or an errno.
+// call calls a function of C that returns 0 or an errno, while the object is open.
 func (o *object) call(name string, function func() C.int) error {
-	if err := o.use(); err != nil {
-		return err
-	}
-	defer o.lock.RUnlock()
-	return result(name, function())
+	_, err := use(o, func() (any, error) { return nil, result(name, function()) })
+	return err
 }
 
 func result(name string, errno C.int) error {
@@ -85,24 +80,22 @@ func result(name string, errno C.int) error {
 func (o *object) Close() error {
 	o.lock.Lock()
 	defer o.lock.Unlock()
-	if o.closed {
+	if o.destroy == nil {
 		return os.ErrClosed
 	}
-	o.closed = true
-	// A domain that is still open may add objects to its device.
-	for open := true; open; {
-		open = false
+	// Twice, as a domain adds objects to its device until it is closed itself.
+	for range 2 {
 		for child := range o.children.Range {
-			open = true
 			child.(*object).Close()
 		}
 	}
-	err := result(o.name, o.destroy())
+	errno := o.destroy()
+	o.destroy = nil
 	o.parent.children.Delete(o)
-	if errors.Is(err, syscall.EIO) {
+	if errno == C.int(syscall.EIO) {
 		return nil // no object is left of a device that was removed
 	}
-	return err
+	return result(o.name, errno)
 }
 
 // A Device is an open RDMA device.
@@ -121,12 +114,13 @@ func OpenDevice(name string) (*Device, error) {
 	defer C.ibv_free_device_list(devices)
 	for _, device := range unsafe.Slice(devices, count) {
 		if C.GoString(C.ibv_get_device_name(device)) == name {
-			context, err := C.ibv_open_device(device)
-			if context == nil {
+			d := &Device{}
+			if d.context, err = C.ibv_open_device(device); d.context == nil {
 				return nil, os.NewSyscallError("ibv_open_device", err)
 			}
-			d := &Device{context: context}
-			d.open(&process, "ibv_close_device", func() C.int { return C.ibv_close_device(context) })
+			d.open(&process, "ibv_close_device", func() C.int {
+				return C.ibv_close_device(d.context)
+			})
 			return d, nil
 		}
 	}
@@ -144,9 +138,11 @@ type Caps struct {
 // Caps returns the capabilities.
 func (d *Device) Caps() (Caps, error) {
 	var c C.struct_xrc_rcv_caps
-	err := d.call("xrc_rcv_query_caps", func() C.int { return C.xrc_rcv_query_caps(d.context, &c, C.sizeof_struct_xrc_rcv_caps) })
-	return Caps{uint32(c.version), uint64(c.event_types), uint32(c.max_qps_per_domain), uint32(c.max_qps_per_user),
-		uint32(c.max_registrations_per_qp)}, err
+	err := d.call("xrc_rcv_query_caps", func() C.int {
+		return C.xrc_rcv_query_caps(d.context, &c, C.sizeof_struct_xrc_rcv_caps)
+	})
+	return Caps{uint32(c.version), uint64(c.event_types), uint32(c.max_qps_per_domain),
+		uint32(c.max_qps_per_user), uint32(c.max_registrations_per_qp)}, err
 }
 
 // A Port is a port of a device, as its peers need it. With RoCE the LID is 0.
@@ -161,13 +157,11 @@ func (d *Device) Port(num uint8, gidIndex int) (Port, error) {
 	var attr C.struct_ibv_port_attr
 	var gid C.union_ibv_gid
 	err := d.call("ibv_query_port", func() C.int {
-		if errno := C.query_port(d.context, C.uint8_t(num), &attr); errno != 0 {
-			return errno
+		errno := C.query_port(d.context, C.uint8_t(num), &attr)
+		if errno == 0 && C.ibv_query_gid(d.context, C.uint8_t(num), C.int(gidIndex), &gid) != 0 {
+			errno = C.int(syscall.EINVAL)
 		}
-		if C.ibv_query_gid(d.context, C.uint8_t(num), C.int(gidIndex), &gid) != 0 {
-			return C.int(syscall.EINVAL)
-		}
-		return 0
+		return errno
 	})
 	return Port{MTU(attr.active_mtu), uint16(attr.lid), netip.AddrFrom16(gid)}, err
 }
@@ -176,22 +170,22 @@ func (d *Device) Port(num uint8, gidIndex int) (Port, error) {
 // process alone. The flags are [os.O_CREATE] to create the domain if there is none, which otherwise
 // is EAGAIN, and with [os.O_EXCL] to fail with EINVAL if there is one.
 func (d *Device) OpenDomain(file *os.File, flags int) (*Domain, error) {
-	if err := d.use(); err != nil {
-		return nil, err
-	}
-	defer d.lock.RUnlock()
-	var xrcd *C.struct_ibv_xrcd
-	var failed error
-	open := func(fd uintptr) { xrcd, failed = C.xrc_rcv_open_domain(d.context, C.int(fd), C.int(flags)) }
-	if file == nil {
-		open(^uintptr(0))
-	} else if conn, err := file.SyscallConn(); err != nil || conn.Control(open) != nil {
-		return nil, os.ErrClosed
-	}
-	if xrcd == nil {
-		return nil, os.NewSyscallError("xrc_rcv_open_domain", failed)
-	}
-	domain := &Domain{device: d, xrcd: xrcd}
-	domain.open(&d.object, "xrc_rcv_close_domain", func() C.int { return C.xrc_rcv_close_domain(xrcd) })
-	return domain, nil
+	return use(&d.object, func() (*Domain, error) {
+		domain, failed := &Domain{}, error(nil)
+		open := func(fd uintptr) {
+			domain.xrcd, failed = C.xrc_rcv_open_domain(d.context, C.int(fd), C.int(flags))
+		}
+		if file == nil {
+			open(^uintptr(0))
+		} else if conn, err := file.SyscallConn(); err != nil || conn.Control(open) != nil {
+			return nil, os.ErrClosed
+		}
+		if domain.xrcd == nil {
+			return nil, os.NewSyscallError("xrc_rcv_open_domain", failed)
+		}
+		domain.open(&d.object, "xrc_rcv_close_domain", func() C.int {
+			return C.xrc_rcv_close_domain(domain.xrcd)
+		})
+		return domain, nil
+	})
 }
