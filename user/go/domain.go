@@ -276,13 +276,34 @@ type EventChannel struct {
 func (d *Domain) CreateEventChannel() (*EventChannel, error) {
 	return use(&d.object, func() (*EventChannel, error) {
 		channel, err := C.xrc_rcv_create_event_channel(d.xrcd)
-		if channel == nil {
-			return nil, os.NewSyscallError("xrc_rcv_create_event_channel", err)
-		}
-		c := &EventChannel{channel: channel}
-		return c, c.open(d.parent, "xrc_rcv_destroy_event_channel", channel.fd, func() C.int {
-			return C.xrc_rcv_destroy_event_channel(channel)
-		})
+		return d.created(channel, "xrc_rcv_create_event_channel", err)
+	})
+}
+
+// CreateEventChannelOfAll creates an event channel that is registered with all receive QPs of the
+// domain, those that exist and those that are created while it is open. With keep it keeps them, if
+// this process owns the domain's file or may write to it, or the domain has none.
+//
+// The cookie of its events is the label of the QP; [EventQPAdded] is the first of a new QP, and
+// [EventQPGone] the last of each. [Domain.QPs], called after this, returns those that existed. Its
+// registrations end when it is closed, and Close of a [Registration] with it ends none.
+func (d *Domain) CreateEventChannelOfAll(keep bool) (*EventChannel, error) {
+	return use(&d.object, func() (*EventChannel, error) {
+		flags := flag(!keep, C.XRC_RCV_EVENT_CHANNEL_OBSERVE)
+		channel, err := C.xrc_rcv_create_event_channel_of_all(d.xrcd, flags)
+		return d.created(channel, "xrc_rcv_create_event_channel_of_all", err)
+	})
+}
+
+// created is the event channel that a function of C has returned.
+func (d *Domain) created(channel *C.struct_xrc_rcv_event_channel, name string,
+	err error) (*EventChannel, error) {
+	if channel == nil {
+		return nil, os.NewSyscallError(name, err)
+	}
+	c := &EventChannel{channel: channel}
+	return c, c.open(d.parent, "xrc_rcv_destroy_event_channel", channel.fd, func() C.int {
+		return C.xrc_rcv_destroy_event_channel(channel)
 	})
 }
 
@@ -290,7 +311,7 @@ func (d *Domain) CreateEventChannel() (*EventChannel, error) {
 type Event struct {
 	QPNum, Count uint32 // and how many there were since the last record
 	Type         EventType
-	Cookie       uint64        // of the registration
+	Cookie       uint64        // of the registration; of a channel of all, the QP's label
 	Last         time.Duration // when the last of them occurred, by CLOCK_MONOTONIC
 }
 

@@ -226,6 +226,57 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// next checks the next event of a channel of all: it is of a QP with a label.
+func (n *node) next(channel *xrcrcv.EventChannel, kind xrcrcv.EventType, qpNum uint32) {
+	n.Helper()
+	var events [1]xrcrcv.Event
+	must(channel.Read(background, events[:]))
+	last := events[0].Last
+	expected := xrcrcv.Event{QPNum: qpNum, Count: 1, Type: kind, Cookie: label, Last: last}
+	if events[0] != expected || last <= 0 {
+		n.Errorf("%+v, not %+v", events[0], expected)
+	}
+}
+
+// A channel of all gets the events of each QP with its label, and keeps the QP or not.
+func TestOfAll(t *testing.T) {
+	n := start(t)
+	labelled := xrcrcv.AllocOptions{Label: label}
+	old := must(n.domain.Alloc(nil, labelled))
+	observer := must(n.domain.CreateEventChannelOfAll(false))
+	qp := must(n.domain.Alloc(nil, labelled))
+	n.next(observer, xrcrcv.EventQPAdded, qp.QPNum)
+	n.fails(nil, qp.Close())
+	n.next(observer, xrcrcv.EventQPGone, qp.QPNum)
+	// The channel got no QP_ADDED of a QP that existed.
+	n.fails(nil, old.Close())
+	n.next(observer, xrcrcv.EventQPGone, old.QPNum)
+
+	// A keeper keeps a QP after its last registration, also if that was with the keeper.
+	keeper := must(n.domain.CreateEventChannelOfAll(true))
+	with := labelled
+	for _, channel := range []*xrcrcv.EventChannel{nil, keeper} {
+		with.Channel = channel
+		qp = must(n.domain.Alloc(nil, with))
+		n.next(keeper, xrcrcv.EventQPAdded, qp.QPNum)
+		n.next(observer, xrcrcv.EventQPAdded, qp.QPNum)
+		n.fails(nil, qp.Close())
+		if got := must(n.domain.Query(qp.QPNum)); got.Registrations != 2 || got.Label != label {
+			t.Error(got)
+		}
+	}
+	with.Channel = observer
+	_, err := n.domain.Alloc(nil, with)
+	n.fails(syscall.EINVAL, err)
+
+	// The QPs that only the keeper keeps end with it.
+	n.fails(nil, keeper.Close())
+	if got := must(n.domain.QPs()); len(got) != 0 {
+		t.Error(got)
+	}
+	n.fails(nil, observer.Close())
+}
+
 func TestContext(t *testing.T) {
 	n := start(t)
 	events := make([]xrcrcv.Event, 8)
@@ -326,10 +377,9 @@ func TestClosed(t *testing.T) {
 	other := n.open(must(xrcrcv.OpenDevice(n.name)), 0)
 	options := xrcrcv.RegisterOptions{Channel: n.channel}
 	qp := must(n.domain.Alloc(nil, xrcrcv.AllocOptions{RegisterOptions: options, Lifetime: xrcrcv.LifetimeDomain}))
-	srq := must(n.domain.CreateSRQ(1, 64))
+	srq, ended := must(n.domain.CreateSRQ(1, 64)), make(chan error)
 	read := func() (int, error) { return n.channel.Read(background, make([]xrcrcv.Event, 1)) }
 	receive := func() (int, error) { return srq.Receive(background, make([]byte, 64)) }
-	ended := make(chan error)
 	for _, take := range []func() (int, error){read, read, receive} {
 		go func() {
 			_, err := take()
@@ -357,6 +407,7 @@ func TestClosed(t *testing.T) {
 	_, closed["adopt"] = n.domain.Adopt(xrcrcv.RegisterOptions{})
 	_, closed["create SRQ"] = n.domain.CreateSRQ(1, 1)
 	_, closed["create channel"] = n.domain.CreateEventChannel()
+	_, closed["create channel of all"] = n.domain.CreateEventChannelOfAll(true)
 	_, closed["register with a closed channel"] = other.Register(qp.QPNum, options)
 	_, closed["read"] = read()
 	_, closed["receive"] = receive()
