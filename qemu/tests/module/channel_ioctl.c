@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -45,6 +46,7 @@ static struct shared {
 	uint32_t qp_nums[QPS];
 	uint64_t serials[QPS];
 	unsigned int registrations[QPS];
+	atomic_bool has_begun;		/* registers_until_the_end() */
 } *shared;
 
 /* The owner's second file. */
@@ -449,16 +451,16 @@ static int unregisters_for_ever(void *argument)
 /* Until the device is removed. */
 static int registers_until_the_end(void *argument)
 {
-	bool has_begun = false;
 	int result;
 
 	(void)argument;
 	do {
 		result = rcv_ioctl_reg(channel, shared->qp_nums, QPS, NULL, NULL) ?:
 			 rcv_ioctl_unreg(channel, shared->qp_nums, QPS, NULL);
-		has_begun |= !result;
+		if (!result)
+			shared->has_begun = true;
 	} while (!result);
-	CHECK(has_begun && result == -EIO);
+	CHECK(shared->has_begun && result == -EIO);
 	return 0;
 }
 
@@ -540,6 +542,17 @@ static bool ends_with_file(void)
 	       DO(guest, drop_channel, NULL);
 }
 
+/* The device is removed while the guest registers. */
+static void remove_meanwhile(void)
+{
+	unsigned int i;
+
+	actor_begin(&guest, registers_until_the_end, NULL);
+	for (i = 0; i < PATIENCE_MS / 10 && !shared->has_begun; i++)
+		usleep(10000);
+	device_remove();
+}
+
 int main(void)
 {
 	struct counts before;
@@ -575,9 +588,7 @@ int main(void)
 	actor_start(&guest);
 	if (!DO(owner, create, NULL) || !guest_gets(pass_channel))
 		errx(1, "the actors are not ready again");
-	actor_begin(&guest, registers_until_the_end, NULL);
-	usleep(300000);
-	device_remove();
+	remove_meanwhile();
 	ktap_result(succeeded("guest", actor_wait(&guest)), "calls until the device is removed, then EIO");
 	ktap_result(DO(guest, has_ended, NULL), "EIO afterwards");
 	device_add();
