@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -540,12 +541,15 @@ static int alloc_succeeds(void *argument)
 	struct uffdio_zeropage zero = {
 		.range = { .start = (uintptr_t)stopped.page, .len = getpagesize() },
 	};
+	struct pollfd ready = { .fd = stopped.registration.channel, .events = POLLIN };
 	struct xrc_rcv_record record;
 
 	(void)argument;
 	CHECK(!ioctl(stopped.faults, UFFDIO_ZEROPAGE, &zero));
 	CHECK(!pthread_join(stopped.thread, NULL) && !stopped.result);
 	memcpy(&stopped.registration.serial, stopped.page, sizeof(stopped.registration.serial));
+	/* The interrupt of a modelled adapter may come later than the message. */
+	CHECK(poll(&ready, 1, PATIENCE_MS) == 1);
 	CHECK(read(stopped.registration.channel, &record, sizeof(record)) == sizeof(record));
 	CHECK(is_record(&record, &stopped.registration, IBV_EVENT_COMM_EST, 1));
 	CHECK(!rcv_unreg(&stopped.registration));

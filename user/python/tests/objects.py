@@ -172,6 +172,13 @@ class Tests:
             (gone,) = self.channel.read(PATIENCE)
             assert (gone.type, gone.qp_num, gone.cookie) == (EventType.QP_GONE, qp.qp_num, 0)
 
+    def wait_for_events(self):
+        """Returns when each event of before has happened: an adapter reports them in order."""
+        with self.domain.alloc(connected_to(self.device, 0x102), channel=self.channel) as qp:
+            self.domain.modify(qp.qp_num, QpAttr(qp_state=QpState.ERR))
+            (event,) = self.channel.read(PATIENCE)
+            assert (event.type, event.qp_num) == (EventType.QP_LAST_WQE_REACHED, qp.qp_num)
+
     def test_killed(self):
         """a receive QP receives when its creator was killed, and a successor adopts it"""
         sender = Sender(self.device)
@@ -184,6 +191,7 @@ class Tests:
         sender.connect(qp_num)
         assert sender.send(self.srq.srq_num, "to the successor") == e.IBV_WC_SUCCESS
         assert self.srq.receive(PATIENCE) == b"to the successor"
+        self.wait_for_events()
         # Its event was read by no one, and is not that of a new registration.
         (adopted,) = self.domain.adopt(channel=self.channel, cookie=9)
         assert adopted.error is None and adopted.registration.qp_num == adopted.info.qp_num == qp_num
