@@ -375,7 +375,7 @@ static bool events(void)
 	HOLDS(!go(&a, first->qp_num, IBV_QPS_ERR));
 
 	/* An SRQ's QP that is in error says that it takes no more receives. */
-	HOLDS(readable(&a, 5000) && readable(&b, 5000));
+	HOLDS(readable(&a, PATIENCE_MS) && readable(&b, PATIENCE_MS));
 	n = xrc_rcv_read_events(a.channel, records, sizeof(*records), 8);
 	HOLDS(n == 1 && records[0].type == IBV_EVENT_QP_LAST_WQE_REACHED);
 	HOLDS(records[0].cookie == 0x1122334455667788);
