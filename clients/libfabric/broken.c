@@ -60,12 +60,15 @@ static void check(ssize_t ret, const char *what)
 
 enum { ERROR = UINT32_MAX };
 
+/* An event that has not come after this is believed never to come, as in wait.sh. */
+enum { PATIENCE_MS = 240000 };
+
 /* An error has the fid of the entry. */
-static uint32_t next_event(struct fi_eq_cm_entry *entry, int timeout_ms)
+static uint32_t next_event(struct fi_eq_cm_entry *entry)
 {
 	struct fi_eq_err_entry error = {};
 	uint32_t event;
-	ssize_t ret = fi_eq_sread(eq, &event, entry, sizeof(*entry), timeout_ms, 0);
+	ssize_t ret = fi_eq_sread(eq, &event, entry, sizeof(*entry), PATIENCE_MS, 0);
 
 	if (ret == -FI_EAVAIL) {
 		fi_eq_readerr(eq, &error, 0);
@@ -81,7 +84,7 @@ static uint32_t next_event(struct fi_eq_cm_entry *entry, int timeout_ms)
 
 static void await(uint32_t wanted, struct fi_eq_cm_entry *entry)
 {
-	uint32_t event = next_event(entry, 30000);
+	uint32_t event = next_event(entry);
 
 	if (event != wanted)
 		errx(1, "event %d in place of %u", event, wanted);
@@ -93,12 +96,32 @@ static void await_file(const char *path)
 		usleep(20000);
 }
 
+/* The same, without an event until then: the EQ makes progress when it is read. */
+static void await_quiet_file(const char *path)
+{
+	struct fi_eq_cm_entry entry;
+	uint32_t event;
+
+	while (access(path, F_OK))
+		if (fi_eq_sread(eq, &event, &entry, sizeof(entry), 20, 0) != -FI_EAGAIN)
+			errx(1, "an event before the file %s", path);
+}
+
 static void create_file(const char *path)
 {
 	FILE *file = fopen(path, "w");
 
 	if (!file || fclose(file))
 		err(1, "%s", path);
+}
+
+/* The file of a receiver that knows that it is connected. */
+static const char *connected_file(const char *port)
+{
+	static char path[32];
+
+	snprintf(path, sizeof(path), "connected.%s", port);
+	return path;
 }
 
 static struct fi_info *get_info(const char *node, const char *port, uint64_t flags)
@@ -163,7 +186,7 @@ static struct fid_ep *open_endpoint(struct fi_info *info)
 	return ep;
 }
 
-static void receive(bool late)
+static void receive(const char *port, bool late)
 {
 	struct fi_eq_cm_entry entry;
 	struct fid_ep *ep;
@@ -172,6 +195,7 @@ static void receive(bool late)
 	ep = open_endpoint(entry.info);
 	check(fi_accept(ep, NULL, 0), "fi_accept");
 	await(FI_CONNECTED, &entry);
+	create_file(connected_file(port));
 	puts("connected");
 	await(FI_SHUTDOWN, &entry);
 	if (entry.fid != &ep->fid)
@@ -270,7 +294,7 @@ static void receive_messages(int n)
 
 	check(fi_recv(srx, message, sizeof(message), fi_mr_desc(mr), 0, NULL), "fi_recv");
 	while (i < n) {
-		event = next_event(&entry, 60000);
+		event = next_event(&entry);
 		if (event == FI_CONNREQ && !eps[i]) {
 			eps[i] = try_accept(entry.info);
 			fi_freeinfo(entry.info);
@@ -308,7 +332,7 @@ static struct fid_ep *try_connect(const char *peer, const char *port)
 
 	check(fi_connect(ep, info->dest_addr, NULL, 0), "fi_connect");
 	fi_freeinfo(info);
-	event = next_event(&entry, 30000);
+	event = next_event(&entry);
 	if (entry.fid != &ep->fid)
 		errx(1, "event %d of another endpoint", event);
 	if (event == FI_CONNECTED)
@@ -392,8 +416,8 @@ static void break_connections(const char *peer, char **ports, int n)
 		check(fi_connect(eps[i], info->dest_addr, NULL, 0), "fi_connect");
 		await(FI_CONNECTED, &entry);
 	}
-	/* The receivers have been connected, too. */
-	sleep(1);
+	for (i = 0; i < n; i++)
+		await_quiet_file(connected_file(ports[i]));
 	break_connection(eps[0]);
 	await(FI_SHUTDOWN, &entry);
 	if (entry.fid != &eps[0]->fid)
@@ -418,14 +442,12 @@ static void break_late(const char *peer, char **ports)
 		if (!i)
 			await(FI_CONNECTED, &entry);
 	}
-	/* The EQ makes progress when it is read. */
-	while (access("requested", F_OK))
-		if (fi_eq_sread(eq, &event, &entry, sizeof(entry), 20, 0) != -FI_EAGAIN)
-			errx(1, "event before the request is accepted");
+	await_quiet_file(connected_file(ports[0]));
+	await_quiet_file("requested");
 	break_connection(eps[0]);
 	create_file("broken");
 	for (i = 0; i < 2; i++) {
-		event = next_event(&entry, 30000);
+		event = next_event(&entry);
 		if (event != (entry.fid == &eps[0]->fid ? FI_SHUTDOWN : ERROR))
 			errx(1, "event %d", event);
 	}
@@ -444,7 +466,7 @@ int main(int argc, char **argv)
 	setlinebuf(stdout);
 	listen_at(argv[2], argv[3]);
 	if (!strcmp(what, "await"))
-		receive(argc == 5);
+		receive(argv[3], argc == 5);
 	else if (!strcmp(what, "lose"))
 		lose();
 	else if (!strcmp(what, "receive") && argc == 5)
