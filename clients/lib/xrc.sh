@@ -197,7 +197,7 @@ creator_is_gone() { ! creators | grep -qE "^($creator_threads) "; }
 # A job of RANKS prints "rank N: process N", and "rank N: round N" after each round; one half of the
 # ranks is on one node. When there is the next file gone.0, gone.1, …, all ranks end the same round
 # by it: the rank that it names prints "rank N: gone" and the others continue without it. They end
-# when the file names rank -1.
+# when the file names rank -1. The file passed appears when all have printed "rank N: passed".
 kill_creators() {
 	local ranks=$1 dead=() gone creator creator_qps creator_threads qp halves=''
 	# All have connected in the first round.
@@ -224,6 +224,7 @@ kill_creators() {
 	[[ $halves = *0* && $halves = *1* ]] || { echo "no rank of one of the nodes was killed" && return 1; }
 	name_gone -1
 	wait_for printed $((ranks - ${#dead[@]} + 1)) ": passed" || { echo "the others did not end" && return 1; }
+	: >passed
 }
 name_gone() {
 	printf '%2d' "$1" >gone.new
