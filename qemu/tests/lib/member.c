@@ -435,6 +435,19 @@ static int post_send(const struct traffic *traffic, uint32_t seq)
 	return -ibv_post_send(sender.qp, &wr, &bad);
 }
 
+/* rxe completes a request with an error before its QP is in ERR, which would undo a RESET. */
+static int fails(void)
+{
+	uint64_t end = now_ns() + PATIENCE_MS * 1000000ull;
+
+	while (qp_state(sender.qp) != IBV_QPS_ERR) {
+		if (now_ns() > end)
+			return -ETIMEDOUT;
+		usleep(1000);
+	}
+	return -EIO;
+}
+
 int sender_send(void *argument)
 {
 	struct traffic *traffic = argument;
@@ -462,7 +475,7 @@ int sender_send(void *argument)
 		else if (!traffic->status)
 			traffic->status = wc.status;
 	}
-	return traffic->status ? -EIO : 0;
+	return traffic->status ? fails() : 0;
 }
 
 int sender_write(void *argument)
@@ -493,5 +506,5 @@ int sender_write(void *argument)
 	if (!poll_for(sender.cq, &wc))
 		return -ETIMEDOUT;
 	write->status = wc.status;
-	return wc.status ? -EIO : 0;
+	return wc.status ? fails() : 0;
 }
