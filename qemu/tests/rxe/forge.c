@@ -185,6 +185,14 @@ static void modify(struct ibv_qp *qp, enum ibv_qp_state state, int mask, struct 
 		err(1, "QP %#x to state %d", qp->qp_num, state);
 }
 
+/* rxe can still put the QP into ERR, for a WQE or packet that its worker is at: then once more. */
+static void reset(struct ibv_qp *qp)
+{
+	do
+		modify(qp, IBV_QPS_RESET, 0, (struct ibv_qp_attr){});
+	while (qp_state(qp) != IBV_QPS_RESET);
+}
+
 static void unreliable(struct node *node, struct ibv_qp *qp, struct ibv_qp *peer, struct node *there)
 {
 	struct path path = { .gid = there->gid, .lid = there->lid };
@@ -235,8 +243,8 @@ static void reconnect(uint8_t timeout, uint8_t retries)
 	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad;
 	int i;
 
-	modify(from, IBV_QPS_RESET, 0, (struct ibv_qp_attr){});
-	modify(to, IBV_QPS_RESET, 0, (struct ibv_qp_attr){});
+	reset(from);
+	reset(to);
 	if (transport == RC || transport == XRC) {
 		qp_connect(&right, to, &back);
 		qp_connect(&left, from, &there);
@@ -662,7 +670,7 @@ static bool indices(void)
 		ring_doorbell();
 		usleep(SILENCE_MS * 1000);
 		/* the library believes the index, too */
-		modify(from, IBV_QPS_RESET, 0, (struct ibv_qp_attr){});
+		reset(from);
 		send_ring.buffer->producer_index = send_ring.buffer->consumer_index & send_ring.mask;
 		if (send_ring.buffer->producer_index != (wild[i] & send_ring.mask))
 			return wrong("index %#x: the queue was emptied up to %#x", wild[i],
@@ -719,7 +727,7 @@ static bool random_wqes(void)
 		if (!clean())
 			return false;
 	}
-	modify(from, IBV_QPS_RESET, 0, (struct ibv_qp_attr){});
+	reset(from);
 	send_ring.buffer->producer_index = send_ring.buffer->consumer_index;
 	ktap_note("%s: %u WQEs: %u succeed, %u fail, %u are flushed after one that fails", names[transport],
 		  done, succeeded, failed, flushed);
@@ -770,8 +778,8 @@ static bool race(struct ring *ring)
 	for (done = 0; done < wqes / 5; done += BATCH) {
 		pthread_mutex_lock(&scribbling);
 		ring->buffer->producer_index = 0;
-		modify(from, IBV_QPS_RESET, 0, (struct ibv_qp_attr){});
-		modify(to, IBV_QPS_RESET, 0, (struct ibv_qp_attr){});
+		reset(from);
+		reset(to);
 		ring->buffer->producer_index = 0;
 		ring->buffer->consumer_index = 0;
 		refresh();

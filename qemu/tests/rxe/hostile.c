@@ -106,13 +106,16 @@ static bool next_event(unsigned int timeout_ms, struct ibv_async_event *event)
 	return true;
 }
 
+/* rxe can still put the QP into ERR, for a packet that its worker is at: then once more. */
 static void reset(struct ibv_qp *qp)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
 
-	errno = ibv_modify_qp(qp, &attr, IBV_QP_STATE);
-	if (errno)
-		err(1, "reset of QP %#x", qp->qp_num);
+	do {
+		errno = ibv_modify_qp(qp, &attr, IBV_QP_STATE);
+		if (errno)
+			err(1, "reset of QP %#x", qp->qp_num);
+	} while (qp_state(qp) != IBV_QPS_RESET);
 }
 
 /* Connects to a QP that does not exist at an address. */
