@@ -38,7 +38,7 @@ const BLOCK: usize = 64;
 
 /// A request of a process.
 pub(crate) enum Request {
-    Register(QpNumbers, Infos),
+    Register(QpNumbers, Option<Infos>),
     Unregister(QpNumbers),
 }
 
@@ -62,8 +62,8 @@ impl Request {
 
         match Infos::new(&args)? {
             infos if registers => Ok(Self::Register(qpns, infos)),
-            Infos(None) => Ok(Self::Unregister(qpns)),
-            Infos(Some(_)) => Err(EINVAL),
+            None => Ok(Self::Unregister(qpns)),
+            Some(_) => Err(EINVAL),
         }
     }
 }
@@ -155,32 +155,33 @@ fn for_each_block(
     Ok(())
 }
 
-/// The place for information on the QPs, if the process wants it.
-pub(crate) struct Infos(Option<(RecordSize<xrc_rcv_reg_info>, UserSliceWriter)>);
+/// The place for information on the QPs.
+pub(crate) struct Infos {
+    size: RecordSize<xrc_rcv_reg_info>,
+    writer: UserSliceWriter,
+}
 
 impl Infos {
-    fn new(args: &xrc_rcv_qpns) -> Result<Self> {
+    /// Returns the place, if the process wants the information.
+    fn new(args: &xrc_rcv_qpns) -> Result<Option<Self>> {
         if args.infos == 0 {
             return match args.info_size {
-                0 => Ok(Self(None)),
+                0 => Ok(None),
                 _ => Err(EINVAL),
             };
         }
 
         let size = RecordSize::new(Some(args.info_size))?;
-        let infos = array(args.infos, args.count, size.bytes())?;
+        let writer = array(args.infos, args.count, size.bytes())?.writer();
 
-        Ok(Self(Some((size, infos.writer()))))
+        Ok(Some(Self { size, writer }))
     }
 
     /// Writes the information on the next QP.
     pub(crate) fn write(&mut self, info: &xrc_rcv_reg_info) -> Result {
-        let Some((size, writer)) = &mut self.0 else {
-            return Ok(());
-        };
-        let (known, zeroes) = size.fit(info);
+        let (known, zeroes) = self.size.fit(info);
 
-        writer.write_slice(known)?;
-        writer.write_slice(zeroes)
+        self.writer.write_slice(known)?;
+        self.writer.write_slice(zeroes)
     }
 }

@@ -504,10 +504,8 @@ impl Handler for Register {
         // A bad pointer is found before a registration is made.
         call.output(Self::RESP_DONE, &0)?;
 
-        let (done, result) = member.register_all(&qpns, |info| match room {
-            Some(_) => size.push(info, &mut infos),
-            None => Ok(()),
-        });
+        let push = |info: &_| size.push(info, &mut infos);
+        let (done, result) = member.register_all(&qpns, room.map(|_| push));
 
         call.output(Self::RESP_DONE, &u32::try_from(done)?)?;
         call.output_bytes(Self::RESP_INFO, &infos)?;

@@ -56,6 +56,7 @@ use crate::{
     },
     registrations::{
         new_log,
+        Added,
         DomainLog,
         Holder,
         Registrations, //
@@ -245,9 +246,11 @@ impl Domain {
 
         // The first event can come as soon as the QP can receive; not before.
         if let Some(holder) = holder {
-            registrations.make_room(&holder)?;
+            registrations.make_room(&holder.listener, None)?;
             // There is room for it: the QP has no events.
-            registrations.add(&holder)?.ok_or(EINVAL)?;
+            let Added::New(_) = registrations.add(&holder, None)? else {
+                return Err(EINVAL);
+            };
             new.first.holder = Some(holder);
         }
         new.qp.set_up(
@@ -268,8 +271,7 @@ impl Domain {
     fn has(&self, qp: &ReceiveQp) -> bool {
         let qps = self.qps.lock();
 
-        qps.get(qp.qpn())
-            .is_some_and(|found| core::ptr::eq(&*found, qp))
+        !qps.is_closed && qps.tree.has(qp)
     }
 
     /// Takes a QP out of the domain, if it can be found: it is not found any more. Called with
@@ -288,34 +290,38 @@ impl Domain {
         listener.close();
     }
 
-    /// Registers with a QP that was looked up before, unless the holder is registered. `EINVAL` if
-    /// it is about to be destroyed, `EIO` if the member was closed. Returns the totals of the
-    /// events before the registration, or those of now if it was registered.
+    /// Registers with a QP that was looked up before, unless the holder is registered, after
+    /// [room was made](Registrations::make_room). `EINVAL` if it is about to be destroyed, `EIO` if
+    /// the member was closed. `info` becomes the totals of the events before the registration, or
+    /// those of now if it was registered.
     pub(crate) fn register(
         &self,
         qp: &Arc<ReceiveQp>,
         holder: &Holder,
-    ) -> Result<xrc_rcv_reg_info> {
+        mut info: Option<&mut xrc_rcv_reg_info>,
+    ) -> Result {
         let registrations = qp.registrations();
 
         loop {
-            // Before the lock is taken: it may reclaim memory.
-            registrations.make_room(holder)?;
-
-            let _order = lock_killable(&self.order)?;
+            let order = lock_killable(&self.order)?;
 
             holder.listener.check_open()?;
             if !self.has(qp) {
                 return Err(EINVAL);
             }
-            if let Some(info) = registrations.info_of(&holder.listener) {
-                return Ok(info);
+            match registrations.add(holder, info.as_deref_mut())? {
+                Added::Existed => return Ok(()),
+                Added::New(report) => {
+                    notify::registered(report, holder.report());
+                    return Ok(());
+                }
+                // A reader had passed the events for which room would have been made, and others
+                // came.
+                Added::NoRoom => drop(order),
             }
-            // Once more, as the room stays; again only if a reader has passed the events for which
-            // it would have been made, and others came.
-            if let Some(info) = registrations.add(holder)? {
-                notify::registered(registrations.report(), holder.report());
-                return Ok(info);
+            // Without the lock: it may reclaim memory.
+            if registrations.make_room(&holder.listener, info.as_deref_mut())? {
+                return Ok(());
             }
         }
     }
@@ -362,10 +368,12 @@ impl Domain {
     ) -> Option<Arc<ReceiveQp>> {
         let _order = self.order.lock();
 
-        if registrations.remove(holder, why) {
-            notify::unregistered(registrations.report(), holder.report());
+        let (removed, is_unneeded) = registrations.remove(holder, why);
+
+        if let Some(report) = removed {
+            notify::unregistered(report, holder.report());
         }
-        if !registrations.is_unneeded(&self.log.lock()) {
+        if !is_unneeded {
             return None;
         }
 

@@ -193,6 +193,11 @@ impl EventMask {
         self.0 == 0
     }
 
+    /// Returns the kinds that are in both sets.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
     /// Returns the set without a kind.
     pub(crate) fn without(self, kind: EventType) -> Self {
         Self(self.0 & !(1 << kind.index()))
@@ -240,6 +245,8 @@ pub(crate) struct Counts {
     totals: [Atomic<u64>; EventType::COUNT],
     times: [Atomic<u64>; EventType::COUNT],
     positions: [Atomic<u64>; EventType::COUNT],
+    /// The kinds that have a position.
+    logged: Atomic<u32>,
 }
 
 impl Counts {
@@ -249,6 +256,7 @@ impl Counts {
             totals: [const { Atomic::new(0) }; EventType::COUNT],
             times: [const { Atomic::new(0) }; EventType::COUNT],
             positions: [const { Atomic::new(0) }; EventType::COUNT],
+            logged: Atomic::new(0),
         }
     }
 
@@ -282,7 +290,16 @@ impl Counts {
 
     /// Sets the position of the last event of a kind, which is not in the log.
     pub(crate) fn set_position(&self, kind: EventType, position: u64) {
+        let mut logged = self.logged();
+
+        logged.add(kind);
+        self.logged.store(logged.0.into(), Relaxed);
         self.positions[kind.index()].store(position, Relaxed);
+    }
+
+    /// Returns the kinds that have a position.
+    pub(crate) fn logged(&self) -> EventMask {
+        EventMask(self.logged.load(Relaxed) as u16)
     }
 
     /// Returns the events of a kind.
@@ -296,11 +313,9 @@ impl Counts {
 
     /// Returns the totals, and the serial number of the QP, for the holder of a registration.
     pub(crate) fn to_info(&self, serial: u64) -> xrc_rcv_reg_info {
-        let mut info = xrc_rcv_reg_info {
-            serial,
-            counts: Default::default(),
-        };
+        let mut info = no_totals();
 
+        info.serial = serial;
         for kind in EventType::iter() {
             // Those of the module have no element: they come once.
             if let Some(count) = info.counts.get_mut(kind.as_raw() as usize) {
@@ -308,6 +323,14 @@ impl Counts {
             }
         }
         info
+    }
+}
+
+/// Returns the totals of a QP without events.
+pub(crate) fn no_totals() -> xrc_rcv_reg_info {
+    xrc_rcv_reg_info {
+        serial: 0,
+        counts: Default::default(),
     }
 }
 

@@ -13,7 +13,10 @@ use crate::{
     bindings,
     device::AttachedDevice,
     domain::QpInitAttr,
-    event::EventMask,
+    event::{
+        no_totals,
+        EventMask, //
+    },
     kernel_ext::not_supported,
     listener::EventReader,
     member::{
@@ -322,9 +325,12 @@ pub(crate) unsafe extern "C" fn ib_xrc_rcv_reg_qp(
     info: *mut xrc_rcv_reg_info,
 ) -> c_int {
     from_result(|| {
-        // SAFETY: By the requirements of this function, the member does not leave meanwhile.
-        let registered = unsafe { user(member) }.member.register(qpn)?;
+        let mut registered = no_totals();
 
+        // SAFETY: By the requirements of this function, the member does not leave meanwhile.
+        let KernelMember { member, .. } = unsafe { user(member) };
+
+        member.register(qpn, Some(&mut registered))?;
         // SAFETY: By the requirements of this function, it is `NULL` or valid for writes.
         unsafe { write(info, registered) };
         Ok(0)

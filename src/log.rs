@@ -178,9 +178,9 @@ impl<Q: Logged> Log<Q> {
             .min_by_key(|(_, _, at)| *at)
     }
 
-    /// Returns the first QP whose number and serial number are greater.
-    pub(crate) fn after_name(&self, name: QpName) -> Option<ArcBorrow<'_, Q>> {
-        self.named.after(Some(&name))
+    /// Returns the QPs whose number and serial number are greater, in order.
+    pub(crate) fn after_name(&self, name: QpName) -> impl Iterator<Item = ArcBorrow<'_, Q>> {
+        self.named.all_after(&name)
     }
 }
 
@@ -352,7 +352,7 @@ mod tests {
     fn qps_of_a_number_are_found_the_oldest_first() -> Result {
         let (old, new, other) = (item((1, 2))?, item((1, 5))?, item((2, 3))?);
         let mut log = Log::<Item>::new();
-        let after = |log: &Log<Item>, name| log.after_name(name).map(|item| item.name);
+        let after = |log: &Log<Item>, name| log.after_name(name).next().map(|item| item.name);
 
         for item in [&other, &new, &old] {
             log.publish(item.as_arc_borrow());
@@ -383,7 +383,7 @@ mod tests {
             .is_some_and(|item| Arc::ptr_eq(&item, &one)));
         assert!(log.remove(&one).is_none());
         assert_eq!(log.gone(), 0);
-        assert!(log.after_name((1, 0)).is_none());
+        assert!(log.after_name((1, 0)).next().is_none());
         assert_after(&log, 0, &[(2, second)]);
         Ok(())
     }

@@ -25,6 +25,7 @@ use crate::{
     creator::Creator,
     domain::Domain,
     event::{
+        no_totals,
         EventMask,
         EventType, //
     },
@@ -228,14 +229,15 @@ impl Member {
         Ok(None)
     }
 
-    /// Registers with a QP of the domain, unless the member is registered. Returns the totals of
-    /// the events before, or those of now if it was registered. `EINVAL` if the domain has no such
-    /// QP; `EDQUOT` over a limit; `EACCES` if a process may not use a partition.
-    pub(crate) fn register(&self, qpn: u32) -> Result<xrc_rcv_reg_info> {
+    /// Registers with a QP of the domain, unless the member is registered. `info` becomes the
+    /// totals of the events before, or those of now if it was registered. `EINVAL` if the domain
+    /// has no such QP; `EDQUOT` over a limit; `EACCES` if a process may not use a partition.
+    pub(crate) fn register(&self, qpn: u32, mut info: Option<&mut xrc_rcv_reg_info>) -> Result {
         let qp = self.domain.find(qpn)?;
+        let registrations = qp.registrations();
 
-        if let Some(info) = qp.registrations().info_of(self.channel.listener()) {
-            return Ok(info);
+        if registrations.make_room(self.channel.listener(), info.as_deref_mut())? {
+            return Ok(());
         }
 
         let holder = self.holder(Some(qp.status().creator()));
@@ -244,7 +246,7 @@ impl Member {
         if self.channel.listener().process().is_some() {
             qp.admit_caller()?;
         }
-        self.domain.register(&qp, &holder)
+        self.domain.register(&qp, &holder, info)
     }
 
     /// Calls `call` with each of the QP numbers, until it fails, the caller is killed or the member
@@ -269,17 +271,22 @@ impl Member {
     }
 
     /// Registers with QPs, in order, see [`register`](Self::register), and passes the totals of
-    /// each to `registered`. Returns the number of those that the member is registered with, the
-    /// one among them for which `registered` failed, and the error.
+    /// each to `registered`, if that is given. Returns the number of those that the member is
+    /// registered with, the one among them for which `registered` failed, and the error.
     pub(crate) fn register_all(
         &self,
         qpns: &[u32],
-        mut registered: impl FnMut(&xrc_rcv_reg_info) -> Result,
+        registered: Option<impl FnMut(&xrc_rcv_reg_info) -> Result>,
     ) -> (usize, Result) {
+        let Some(mut registered) = registered else {
+            return self.for_each(qpns, |qpn| self.register(qpn, None));
+        };
+        let mut info = no_totals();
         let mut told = Ok(());
         let (done, result) = self.for_each(qpns, |qpn| {
             told?;
-            told = registered(&self.register(qpn)?);
+            self.register(qpn, Some(&mut info))?;
+            told = registered(&info);
             Ok(())
         });
 
@@ -323,27 +330,35 @@ impl Member {
             right: self.terms.right,
         };
 
-        while let Some(qp) = self.registered_after(after, last) {
+        while let Some((qp, is_last)) = self.registered_after(after, last) {
             after = qp.name();
             unneeded.add(self.domain.unregister(&qp, &holder, why));
+            if is_last {
+                return;
+            }
             cond_resched();
         }
     }
 
     /// Returns the first QP that follows a name, up to a number, with a registration, or that no
-    /// registration keeps.
-    fn registered_after(&self, mut after: QpName, last: u32) -> Option<Arc<Registrations>> {
+    /// registration keeps; and whether no other QP follows that.
+    fn registered_after(&self, mut after: QpName, last: u32) -> Option<(Arc<Registrations>, bool)> {
         loop {
             let log = self.domain.log().lock();
+            let mut qps = log
+                .after_name(after)
+                .take_while(|qp| qp.name().0 <= last)
+                .peekable();
 
             for _ in 0..LOOKED_AT_ONCE {
-                let qp = log.after_name(after).filter(|qp| qp.name().0 <= last)?;
+                let qp = qps.next()?;
 
                 if qp.listens(&log, self.channel.listener()) || qp.is_unneeded(&log) {
-                    return Some(qp.into());
+                    return Some((qp.into(), qps.peek().is_none()));
                 }
                 after = qp.name();
             }
+            drop(qps);
             drop(log);
             cond_resched();
         }
@@ -385,9 +400,13 @@ impl EventFile for Member {
 
     fn ioctl(&self, request: u32, argument: UserPtr) -> Result {
         match Request::new(request, argument)? {
-            Request::Register(qpns, mut infos) => {
-                qpns.for_each(|qpns| self.register_all(qpns, |info| infos.write(info)))
-            }
+            Request::Register(qpns, mut infos) => qpns.for_each(|qpns| {
+                let write = infos
+                    .as_mut()
+                    .map(|infos| move |info: &_| infos.write(info));
+
+                self.register_all(qpns, write)
+            }),
             Request::Unregister(qpns) => qpns.for_each(|qpns| self.unregister_all(qpns)),
         }
     }

@@ -375,12 +375,16 @@ impl Registrations {
 
     /// Returns the values that tracepoints and notifiers report.
     pub(crate) fn report(&self) -> notify::Qp<'_> {
+        self.report_with(&self.log.lock())
+    }
+
+    fn report_with(&self, log: &Log<Self>) -> notify::Qp<'_> {
         notify::Qp {
             label: self.status.label(),
             lifetime: self.status.lifetime().as_raw(),
             registrations: self.len() as u32,
             keeping: self.keeping() as u32,
-            keeping_all: self.log.lock().members.of_all().keeping as u32,
+            keeping_all: log.members.of_all().keeping as u32,
             changes: self.changes(),
             ..self.status.report(self.status.qpn())
         }
@@ -425,14 +429,14 @@ impl Registrations {
 
     /// Returns the number of unread records.
     fn unread(&self, log: &Log<Self>, listener: &Listener) -> usize {
-        EventType::iter()
+        self.logged_kinds(listener)
             .filter(|kind| self.is_unread(log, listener, *kind))
             .count()
     }
 
     /// Returns the position of the last event that is unread.
     fn last_unread(&self, log: &Log<Self>, listener: &Listener) -> Option<u64> {
-        EventType::iter()
+        self.logged_kinds(listener)
             .filter(|kind| self.is_unread(log, listener, *kind))
             .map(|kind| self.counts.position(kind))
             .max()
@@ -445,18 +449,30 @@ impl Registrations {
 
     /// Whether the QP has events of before now that a member, which registers now, would read.
     fn has_earlier(&self, listener: &Listener) -> bool {
-        let mut kinds = listener.mask().kinds();
+        let mut kinds = self.logged_kinds(listener);
 
         kinds.any(|kind| self.counts.position(kind) > listener.cursor())
     }
 
-    /// Returns the totals of the events that have happened, if a member is registered.
-    pub(crate) fn info_of(&self, listener: &Listener) -> Option<xrc_rcv_reg_info> {
-        let log = self.log.lock();
-        let is_registered =
-            self.listens(&log, listener) || log.members.is_of_all(listener.number());
+    /// Returns the kinds of events of which the log has one, and that a member reads.
+    fn logged_kinds(&self, listener: &Listener) -> impl Iterator<Item = EventType> {
+        self.counts.logged().and(listener.mask()).kinds()
+    }
 
-        is_registered.then(|| self.counts.to_info(self.status.serial()))
+    /// Whether a member is registered. `info` becomes the totals of the events that have happened
+    /// if it is.
+    fn is_registered(
+        &self,
+        log: &Log<Self>,
+        listener: &Listener,
+        info: Option<&mut xrc_rcv_reg_info>,
+    ) -> bool {
+        let is_registered = self.listens(log, listener) || log.members.is_of_all(listener.number());
+
+        if let Some(info) = info.filter(|_| is_registered) {
+            *info = self.counts.to_info(self.status.serial());
+        }
+        is_registered
     }
 
     /// The QP was added to its domain: `QP_ADDED` is the first event for members of all QPs, and
@@ -495,58 +511,81 @@ impl Registrations {
         drop(taken);
     }
 
-    /// Makes room for a registration of a holder.
-    pub(crate) fn make_room(&self, holder: &Holder) -> Result {
-        let member = holder.listener.number();
-        let has_room = {
-            let log = self.log.lock();
+    /// Makes room for a registration of a member, unless it is registered: returns whether it is,
+    /// and `info` becomes the totals of the events of now if so.
+    pub(crate) fn make_room(
+        &self,
+        listener: &Listener,
+        mut info: Option<&mut xrc_rcv_reg_info>,
+    ) -> Result<bool> {
+        let member = listener.number();
 
-            self.lists.access(&log).rows.has_room(member)
-        };
-
-        if !has_room {
-            let room = Room::new(member)?;
+        loop {
             let mut log = self.log.lock();
-            let left = self.lists.access_mut(&mut log).rows.grow(room);
 
-            drop(log);
-            drop(left);
-        }
-
-        let has_since = {
-            let log = self.log.lock();
-
-            !self.has_earlier(&holder.listener) || {
-                let row = self.lists.access(&log).rows.get(member / ROW);
-
-                row.is_some_and(|row| row.since.is_some())
+            if self.is_registered(&log, listener, info.as_deref_mut()) {
+                return Ok(true);
             }
-        };
 
-        if !has_since {
-            let since = Since::new([0; ROW], GFP_KERNEL_ACCOUNT)?;
-            let mut log = self.log.lock();
+            let has_earlier = self.has_earlier(listener);
             let row = self.lists.access_mut(&mut log).rows.get_mut(member / ROW);
-            let left = match row {
-                Some(row) if row.since.is_none() => row.since.replace(since),
-                _ => Some(since),
-            };
+            let has_row = row.is_some();
 
+            if row.is_some_and(|row| !has_earlier || row.since.is_some()) {
+                return Ok(false);
+            }
             drop(log);
-            drop(left);
+            if has_row {
+                self.make_since(member)?;
+            } else {
+                self.make_row(member)?;
+            }
         }
+    }
+
+    /// Adds the row of a member.
+    fn make_row(&self, member: usize) -> Result {
+        let room = Room::new(member)?;
+        let mut log = self.log.lock();
+        let left = self.lists.access_mut(&mut log).rows.grow(room);
+
+        drop(log);
+        drop(left);
         Ok(())
     }
 
-    /// Adds a registration, and returns the totals of the events before it. `None` if there were
-    /// events since [room was made](Self::make_room) for which that is not enough. `EDQUOT` over
-    /// the limit. Calls must be serialised.
-    pub(crate) fn add(&self, holder: &Holder) -> Result<Option<xrc_rcv_reg_info>> {
-        let keeps = holder.keeps();
-
-        limits::another_registration(self.len(), self.keeping(), keeps)?;
-
+    /// Adds the positions of the log after which events are for each member of a row.
+    fn make_since(&self, member: usize) -> Result {
+        let since = Since::new([0; ROW], GFP_KERNEL_ACCOUNT)?;
         let mut log = self.log.lock();
+        let row = self.lists.access_mut(&mut log).rows.get_mut(member / ROW);
+        let left = match row {
+            Some(row) if row.since.is_none() => row.since.replace(since),
+            _ => Some(since),
+        };
+
+        drop(log);
+        drop(left);
+        Ok(())
+    }
+
+    /// Adds a registration, unless there is one. `info` becomes the totals of the events before it,
+    /// or of now. `EDQUOT` over the limit. Calls must be serialised.
+    pub(crate) fn add(
+        &self,
+        holder: &Holder,
+        mut info: Option<&mut xrc_rcv_reg_info>,
+    ) -> Result<Added<'_>> {
+        let keeps = holder.keeps();
+        // Without the lock: it may report that a privilege was denied.
+        let limit = limits::another_registration(self.len(), self.keeping(), keeps);
+        let mut log = self.log.lock();
+
+        if self.is_registered(&log, &holder.listener, info.as_deref_mut()) {
+            return Ok(Added::Existed);
+        }
+        limit?;
+
         let member = holder.listener.number();
         let end = log.end();
         let lists = self.lists.access_mut(&mut log);
@@ -554,7 +593,7 @@ impl Registrations {
 
         match &mut row.since {
             Some(positions) => positions[member % ROW] = end,
-            None if self.has_earlier(&holder.listener) => return Ok(None),
+            None if self.has_earlier(&holder.listener) => return Ok(Added::NoRoom),
             None => (),
         }
         row.listening |= bit(member);
@@ -563,28 +602,46 @@ impl Registrations {
         }
         lists.members += 1;
         self.numbers.add(holder);
-        Ok(Some(self.counts.to_info(self.status.serial())))
+        if let Some(info) = info {
+            *info = self.counts.to_info(self.status.serial());
+        }
+        Ok(Added::New(self.report_with(&log)))
     }
 
     /// Ends a registration. No event is for it after this returns; those that are unread are
     /// discarded, unless it ends with the device: they, and those that follow until QP_GONE, can
-    /// still be read, until it is ended again. Returns `false` if it had ended before, or with the
-    /// QP.
-    pub(crate) fn remove(&self, holder: &Holder, why: RemoveReason) -> bool {
+    /// still be read, until it is ended again. Returns the report of that, or `None` if it had
+    /// ended before, or with the QP; and whether the QP is [unneeded](Self::is_unneeded) now.
+    pub(crate) fn remove(
+        &self,
+        holder: &Holder,
+        why: RemoveReason,
+    ) -> (Option<notify::Qp<'_>>, bool) {
+        // Dropped after the lock is released.
+        let mut taken = None;
         let mut log = self.log.lock();
+        let existed = if why == RemoveReason::DeviceRemoved {
+            self.release(&mut log, holder)
+        } else {
+            taken = self.take(&mut log, holder);
+            taken.as_ref().is_some_and(|taken| taken.existed)
+        };
+        let report = existed.then(|| self.report_with(&log));
+        let is_unneeded = self.is_unneeded(&log);
 
-        if why != RemoveReason::DeviceRemoved {
-            let taken = self.take(&mut log, holder);
+        drop(log);
+        drop(taken);
+        (report, is_unneeded)
+    }
 
-            drop(log);
-            return taken.is_some_and(|taken| taken.existed);
-        }
-
+    /// Ends a registration with the device, unless it had ended: its events can still be read.
+    /// Returns whether it had not.
+    fn release(&self, log: &mut Log<Self>, holder: &Holder) -> bool {
         let member = holder.listener.number();
         // It may end with the channel at the same time.
         let Some(row) = self
             .lists
-            .access_mut(&mut log)
+            .access_mut(log)
             .rows
             .get_mut(member / ROW)
             .filter(|row| row.listening & !row.released & bit(member) != 0)
@@ -914,6 +971,17 @@ impl Registrations {
             notify::event(qp, kind.as_raw(), delivered);
         }
     }
+}
+
+/// The result of [`Registrations::add`].
+pub(crate) enum Added<'a> {
+    /// Nothing: the member was registered.
+    Existed,
+    /// It is registered now, which the caller reports.
+    New(notify::Qp<'a>),
+    /// Nothing: there were events since [room was made](Registrations::make_room) for which that is
+    /// not enough.
+    NoRoom,
 }
 
 /// A registration that was taken out of the lists, and its QP if that was taken out of the log with

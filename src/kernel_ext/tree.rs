@@ -221,6 +221,14 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
         place < T::PLACES && linked.is_some_and(|linked| !linked.xchg(true, Acquire))
     }
 
+    /// Whether an object is in a tree at the place of this one: in this one, if the caller adds it
+    /// to no other.
+    pub(crate) fn has(&self, item: &T) -> bool {
+        let linked = item.linked().get(self.place);
+
+        linked.is_some_and(|linked| linked.load(Relaxed))
+    }
+
     /// Adds an object, or returns it as the error if it is in a tree at that place already, or has
     /// no such place.
     pub(crate) fn insert(&mut self, item: Arc<T>) -> Result<(), Arc<T>> {
@@ -273,7 +281,7 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
 
     /// Removes an object, if it is in this tree.
     pub(crate) fn remove(&mut self, item: &T) -> Option<Arc<T>> {
-        if !item.linked().get(self.place)?.load(Relaxed) {
+        if !self.has(item) {
             return None;
         }
 
@@ -319,6 +327,23 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
 
         // SAFETY: The node is in the tree, which does not change as long as `self` is borrowed.
         Some(unsafe { Self::item_of(node.as_ptr(), self.place) })
+    }
+
+    /// Returns the objects whose keys are greater than `key`, in order.
+    pub(crate) fn all_after<'a>(
+        &'a self,
+        key: &T::Key,
+    ) -> impl Iterator<Item = ArcBorrow<'a, T>> + 'a {
+        let mut next = self.first_for(|there| there > key);
+
+        core::iter::from_fn(move || {
+            let node = next?.as_ptr();
+
+            // SAFETY: The node is in the tree, which does not change as long as `self` is borrowed.
+            next = NonNull::new(unsafe { bindings::rb_next(node) });
+            // SAFETY: The node is in the tree, which does not change for `'a`.
+            Some(unsafe { Self::item_of(node, self.place) })
+        })
     }
 
     /// Returns the node of the first object whose key satisfies `predicate`, as all greater keys
@@ -434,6 +459,12 @@ mod tests {
         assert_eq!(key(tree.after(Some(&50))), Some(52));
         assert_eq!(key(tree.after(Some(&51))), Some(52));
         assert_eq!(key(tree.after(Some(&200))), None);
+        assert!(tree
+            .all_after(&0)
+            .map(|item| item.key)
+            .eq((2..=200).step_by(2)));
+        assert!(tree.all_after(&197).map(|item| item.key).eq([198, 200]));
+        assert!(tree.all_after(&200).next().is_none());
         Ok(())
     }
 
@@ -448,6 +479,9 @@ mod tests {
             assert!(tree.remove(item).is_none());
         }
         assert_eq!(tree.len(), 50);
+        assert!(items
+            .iter()
+            .all(|item| tree.has(item) == (item.key % 4 == 2)));
         assert!(keys(&tree)?.iter().all(|key| key % 4 == 2));
         // An object that is not in the tree, with the key of an object that is.
         assert!(tree.remove(&*item(2)?).is_none());

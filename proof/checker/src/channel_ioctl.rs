@@ -6,7 +6,7 @@ use crate::uapi::xrc_rcv_reg_info;
 use kernel::{prelude::*, uaccess::UserPtr};
 
 pub(crate) enum Request {
-    Register(QpNumbers, Infos),
+    Register(QpNumbers, Option<Infos>),
     Unregister(QpNumbers),
 }
 

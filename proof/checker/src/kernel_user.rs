@@ -107,7 +107,12 @@ impl KernelUser {
 
     /// `ib_xrc_rcv_reg_qp`
     pub(crate) fn register(&self, attached: &Attached, qpn: u32) -> Result {
-        let make = || attached.register_on(&self.channel, qpn, |member| member.register(qpn));
+        let register = |member: &Member| {
+            let mut info = Default::default();
+
+            member.register(qpn, Some(&mut info)).map(|()| info)
+        };
+        let make = || attached.register_on(&self.channel, qpn, register);
         let call = orders::reg(self.id, &[qpn]);
 
         attached

@@ -372,10 +372,11 @@ impl Channel {
 /// REG of one QP.
 fn register_one(member: &Member, qpn: u32) -> Result<xrc_rcv_reg_info> {
     let mut infos = Vec::new();
-    let (done, result) = member.register_all(&[qpn], |info: &xrc_rcv_reg_info| {
+    let push = |info: &xrc_rcv_reg_info| {
         infos.push(*info);
         Ok(())
-    });
+    };
+    let (done, result) = member.register_all(&[qpn], Some(push));
 
     assert_eq!((done, infos.len()), (usize::from(result.is_ok()), done));
     result.map(|()| infos[0])
