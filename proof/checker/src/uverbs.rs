@@ -217,12 +217,15 @@ impl Channel {
 
         self.discard();
         self.orders.effect(
-            || self.destroy(RemoveReason::FileClosed),
+            || {
+                self.destroy(RemoveReason::FileClosed);
+                // Ends the registrations, too, while another thread destroys the object.
+                if self.descriptor.swap(false, Ordering::SeqCst) {
+                    self.member.released();
+                }
+            },
             move |objects| objects.close_channel(id),
         );
-        if self.descriptor.swap(false, Ordering::SeqCst) {
-            self.member.released();
-        }
     }
 
     /// A user in the kernel leaves, once.
