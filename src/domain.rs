@@ -536,12 +536,16 @@ impl Domain {
         let end = self.log.lock().members.close();
 
         for number in 0..end {
-            let log = self.log.lock();
+            let ending = {
+                let log = self.log.lock();
+                let member = log.members.get(number);
 
-            if let Some(listener) = log.members.get(number).filter(|member| member.is_ending()) {
+                member.filter(|member| member.is_ending()).cloned()
+            };
+
+            if let Some(listener) = ending {
                 listener.end();
             }
-            drop(log);
             cond_resched();
         }
     }

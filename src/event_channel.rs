@@ -209,6 +209,8 @@ impl EventChannel {
                     // The worker has not come to this member.
                     self.listener.lose();
                     *place = Arc::<Registrations>::from(qp).forget(&mut log, member);
+                    drop(log);
+                    self.listener.wake_later();
                     return Walk::More;
                 }
                 if *copied == places {

@@ -4,8 +4,11 @@
 //!
 //! Any number of processes read an event channel, or watch it with epoll. The thread that adds an
 //! event, or ends the channel, does not wake them: a worker does, once for all events that are
-//! added until it begins. A worker of another workqueue calls the handler of a kernel user, for
-//! each record: it may sleep, and no process waits for it.
+//! added until it begins. The channels are in a list, from which up to [`WAKERS`] workers take one
+//! at a time: a channel with very many watches takes one of them, and the others go on.
+//!
+//! A worker of another workqueue calls the handler of a kernel user, for each record: it may sleep,
+//! and no process waits for it.
 
 use crate::{
     event::EventMask,
@@ -30,6 +33,15 @@ use crate::{
     }, //
 };
 use kernel::{
+    list::{
+        impl_list_arc_safe,
+        impl_list_item,
+        AtomicTracker,
+        List,
+        ListArc,
+        ListLinks,
+        TryNewListArc, //
+    },
     new_mutex,
     prelude::*,
     sync::{
@@ -39,6 +51,7 @@ use kernel::{
             Relaxed,
             Release, //
         },
+        global_lock,
         Arc,
         Mutex, //
     },
@@ -50,16 +63,125 @@ use kernel::{
     }, //
 };
 
-/// Wakes the processes that read channels: an item for each, which is queued once at a time.
+/// Has the items of [`Waker`]s.
 static WAKEUPS: ModuleQueue = ModuleQueue::new();
 
-/// Calls the handlers of kernel users: an item for each likewise.
+/// Calls the handlers of kernel users: an item for each, which is queued once at a time.
 static HANDLERS: ModuleQueue = ModuleQueue::new();
 
-/// The workqueues that serve the readers of all members.
+global_lock! {
+    // SAFETY: `init` initialises it, once, and before a listener is created.
+    unsafe(uninit) static READY: SpinLock<Option<Ready>> = None;
+}
+
+/// The number of channels whose readers are woken at the same time.
+const WAKERS: usize = 16;
+
+/// The channels whose readers are to be woken, in order.
+struct Ready {
+    listeners: List<Listener, READABLE>,
+    wakers: KVVec<Arc<Waker>>,
+    /// A bit for each waker whose item is neither queued nor running.
+    idle: u16,
+}
+
+const _: () = assert!(WAKERS == u16::BITS as usize);
+
+impl Ready {
+    fn new() -> Result<Self> {
+        let mut wakers = KVVec::with_capacity(WAKERS, GFP_KERNEL)?;
+
+        for number in 0..WAKERS {
+            wakers.push(Waker::new(number)?, GFP_KERNEL)?;
+        }
+        Ok(Self {
+            listeners: List::new(),
+            wakers,
+            idle: u16::MAX,
+        })
+    }
+
+    /// Adds a channel, unless it is in the list. Returns the waker to queue, if one is idle.
+    fn add(&mut self, listener: &Arc<Listener>) -> Option<Arc<Waker>> {
+        let item = ListArc::try_from_arc_or_drop(listener.clone())?;
+
+        self.listeners.push_back(item);
+
+        let waker = self.wakers.get(self.idle.trailing_zeros() as usize)?;
+
+        self.idle &= !waker.bit();
+        Some(waker.clone())
+    }
+
+    /// Takes the first channel out. With none, the waker is idle.
+    fn next(&mut self, waker: &Waker) -> Option<Arc<Listener>> {
+        let next = self.listeners.pop_front();
+
+        if next.is_none() {
+            self.idle |= waker.bit();
+        }
+        next.map(ListArc::into_arc)
+    }
+}
+
+/// Wakes the readers of channels, one after the other, until none is in the list.
+#[pin_data]
+struct Waker {
+    number: usize,
+    #[pin]
+    work: Work<Self>,
+}
+
+impl Waker {
+    fn new(number: usize) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                number,
+                work <- new_work!("Waker::work"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    fn bit(&self) -> u16 {
+        1 << self.number
+    }
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Waker { self.work }
+}
+
+impl WorkItem for Waker {
+    type Pointer = Arc<Self>;
+
+    fn run(waker: Arc<Self>) {
+        let next = || READY.lock().as_mut()?.next(&waker);
+
+        while let Some(listener) = next() {
+            listener.readable.notify_all();
+            cond_resched();
+        }
+    }
+}
+
+/// The workqueues that serve the readers of all members. Dropped in declaration order: no waker
+/// runs when the list is.
 pub(crate) struct ReaderQueues {
     _wakeups: ModuleQueueOwner,
     _handlers: ModuleQueueOwner,
+    _ready: ReadyOwner,
+}
+
+/// Drops the list, which is empty.
+struct ReadyOwner;
+
+impl Drop for ReadyOwner {
+    fn drop(&mut self) {
+        let ready = READY.lock().take();
+
+        drop(ready);
+    }
 }
 
 /// Allocates the workqueues that serve readers.
@@ -69,6 +191,11 @@ pub(crate) struct ReaderQueues {
 /// Must be called once, before a listener is created. When the result is dropped, no event channel
 /// may be open, and each kernel user must have left.
 pub(crate) unsafe fn init() -> Result<ReaderQueues> {
+    // SAFETY: By the requirements of this function, this is the one call, and nothing has used
+    // `READY`.
+    unsafe { READY.init() };
+    *READY.lock() = Some(Ready::new()?);
+
     // SAFETY: By the requirements of this function, this is called once. All that queues an item
     // runs with a reference to this module, and the result is dropped when there is none:
     // * A reader that finds records lost has the file open, or is the handler of a kernel user.
@@ -87,6 +214,7 @@ pub(crate) unsafe fn init() -> Result<ReaderQueues> {
     Ok(ReaderQueues {
         _wakeups: wakeups,
         _handlers: handlers,
+        _ready: ReadyOwner,
     })
 }
 
@@ -129,12 +257,33 @@ pub(crate) struct Listener {
     reader: Mutex<Option<KBox<dyn EventReader>>>,
     /// The thread that calls it; 0 if none does.
     caller: Atomic<usize>,
+    /// Calls the handler of a kernel user.
     #[pin]
-    wakeup: Work<Self>,
+    handling: Work<Self>,
+    /// Links the listener into [`Ready`].
+    #[pin]
+    links: ListLinks<READABLE>,
+    #[pin]
+    tracker: AtomicTracker<READABLE>,
 }
 
+/// The list of [`Ready`].
+const READABLE: u64 = 2;
+
 impl_has_work! {
-    impl HasWork<Self> for Listener { self.wakeup }
+    impl HasWork<Self> for Listener { self.handling }
+}
+
+impl_list_arc_safe! {
+    impl ListArcSafe<READABLE> for Listener {
+        tracked_by tracker: AtomicTracker<READABLE>;
+    }
+}
+
+impl_list_item! {
+    impl ListItem<READABLE> for Listener {
+        using ListLinks { self.links };
+    }
 }
 
 impl Listener {
@@ -159,7 +308,9 @@ impl Listener {
                 readable <- new_wait_queue!("Listener::readable"),
                 reader <- new_mutex!(None, "Listener::reader"),
                 caller: Atomic::new(0),
-                wakeup <- new_work!("Listener::wakeup"),
+                handling <- new_work!("Listener::handling"),
+                links <- ListLinks::new(),
+                tracker <- AtomicTracker::new(),
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -205,10 +356,9 @@ impl Listener {
     }
 
     /// Events of a QP are lost, which the member has not read. Called with the lock of the log
-    /// held, in any context.
-    pub(crate) fn lose(self: &Arc<Self>) {
+    /// held. The caller has the readers [woken](Self::wake_later) without it.
+    pub(crate) fn lose(&self) {
         self.has_lost.store(true, Relaxed);
-        self.wake_later();
     }
 
     /// Whether events of registered QPs were lost, and the member has not read that. Called with
@@ -306,16 +456,22 @@ impl Listener {
         }
     }
 
-    /// Has a worker wake the processes that read, or call the handler. For any context.
+    /// Has a worker wake the processes that read, or call the handler. Called with interrupts
+    /// enabled.
     pub(crate) fn wake_later(self: &Arc<Self>) {
-        let queue = if self.process.is_some() {
-            &WAKEUPS
-        } else {
-            &HANDLERS
-        };
+        if self.process.is_none() {
+            // An item that is queued already has not begun, and serves this event as well.
+            drop(HANDLERS.enqueue(self.clone()));
+            return;
+        }
 
-        // An item that is queued already has not begun, and serves them as well.
-        drop(queue.enqueue(self.clone()));
+        // So does the waker of a channel that is in the list already.
+        let waker = READY.lock().as_mut().and_then(|ready| ready.add(self));
+
+        if let Some(waker) = waker {
+            // It is queued once: it was idle.
+            drop(WAKEUPS.enqueue(waker));
+        }
     }
 
     /// Ends the channel: no event is added after this.
@@ -329,7 +485,6 @@ impl WorkItem for Listener {
     type Pointer = Arc<Self>;
 
     fn run(listener: Arc<Self>) {
-        listener.readable.notify_all();
         for _ in 0..TURN {
             if !listener.handle_next() {
                 return;

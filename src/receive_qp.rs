@@ -126,10 +126,10 @@ pub(crate) struct ReceiveQp {
 pub(crate) const IN_DOMAIN: u64 = 0;
 
 /// The lists of [`UnneededQps`].
-const UNNEEDED: u64 = 0;
+pub(crate) const UNNEEDED: u64 = 0;
 
 /// The lists of [`EndingQps`].
-const ENDING: u64 = 1;
+pub(crate) const ENDING: u64 = 1;
 
 /// Resources held while the QP exists. Dropped in declaration order: charges are released after the
 /// QP is destroyed, and the quota before the charge to the cgroup that it may be that of.

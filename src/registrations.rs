@@ -92,7 +92,7 @@ use kernel::{
     }, //
 };
 
-/// The number of members that are woken with interrupts disabled.
+/// The number of members that are looked at with interrupts disabled.
 const AT_ONCE: usize = 2;
 
 /// The number of [steps](Registrations::signal_step) after which a worker serves other QPs of the
@@ -863,7 +863,8 @@ impl Registrations {
     /// Signals the next members of a row, [`AT_ONCE`] at most, or looks at the next row. Returns
     /// `false` if all events were signalled.
     fn signal_step(&self) -> bool {
-        // Dropped after the lock is released.
+        // Woken and dropped after the lock is released.
+        let mut readable = [const { None }; AT_ONCE];
         let mut removed = None;
         let mut log = self.log.lock();
         let end = log.end();
@@ -881,7 +882,7 @@ impl Registrations {
             lists.until = end;
         }
         if lists.left != 0 {
-            removed = self.signal_members(&mut log);
+            removed = self.signal_members(&mut log, &mut readable);
         } else if lists.row < lists.rows.len().max(following_rows) {
             self.look_at_row(&mut log);
         } else {
@@ -890,6 +891,9 @@ impl Registrations {
         }
         drop(log);
         drop(removed);
+        for listener in readable.iter().flatten() {
+            listener.wake_later();
+        }
         true
     }
 
@@ -916,13 +920,17 @@ impl Registrations {
         lists.row += 1;
     }
 
-    /// Has the readers of the next members woken that an event after the last time is for. Takes
-    /// members of a QP that was destroyed away: those that have no record to read of it, or all if
-    /// it leaves the log. Returns what is not needed any more.
-    fn signal_members(&self, log: &mut Log<Self>) -> Option<Arc<Self>> {
+    /// Finds those of the next members that an event after the last time is for, whose readers are
+    /// to be woken. Takes members of a QP that was destroyed away: those that have no record to
+    /// read of it, or all if it leaves the log. Returns what is not needed any more.
+    fn signal_members(
+        &self,
+        log: &mut Log<Self>,
+        readable: &mut [Option<Arc<Listener>>; AT_ONCE],
+    ) -> Option<Arc<Self>> {
         let mut removed = None;
 
-        for _ in 0..AT_ONCE {
+        for readable in readable {
             let lists = self.lists.access_mut(log);
 
             if lists.left == 0 {
@@ -941,8 +949,9 @@ impl Registrations {
             if let Some((listener, last)) = listener.zip(last) {
                 if is_evicted {
                     listener.lose();
-                } else if last > signalled {
-                    listener.wake_later();
+                }
+                if is_evicted || last > signalled {
+                    *readable = Some(listener.clone());
                 }
             }
             // A member of all takes itself off when it passes the end of the QP.

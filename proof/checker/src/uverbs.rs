@@ -10,6 +10,7 @@ use crate::{
     domain::{Domain, Domains, NewQp, QpInitAttr},
     event::{EventMask, EventType},
     kernel_ext::{process::Process, workqueue::ModuleQueue},
+    listener::{self, ReaderQueues},
     member::{Member, Terms},
     orders::{self, Orders, DOMAIN, HANDLE},
     qp_status::Lifetime,
@@ -57,6 +58,7 @@ pub(crate) struct Attached {
     is_removed: runtime::Mutex<bool>,
     /// The objects that exist before a file is opened.
     objects: isize,
+    _readers: ReaderQueues,
 }
 
 /// A uverbs file, which has one event channel.
@@ -395,6 +397,10 @@ impl Attached {
             id: 1,
         };
 
+        // SAFETY: There is no listener: there is one device in an execution, without shuttle one at
+        // a time.
+        let readers = unsafe { listener::init() }.expect("there is memory");
+
         // The workqueues come with the first domain, and stay.
         domains.get_or_new(&xrcd).expect("there is memory");
         domains.close(&xrcd);
@@ -409,6 +415,7 @@ impl Attached {
             ids: AtomicU64::new(0),
             orders: StdArc::default(),
             is_removed: runtime::Mutex::new(false),
+            _readers: readers,
         })
     }
 

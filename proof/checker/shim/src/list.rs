@@ -51,6 +51,12 @@ impl<T: TryNewListArc<ID>, const ID: u64> ListArc<T, ID> {
     }
 }
 
+impl<T: ListArcSafe<ID>, const ID: u64> ListArc<T, ID> {
+    pub fn into_arc(self) -> Arc<T> {
+        self.0.clone()
+    }
+}
+
 impl<T: ListArcSafe<ID>, const ID: u64> Deref for ListArc<T, ID> {
     type Target = T;
 
@@ -73,7 +79,7 @@ impl<T: ListArcSafe<ID>, const ID: u64> List<T, ID> {
     }
 
     pub fn push_back(&mut self, item: ListArc<T, ID>) {
-        runtime::count_listed(1);
+        runtime::count_listed(ID, 1);
         self.0.push_back(item);
     }
 
@@ -101,7 +107,7 @@ impl<T: ListArcSafe<ID>, const ID: u64> List<T, ID> {
         &mut self,
         take: impl FnOnce(&mut VecDeque<ListArc<T, ID>>) -> Option<ListArc<T, ID>>,
     ) -> Option<ListArc<T, ID>> {
-        take(&mut self.0).inspect(|_| runtime::count_listed(-1))
+        take(&mut self.0).inspect(|_| runtime::count_listed(ID, -1))
     }
 
     pub fn iter(&self) -> impl Iterator<Item = ArcBorrow<'_, T>> {

@@ -40,7 +40,7 @@ mod counters {
 
     std::thread_local! {
         static OBJECTS: Cell<isize> = const { Cell::new(0) };
-        static LISTED: Cell<isize> = const { Cell::new(0) };
+        static LISTED: [Cell<isize>; 3] = const { [const { Cell::new(0) }; 3] };
         static TIME: Cell<u64> = const { Cell::new(0) };
         static LIMIT: Cell<u32> = const { Cell::new(0) };
     }
@@ -58,9 +58,13 @@ mod counters {
         OBJECTS.get()
     }
 
-    pub fn add_listed(number: isize) -> isize {
-        LISTED.set(LISTED.get() + number);
-        LISTED.get()
+    pub fn add_listed(id: u64, number: isize) -> isize {
+        LISTED.with(|listed| {
+            let listed = &listed[id as usize];
+
+            listed.set(listed.get() + number);
+            listed.get()
+        })
     }
 
     pub fn tick() -> u64 {
@@ -74,7 +78,7 @@ mod counters {
     use core::sync::atomic::{AtomicIsize, AtomicU32, AtomicU64, Ordering::SeqCst};
 
     static OBJECTS: AtomicIsize = AtomicIsize::new(0);
-    static LISTED: AtomicIsize = AtomicIsize::new(0);
+    static LISTED: [AtomicIsize; 3] = [const { AtomicIsize::new(0) }; 3];
     static TIME: AtomicU64 = AtomicU64::new(0);
     static LIMIT: AtomicU32 = AtomicU32::new(0);
 
@@ -90,8 +94,8 @@ mod counters {
         OBJECTS.fetch_add(number, SeqCst) + number
     }
 
-    pub fn add_listed(number: isize) -> isize {
-        LISTED.fetch_add(number, SeqCst) + number
+    pub fn add_listed(id: u64, number: isize) -> isize {
+        LISTED[id as usize].fetch_add(number, SeqCst) + number
     }
 
     pub fn tick() -> u64 {
@@ -109,14 +113,14 @@ pub fn objects() -> isize {
     counters::add_objects(0)
 }
 
-pub(crate) fn count_listed(number: isize) {
-    counters::add_listed(number);
+pub(crate) fn count_listed(id: u64, number: isize) {
+    counters::add_listed(id, number);
 }
 
-/// Returns the number of objects that are in lists: of this execution under shuttle, else of the
-/// process.
-pub fn listed() -> isize {
-    counters::add_listed(0)
+/// Returns the number of objects that are in lists of an id, less than 3: of this execution under
+/// shuttle, else of the process.
+pub fn listed(id: u64) -> isize {
+    counters::add_listed(id, 0)
 }
 
 /// Sets the limit on the QPs of a domain, until it is set again; 0 is none.

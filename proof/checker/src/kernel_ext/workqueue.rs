@@ -71,6 +71,12 @@ pub(crate) struct ModuleQueue;
 
 pub(crate) struct ModuleQueueOwner;
 
+impl Drop for ModuleQueueOwner {
+    fn drop(&mut self) {
+        MODULE_QUEUE.drain();
+    }
+}
+
 impl ModuleQueue {
     pub(crate) const fn new() -> Self {
         Self
