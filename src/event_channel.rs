@@ -113,6 +113,23 @@ impl Drop for EventChannel {
     }
 }
 
+/// Writes a record to the next place. Returns why the walk ends if it does not.
+fn put(
+    record: xrc_rcv_record,
+    places: usize,
+    copied: &mut usize,
+    write: &mut impl FnMut(usize, xrc_rcv_record) -> bool,
+) -> Option<Walk> {
+    if *copied == places {
+        return Some(Walk::Found(places));
+    }
+    if !write(*copied, record) {
+        return Some(Walk::Fault);
+    }
+    *copied += 1;
+    None
+}
+
 /// Gives a new member of the domain its number. Each row is looked at with the lock held anew.
 fn join(log: &DomainLog, listener: &Arc<Listener>) -> Result {
     let free = log.lock().members.free();
@@ -185,21 +202,18 @@ impl EventChannel {
         write: &mut impl FnMut(usize, xrc_rcv_record) -> bool,
     ) -> Walk {
         // Dropped after the lock is released.
-        let mut removed: [Option<Arc<Registrations>>; BATCH] = [const { None }; BATCH];
+        let _removed;
         let mut log = self.log.lock();
         let member = self.listener.number();
+        let mut put = |record| put(record, places, copied, write);
 
         if self.has_lost(&log) {
-            if *copied == places {
-                return Walk::Found(places);
-            }
-            if !write(*copied, OVERRUN) {
-                return Walk::Fault;
+            if let Some(stop) = put(OVERRUN) {
+                return stop;
             }
             self.listener.note_lost_read(log.evicted());
-            *copied += 1;
         }
-        for place in &mut removed {
+        for _ in 0..BATCH {
             let Some((kind, qp, position)) = log.after(self.listener.cursor()) else {
                 return Walk::End;
             };
@@ -208,24 +222,21 @@ impl EventChannel {
                 if qp.is_evicted(&log) {
                     // The worker has not come to this member.
                     self.listener.lose();
-                    *place = Arc::<Registrations>::from(qp).forget(&mut log, member);
+                    _removed = Arc::<Registrations>::from(qp).forget(&mut log, member);
                     drop(log);
                     self.listener.wake_later();
                     return Walk::More;
                 }
-                if *copied == places {
-                    return Walk::Found(places);
+                if let Some(stop) = put(record(qp.status(), qp.events(kind))) {
+                    return stop;
                 }
-                if !write(*copied, record(qp.status(), qp.events(kind))) {
-                    return Walk::Fault;
-                }
-                *copied += 1;
             }
             self.listener.advance(position);
             // Its last event.
             if kind == EventType::QP_GONE {
-                // Not the last reference: the log has one, or `removed`.
-                *place = Arc::<Registrations>::from(qp).forget(&mut log, member);
+                // Not the last reference: the log has one, or `_removed`.
+                _removed = Arc::<Registrations>::from(qp).forget(&mut log, member);
+                return Walk::More;
             }
         }
         Walk::More
