@@ -69,7 +69,7 @@ enum { WAIT_MS = 600000, BATCH = 1024, ROUNDS = 3 };
 enum {
 	SECTION_ALLOC = 1, SECTION_CREATE, SECTION_REG, SECTION_OPEN, SECTION_UNREG, SECTION_CLOSE,
 	SECTION_CAPS, SECTION_TEARDOWN, SECTION_DESTROY, SECTION_EVENT, SECTION_EVENTFD,
-	SECTION_EXIT, SECTION_EXIT_TARGETS,
+	SECTION_EXIT, SECTION_EXIT_TARGETS, SECTION_REG_MANY, SECTION_UNREG_MANY,
 };
 
 /* A uverbs file with the domain open, without what libibverbs adds. */
@@ -969,17 +969,20 @@ static void print_section(unsigned int section, const char *name, unsigned int c
 	printf("{\"section\": %u, \"name\": \"%s\", \"calls\": %u}\n", section, name, calls);
 }
 
-#define PROFILED(section, name, action) do {		\
-		PROFILE(section);			\
-		action;					\
-		PROFILE(0);				\
-		print_section(section, name, COPIES);	\
+#define PROFILED_CALLS(section, name, calls, action) do {	\
+		PROFILE(section);				\
+		action;						\
+		PROFILE(0);					\
+		print_section(section, name, calls);		\
 	} while (0)
+
+#define PROFILED(section, name, action) PROFILED_CALLS(section, name, COPIES, action)
 
 /* Without the first round, in which caches are filled. */
 static void measure_profile(void)
 {
 	struct ending ending;
+	size_t i;
 
 	objects_open();
 	each(create_receive);
@@ -993,6 +996,13 @@ static void measure_profile(void)
 	PROFILED(SECTION_ALLOC, "ALLOC to RTR", each(create_receive));
 	PROFILED(SECTION_REG, "REG", each(create_registration));
 	PROFILED(SECTION_UNREG, "UNREG", each(destroy_registration));
+	for (i = 0; i < COPIES; i++)
+		numbers[i] = objects.registrations[i].qp_num;
+	by_calls(ioctl_reg, MANY);
+	by_calls(ioctl_unreg, MANY);
+	PROFILED_CALLS(SECTION_REG_MANY, "REG, of 64", COPIES / MANY * MANY, by_calls(ioctl_reg, MANY));
+	PROFILED_CALLS(SECTION_UNREG_MANY, "UNREG, of 64", COPIES / MANY * MANY,
+		       by_calls(ioctl_unreg, MANY));
 	each(destroy_receive);
 	PROFILED(SECTION_CREATE, "create, two modifies", each(create_target));
 	PROFILED(SECTION_OPEN, "ibv_open_qp()", each(open_target));
