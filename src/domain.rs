@@ -125,6 +125,17 @@ impl Qps {
         self.after(qpn.checked_sub(1)).filter(|qp| qp.qpn() == qpn)
     }
 
+    /// Takes out the QP that has these registrations, if it can be found.
+    fn remove(&mut self, registrations: &Arc<Registrations>) -> Option<Arc<ReceiveQp>> {
+        if self.is_closed {
+            return None;
+        }
+        self.tree
+            .remove_after(registrations.status().qpn().checked_sub(1).as_ref(), |qp| {
+                Arc::ptr_eq(qp.registrations(), registrations)
+            })
+    }
+
     /// Returns the number of QPs that can be found.
     fn len(&self) -> usize {
         if self.is_closed {
@@ -377,12 +388,8 @@ impl Domain {
             return None;
         }
 
-        let qp = self
-            .find(registrations.status().qpn())
-            .ok()
-            .filter(|qp| Arc::ptr_eq(qp.registrations(), registrations))?;
+        let qp = self.qps.lock().remove(registrations)?;
 
-        self.remove(&qp);
         notify::destroyed(registrations.report(), false);
         Some(qp)
     }

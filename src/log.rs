@@ -19,7 +19,10 @@
 //! in any context. Nothing in this file sleeps or frees memory.
 
 use crate::{
-    event::EventType,
+    event::{
+        EventMask,
+        EventType, //
+    },
     kernel_ext::tree::{
         Tree,
         TreeItem, //
@@ -57,6 +60,9 @@ pub(crate) trait Logged:
 {
     /// Sets the position of the last event of a kind.
     fn set_position(&self, kind: EventType, position: u64);
+
+    /// Returns the kinds whose position was set.
+    fn logged(&self) -> EventMask;
 }
 
 /// See the [module's documentation](self).
@@ -138,11 +144,13 @@ impl<Q: Logged> Log<Q> {
     pub(crate) fn remove(&mut self, qp: &Q) -> Option<Arc<Q>> {
         let mut removed = self.named.remove(qp);
 
-        for tree in &mut self.trees {
-            // At most one of the two is dropped: not the last reference.
-            removed = tree.remove(qp).or(removed);
+        // At most one of the two is dropped in each step: not the last reference.
+        for kind in qp.logged().kinds() {
+            let events = self.trees.get_mut(kind.index());
+
+            removed = events.and_then(|events| events.remove(qp)).or(removed);
         }
-        removed
+        self.trees[GONE].remove(qp).or(removed)
     }
 
     /// Returns the QP that was destroyed before all others that are kept, if more than a number
@@ -227,6 +235,17 @@ mod tests {
     impl Logged for Item {
         fn set_position(&self, kind: EventType, position: u64) {
             self.positions[kind.index()].store(position, Relaxed);
+        }
+
+        fn logged(&self) -> EventMask {
+            let mut kinds = EventMask::default();
+
+            for kind in EventType::iter() {
+                if self.positions[kind.index()].load(Relaxed) != 0 {
+                    kinds.add(kind);
+                }
+            }
+            kinds
         }
     }
 

@@ -31,6 +31,7 @@ use crate::{
     event::{
         Counts,
         Event,
+        EventMask,
         EventType, //
     },
     kernel_ext::{
@@ -227,6 +228,10 @@ impl_tree_item! {
 impl Logged for Registrations {
     fn set_position(&self, kind: EventType, position: u64) {
         self.counts.set_position(kind, position);
+    }
+
+    fn logged(&self) -> EventMask {
+        self.counts.logged()
     }
 }
 

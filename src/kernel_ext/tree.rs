@@ -294,6 +294,23 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
         })
     }
 
+    /// Removes the first object whose key is greater than `key`, or the first of all without `key`,
+    /// if it satisfies `predicate`.
+    pub(crate) fn remove_after(
+        &mut self,
+        key: Option<&T::Key>,
+        predicate: impl FnOnce(&T) -> bool,
+    ) -> Option<Arc<T>> {
+        let node = self.node_after(key)?.as_ptr();
+        // SAFETY: The node is in the tree, which does not change before the object is looked at.
+        let item = unsafe { Self::item_of(node, self.place) };
+
+        predicate(&item).then(|| {
+            // SAFETY: The node was just found in the tree.
+            unsafe { self.erase(node) }
+        })
+    }
+
     /// Removes the first object.
     pub(crate) fn pop_first(&mut self) -> Option<Arc<T>> {
         // SAFETY: The root is that of a valid tree.
@@ -323,10 +340,14 @@ impl<T: TreeItem<ID>, const ID: u64> Tree<T, ID> {
 
     /// Returns the first object whose key is greater than `key`, or the first of all without `key`.
     pub(crate) fn after(&self, key: Option<&T::Key>) -> Option<ArcBorrow<'_, T>> {
-        let node = self.first_for(|there| key.is_none_or(|key| there > key))?;
+        let node = self.node_after(key)?;
 
         // SAFETY: The node is in the tree, which does not change as long as `self` is borrowed.
         Some(unsafe { Self::item_of(node.as_ptr(), self.place) })
+    }
+
+    fn node_after(&self, key: Option<&T::Key>) -> Option<NonNull<Node>> {
+        self.first_for(|there| key.is_none_or(|key| there > key))
     }
 
     /// Returns the objects whose keys are greater than `key`, in order.
@@ -483,9 +504,17 @@ mod tests {
             .iter()
             .all(|item| tree.has(item) == (item.key % 4 == 2)));
         assert!(keys(&tree)?.iter().all(|key| key % 4 == 2));
+        assert!(tree
+            .remove_after(Some(&50), |item| item.key != 54)
+            .is_none());
+        assert!(tree
+            .remove_after(Some(&50), |item| item.key == 54)
+            .is_some_and(|item| item.key == 54));
+        assert!(tree.remove_after(Some(&198), |_| true).is_none());
+        assert_eq!(tree.len(), 49);
         // An object that is not in the tree, with the key of an object that is.
         assert!(tree.remove(&*item(2)?).is_none());
-        assert_eq!(tree.len(), 50);
+        assert_eq!(tree.len(), 49);
         Ok(())
     }
 
