@@ -675,6 +675,27 @@ static bool next_is(struct xrc_rcv_event_channel *channel, uint32_t qpn, uint32_
 	return true;
 }
 
+/*
+ * As the channel of ALLOC, a channel of all has no registration of its own, whose cookie its events
+ * would have, and which UNREG would end.
+ */
+static bool creates(struct xrc_rcv_event_channel *keeper, struct xrc_rcv_event_channel *observer)
+{
+	struct xrc_rcv_init_attr init = {
+		.comp_mask = XRC_RCV_INIT_ATTR_LABEL,
+		.channel = keeper,
+		.cookie = 78,
+		.label = 79,
+	};
+	struct xrc_rcv_qp *qp = xrc_rcv_alloc_qp(b.xrcd, &init, NULL, 0);
+
+	HOLDS(qp && info(&a, qp->qp_num).registrations == 2);
+	HOLDS(next_is(keeper, qp->qp_num, XRC_RCV_EVENT_QP_ADDED, 79) && !xrc_rcv_unreg_qp(qp));
+	init.channel = observer;
+	HOLDS(!xrc_rcv_alloc_qp(b.xrcd, &init, NULL, 0) && errno == EINVAL);
+	return true;
+}
+
 /* A channel of all gets events of each QP, with its label, and keeps it or not. */
 static bool all(void)
 {
@@ -712,13 +733,7 @@ static bool all(void)
 	HOLDS(qp && (qpn = qp->qp_num) && !xrc_rcv_unreg_qp(qp) && count(&a, 2));
 	HOLDS(next_is(keeper, qpn, XRC_RCV_EVENT_QP_ADDED, 0));
 
-	/* As the channel of ALLOC it has no registration of its own, which UNREG would end. */
-	init = (struct xrc_rcv_init_attr){ .channel = keeper };
-	qp = xrc_rcv_alloc_qp(b.xrcd, &init, NULL, 0);
-	HOLDS(qp && info(&a, qp->qp_num).registrations == 2 && !xrc_rcv_unreg_qp(qp));
-	HOLDS(count(&a, 3));
-	init.channel = observer;
-	HOLDS(!xrc_rcv_alloc_qp(b.xrcd, &init, NULL, 0) && errno == EINVAL);
+	HOLDS(creates(keeper, observer) && count(&a, 3));
 
 	/* With it the QPs end that nothing else keeps. */
 	HOLDS(!xrc_rcv_destroy_event_channel(keeper) && count(&a, 0));

@@ -134,11 +134,11 @@ impl Registered {
         self.with_table(|table| {
             for (qp_num, info) in qp_nums.iter().zip(&infos).take(done) {
                 let qp = (*qp_num, info.serial);
-                let new = || Registration {
+                let new = Registration {
                     choice,
                     counts: info.counts,
                 };
-                table.registrations.entry(qp).or_insert_with(new);
+                table.note(qp, new);
             }
         });
         (done, result)
@@ -158,7 +158,7 @@ impl Registered {
             choice,
             counts: Default::default(),
         };
-        self.with_table(|table| table.registrations.insert((qp_num, serial), new));
+        self.with_table(|table| table.note((qp_num, serial), new));
         Ok(qp_num)
     }
 
@@ -223,6 +223,14 @@ impl Registered {
 }
 
 impl Table {
+    /// Notes a registration that a call has made, unless it is known. With a channel of all QPs a
+    /// call makes none: the kernel has, and the cookie of its events is the label.
+    fn note(&mut self, qp: Qp, registration: Registration) {
+        if !self.is_of_all {
+            self.registrations.entry(qp).or_insert(registration);
+        }
+    }
+
     /// Returns the event of a record, if there is a registration that wants it.
     fn event(&mut self, record: &xrc_rcv_record) -> Option<xrc_rcv_event> {
         let qp = qp_of(record);
@@ -402,7 +410,23 @@ mod tests {
             events(&[gone(new), gone(old)]),
             [(XRC_RCV_EVENT_QP_GONE, 0x1abe1, 1); 2]
         );
-        assert!(registered.with_table(|table| table.registrations.is_empty()));
+        assert_eq!(registered.len(), 0);
+    }
+
+    #[test]
+    fn a_call_makes_no_registration_with_a_channel_of_all() {
+        let registered = Registered::of_all();
+        let created = |serial: &mut u64| {
+            *serial = QP.1;
+            // A reader is faster than the caller of ALLOC.
+            let records = [record(QP, XRC_RCV_EVENT_QP_ADDED, 1), record(QP, 3, 2)];
+            assert_eq!(registered.events(&records), [(0x1abe1, 1), (0x1abe1, 2)]);
+            Ok(QP.0)
+        };
+        assert_eq!(registered.alloc(with_cookie(42), created), Ok(QP.0));
+        registered.add(&[QP, (18, 5)], 1, with_cookie(43));
+        assert_eq!(registered.events(&[record(QP, 3, 3)]), [(0x1abe1, 1)]);
+        assert_eq!(registered.events(&[record((18, 5), 3, 2)]), [(0x1abe1, 1)]);
     }
 
     impl Registered {
