@@ -99,6 +99,11 @@ def fails(expected, sentence, call, *arguments, **options):
     raise AssertionError(f"{call.__qualname__}{arguments} has not failed")
 
 
+def content(event):
+    assert event.count == 1, event
+    return event.type, event.qp_num, event.cookie
+
+
 class Tests:
     def __init__(self, name, remove):
         self.remove, self.device, self.started = remove, Device(name), []
@@ -208,6 +213,41 @@ class Tests:
         fails(errno.EINVAL, "no receive QP of this number", self.domain.destroy, qp_num)
         assert self.domain.qps() == []
         sender.context.close()
+
+    def test_all(self):
+        """a channel of all QPs reports each with its label, and keeps none if it observes"""
+        old = self.domain.alloc(lifetime=Lifetime.DOMAIN, label=LABEL)
+        observer = self.domain.create_event_channel_of_all(observe=True)
+        assert self.registrations() == 2
+        fails(errno.EINVAL, "one of all QPs that keeps none", self.domain.alloc, channel=observer)
+
+        async def follow():
+            added = asyncio.create_task(anext(observer))
+            await asyncio.sleep(0.01)
+            assert not added.done()
+            qp = self.device.open_domain(self.path).alloc(label=77)
+            assert content(await asyncio.wait_for(added, PATIENCE)) == (EventType.QP_ADDED, qp.qp_num, 77)
+            qp.unregister()    # and is destroyed: the observer does not keep it
+            assert content(await asyncio.wait_for(anext(observer), PATIENCE)) == (EventType.QP_GONE, qp.qp_num, 77)
+        asyncio.run(follow())
+        assert self.registrations() == 2 and observer.read(0) == []
+        old.unregister()
+        self.domain.destroy(old.qp_num)
+        # The QP that the channel found has events, and no QP_ADDED.
+        assert [*map(content, observer.read(PATIENCE))] == [(EventType.QP_GONE, old.qp_num, LABEL)]
+        observer.close()
+
+    def test_all_kept(self):
+        """a channel of all QPs keeps each, and has the label of those that it has created"""
+        keeper = self.domain.create_event_channel_of_all()
+        with self.domain.alloc() as other, self.domain.alloc(channel=keeper, cookie=9, label=78) as own:
+            numbers = sorted([other.qp_num, own.qp_num])
+        # Both registrations have ended, that of `own` only here: the channel keeps the QPs.
+        assert [info.qp_num for info in self.domain.qps()] == numbers
+        assert sorted(map(content, keeper.read(PATIENCE))) == sorted(
+            [(EventType.QP_ADDED, other.qp_num, 0), (EventType.QP_ADDED, own.qp_num, 78)])
+        keeper.close()
+        assert self.domain.qps() == []
 
     def test_errors(self):
         """calls that are wrong raise their errno, with its cause"""

@@ -165,8 +165,8 @@ class QpInfo:
 
 @dataclass(frozen=True)
 class Event:
-    """A record of an event channel (struct xrc_rcv_event); `last_ns` is a time of
-    CLOCK_MONOTONIC."""
+    """A record of an event channel (struct xrc_rcv_event); `cookie` is that of the registration, or
+    the label of the QP, if the channel is of all QPs; `last_ns` is a time of CLOCK_MONOTONIC."""
 
     cookie: int
     last_ns: int

@@ -109,6 +109,10 @@ class DestroyFlags(IntFlag):
     FORCE = 1 << 0
 
 
+class EventChannelFlags(IntFlag):
+    OBSERVE = 1 << 1
+
+
 class InitAttrMask(IntFlag):
     EVENTS = 1 << 0
     LABEL = 1 << 1
@@ -117,7 +121,7 @@ class InitAttrMask(IntFlag):
 PREFIXES: dict[type[IntEnum] | type[IntFlag], str] = {
     EventType: "IBV_EVENT_", Lifetime: "XRC_RCV_LIFETIME_", QpState: "IBV_QPS_", Mtu: "IBV_", Access: "IBV_ACCESS_",
     AttrMask: "IBV_QP_", AllocFlags: "XRC_RCV_ALLOC_", DestroyFlags: "XRC_RCV_DESTROY_",
-    InitAttrMask: "XRC_RCV_INIT_ATTR_",
+    EventChannelFlags: "XRC_RCV_EVENT_CHANNEL_", InitAttrMask: "XRC_RCV_INIT_ATTR_",
 }
 
 

@@ -12,6 +12,7 @@ from . import _headers as c
 
 _NO_QP = "the domain has no receive QP of this number"
 _NO_DEVICE = "the device was removed"
+_NOT_REGULAR = "the domain's file is not a regular file that a process made"
 _CAUSES = {
     "": {EOPNOTSUPP: "the device has no receive QPs: ib_xrc_rcv is not loaded, was loaded after ib_uverbs had exposed "
                      "the device, or the device has no XRC", EIO: _NO_DEVICE},
@@ -21,13 +22,16 @@ _CAUSES = {
     "xrc_rcv_create_srq": {EINVAL: "depth or size is 0, or more than the device can have"},
     "xrc_rcv_receive": {EAGAIN: "no message has arrived", EIO: "the receive failed, as of a message that was too long, "
                                                               "or the device was removed"},
-    "xrc_rcv_create_event_channel": {EPERM: "the domain's file is not a regular file that a process made"},
+    "xrc_rcv_create_event_channel": {EPERM: _NOT_REGULAR},
+    "xrc_rcv_create_event_channel_of_all": {EPERM: _NOT_REGULAR,
+                                            EDQUOT: "the domain has as many such channels as it may have"},
     "xrc_rcv_read_events": {EAGAIN: "there is no unread event"},
     "xrc_rcv_alloc_qp": {EACCES: "the caller may not write to the domain's file, or use the partition",
                          EAGAIN: "the RDMA cgroup has as many objects as it may have",
-                         EPERM: "the domain's file is not a regular file that a process made",
+                         EPERM: _NOT_REGULAR,
                          EDQUOT: "the domain or the user has as many receive QPs as it may have",
-                         EINVAL: "an attribute is missing or wrong, or the channel is of another domain"},
+                         EINVAL: "an attribute is missing or wrong, or the channel is of another domain, or one of all QPs "
+                                 "that keeps none"},
     "xrc_rcv_reg_qp_ex": {EACCES: "the caller may not use the partition of the QP",
                           EDQUOT: "the QP has as many registrations as it may have",
                           EINVAL: f"{_NO_QP}, which is that of the channel, or there are no such events"},
@@ -91,6 +95,7 @@ xrc_rcv = _library("libxrc_rcv.so.1", {
     "xrc_rcv_destroy_srq": (c_int, _done, _srq),
     "xrc_rcv_receive": (c_ssize_t, _counted, _srq, c_void_p, c_size_t, c_int),
     "xrc_rcv_create_event_channel": (_channel, _made, c_void_p),
+    "xrc_rcv_create_event_channel_of_all": (_channel, _made, c_void_p, c_uint32),
     "xrc_rcv_destroy_event_channel": (c_int, _done, _channel),
     "xrc_rcv_read_events": (c_ssize_t, _counted, _channel, POINTER(c.xrc_rcv_event), c_size_t, c_size_t),
     "xrc_rcv_alloc_qp": (_qp, _made, c_void_p, POINTER(c.xrc_rcv_init_attr), POINTER(c.ibv_qp_attr), c_int),

@@ -220,7 +220,19 @@ class Domain(_Object):
         return Srq(self, depth, size)
 
     def create_event_channel(self) -> "EventChannel":
-        return EventChannel(self)
+        return EventChannel(self, xrc_rcv.xrc_rcv_create_event_channel(self._open))
+
+    def create_event_channel_of_all(self, *, observe: bool = False) -> "EventChannel":
+        """A channel that is registered with all receive QPs of the domain: those that exist, and
+        those that are created while it is open. It keeps them, if the caller may write to the
+        domain's file; with `observe` it keeps none.
+
+        The first event of a new QP is QP_ADDED, the last of each is QP_GONE; qps(), called after
+        this, lists those that existed before. The cookie of an event is the label of its QP.
+        alloc() takes the channel, unless it observes and the QP lives by its registrations; a
+        registration with it ends with the channel alone."""
+        flags = c.EventChannelFlags.OBSERVE if observe else 0
+        return EventChannel(self, xrc_rcv.xrc_rcv_create_event_channel_of_all(self._open, flags))
 
     def alloc(self, attr: Any = None, mask: int | None = None, *, lifetime: Lifetime = Lifetime.REGISTRATIONS,
               channel: "EventChannel | None" = None, cookie: int = 0, events: Iterable[int] | None = None,
@@ -334,9 +346,8 @@ class EventChannel(_Readable):
     `async for event in channel` ends when the device was removed and all events are read, or the
     channel is closed."""
 
-    def __init__(self, domain: Domain) -> None:
+    def __init__(self, domain: Domain, channel: Any) -> None:
         self.domain = domain
-        channel = xrc_rcv.xrc_rcv_create_event_channel(domain._open)
         super().__init__(channel, xrc_rcv.xrc_rcv_destroy_event_channel, domain.device)
         self._fd = int(channel.contents.fd)
         os.set_blocking(self._fd, False)
