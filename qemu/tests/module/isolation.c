@@ -398,13 +398,13 @@ static bool registrations(void)
 	return right;
 }
 
-/* One act of a stranger of its own, as another user. */
-static int as_stranger(act *act, bool *started)
+/* One act of a stranger of its own, as a user. */
+static int as_user(uid_t uid, act *act, bool *started)
 {
 	uid_t *user = share(sizeof(*user));
 	int result;
 
-	*user = STRANGER;
+	*user = uid;
 	*started = stranger_starts();
 	result = actor_do(&stranger, act, user);
 	actor_exit(&stranger);
@@ -415,26 +415,27 @@ static bool succeeds_as_stranger(act *act)
 {
 	bool started;
 
-	return as_stranger(act, &started) == 0 && started;
+	return as_user(STRANGER, act, &started) == 0 && started;
 }
 
-static bool subordinate_ids(void)
+/* The ids of a namespace that the user makes create so many QPs. */
+static bool ids_create(uid_t user, int wanted)
 {
 	unsigned int was = replace_number(PARAMETERS "max_qps_per_user", LIMIT);
 	bool started;
-	int taken = as_stranger(take_in_namespace, &started);
+	int taken = as_user(user, take_in_namespace, &started);
 
 	write_number(PARAMETERS "max_qps_per_user", was);
-	if (taken != LIMIT)
+	if (taken != wanted)
 		ktap_note("%d QPs with a limit of %d", taken, LIMIT);
-	return started && taken == LIMIT;
+	return started && taken == wanted;
 }
 
 int main(void)
 {
 	bool right;
 
-	ktap_start("isolation of processes that share a domain", 9);
+	ktap_start("isolation of processes that share a domain", 10);
 	before = count_objects();
 	owned = member_info_new(DOMAIN_FILE, 0, 0);
 	joined = member_info_new(DOMAIN_FILE, 0, 0);
@@ -452,7 +453,10 @@ int main(void)
 		    "a reader of the file cannot create a QP");
 	right = !chmod(DOMAIN_FILE, 0666);
 	ktap_result(succeeds_as_stranger(writers_may) && right, "a writer of the file can create a QP of the domain's lifetime");
-	ktap_result(subordinate_ids(), "QPs of subordinate ids are charged to their user");
+	ktap_result(ids_create(STRANGER, LIMIT),
+		    "QPs of subordinate ids are charged to their user");
+	ktap_result(ids_create(0, (NAMESPACES_IDS - 1) * LIMIT),
+		    "ids of a user namespace that root made have a limit each");
 	ktap_result(counts_return_to(&before), "no object is left");
 	unlink(DOMAIN_FILE);
 	unlink(OWN_FILE);
