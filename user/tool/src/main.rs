@@ -54,7 +54,7 @@ fn run() -> anyhow::Result<ExitCode> {
             }
         }
         Command::Watch(args) => watch::run(&args, &mut stdout::open()?)?,
-        Command::Bench(args) => bench::run(&args, &mut stdout::open()?)?,
+        Command::Bench(args) => bench::run(&args, &mut stdout::open()?, stdout::width())?,
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "xrc-rcv", &mut script);

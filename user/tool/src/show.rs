@@ -445,13 +445,13 @@ fn has_all_types(mask: u64) -> bool {
 }
 
 /// Whether each line of a text has room on a terminal, if it goes to one.
-fn fits(text: &str, width: Option<usize>) -> bool {
+pub(crate) fn fits(text: &str, width: Option<usize>) -> bool {
     width.is_none_or(|width| text.lines().all(|line| line.chars().count() <= width))
 }
 
 /// Breaks a text of words, below `depth` others in a tree, so that it has room on a terminal, if it
 /// goes to one.
-fn wrapped(text: String, depth: usize, width: Option<usize>) -> Tree<String> {
+pub(crate) fn wrapped(text: String, depth: usize, width: Option<usize>) -> Tree<String> {
     // A branch has 4 columns.
     let room = width.map_or(usize::MAX, |width| width.saturating_sub(4 * depth));
     let mut result = String::new();
