@@ -96,7 +96,7 @@ static int answer(const struct fuse_in_header *in, const void *data)
 		/* A process that reads ahead waits for the page, where it can be killed, not for
 		 * the request.
 		 */
-		.max_readahead = WITHHELD_PAGE,
+		.max_readahead = getpagesize(),
 		.flags = FUSE_ASYNC_READ,
 		.max_background = READS,
 		.congestion_threshold = READS,

@@ -11,6 +11,7 @@
 
 #include "actor.h"
 
+/* The size of a file, and of its page, or of the beginning of a larger one, which zeros follow. */
 enum { WITHHELD_PAGE = 4096 };
 
 void withheld_mount(const char *directory);

@@ -29,7 +29,7 @@
 #define DOMAIN_FILE "/tmp/channel-ioctl"
 
 enum {
-	PAGE = 4096,
+	PAGE = 1 << 16,		/* whole pages, whatever their size */
 	BLOCK = 64,		/* numbers that the kernel reads at once */
 	QPS = BLOCK + 6,
 	DEAD = 0xabcdef,

@@ -35,7 +35,7 @@
 #define FILES "/tmp/stalled.pages"
 
 enum {
-	PAGE = 4096,
+	PAGE = 1 << 16,		/* whole pages, whatever their size */
 	SIZE = sizeof(struct xrc_rcv_record),
 	MORE = 8,		/* bytes that a longer version of a struct has */
 	LIMIT_S = 1800,		/* of each kind of page: a stopped process would never answer */
