@@ -97,6 +97,7 @@ const STRUCTURES: &[&str] = &[
     "query_xrc_srq_in",
     "query_xrc_srq_out",
     "rmpc",
+    "set_hca_cap_in",
     "set_issi_in",
     "srqc",
     "wq",

@@ -42,6 +42,8 @@ pub struct ConnectX6 {
     pub pds: BTreeSet<u32>,
     /// XRC domains.
     pub xrcds: BTreeSet<u32>,
+    /// log2 of the size of a UAR page in units of 4 KiB, as the driver has set it (SET_HCA_CAP).
+    pub log_uar_page: u32,
     /// UAR pages that were given out.
     pub uars: BTreeSet<u32>,
     /// QP0 and QP1.
@@ -57,6 +59,11 @@ pub struct ConnectX6 {
 }
 
 impl ConnectX6 {
+    /// log2 of the size of a UAR page in bytes: the system's pages, where these are larger.
+    pub fn uar_shift(&self) -> u32 {
+        self.log_uar_page.saturating_add(12)
+    }
+
     /// A number for an object, from `first`, that is not taken.
     pub fn number(&mut self, first: u32, limit: u32, taken: impl Fn(u32) -> bool) -> Option<u32> {
         let span = limit.checked_sub(first)?;

@@ -31,7 +31,6 @@ const COMMAND_INTERFACE: u32 = 5 << 16 | 1010;
 /// The address of the command queue has nothing below.
 const QUEUE_LOW: u64 = 0xfff;
 
-const UAR_SHIFT: u32 = 12;
 /// MLX5_CQ_DOORBELL: eight bytes, which a 32-bit driver writes in two halves.
 const CQ_DOORBELL: u64 = 0x20;
 const EQ_ARM: u64 = 0x40;
@@ -114,8 +113,9 @@ impl Hca {
         if self.faults.is_dead() {
             return;
         }
-        let page = (offset >> UAR_SHIFT) as u32;
-        let within = offset & ((1 << UAR_SHIFT) - 1);
+        let shift = self.card.uar_shift();
+        let page = (offset >> shift) as u32;
+        let within = offset & (1u64 << shift).wrapping_sub(1);
         if !self.card.uars.contains(&page) {
             log::debug!("write to UAR page {page}, which is not allocated: {within:#x}");
             return;
@@ -161,5 +161,33 @@ impl Hca {
         self.dma
             .violations
             .note(violation, format_args!("QP {qpn:#x} rung from {page}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mlx5::command::Status;
+    use crate::mlx5::ifc::{alloc_uar_out, cmd_hca_cap, set_hca_cap_in, Bits};
+
+    /// A card whose driver wants UAR pages of `4096 << log` bytes.
+    fn card(log: u64) -> Result<Hca, Status> {
+        let mut hca = Hca::new(0);
+        let mut input = vec![0; set_hca_cap_in::SIZE];
+        let field = set_hca_cap_in::CAPABILITY.part(cmd_hca_cap::LOG_UAR_PAGE_SZ);
+        input.set_bits(field, log);
+        hca.set_hca_cap(&input).map(|_| hca)
+    }
+
+    #[test]
+    fn uar_pages_are_as_large_as_those_of_the_system() {
+        for log in [0, 2, 4] {
+            let mut hca = card(log).unwrap();
+            let page = hca.alloc_uar().unwrap().bits32(alloc_uar_out::UAR);
+            let at = (u64::from(page) << (12 + log)) + CQ_DOORBELL;
+            hca.write_segment(at, &7u32.to_be_bytes(), Instant::now());
+            assert_eq!(hca.card.cq_high, Some((page, 7)));
+        }
+        assert_eq!(card(5).err(), Some(Status::BadParam));
     }
 }

@@ -14,7 +14,6 @@ use crate::mlx5::ifc::{
 
 /// The first UAR page behind the registers.
 const FIRST_UAR: u32 = 4;
-const UARS: u32 = (IDENTITY.bars[0] >> 12) as u32;
 const PDS: u32 = 1 << 20;
 const XRCDS: u32 = 1 << 16;
 
@@ -30,7 +29,8 @@ impl Hca {
     /// ALLOC_UAR.
     pub fn alloc_uar(&mut self) -> Outcome {
         let mut uars = std::mem::take(&mut self.card.uars);
-        let free = self.card.number(FIRST_UAR, UARS, |uar| uars.contains(&uar));
+        let end = (IDENTITY.bars[0] >> self.card.uar_shift()) as u32;
+        let free = self.card.number(FIRST_UAR, end, |uar| uars.contains(&uar));
         uars.extend(free);
         self.card.uars = uars;
         let mut out = vec![0; alloc_uar_out::SIZE];

@@ -11,7 +11,7 @@ use crate::mlx5::cq::LOG_MAX_ENTRIES;
 use crate::mlx5::ifc::{
     atomic_caps, cmd_hca_cap, manage_pages_in, manage_pages_out, query_adapter_out,
     query_adapter_param_block, query_hca_cap_in, query_hca_cap_out, query_issi_out, query_pages_in,
-    query_pages_out, query_special_contexts_out, set_issi_in, Bits, Field,
+    query_pages_out, query_special_contexts_out, set_hca_cap_in, set_issi_in, Bits, Field,
 };
 use crate::mlx5::memory::addresses;
 use crate::mlx5::qpc::LOG_MAX_MESSAGE;
@@ -33,6 +33,8 @@ const PAGES_TAKE: u64 = 2;
 const MAX_PAGES: usize = 1 << 20;
 /// Board id.
 const PSID: &[u8; 16] = b"VIRTUAL_MLX5_MDL";
+/// UAR pages are of up to 64 KiB.
+const MAX_LOG_UAR_PAGE: u32 = 4;
 /// Keys that no region has.
 const RESERVED_LKEY: u64 = 0x700;
 const NULL_MKEY: u64 = 0x701;
@@ -206,6 +208,8 @@ impl Hca {
                 for (field, value) in GENERAL {
                     out.set_bits(capability.part(*field), *value);
                 }
+                let log = u64::from(self.card.log_uar_page);
+                out.set_bits(capability.part(cmd_hca_cap::LOG_UAR_PAGE_SZ), log);
             }
             CAP_ATOMIC => {
                 for (field, value) in ATOMIC {
@@ -215,6 +219,19 @@ impl Hca {
             _ => {}
         }
         Ok(out)
+    }
+
+    /// SET_HCA_CAP: the size of UAR pages; others of the general capabilities have one value only.
+    pub fn set_hca_cap(&mut self, input: &[u8]) -> Outcome {
+        if input.bits(set_hca_cap_in::OP_MOD) >> 1 == CAP_GENERAL {
+            let log = set_hca_cap_in::CAPABILITY.part(cmd_hca_cap::LOG_UAR_PAGE_SZ);
+            let log = input.bits32(log);
+            if log > MAX_LOG_UAR_PAGE {
+                return Err(Status::BadParam);
+            }
+            self.card.log_uar_page = log;
+        }
+        Ok(Vec::new())
     }
 
     /// QUERY_ADAPTER.
