@@ -13,6 +13,7 @@ use crate::{
         device::{Verb, REPORTED},
         qp_attr::{QpAttr, QpAttrMask, QpState, UserQpAttr},
         udata::UData,
+        uverbs::event_file::EventFile,
     },
     receive_qp::{ReceiveQp, ENDING, UNNEEDED},
     right::Right,
@@ -381,6 +382,32 @@ fn alloc_wakes_readers() {
             Rest::default().finish(attached, false);
         });
     }
+}
+
+/// A channel whose readers take long to wake, as with very many watches, delays those of no other.
+#[test]
+fn a_slow_channel_holds_up_no_other() {
+    runtime::check(100, 0x18, || {
+        let attached = Attached::new();
+        let (slow, other) = (attached.open(), attached.open());
+        let qpn = alloc(&attached, &slow);
+
+        attached.register(&other, qpn).unwrap();
+
+        let waking = slow.channel().member().wait_queue().wakes.lock().unwrap();
+        let reading = {
+            let other = other.clone();
+
+            runtime::spawn(move || other.channel().read(1, 1, false))
+        };
+
+        attached.device.report(qpn, REPORTED[0]);
+        assert_eq!(reading.join().unwrap(), Ok(1));
+        drop(waking);
+
+        drop((slow, other));
+        Rest::default().finish(attached, false);
+    });
 }
 
 /// The domain is created by one of two threads, and is that of both.

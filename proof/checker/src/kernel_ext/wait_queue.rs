@@ -8,6 +8,8 @@ use kernel::{prelude::*, runtime};
 pub(crate) struct WaitQueue {
     wakeups: runtime::Mutex<u64>,
     woken: runtime::Condvar,
+    /// A call that wakes the waiters takes as long as a test holds it.
+    pub(crate) wakes: runtime::Mutex<()>,
 }
 
 macro_rules! new_wait_queue {
@@ -21,6 +23,7 @@ impl WaitQueue {
     /// May be called in any context.
     pub(crate) fn notify_all(&self) {
         runtime::wakes_others();
+        drop(self.wakes.lock().unwrap());
         *self.wakeups.lock().unwrap() += 1;
         self.woken.notify_all();
     }
