@@ -196,6 +196,9 @@ pub(crate) unsafe fn init() -> Result<ReaderQueues> {
     unsafe { READY.init() };
     *READY.lock() = Some(Ready::new()?);
 
+    // Empties it, too, if a workqueue cannot be allocated.
+    let ready = ReadyOwner;
+
     // SAFETY: By the requirements of this function, this is called once. All that queues an item
     // runs with a reference to this module, and the result is dropped when there is none:
     // * A reader that finds records lost has the file open, or is the handler of a kernel user.
@@ -214,7 +217,7 @@ pub(crate) unsafe fn init() -> Result<ReaderQueues> {
     Ok(ReaderQueues {
         _wakeups: wakeups,
         _handlers: handlers,
-        _ready: ReadyOwner,
+        _ready: ready,
     })
 }
 
