@@ -177,6 +177,46 @@ fn overrun_is_read_once_by_those_who_have_lost_records() {
     });
 }
 
+/// A poll finds lost records before the worker comes to them: a process that sleeps in a read of
+/// the same channel is woken.
+#[test]
+fn a_reader_sleeps_while_another_finds_lost_records() {
+    runtime::check(1000, 0x18, || {
+        runtime::set_limit(1);
+
+        let attached = Attached::new();
+        let (creator, file) = (attached.open(), attached.open());
+        let end = |qpn| {
+            attached.destroy(&creator, qpn, true).unwrap();
+            attached.unregister(&creator).unwrap();
+        };
+        let qpn = alloc(&attached, &creator);
+
+        attached.register(&file, qpn).unwrap();
+
+        let reading = {
+            let file = file.clone();
+
+            runtime::spawn(move || file.channel().read(1, 1, false))
+        };
+        let polling = {
+            let file = file.clone();
+
+            runtime::spawn(move || file.channel().is_readable())
+        };
+
+        end(qpn);
+        end(alloc(&attached, &creator));
+        polling.join().unwrap();
+        assert_eq!(reading.join().unwrap(), Ok(1));
+        file.channel().lose();
+
+        runtime::set_limit(0);
+        drop((creator, file));
+        Rest::default().finish(attached, false);
+    });
+}
+
 /// After the limit was lowered, two QPs leave the log with the end of each.
 #[test]
 fn a_limit_that_was_lowered_is_reached() {
