@@ -4,8 +4,7 @@
 
 #![allow(non_camel_case_types, non_upper_case_globals)]
 
-pub(crate) use crate::ib_verbs::*;
-use crate::rdma::device::Device;
+pub(crate) use crate::{ib_verbs::*, uverbs_ioctl::*};
 use core::ffi::c_void;
 use xrc_rcv_spec::{Delivery, Holder, Lifetime, Record, Registrations, What};
 
@@ -22,8 +21,16 @@ pub(crate) const ib_xrc_rcv_action_IB_XRC_RCV_REG: ib_xrc_rcv_action = 1;
 pub(crate) const ib_xrc_rcv_action_IB_XRC_RCV_UNREG: ib_xrc_rcv_action = 2;
 pub(crate) const ib_xrc_rcv_action_IB_XRC_RCV_DESTROY: ib_xrc_rcv_action = 3;
 
+/// A device, of whose QPs the module reports what happened.
+pub(crate) trait Reports {
+    fn reported(&self, record: &Record);
+
+    /// The calling thread ends a QP.
+    fn ends(&self, qpn: u32);
+}
+
 pub(crate) struct ib_xrc_rcv_qp {
-    pub(crate) ibdev: *const Device,
+    pub(crate) ibdev: *const dyn Reports,
     pub(crate) label: u64,
     pub(crate) serial: u64,
     pub(crate) domain: u32,
@@ -63,7 +70,7 @@ impl ib_xrc_rcv_qp {
         // SAFETY: By the requirements of this function.
         let device = unsafe { &*self.ibdev };
 
-        device.oracle.reported(&Record::Qp {
+        device.reported(&Record::Qp {
             domain: self.domain,
             number: self.qpn,
             serial: self.serial,
@@ -128,7 +135,7 @@ pub(crate) unsafe fn ib_xrc_rcv_notify_close(qp: *const ib_xrc_rcv_qp) {
     // SAFETY: The QP and the device are valid for the length of the call.
     let (device, domain) = unsafe { (&*(*qp).ibdev, (*qp).domain) };
 
-    device.oracle.reported(&Record::Close { domain });
+    device.reported(&Record::Close { domain });
 }
 
 pub(crate) unsafe fn ib_xrc_rcv_max_qps_per_domain() -> u32 {

@@ -14,6 +14,7 @@ use crate::{
         qp_attr::{QpAttr, QpAttrMask, QpState, UserQpAttr},
         udata::UData,
         uverbs::event_file::EventFile,
+        xrcd::with_right,
     },
     receive_qp::{ReceiveQp, ENDING, UNNEEDED},
     right::Right,
@@ -446,6 +447,123 @@ fn a_slow_channel_holds_up_no_other() {
         drop(waking);
 
         drop((slow, other));
+        Rest::default().finish(attached, false);
+    });
+}
+
+/// A QP that is destroyed while the QPs are listed, one in a call, hides none after it.
+#[test]
+fn a_list_has_the_qps_that_stay() {
+    runtime::check(300, 0x18, || {
+        let attached = Attached::new();
+        let file = attached.open();
+        let [first, second] = [(); 2].map(|()| alloc(&attached, &file));
+        let destroying = {
+            let (attached, file) = (attached.clone(), file.clone());
+
+            runtime::spawn(move || attached.destroy(&file, first, true))
+        };
+        let listed = attached.query_domain(&file, 1).unwrap();
+
+        destroying.join().unwrap().unwrap();
+        assert_eq!(listed.last(), Some(&second));
+
+        drop(file);
+        Rest::default().finish(attached, false);
+    });
+}
+
+/// Each allocation and the charge of a call fail once: the call fails, and leaves nothing, and is
+/// not counted for the limit, which the domain reaches at last.
+#[test]
+fn each_allocation_fails() {
+    runtime::check(20, 0x18, || {
+        runtime::set_limit(2);
+
+        let attached = Attached::new();
+        let (creator, file) = (attached.open(), attached.open());
+        let qpn = alloc(&attached, &creator);
+        let failures = |call: &dyn Fn() -> Result| {
+            let fails = |index: &usize| {
+                let objects = runtime::objects();
+
+                runtime::fail_allocation(*index);
+
+                let result = call();
+
+                if runtime::allocations_succeed() {
+                    assert!(result == Err(ENOMEM) || result == Err(EAGAIN), "{result:?}");
+                    assert_eq!(runtime::objects(), objects);
+                    return true;
+                }
+                assert_eq!(result, Ok(()));
+                false
+            };
+
+            (0..).take_while(fails).count()
+        };
+        let join = || {
+            let joined = attached.try_open(Membership::All, Right::Use, EventMask::ALL);
+
+            joined.map(drop)
+        };
+        let create = || attached.alloc(&file, LIFETIME, false).map(drop);
+
+        let register = || attached.register(&file, qpn);
+        let list = || attached.query_domain(&file, 2).map(drop);
+
+        assert_eq!(
+            [
+                failures(&join),
+                failures(&create),
+                failures(&register),
+                failures(&list)
+            ],
+            [2, 4, 2, 3]
+        );
+        assert_eq!(failures(&|| attached.modify(&file, qpn, QpState::Err)), 0);
+
+        runtime::set_limit(0);
+        drop((creator, file));
+        Rest::default().finish(attached, false);
+    });
+}
+
+/// The calls of processes that have the right that these need, or that before it.
+#[test]
+fn calls_need_rights() {
+    runtime::check(20, 0x18, || {
+        let attached = Attached::new();
+        let file = attached.open();
+        let qpn = attached.alloc(&file, Lifetime::Domain, false).unwrap();
+        let check = |needed, before, call: &dyn Fn() -> Result| {
+            assert_eq!(with_right(before, call), Err(EACCES));
+            assert_eq!(with_right(needed, call), Ok(()));
+        };
+
+        check(Right::Write, Right::Use, &|| {
+            attached.alloc(&file, Lifetime::Domain, false).map(drop)
+        });
+        check(Right::Write, Right::Use, &|| {
+            attached.modify(&file, qpn, QpState::Err)
+        });
+        with_right(Right::Use, || {
+            attached.query(&file, qpn).unwrap();
+            assert_eq!(attached.query_domain(&file, 1).unwrap().len(), 2);
+        });
+        check(Right::Own, Right::Write, &|| {
+            attached.destroy(&file, qpn, true)
+        });
+
+        let qpn = attached.query_domain(&file, 1).unwrap()[0];
+
+        attached.unregister(&file).unwrap();
+        check(Right::Write, Right::Use, &|| {
+            attached.destroy(&file, qpn, false)
+        });
+        assert_eq!(attached.query_domain(&file, 1), Ok(Vec::new()));
+
+        drop(file);
         Rest::default().finish(attached, false);
     });
 }
@@ -1045,10 +1163,7 @@ fn the_known_state_is_that_of_the_device() {
                     .unwrap()
             }),
             call(|qp| {
-                let user = UserQpAttr {
-                    mask: QpAttrMask::STATE,
-                    state: QpState::Init,
-                };
+                let user = UserQpAttr::to(QpState::Init, QpAttrMask::NONE);
 
                 qp.modify(&user, &UData::none()).unwrap();
             }),

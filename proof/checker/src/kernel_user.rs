@@ -9,7 +9,7 @@ use crate::{
     event::EventMask,
     listener::EventReader,
     member::{Member, Terms},
-    orders::{self, HANDLE},
+    orders,
     qp_status::Lifetime,
     right::Right,
     uverbs::{flags, Attached, Channel},
@@ -26,13 +26,13 @@ pub(crate) struct KernelUser {
     has_left: StdArc<AtomicBool>,
 }
 
-struct Handler {
+struct MemberHandler {
     member: Arc<Member>,
     channel: StdArc<Channel>,
     has_left: StdArc<AtomicBool>,
 }
 
-impl EventReader for Handler {
+impl EventReader for MemberHandler {
     fn handle_next(&self) -> bool {
         let mut silent = self.channel.silent();
         let Some(record) = self.member.next_record() else {
@@ -64,7 +64,7 @@ impl KernelUser {
             Member::join(attached.domain_or_new(), terms, |member| {
                 let orders = attached.orders.clone();
                 let channel = Channel::new(id, orders, member.clone(), EventMask::ALL, of);
-                let handler: Box<dyn EventReader> = Box::new(Handler {
+                let handler: Box<dyn EventReader> = Box::new(MemberHandler {
                     member,
                     channel: joined.get_or_init(|| channel).clone(),
                     has_left: has_left.clone(),
@@ -73,9 +73,8 @@ impl KernelUser {
                 Ok(handler.into())
             })
         };
-        let right = xrc_rcv_spec::Right::Own;
         let orders = &attached.orders;
-        let member = orders.open(id, right, of, || attached.get_xrcd(), join);
+        let member = orders.open(id, Right::Own, of, || attached.get_xrcd(), join);
 
         let channel = member
             .ok()
@@ -92,8 +91,7 @@ impl KernelUser {
 
     /// `ib_xrc_rcv_alloc_qp`
     pub(crate) fn alloc(&self, attached: &Attached, lifetime: Lifetime) -> Result {
-        let domain = self.channel.member().domain();
-        let make = || attached.alloc_on(&self.channel, domain, lifetime, false);
+        let make = || attached.alloc_on(&self.channel, lifetime);
         let call = orders::alloc(self.id, lifetime);
         // ENODEV of a domain that was closed by the removal of the device.
         let possible = [Errno::EIO, Errno::ENODEV];
@@ -107,7 +105,7 @@ impl KernelUser {
 
     /// `ib_xrc_rcv_reg_qp`
     pub(crate) fn register(&self, attached: &Attached, qpn: u32) -> Result {
-        let register = |member: &Member| {
+        let register = |member: &Arc<Member>| {
             let mut info = Default::default();
 
             member.register(qpn, Some(&mut info)).map(|()| info)
@@ -149,14 +147,7 @@ impl KernelUser {
 
     /// Closes the domain; the member may leave later.
     pub(crate) fn close_domain(&self, attached: &Attached) {
-        let id = self.id;
-
-        attached.orders.effect(
-            || attached.put_xrcd(),
-            move |objects| {
-                objects.close_handle(id, HANDLE);
-            },
-        );
+        attached.close_domain_of(self.id);
     }
 
     /// Waits for the events that have happened. The QPs have ended if `have_ended`.

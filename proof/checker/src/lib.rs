@@ -14,8 +14,14 @@
 #[path = "../../../src/attributes.rs"]
 mod attributes;
 #[rustfmt::skip]
+#[path = "../../../src/commands.rs"]
+mod commands;
+#[rustfmt::skip]
 #[path = "../../../src/creator.rs"]
 mod creator;
+#[rustfmt::skip]
+#[path = "../../../src/device.rs"]
+mod device;
 #[rustfmt::skip]
 #[path = "../../../src/domain.rs"]
 mod domain;
@@ -68,19 +74,23 @@ mod uapi;
 #[path = "../../../src/workers.rs"]
 mod workers;
 
-mod bindings;
 mod channel_ioctl;
+mod debugfs;
 
 mod rdma;
 
+mod bindings;
 mod ib_verbs;
 mod kernel_ext;
 mod oracle;
+mod uverbs_ioctl;
 
 #[cfg(test)]
 mod cases;
 #[cfg(test)]
 mod kernel_user;
+#[cfg(test)]
+mod methods;
 #[cfg(test)]
 mod orders;
 #[cfg(test)]

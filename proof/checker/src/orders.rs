@@ -6,15 +6,19 @@
 //! is looked for in which the contract of the specification allows each result, and leaves the QPs
 //! that there are: a call that ended before another began comes before it.
 
-use crate::qp_status::Lifetime;
+use crate::{
+    qp_status::Lifetime,
+    rdma::{qp_attr::QpState, xrcd},
+    right::Right,
+};
 use kernel::{prelude::*, runtime};
 use std::sync::{
     atomic::{AtomicU32, Ordering},
     Mutex, MutexGuard,
 };
 use xrc_rcv_spec::{
-    Alloc, Attributes, Call, Caller, Contract, Destroy, Errno, Errnos, Id, Membership, Objects,
-    Outcome, Right, State,
+    Alloc, Attributes, Call, Caller, Contract, Destroy, Errno, Errnos, Id, Membership, Modify,
+    Objects, Outcome, State,
 };
 
 /// The one domain that the processes share.
@@ -76,6 +80,48 @@ pub(crate) fn destroy(number: u32, force: bool) -> Call {
     })
 }
 
+/// Returns MODIFY of a QP to a state.
+pub(crate) fn modify(number: u32, state: QpState) -> Call {
+    let state = match state {
+        QpState::Reset => State::Reset,
+        QpState::Init => State::Init,
+        QpState::Rtr => State::Rtr,
+        QpState::Rts => State::Rts,
+        QpState::Sqd => State::Sqd,
+        QpState::Err => State::Err,
+        QpState::Sqe => unreachable!("of a QP that sends"),
+    };
+
+    Call::Modify(Modify {
+        handle: HANDLE,
+        number,
+        attributes: Attributes::To(state),
+    })
+}
+
+/// Returns QUERY of a QP.
+pub(crate) fn query(number: u32) -> Call {
+    Call::Query {
+        handle: HANDLE,
+        number,
+    }
+}
+
+/// Returns QUERY_DOMAIN.
+pub(crate) fn query_domain() -> Call {
+    Call::QueryDomain { handle: HANDLE }
+}
+
+/// Returns the outcome of QUERY_DOMAIN, which answers with the number of QPs.
+pub(crate) fn listed<T>(listed: &Result<(T, usize)>) -> Outcome {
+    let total = listed.as_ref().ok().map(|(_, total)| *total);
+
+    Outcome {
+        total,
+        ..result(&listed.as_ref().map(drop).map_err(|e| *e))
+    }
+}
+
 /// Returns the outcome of a call without answers.
 pub(crate) fn result(result: &Result) -> Outcome {
     Outcome {
@@ -117,8 +163,20 @@ fn errno(error: Error) -> Errno {
     Errno::from_number(-error.to_errno()).expect("the contract has the error")
 }
 
+/// Each call that allocates memory may fail with it.
+const NO_MEMORY: Errnos = Errnos::of(&[Errno::ENOMEM]);
+
+/// Returns the right of the contract.
+fn right(right: Right) -> xrc_rcv_spec::Right {
+    match right {
+        Right::Use => xrc_rcv_spec::Right::Use,
+        Right::Write => xrc_rcv_spec::Right::Write,
+        Right::Own => xrc_rcv_spec::Right::Own,
+    }
+}
+
 /// Returns a caller on a file, with a right. Each caller has a user of its own.
-pub(crate) fn caller(file: Id, right: Right) -> Caller {
+fn caller(file: Id, right: xrc_rcv_spec::Right) -> Caller {
     static LAST: AtomicU32 = AtomicU32::new(0);
 
     Caller {
@@ -143,8 +201,20 @@ impl Orders {
         result
     }
 
-    /// Makes a call on a file, whose caller has every right: the commands of the module check that
-    /// before. It may fail with `possible` for reasons of its own.
+    /// Notes a call, after which no allocation fails.
+    fn note_call<R>(&self, call: impl FnOnce() -> R, step: impl FnOnce(&R) -> Step) -> R {
+        let call = || {
+            let result = call();
+
+            runtime::call_has_ended();
+            result
+        };
+
+        self.note(call, step)
+    }
+
+    /// Makes a call on a file, whose caller has the right of the thread. It may fail with
+    /// `possible` for reasons of its own, and for want of memory.
     pub(crate) fn call<R>(
         &self,
         file: Id,
@@ -153,36 +223,39 @@ impl Orders {
         make: impl FnOnce() -> R,
         outcome: impl FnOnce(&R) -> Outcome,
     ) -> R {
-        let possible = Errnos::of(possible);
+        let possible = Errnos::of(possible).or(NO_MEMORY);
+        let caller = caller(file, right(xrcd::right()));
 
-        self.note(make, |result| {
-            Step::Call(caller(file, Right::Own), call, outcome(result), possible)
+        self.note_call(make, |result| {
+            Step::Call(caller, call, outcome(result), possible)
         })
     }
 
     /// A process with a right opens a file with the domain and an event channel, or a user in the
     /// kernel does, whose channel is its handler. They have the same number.
-    pub(crate) fn open<R>(
+    pub(crate) fn open<T>(
         &self,
         id: Id,
         right: Right,
         of: Membership,
         open: impl FnOnce(),
-        join: impl FnOnce() -> R,
-    ) -> R {
+        join: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
         self.effect(open, move |objects| {
             objects.open_domain(id, HANDLE, DOMAIN);
         });
 
         let (handle, mask, of) = (HANDLE, !0, Some(of));
         let call = Call::EventChannelAlloc { handle, mask, of };
-        let outcome = Outcome {
-            channel: id,
-            ..result(&Ok(()))
-        };
+        let caller = caller(id, self::right(right));
 
-        self.note(join, |_| {
-            Step::Call(caller(id, right), call, outcome, Errnos::NONE)
+        self.note_call(join, |joined| {
+            let outcome = Outcome {
+                channel: id,
+                ..result(&joined.as_ref().map(drop).map_err(|e| *e))
+            };
+
+            Step::Call(caller, call, outcome, NO_MEMORY)
         })
     }
 

@@ -11,12 +11,15 @@ pub(crate) mod uverbs;
 pub(crate) mod cgroup {
     use super::device::Device;
     use core::sync::atomic::Ordering;
-    use kernel::{prelude::*, sync::aref::ARef};
+    use kernel::{prelude::*, runtime, sync::aref::ARef};
 
     pub(crate) struct Charge(ARef<Device>);
 
     impl Charge {
         pub(crate) fn hca_object(device: &Device) -> Result<Self> {
+            if runtime::allocation_fails() {
+                return Err(EAGAIN);
+            }
             device.charges.fetch_add(1, Ordering::SeqCst);
             Ok(Self(device.into()))
         }
@@ -35,7 +38,16 @@ pub(crate) mod cgroup {
 
 /// Protection domains.
 pub(crate) mod pd {
+    use super::device::Device;
+    use kernel::prelude::*;
+
     pub(crate) struct ProtectionDomain;
+
+    impl ProtectionDomain {
+        pub(crate) fn new(_device: &Device, _owner: &'static CStr) -> Result<Self> {
+            Ok(Self)
+        }
+    }
 }
 
 /// Security modules.
@@ -69,7 +81,28 @@ pub(crate) mod udata {
 /// XRC domains of ib_core.
 pub(crate) mod xrcd {
     use super::device::Device;
-    use kernel::sync::aref::ARef;
+    use crate::right::Right;
+    use core::cell::Cell;
+    use kernel::{prelude::*, runtime, sync::aref::ARef};
+
+    runtime::thread_local! {
+        /// The right of the calling process by the domain's inode.
+        static RIGHT: Cell<Right> = const { Cell::new(Right::Own) };
+    }
+
+    /// Calls a function as a process with a right by the inodes of domains. Else it owns them.
+    pub(crate) fn with_right<R>(right: Right, call: impl FnOnce() -> R) -> R {
+        let before = RIGHT.with(|now| now.replace(right));
+        let result = call();
+
+        RIGHT.with(|now| now.set(before));
+        result
+    }
+
+    /// Returns that right.
+    pub(crate) fn right() -> Right {
+        RIGHT.with(Cell::get)
+    }
 
     pub(crate) struct Xrcd {
         pub(crate) device: ARef<Device>,
@@ -88,12 +121,16 @@ pub(crate) mod xrcd {
             XrcdId(self.id)
         }
 
+        pub(crate) fn check_is_private(&self) -> Result {
+            Ok(())
+        }
+
         pub(crate) fn caller_owns(&self) -> bool {
-            true
+            right() >= Right::Own
         }
 
         pub(crate) fn caller_may_write(&self) -> bool {
-            true
+            right() >= Right::Write
         }
     }
 }

@@ -7,26 +7,26 @@
 
 use crate::{
     attributes::InitialState,
-    domain::{Domain, Domains, NewQp, QpInitAttr},
+    device::AttachedDevice,
+    domain::{Domain, NewQp, QpInitAttr},
     event::{EventMask, EventType},
-    kernel_ext::{process::Process, workqueue::ModuleQueue},
+    kernel_ext::workqueue::ModuleQueue,
     listener::{self, ReaderQueues},
-    member::{Member, Terms},
+    member::Member,
+    methods::{Methods, SIZE as RECORD},
     orders::{self, Orders, DOMAIN, HANDLE},
     qp_status::Lifetime,
     rdma::{
         device::{Device, REPORTED},
-        pd::ProtectionDomain,
-        qp_attr::{QpAttr, QpAttrMask},
+        qp_attr::{QpAttr, QpAttrMask, QpState, UserQpAttr},
         uverbs::{event_file::EventFile, RemoveReason},
-        xrcd::Xrcd,
+        xrcd::{with_right, Xrcd},
     },
     receive_qp::ReceiveQp,
     right::Right,
     uapi::{
-        xrc_rcv_record, xrc_rcv_reg_info, RecordSize, XRC_RCV_EVENT_CHANNEL_ALL,
+        xrc_rcv_qp_info, xrc_rcv_record, xrc_rcv_reg_info, XRC_RCV_EVENT_CHANNEL_ALL,
         XRC_RCV_EVENT_CHANNEL_OBSERVE, XRC_RCV_EVENT_OVERRUN, XRC_RCV_EVENT_QP_GONE,
-        XRC_RCV_RECORD_SIZE_MAX,
     },
     watch::{Found, Watch},
 };
@@ -46,8 +46,7 @@ use xrc_rcv_spec::{Errno, Id, Membership};
 /// The device with its one domain that processes share.
 pub(crate) struct Attached {
     pub(crate) device: StdArc<Device>,
-    domains: Arc<Domains>,
-    pd: Arc<ProtectionDomain>,
+    data: Pin<KBox<AttachedDevice>>,
     xrcd: Xrcd,
     /// `xrcd_tree_mutex`, with the number of handles of the domain.
     xrcd_users: runtime::Mutex<usize>,
@@ -71,9 +70,6 @@ pub(crate) struct File {
     xrcd: RwLock<bool>,
     channel: StdArc<Channel>,
 }
-
-/// The size of a record: the processes know a longer one than the kernel.
-const RECORD: usize = XRC_RCV_RECORD_SIZE_MAX as usize;
 
 /// Returns the flags of EVENT_CHANNEL_ALLOC.
 pub(crate) fn flags(of: Membership) -> u32 {
@@ -374,7 +370,7 @@ impl Channel {
     }
 }
 
-/// REG of one QP.
+/// `XRC_RCV_IOCTL_REG` of one QP.
 fn register_one(member: &Member, qpn: u32) -> Result<xrc_rcv_reg_info> {
     let mut infos = Vec::new();
     let push = |info: &xrc_rcv_reg_info| {
@@ -383,15 +379,19 @@ fn register_one(member: &Member, qpn: u32) -> Result<xrc_rcv_reg_info> {
     };
     let (done, result) = member.register_all(&[qpn], Some(push));
 
-    assert_eq!((done, infos.len()), (usize::from(result.is_ok()), done));
+    one_info(&infos[..done], result)
+}
+
+/// Returns what REG of one QP copies.
+fn one_info(infos: &[xrc_rcv_reg_info], result: Result) -> Result<xrc_rcv_reg_info> {
+    assert_eq!(infos.len(), usize::from(result.is_ok()));
     result.map(|()| infos[0])
 }
 
 impl Attached {
     pub(crate) fn new() -> StdArc<Self> {
         let device = Device::new();
-        let domains = Domains::new().expect("there is memory");
-        let pd = Arc::new(ProtectionDomain, GFP_KERNEL).expect("there is memory");
+        let data = AttachedDevice::new(&device).expect("there is memory");
         let xrcd = Xrcd {
             device: (&*device).into(),
             id: 1,
@@ -402,12 +402,11 @@ impl Attached {
         let readers = unsafe { listener::init() }.expect("there is memory");
 
         // The workqueues come with the first domain, and stay.
-        domains.get_or_new(&xrcd).expect("there is memory");
-        domains.close(&xrcd);
+        data.domains().get_or_new(&xrcd).expect("there is memory");
+        data.domains().close(&xrcd);
         StdArc::new(Self {
             objects: runtime::objects(),
-            domains,
-            pd,
+            data,
             xrcd,
             device,
             xrcd_users: runtime::Mutex::new(0),
@@ -437,26 +436,23 @@ impl Attached {
 
     /// A process with a right opens the device, the domain and an event channel.
     pub(crate) fn open_of(&self, of: Membership, right: Right, mask: EventMask) -> StdArc<File> {
+        self.try_open(of, right, mask)
+            .expect("there is memory, and no limit")
+    }
+
+    /// A process does so, unless an allocation fails: it closes the domain then.
+    pub(crate) fn try_open(
+        &self,
+        of: Membership,
+        right: Right,
+        mask: EventMask,
+    ) -> Result<StdArc<File>> {
         let id = self.new_id();
-        let contract_right = match right {
-            Right::Use => xrc_rcv_spec::Right::Use,
-            Right::Write => xrc_rcv_spec::Right::Write,
-            Right::Own => xrc_rcv_spec::Right::Own,
-        };
-
-        let join = || {
-            let domain = self.domain_or_new();
-            let size = RecordSize::new(Some(RECORD as u32))?;
-            let terms = Terms::new(flags(of), right, mask)?;
-            let member = Member::new(domain, terms, size, Some(Process::current()))?;
-
-            member.register_with_all()?;
-            Ok::<_, Error>(member)
-        };
+        let join = || with_right(right, || self.methods().open_channel(mask, flags(of)));
         let member = self
             .orders
-            .open(id, contract_right, of, || self.get_xrcd(), join)
-            .expect("there is memory, and no limit");
+            .open(id, right, of, || self.get_xrcd(), join)
+            .inspect_err(|_| self.close_domain_of(id))?;
         let file = StdArc::new(File {
             id,
             is_open: RwLock::new(true),
@@ -466,7 +462,17 @@ impl Attached {
 
         file.channel.begins();
         self.files.lock().unwrap().push(file.clone());
-        file
+        Ok(file)
+    }
+
+    /// A process without a file, or a user in the kernel, closes its handle of the domain.
+    pub(crate) fn close_domain_of(&self, id: Id) {
+        self.orders.effect(
+            || self.put_xrcd(),
+            move |objects| {
+                objects.close_handle(id, HANDLE);
+            },
+        );
     }
 
     /// Returns a number for a file or a kernel user.
@@ -480,7 +486,8 @@ impl Attached {
 
     /// Returns the domain, creating it if it does not exist.
     pub(crate) fn domain_or_new(&self) -> Arc<Domain> {
-        self.domains
+        self.data
+            .domains()
             .get_or_new(&self.xrcd)
             .expect("there is memory")
     }
@@ -491,7 +498,15 @@ impl Attached {
     }
 
     fn domain(&self) -> Result<Arc<Domain>> {
-        self.domains.get(&self.xrcd).ok_or(EINVAL)
+        self.data.domains().get(&self.xrcd).ok_or(EINVAL)
+    }
+
+    /// Returns the methods, with the handle of the domain.
+    pub(crate) fn methods(&self) -> Methods<'_> {
+        Methods {
+            data: self.data.as_ref(),
+            xrcd: &self.xrcd,
+        }
     }
 
     /// Runs a command of a file.
@@ -527,10 +542,15 @@ impl Attached {
             udata: None,
         };
 
-        domain.create(&self.xrcd, &self.pd, init, member.first_holder(lifetime)?)
+        domain.create(
+            &self.xrcd,
+            self.data.pd(),
+            init,
+            member.first_holder(lifetime)?,
+        )
     }
 
-    /// Destroys a QP of a domain.
+    /// A user in the kernel destroys a QP of a domain.
     pub(crate) fn destroy_qp(&self, domain: &Domain, qpn: u32, force: bool) -> Result {
         let qp = domain.find(qpn)?;
         let result = runtime::for_others(|| domain.destroy(&qp, force));
@@ -542,12 +562,19 @@ impl Attached {
     /// `XRC_RCV_METHOD_QP_ALLOC`. `fault` is at the copying of the QP number to the process.
     pub(crate) fn alloc(&self, file: &File, lifetime: Lifetime, fault: bool) -> Result<u32> {
         let call = orders::alloc(file.id, lifetime);
-        let possible = [Errno::EIO, Errno::EFAULT];
+        let possible = [Errno::EIO, Errno::EFAULT, Errno::EAGAIN];
         let make = || {
             self.on_domain(file, || {
-                let domain = self.domains.get_or_new(&self.xrcd)?;
+                let member = file.channel.get()?;
+                let copied = |qpn, serial| {
+                    if fault {
+                        return Err(EFAULT);
+                    }
+                    self.creates(&file.channel, qpn, serial);
+                    Ok(())
+                };
 
-                self.alloc_on(&file.channel, &domain, lifetime, fault)
+                self.methods().alloc(&member, lifetime, copied)
             })
         };
         let result = self
@@ -557,29 +584,24 @@ impl Attached {
         result.map(|(qpn, _)| qpn)
     }
 
-    /// Returns the number of the new QP and its serial number.
-    pub(crate) fn alloc_on(
-        &self,
-        channel: &Channel,
-        domain: &Arc<Domain>,
-        lifetime: Lifetime,
-        fault: bool,
-    ) -> Result<(u32, u64)> {
+    /// A user in the kernel creates a QP. Returns its number and its serial number.
+    pub(crate) fn alloc_on(&self, channel: &Channel, lifetime: Lifetime) -> Result<(u32, u64)> {
         let member = channel.get()?;
-        let qp = self.create(domain, lifetime, &member)?;
+        let qp = self.create(member.domain(), lifetime, &member)?;
         let (qpn, serial) = (qp.qpn(), qp.serial());
 
         runtime::interleave();
-        if fault {
-            return Err(EFAULT);
-        }
+        self.creates(channel, qpn, serial);
+        qp.publish();
+        Ok((qpn, serial))
+    }
 
+    /// ALLOC of a channel has created a QP, and succeeds.
+    fn creates(&self, channel: &Channel, qpn: u32, serial: u64) {
         let watch = channel.watch(serial);
 
         watch.begins_with(self.device.history(qpn));
         channel.registered(qpn, serial, watch);
-        qp.publish();
-        Ok((qpn, serial))
     }
 
     /// `XRC_RCV_METHOD_QP_REG`. A channel that is registered already stays as it is.
@@ -587,7 +609,11 @@ impl Attached {
         let call = orders::reg(file.id, &[qpn]);
         let make = || {
             self.command(file, || {
-                self.register_on(&file.channel, qpn, |member| register_one(member, qpn))
+                self.register_on(&file.channel, qpn, |member| {
+                    let (infos, result) = self.methods().register(member, &[qpn]);
+
+                    one_info(&infos, result)
+                })
             })
         };
 
@@ -616,7 +642,7 @@ impl Attached {
         &self,
         channel: &Channel,
         qpn: u32,
-        register: impl FnOnce(&Member) -> Result<xrc_rcv_reg_info>,
+        register: impl FnOnce(&Arc<Member>) -> Result<xrc_rcv_reg_info>,
     ) -> Result {
         let member = channel.get()?;
 
@@ -626,9 +652,9 @@ impl Attached {
     fn register_as(
         &self,
         channel: &Channel,
-        member: &Member,
+        member: &Arc<Member>,
         qpn: u32,
-        register: impl FnOnce(&Member) -> Result<xrc_rcv_reg_info>,
+        register: impl FnOnce(&Arc<Member>) -> Result<xrc_rcv_reg_info>,
     ) -> Result {
         let found = self.device.history(qpn).map(Found::new);
         let info = register(member)?;
@@ -646,9 +672,61 @@ impl Attached {
     /// `XRC_RCV_METHOD_QP_DESTROY`
     pub(crate) fn destroy(&self, file: &File, qpn: u32, force: bool) -> Result {
         let call = orders::destroy(qpn, force);
-        let make = || self.on_domain(file, || self.destroy_qp(&*self.domain()?, qpn, force));
+        let make = || {
+            self.on_domain(file, || {
+                let result = runtime::for_others(|| self.methods().destroy(qpn, force));
+
+                self.device.check_ended();
+                result
+            })
+        };
 
         self.orders.call(file.id, call, &[], make, orders::result)
+    }
+
+    /// `XRC_RCV_METHOD_QP_MODIFY` to a state.
+    pub(crate) fn modify(&self, file: &File, qpn: u32, state: QpState) -> Result {
+        let call = orders::modify(qpn, state);
+        let attributes = UserQpAttr::to(state, QpAttrMask::NONE);
+        let possible = [Errno::EIO];
+        let make = || self.on_domain(file, || self.methods().modify(qpn, &attributes));
+
+        self.orders
+            .call(file.id, call, &possible, make, orders::result)
+    }
+
+    /// `XRC_RCV_METHOD_QP_QUERY`
+    pub(crate) fn query(&self, file: &File, qpn: u32) -> Result<xrc_rcv_qp_info> {
+        let call = orders::query(qpn);
+        let make = || self.on_domain(file, || self.methods().query(qpn));
+        let possible = [Errno::EIO];
+        let outcome = |info: &Result<_>| orders::result(&info.map(drop));
+        let info = self.orders.call(file.id, call, &possible, make, outcome)?;
+
+        assert_eq!(info.qp_num, qpn);
+        Ok(info)
+    }
+
+    /// `XRC_RCV_METHOD_QUERY_DOMAIN` of all QPs, so many in a call. Returns their numbers.
+    pub(crate) fn query_domain(&self, file: &File, room: usize) -> Result<Vec<u32>> {
+        let mut qpns: Vec<u32> = Vec::new();
+
+        loop {
+            let after = qpns.last().copied().unwrap_or(0);
+            let make = || self.on_domain(file, || self.methods().query_domain(after, room));
+            let call = orders::query_domain();
+            let outcome = orders::listed;
+            let (infos, _) = self
+                .orders
+                .call(file.id, call, &[Errno::EIO], make, outcome)?;
+
+            if infos.is_empty() {
+                return Ok(qpns);
+            }
+            assert!(infos.len() <= room, "more than there is room for");
+            qpns.extend(infos.iter().map(|info| info.qp_num));
+            assert!(qpns.is_sorted_by(|one, next| one < next), "the order");
+        }
     }
 
     /// `XRC_RCV_METHOD_QP_UNREG` of the number of the latest registration, which ends all with QPs
@@ -659,7 +737,9 @@ impl Attached {
         if !*is_open {
             return Ok(());
         }
-        self.unregister_on(&file.channel, |member, qpn| member.unregister_all(&[qpn]))
+        self.unregister_on(&file.channel, |member, qpn| {
+            self.methods().unregister(member, &[qpn])
+        })
     }
 
     /// `XRC_RCV_IOCTL_UNREG`, likewise.
@@ -674,7 +754,7 @@ impl Attached {
     pub(crate) fn unregister_on(
         &self,
         channel: &Channel,
-        unregister: impl FnOnce(&Member, u32) -> (usize, Result),
+        unregister: impl FnOnce(&Arc<Member>, u32) -> (usize, Result),
     ) -> Result {
         match channel.get() {
             Ok(member) => self.unregister_as(channel, &member, unregister),
@@ -685,8 +765,8 @@ impl Attached {
     fn unregister_as(
         &self,
         channel: &Channel,
-        member: &Member,
-        unregister: impl FnOnce(&Member, u32) -> (usize, Result),
+        member: &Arc<Member>,
+        unregister: impl FnOnce(&Arc<Member>, u32) -> (usize, Result),
     ) -> Result {
         let (ended, is_last) = {
             let mut registered = channel.registered.lock().unwrap();
@@ -737,7 +817,7 @@ impl Attached {
         runtime::kill_after(index);
 
         let call = orders::unreg(file.id, &qpns);
-        let make = || member.unregister_all(&qpns);
+        let make = || self.methods().unregister(&member, &qpns);
         let possible = [Errno::EINTR];
         let (done, result) = self
             .orders
@@ -756,7 +836,7 @@ impl Attached {
     pub(crate) fn unregister_unknown(&self, file: &File, qpn: u32) -> (usize, Result) {
         let member = file.channel.get().expect("the file is open");
         let call = orders::unreg(file.id, &[qpn]);
-        let make = || member.unregister_all(&[qpn]);
+        let make = || self.methods().unregister(&member, &[qpn]);
 
         self.orders.call(file.id, call, &[], make, orders::done)
     }
@@ -795,7 +875,7 @@ impl Attached {
 
         *users -= 1;
         if *users == 0 {
-            runtime::for_others(|| self.domains.close(&self.xrcd));
+            runtime::for_others(|| self.data.domains().close(&self.xrcd));
             assert!(
                 !self.device.has_qps(self.xrcd.id),
                 "a closed domain has a QP"
@@ -844,7 +924,7 @@ impl Attached {
             self.destroy_objects(&file, RemoveReason::DeviceRemoved);
         }
         self.orders.effect(
-            || runtime::for_others(|| self.domains.close_all()),
+            || runtime::for_others(|| self.data.domains().close_all()),
             |objects| objects.end_domain(DOMAIN),
         );
         self.device.check_ended();

@@ -6,7 +6,10 @@ use crate::{
     error::{code, Error},
     runtime,
 };
-use core::ops::{Deref, DerefMut};
+use core::{
+    ops::{Deref, DerefMut},
+    pin::Pin,
+};
 
 #[derive(Debug)]
 pub struct AllocError;
@@ -26,12 +29,21 @@ pub mod flags {
     pub const GFP_KERNEL_ACCOUNT: super::Flags = super::Flags(());
 }
 
+/// An allocation, which fails when a scenario says so.
+fn allocate() -> Result<(), AllocError> {
+    runtime::might_sleep("allocating memory");
+    if runtime::allocation_fails() {
+        return Err(AllocError);
+    }
+    Ok(())
+}
+
 /// Counts as an object from when it is allocated until it is freed, see [`runtime::objects`].
 pub(crate) struct Allocation(());
 
 impl Allocation {
     pub(crate) fn new(_flags: Flags) -> Result<Self, AllocError> {
-        runtime::might_sleep("allocating memory");
+        allocate()?;
         runtime::count_object(1);
         Ok(Self(()))
     }
@@ -47,8 +59,13 @@ pub struct KBox<T: ?Sized>(Box<T>);
 
 impl<T> KBox<T> {
     pub fn new(value: T, _flags: Flags) -> Result<Self, AllocError> {
-        runtime::might_sleep("allocating memory");
+        allocate()?;
         Ok(Self(Box::new(value)))
+    }
+
+    pub fn pin(value: T, flags: Flags) -> Result<Pin<Self>, AllocError> {
+        // SAFETY: The value is in a box of its own, which gives it back to no one.
+        Ok(unsafe { Pin::new_unchecked(Self::new(value, flags)?) })
     }
 }
 
@@ -105,7 +122,9 @@ impl<T> KVVec<T> {
     }
 
     pub fn reserve(&mut self, additional: usize, _flags: Flags) -> Result<(), AllocError> {
-        runtime::might_sleep("allocating memory");
+        if self.0.capacity() - self.0.len() < additional {
+            allocate()?;
+        }
         self.0.try_reserve_exact(additional).map_err(|_| AllocError)
     }
 

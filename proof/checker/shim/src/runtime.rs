@@ -31,6 +31,8 @@ thread_local! {
     static ENDS: Cell<u32> = const { Cell::new(0) };
     /// The number of times that the thread asks before it is killed.
     static KILLED: Cell<Option<usize>> = const { Cell::new(None) };
+    /// The number of allocations of the thread that succeed before the next one fails.
+    static FAILS: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 /// Counters of one execution: shuttle runs one in one thread of std.
@@ -212,6 +214,46 @@ pub fn is_killed() -> bool {
             false
         }
     })
+}
+
+/// Lets an allocation or a charge of the calling thread fail, after so many that succeed.
+pub fn fail_allocation(after: usize) {
+    FAILS.with(|fails| fails.set(Some(after)));
+}
+
+/// Lets none fail after the call that the thread has made.
+pub fn call_has_ended() {
+    FAILS.with(|fails| fails.set(fails.get().and(Some(usize::MAX))));
+}
+
+/// Lets all succeed again. Returns whether one has failed.
+pub fn allocations_succeed() -> bool {
+    FAILS.with(Cell::take).is_none()
+}
+
+/// Whether this allocation or charge fails.
+pub fn allocation_fails() -> bool {
+    FAILS.with(|fails| match fails.get() {
+        Some(left) => {
+            fails.set(left.checked_sub(1));
+            left == 0
+        }
+        None => false,
+    })
+}
+
+/// Returns a number less than `numbers`, which the scheduler chooses.
+#[cfg(feature = "shuttle")]
+pub fn choose(numbers: usize) -> usize {
+    use shuttle::rand::{thread_rng, Rng};
+
+    thread_rng().gen_range(0..numbers)
+}
+
+/// Returns a number less than `numbers`, another one each time.
+#[cfg(not(feature = "shuttle"))]
+pub fn choose(numbers: usize) -> usize {
+    counters::tick() as usize % numbers
 }
 
 /// Runs a test that does not depend on the interleaving.

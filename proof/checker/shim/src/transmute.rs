@@ -29,3 +29,9 @@ unsafe impl<T: AsBytes, const N: usize> AsBytes for [T; N] {}
 ///
 /// As the description.
 pub unsafe trait FromBytes {}
+
+// SAFETY: It is an integer.
+unsafe impl FromBytes for u32 {}
+
+// SAFETY: It is an integer.
+unsafe impl FromBytes for u64 {}

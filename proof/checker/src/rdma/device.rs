@@ -2,7 +2,7 @@
 
 //! The modelled RDMA device: its QPs, their events, and verbs that fail when a scenario says so.
 
-use crate::{ib_verbs, oracle::Oracle};
+use crate::{bindings::Reports, ib_verbs, oracle::Oracle};
 use core::{
     cell::RefCell,
     ptr::NonNull,
@@ -18,6 +18,7 @@ use std::{
     collections::BTreeMap,
     sync::{Arc as StdArc, Weak},
 };
+use xrc_rcv_spec::Record;
 
 /// A call of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,11 +44,11 @@ pub(crate) struct Device {
     this: Weak<Self>,
 }
 
-type Handler = StdArc<dyn Fn(u32, u32) + Send + Sync>;
+type EventHandler = StdArc<dyn Fn(u32, u32) + Send + Sync>;
 
 struct HwQp {
     xrcd: usize,
-    handler: Handler,
+    handler: EventHandler,
     /// The number of events that are being reported.
     events: usize,
     /// The number of verbs that are being called.
@@ -106,6 +107,18 @@ unsafe impl AlwaysRefCounted for Device {
     }
 }
 
+impl Reports for Device {
+    fn reported(&self, record: &Record) {
+        self.oracle.reported(record);
+    }
+
+    fn ends(&self, qpn: u32) {
+        if let Some(history) = self.history(qpn) {
+            ENDED.with(|ended| ended.borrow_mut().push((qpn, history)));
+        }
+    }
+}
+
 impl Device {
     pub(crate) fn new() -> StdArc<Self> {
         StdArc::new_cyclic(|this| Self {
@@ -123,8 +136,12 @@ impl Device {
         self.this.upgrade().expect("it is borrowed")
     }
 
-    pub(crate) fn as_ptr(&self) -> *const Self {
+    pub(crate) fn as_ptr(&self) -> *const dyn Reports {
         self
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        "modelled"
     }
 
     pub(crate) fn log_qp_event(&self, _user: u32, _qpn: u32, _event: u32) {}
@@ -271,13 +288,6 @@ impl Device {
     /// Whether a domain has a QP.
     pub(crate) fn has_qps(&self, xrcd: usize) -> bool {
         self.qps.lock().values().any(|qp| qp.xrcd == xrcd)
-    }
-
-    /// The calling thread ends a QP.
-    pub(crate) fn ends(&self, qpn: u32) {
-        if let Some(history) = self.history(qpn) {
-            ENDED.with(|ended| ended.borrow_mut().push((qpn, history)));
-        }
     }
 
     /// Panics if a QP exists that the calling thread has ended. Called when that call returns.

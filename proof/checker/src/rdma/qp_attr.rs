@@ -14,27 +14,48 @@ pub(crate) use mask::QpAttrMask;
 pub(crate) use state::QpState;
 
 use super::device::Device;
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    transmute::{AsBytes, FromBytes},
+};
 
 /// Attributes that a process passes.
+#[repr(C)]
 pub(crate) struct UserQpAttr {
-    pub(crate) mask: QpAttrMask,
-    pub(crate) state: QpState,
+    pub(crate) mask: u32,
+    pub(crate) state: u32,
 }
 
+// SAFETY: It consists of integers, of which any bytes are a valid value.
+unsafe impl FromBytes for UserQpAttr {}
+
+// SAFETY: It consists of integers, without padding.
+unsafe impl AsBytes for UserQpAttr {}
+
 impl UserQpAttr {
+    /// Returns the state with the attributes that the transition to it takes.
+    pub(crate) fn to(state: QpState, mask: QpAttrMask) -> Self {
+        Self {
+            mask: (mask | QpAttrMask::STATE).bits(),
+            state: state as u32,
+        }
+    }
+
     pub(crate) fn mask(&self) -> Result<QpAttrMask> {
-        Ok(self.mask)
+        Ok(QpAttrMask::from_bits(self.mask))
     }
 
     pub(crate) fn state(&self, mask: QpAttrMask) -> Result<Option<QpState>> {
-        Ok(mask.has(QpAttrMask::STATE).then_some(self.state))
+        if !mask.has(QpAttrMask::STATE) {
+            return Ok(None);
+        }
+        self.state.try_into().map(Some)
     }
 
     pub(crate) fn resolve(&self, _device: &Device, mask: QpAttrMask) -> Result<QpAttr> {
         Ok(QpAttr {
             mask,
-            state: self.state,
+            state: self.state.try_into()?,
             port: 1,
         })
     }
@@ -87,6 +108,10 @@ impl QpAttr {
 
     pub(crate) fn mask(&self) -> QpAttrMask {
         self.mask
+    }
+
+    pub(crate) fn to_user(&self) -> UserQpAttr {
+        UserQpAttr::to(self.state, self.mask)
     }
 
     pub(crate) fn state(&self) -> Result<QpState> {
