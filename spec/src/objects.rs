@@ -617,6 +617,10 @@ impl Objects {
         for id in ids {
             self.unregister(channel, id);
         }
+        // Nothing is left to read, nor that something was lost: also of what it has lost just now.
+        if let Some(of) = self.channels.get_mut(&channel) {
+            of.has_lost = false;
+        }
     }
 
     /// A channel is closed for the last time.

@@ -347,6 +347,20 @@ fn records_of_qps_that_are_gone_are_lost_beyond_a_number() {
 }
 
 #[test]
+fn a_channel_whose_file_was_closed_has_nothing_to_read() {
+    let mut node = Node::new();
+    node.0.objects.keep_gone(1);
+    for serial in 1..=2 {
+        node.alloc(1, Lifetime::Registrations, Some(1), (5, serial));
+        node.reg(2, 5);
+        node.call(1, destroy(5, true), DONE);
+    }
+    assert_eq!(node.kinds(2), [(0, OVERRUN, 1), (5, QP_GONE, 1)]);
+    node.0.objects.close_file(2);
+    assert_eq!(node.kinds(2), []);
+}
+
+#[test]
 fn a_channel_reports_what_its_mask_has() {
     let mut node = Node::new();
     node.join(1, 9, 1 << FATAL, Membership::Named);
