@@ -3,14 +3,21 @@
 //! The errors that `semantics.rst` and `uapi.rst` have for each method are those of the contract.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use xrc_rcv_spec::{Errno, Errno::*, Errnos, Method};
 
-fn document(name: &str) -> String {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let path = here.join("../Documentation").join(name);
+fn path_of(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)
+}
+
+fn read_file(name: &str) -> String {
+    let path = path_of(name);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn document(name: &str) -> String {
+    read_file(&format!("Documentation/{name}"))
 }
 
 /// Returns the text of a section, up to the next heading of any level.
@@ -99,4 +106,25 @@ fn read() {
     let document = document("uapi.rst");
     let documented = errors_in(section(&document, "Event channels"));
     assert_eq!(documented, Method::Read.errors());
+}
+
+/// The errors that the header has for the attributes of a method are of those of the method.
+#[test]
+fn header() {
+    let header = read_file("src/include/uapi/rdma/ib_xrc_rcv.h");
+    for method in Method::ALL.iter().filter(|method| **method != Method::Read) {
+        let is_named = |prefix: &str, block: &str| {
+            block.contains(&format!(
+                "attributes of XRC_RCV_METHOD_{prefix}{}\n",
+                method.name()
+            ))
+        };
+        let mut blocks = header
+            .split("/**")
+            .filter_map(|block| block.split("*/").next());
+        let block = blocks.find(|block| is_named("QP_", block) || is_named("", block));
+        let errors = errors_in(block.expect("kernel-doc of the attributes"));
+        let others = errors.without(method.errors());
+        assert!(others.is_empty(), "{}: {others:?}", method.name());
+    }
 }
