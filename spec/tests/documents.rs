@@ -128,3 +128,36 @@ fn header() {
         assert!(others.is_empty(), "{}: {others:?}", method.name());
     }
 }
+
+const HOSTILE: &str = "qemu/tests/module/errors.h";
+
+/// Returns the errors of each method as module/hostile compares them.
+fn errors_of_hostile() -> String {
+    let mut table = String::from(
+        "/* SPDX-License-Identifier: GPL-2.0 */\n\
+         /* Written by spec/tests/documents.rs with SPEC_WRITE=y, of spec/src/method.rs. */\n\n\
+         static const struct {\n\tconst char *method;\n\tint errors[24];\n} documented[] = {\n",
+    );
+    for method in Method::ALL.iter().filter(|method| **method != Method::Read) {
+        let errors: Vec<_> = method
+            .errors()
+            .iter()
+            .map(|errno| errno.to_string())
+            .collect();
+        let lines: Vec<_> = errors.chunks(7).map(|line| line.join(", ")).collect();
+        let lines = lines.join(",\n\t\t");
+        table += &format!("\t{{ \"{}\", {{\n\t\t{lines}\n\t}} }},\n", method.name());
+    }
+    table += "};\n";
+    table
+}
+
+/// With SPEC_WRITE, the table is written anew.
+#[test]
+fn hostile() {
+    let table = errors_of_hostile();
+    if std::env::var_os("SPEC_WRITE").is_some() {
+        fs::write(path_of(HOSTILE), &table).expect("the tree can be written to");
+    }
+    assert_eq!(read_file(HOSTILE), table, "write it with SPEC_WRITE=y");
+}

@@ -63,6 +63,7 @@ struct method {
 	struct attribute attributes[10];
 };
 
+#include "errors.h"
 #include "methods.h"
 
 enum { METHODS = ARRAY_SIZE(methods) };
@@ -74,6 +75,18 @@ static const struct method *method_named(const char *name)
 	while (strcmp(method->name, name))
 		method++;
 	return method;
+}
+
+/* Whether the contract (spec/src/method.rs) has an error of a method. */
+static bool is_documented(const struct method *method, int error)
+{
+	unsigned int m, e;
+
+	for (m = 0; m < ARRAY_SIZE(documented); m++)
+		for (e = 0; !strcmp(documented[m].method, method->name) && documented[m].errors[e]; e++)
+			if (documented[m].errors[e] == error)
+				return true;
+	return false;
 }
 
 static unsigned int attribute_count(const struct method *method)
@@ -240,6 +253,10 @@ static bool answers(const struct method *method, struct call *call, int expected
 	if (result != expected) {
 		warnx("%s, %s: %s, not %s", method->name, what, strerror(-result),
 		      strerror(-expected));
+		right = false;
+	}
+	if (result && !is_documented(method, -result)) {
+		warnx("%s, %s: %s is not documented", method->name, what, strerror(-result));
 		right = false;
 	}
 	if (result && (qps() != before_qps || registrations() != before_registrations)) {
