@@ -120,7 +120,7 @@ pub struct Destroy {
 }
 
 /// The QPs that an event channel is registered with.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Membership {
     /// Those that REG names.
     Named,

@@ -12,10 +12,10 @@ use crate::call::{
     Right, State,
 };
 use crate::objects::{Known, Objects, QP_GONE, QpId};
-use crate::{Errno::*, Errnos, Lifetime};
+use crate::{Errno::*, Errnos, Lifetime, Mutant};
 
 /// See the [module's documentation](self).
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Default, PartialEq, Eq, Hash, Debug)]
 pub struct Contract {
     /// The objects, for what changes them beside calls of the module: files and descriptors that
     /// are closed, events, reads.
@@ -123,13 +123,15 @@ impl Contract {
             return;
         };
         if force == Some(true) {
-            results.refuse_if(qp.right_of(caller) < Right::Own, EACCES);
+            let may_force = qp.right_of(caller) == Right::Own || Mutant::ForceByAnyone.is_made();
+            results.refuse_if(!may_force, EACCES);
             return;
         }
         let lives_on = qp.life.lifetime == Some(Lifetime::Domain);
         results.refuse_if(qp.right_of(caller) < Right::Write, EACCES);
         results.refuse_if(!lives_on, EINVAL);
-        results.refuse_if(lives_on && qp.life.keeping != 0, EBUSY);
+        let is_kept = qp.life.keeping != 0 && !Mutant::DestroyOfKept.is_made();
+        results.refuse_if(lives_on && is_kept, EBUSY);
     }
 
     fn reg(&self, caller: Caller, channel: Id, numbers: &[u32], results: &mut Results) {
@@ -137,7 +139,8 @@ impl Contract {
             return;
         };
         let is_found = |number: &&u32| {
-            domain.is_some_and(|domain| self.objects.find(domain, **number).is_some())
+            let found = domain.and_then(|domain| self.objects.find(domain, **number));
+            found.is_some() || Mutant::RegOfUnknown.is_made()
         };
         results.done = numbers.iter().take_while(is_found).count();
         results.refuse_if(results.done < numbers.len() || numbers.is_empty(), EINVAL);
@@ -198,7 +201,8 @@ impl Contract {
             }
             Call::Destroy(destroy) => {
                 if let Some(id) = self.id(caller.file, destroy.handle, destroy.number) {
-                    self.objects.end(id, destroy.force == Some(true), false);
+                    let forced = destroy.force == Some(true) || Mutant::DestroyOfKept.is_made();
+                    self.objects.end(id, forced, false);
                 }
             }
             Call::EventChannelAlloc { handle, mask, of } => {

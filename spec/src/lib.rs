@@ -7,13 +7,15 @@
 //! first one that the specification does not allow. [`Device`] has the QPs of a device with the
 //! holders of their registrations. [`Contract`] has the calls of processes with the results that
 //! each may have, and the records that each event channel has to read. [`Method::errors`] are the
-//! errors that the documents have. `Documentation/proof.rst` says what uses them.
+//! errors that the documents have. `Documentation/proof.rst` says what uses them, and each
+//! [`Mutant`] is a fault that these have to notice.
 
 mod call;
 mod contract;
 mod device;
 mod errno;
 mod method;
+mod mutant;
 mod objects;
 mod qp;
 
@@ -25,5 +27,6 @@ pub use contract::Contract;
 pub use device::{Delivery, Device, Holder, Record, Registrations, What};
 pub use errno::{Errno, Errnos};
 pub use method::Method;
+pub use mutant::Mutant;
 pub use objects::{Event, OVERRUN, Objects, QP_ADDED, QP_GONE};
 pub use qp::{Lifetime, Phase, Qp, Step, Violation};

@@ -2,7 +2,7 @@
 
 //! The methods of processes, and the errors that each can return.
 
-use crate::{Errno::*, Errnos};
+use crate::{Errno::*, Errnos, Mutant};
 
 macro_rules! methods {
     ($($(#[$doc:meta])* $method:ident $name:literal,)*) => {
@@ -90,6 +90,9 @@ impl Method {
         }
         errors.add_if(self.names_channel(), EBADF);
         errors.add_if(self.can_be_killed(), EINTR);
+        if self == Destroy && Mutant::BusyUndocumented.is_made() {
+            errors = errors.without(Errnos::of(&[EBUSY]));
+        }
         errors
     }
 }

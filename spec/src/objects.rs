@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::call::{Alloc, Attributes, Breach, Caller, Id, Membership, Outcome, Right, State};
-use crate::{Phase, Qp, Step};
+use crate::{Mutant, Phase, Qp, Step};
 
 /// The type of QP_GONE.
 pub const QP_GONE: u32 = 63;
@@ -36,14 +36,14 @@ pub struct Event {
 /// A domain and a serial number.
 pub(crate) type QpId = (Id, u64);
 
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Default, PartialEq, Eq, Hash, Debug)]
 struct File {
     handles: BTreeMap<u64, Id>,
     /// Its device is being removed.
     is_removed: bool,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Channel {
     file: Id,
     /// `None` after the last close of the domain: one that is opened by the same file later is
@@ -61,7 +61,7 @@ struct Channel {
     has_ended: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Registration {
     keeps: bool,
     /// It ended with the device: QP_GONE is its last record, and it keeps nothing.
@@ -71,7 +71,7 @@ struct Registration {
 }
 
 /// A receive QP.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Known {
     pub(crate) life: Qp,
     number: u32,
@@ -108,7 +108,7 @@ impl Known {
 }
 
 /// See the [module's documentation](self).
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Default, PartialEq, Eq, Hash, Debug)]
 pub struct Objects {
     files: BTreeMap<Id, File>,
     /// Until they are closed.
@@ -135,6 +135,31 @@ impl Objects {
     /// read: those of the QP that was destroyed first are lost then.
     pub fn keep_gone(&mut self, kept: usize) {
         self.kept = Some(kept);
+    }
+
+    /// Whether no file and no channel is open, and nothing is known of a QP.
+    pub fn is_unused(&self) -> bool {
+        self.files.is_empty() && self.channels.is_empty() && self.qps.is_empty()
+    }
+
+    /// Numbers the events of QPs anew, in their order: then objects are equal if no call and no
+    /// read can have different results.
+    pub fn renumber(&mut self) {
+        let mut positions = Vec::new();
+        for qp in self.qps.values() {
+            positions.extend(qp.events.values().map(|(_, position)| *position));
+        }
+        positions.sort_unstable();
+        let number = |position: u64| positions.partition_point(|other| *other <= position) as u64;
+        for (_, position) in self.qps.values_mut().flat_map(|qp| qp.events.values_mut()) {
+            *position = number(*position);
+        }
+        for of in self.channels.values_mut() {
+            for registration in of.registrations.values_mut() {
+                registration.read = number(registration.read);
+            }
+        }
+        self.position = positions.len() as u64;
     }
 
     /// Returns the number of QPs that can be found.
@@ -165,8 +190,12 @@ impl Objects {
 
     /// Returns the QP of a domain that has a number.
     pub(crate) fn find(&self, domain: Id, number: u32) -> Option<QpId> {
-        let mut found = self.found_in(domain);
-        found.find(|id| self.qps.get(id).is_some_and(|qp| qp.number == number))
+        let is_named = |id: &QpId| self.qps.get(id).is_some_and(|qp| qp.number == number);
+        if Mutant::NumberOfAnyDomain.is_made() {
+            let all = self.qps.iter().filter(|(_, qp)| qp.is_found());
+            return all.map(|(id, _)| *id).find(is_named);
+        }
+        self.found_in(domain).find(is_named)
     }
 
     /// Returns the QPs of a domain that can be found.
@@ -255,7 +284,7 @@ impl Objects {
         }
         self.step(id, Step::Alloc { registers });
         if let Some(channel) = creator {
-            let read = if self.is_of_all(channel) {
+            let read = if self.is_of_all(channel) || Mutant::AddedToCreator.is_made() {
                 position
             } else {
                 self.position
@@ -263,7 +292,7 @@ impl Objects {
             self.add(channel, id, registers, read);
         }
         for channel in self.members_of_all(id.0) {
-            if creator != Some(channel) {
+            if creator != Some(channel) && !Mutant::AllMissNew.is_made() {
                 self.add(channel, id, self.keeps_new(channel), position);
             }
         }
@@ -282,7 +311,7 @@ impl Objects {
         found.is_some_and(|of| match of.of {
             Membership::Named => true,
             Membership::All => of.right >= Right::Write,
-            Membership::Observer => false,
+            Membership::Observer => Mutant::ObserversKeep.is_made(),
         })
     }
 
@@ -339,8 +368,14 @@ impl Objects {
             return;
         };
         if !of.registrations.contains_key(&id) {
-            let keeps = of.right >= Right::Write || qp.creator == caller.user;
-            self.add(channel, id, keeps, self.position);
+            let may_keep = of.right >= Right::Write || qp.creator == caller.user;
+            let keeps = may_keep || Mutant::ReadersKeep.is_made();
+            let read = if Mutant::LateHearsAll.is_made() {
+                0
+            } else {
+                self.position
+            };
+            self.add(channel, id, keeps, read);
         }
     }
 
@@ -362,7 +397,9 @@ impl Objects {
             return;
         };
         let ids = of.registrations.keys().copied();
-        let has_number = |id: &QpId| self.qps.get(id).is_some_and(|qp| qp.number == number);
+        let leaves = |qp: &Known| qp.is_gone() && Mutant::UnregLeavesRecords.is_made();
+        let is_named = |qp: &Known| qp.number == number && !leaves(qp);
+        let has_number = |id: &QpId| self.qps.get(id).is_some_and(is_named);
         for id in ids.filter(has_number).collect::<Vec<_>>() {
             self.unregister(channel, id);
         }
@@ -422,7 +459,8 @@ impl Objects {
             }
         }
         let mut channels = self.channels.values();
-        if is_gone && !channels.any(|of| of.registrations.contains_key(&id)) {
+        let is_known = channels.any(|of| of.registrations.contains_key(&id));
+        if is_gone && !is_known && !Mutant::GoneStay.is_made() {
             self.qps.remove(&id);
         }
     }
@@ -438,9 +476,14 @@ impl Objects {
         let mut gone: Vec<_> = gone.map(|(id, qp)| (qp.position(), *id)).collect();
         gone.sort_unstable();
         let too_many = gone.len().saturating_sub(kept);
+        if Mutant::NewestIsLost.is_made() {
+            gone.reverse();
+        }
         for (_, id) in gone.into_iter().take(too_many) {
             for of in self.channels.values_mut() {
-                of.has_lost |= of.registrations.remove(&id).is_some();
+                let is_lost = of.registrations.remove(&id).is_some();
+                of.has_lost |= is_lost && !Mutant::LossIsSilent.is_made();
+                of.has_lost |= Mutant::OverrunOfNothing.is_made();
             }
             self.qps.remove(&id);
         }
@@ -468,7 +511,9 @@ impl Objects {
         let end = qp.life.step(Step::End { forced }, with_domain);
         qp.life = end.expect("a QP ends when the contract says so");
         self.position += 1;
-        qp.events.insert(QP_GONE, (1, self.position));
+        if !Mutant::GoneMissing.is_made() {
+            qp.events.insert(QP_GONE, (1, self.position));
+        }
         self.step(id, Step::Gone);
         self.forget(id);
         self.evict(id.0);
@@ -479,7 +524,7 @@ impl Objects {
         let Some(qp) = self.qps.get_mut(&(domain, serial)) else {
             return;
         };
-        if qp.life.phase >= Phase::Ended {
+        if qp.life.phase >= Phase::Ended && !Mutant::EventAfterGone.is_made() {
             return;
         }
         self.position += 1;
@@ -502,7 +547,8 @@ impl Objects {
                 events.entry(QP_GONE).or_insert((1, u64::MAX));
             }
             for (kind, (total, position)) in events {
-                if position > registration.read && channel.mask & (1 << kind) != 0 {
+                let is_masked = channel.mask & (1 << kind) == 0 && !Mutant::MaskIgnored.is_made();
+                if position > registration.read && !is_masked {
                     let event = Event {
                         number: qp.number,
                         serial: id.1,
@@ -514,6 +560,9 @@ impl Objects {
             }
         }
         unread.sort_by_key(|(id, position, _)| (*position, *id));
+        if Mutant::Unordered.is_made() {
+            unread.sort_by_key(|(id, ..)| *id);
+        }
         unread
     }
 
@@ -549,7 +598,11 @@ impl Objects {
         for (id, position, _) in unread.into_iter().take(count) {
             let of = self.channels.get_mut(&channel);
             if let Some(registration) = of.and_then(|of| of.registrations.get_mut(&id)) {
-                registration.read = position;
+                registration.read = match () {
+                    _ if Mutant::ReadAgain.is_made() => registration.read,
+                    _ if Mutant::ReadSkips.is_made() => self.position,
+                    _ => position,
+                };
             }
             self.forget(id);
         }
@@ -582,7 +635,9 @@ impl Objects {
         if self.is_open(domain) {
             return;
         }
-        self.end_domain(domain);
+        if !Mutant::CloseLeavesQps.is_made() {
+            self.end_domain(domain);
+        }
         for channel in self.channels.values_mut() {
             channel.domain.take_if(|of| *of == domain);
         }
@@ -637,7 +692,9 @@ impl Objects {
     /// A uverbs file is closed for the last time: its channels end, then its handles are closed.
     pub fn close_file(&mut self, file: Id) {
         for channel in self.channels_of(file) {
-            self.end_channel(channel);
+            if !Mutant::CloseLeavesChannels.is_made() {
+                self.end_channel(channel);
+            }
         }
         let closed = self.files.remove(&file).unwrap_or_default();
         for domain in closed.handles.into_values() {
@@ -649,7 +706,11 @@ impl Objects {
     /// channels keep nothing any more, and stay for their records until the channel is closed.
     pub fn remove_device_of(&mut self, file: Id) {
         for channel in self.channels_of(file) {
-            self.release(channel);
+            if Mutant::RemovalDropsRecords.is_made() {
+                self.end_channel(channel);
+            } else {
+                self.release(channel);
+            }
         }
         let Some(of) = self.files.get_mut(&file) else {
             return;

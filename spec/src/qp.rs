@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use crate::Mutant;
+
 /// The lifetime of a receive QP: it ends with the last registration that keeps it, or with its
 /// domain.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -194,8 +196,7 @@ impl Qp {
                 return Err(Violation::NotRegistered);
             }
             (Step::Unregister { keeps }, phase) => {
-                self.registrations -= 1;
-                self.keeping -= u32::from(keeps);
+                self.loses(keeps);
                 if phase == Found
                     && !self.is_kept()
                     && self.lifetime == Some(Lifetime::Registrations)
@@ -218,6 +219,14 @@ impl Qp {
             (Step::Gone, _) => return Err(Violation::GoneTwice),
         }
         Ok(self)
+    }
+
+    /// A registration ends.
+    fn loses(&mut self, keeps: bool) {
+        if !Mutant::UnregNotCounted.is_made() {
+            self.registrations -= 1;
+            self.keeping -= u32::from(keeps);
+        }
     }
 
     fn is_kept(&self) -> bool {

@@ -3,9 +3,11 @@
 //! The contract of calls: it is total, keeps its own promises, and has the effects that
 //! `semantics.rst` describes.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use xrc_rcv_spec::{
     Alloc, Attributes, Breach, Call, Caller, Contract, Destroy, Errno, Errno::*, Errnos, Event, Id,
-    Lifetime, Membership, Modify, OVERRUN, Outcome, QP_ADDED, QP_GONE, Right, State,
+    Lifetime, Membership, Method, Modify, OVERRUN, Outcome, QP_ADDED, QP_GONE, Right, State,
 };
 
 const ALL: u64 = !0;
@@ -290,6 +292,8 @@ fn events_are_for_those_who_were_registered() {
     node.0.objects.read(2, 1);
     assert_eq!(node.kinds(2), of_5[1..]);
     node.call(1, destroy(5, true), DONE);
+    // It has none any more.
+    node.0.objects.event(SHARED, 1, FATAL);
     assert_eq!(node.kinds(2), [(5, LAST_WQE, 2), (5, QP_GONE, 1)]);
     // A new QP with the number, whose events differ in the serial number.
     node.alloc(1, Lifetime::Registrations, Some(1), (5, 3));
@@ -324,7 +328,8 @@ fn records_of_qps_that_are_gone_are_lost_beyond_a_number() {
             node.0.objects.event(SHARED, 1, FATAL);
         }
         node.call(1, destroy(5, true), DONE);
-        // The creator reads its records.
+        // The creator reads its records, and loses none.
+        assert!(node.kinds(1).iter().all(|(_, kind, _)| *kind != OVERRUN));
         node.0.objects.read(1, usize::MAX);
         assert_eq!(node.kinds(1), []);
     }
@@ -406,6 +411,21 @@ fn the_end_of_a_device() {
     assert_eq!(node.kinds(1), []);
 }
 
+#[test]
+fn nothing_is_left() {
+    let mut node = Node::new();
+    node.alloc(1, Lifetime::Registrations, Some(1), (5, 1));
+    node.reg(2, 5);
+    node.call(1, destroy(5, true), DONE);
+    node.0.objects.read(2, 1);
+    for file in 1..=3 {
+        node.0.objects.close_file(file);
+        assert!(!node.0.objects.is_unused(), "channel {file} is open");
+        node.0.objects.close_channel(file);
+    }
+    assert!(node.0.objects.is_unused());
+}
+
 /// A generator of numbers, the same ones each time.
 struct Random(u64);
 
@@ -423,16 +443,26 @@ impl Random {
     }
 
     fn call(&mut self) -> Call {
-        let handle = self.of(&[HANDLE, HANDLE, HANDLE, 8]);
+        let handle = self.of(&[HANDLE, HANDLE, HANDLE, 8, 9]);
         let number = self.below(3) as u32;
-        let channel = 1 + self.below(4);
+        let channel = 1 + self.below(6);
         let attributes = match self.below(8) {
             0 => Attributes::Absent,
             1 => Attributes::Invalid,
             _ => Attributes::To(self.of(&State::ALL)),
         };
         let numbers = (0..self.below(3)).map(|_| self.below(3) as u32).collect();
-        match self.below(9) {
+        match self.below(10) {
+            9 => Call::EventChannelAlloc {
+                handle,
+                mask: self.of(&[0, ALL, 1 << FATAL]),
+                of: self.of(&[
+                    None,
+                    Some(Membership::Named),
+                    Some(Membership::All),
+                    Some(Membership::Observer),
+                ]),
+            },
             0 => Call::QueryCaps,
             1 => Call::QueryDomain { handle },
             2 => Call::Query { handle, number },
@@ -463,63 +493,133 @@ impl Random {
     }
 }
 
+/// The results of each method that its objects decide: success, and the errors that are certain.
+const CERTAIN: [(Method, &[Errno]); 9] = [
+    (Method::Alloc, &[EIO, ENOENT, EACCES, EINVAL, EBADF]),
+    (Method::Modify, &[EIO, ENOENT, EACCES, EINVAL]),
+    (Method::Query, &[EIO, ENOENT, EINVAL]),
+    (Method::Reg, &[EIO, EBADF, EINVAL]),
+    (Method::Unreg, &[EIO, EBADF, EINVAL]),
+    (Method::Destroy, &[EIO, ENOENT, EACCES, EINVAL, EBUSY]),
+    (Method::QueryDomain, &[EIO, ENOENT]),
+    (Method::QueryCaps, &[EIO]),
+    (Method::EventChannelAlloc, &[EIO, ENOENT, EINVAL]),
+];
+
+/// Objects that random calls have led to, and the results that calls had.
+struct Walk {
+    node: Node,
+    serial: u64,
+    channels: u64,
+    /// The methods that have succeeded, and the errors of each.
+    succeeded: BTreeSet<Method>,
+    failed: BTreeMap<Method, Errnos>,
+}
+
+impl Walk {
+    fn begin(&mut self, random: &mut Random) {
+        self.node = Node::new();
+        (1..=2).for_each(|file| self.node.0.objects.open_domain(file, 8, 2));
+        if random.below(2) == 0 {
+            self.node.0.objects.keep_gone(1);
+        }
+        self.serial = 0;
+        self.channels = 3;
+    }
+
+    /// Ends an object, reports an event, or reads, if at all.
+    fn change(&mut self, random: &mut Random, file: u64) {
+        let objects = &mut self.node.0.objects;
+        match random.below(45) {
+            40 => objects.remove_device_of(file),
+            0 => drop(objects.close_handle(file, HANDLE)),
+            1 => objects.close_channel(file),
+            2 => objects.close_file(file),
+            3 => objects.event(SHARED, 1 + random.below(self.serial + 1), FATAL),
+            4 => {
+                let unread = objects.unread(file).len() as u64;
+                objects.read(file, random.below(unread + 1) as usize);
+            }
+            _ => (),
+        }
+    }
+
+    /// Makes a call with each result that it may have, the last of which stays.
+    fn call(&mut self, caller: Caller, call: &Call) {
+        let results = self.node.0.results(caller, call);
+        let errors = results.certain.or(results.possible);
+        let undocumented = errors.without(call.method().errors());
+        assert!(undocumented.is_empty(), "{call:?}");
+        let failed = self.failed.entry(call.method()).or_default();
+        *failed = failed.or(results.certain);
+        for errno in Errno::ALL.iter().filter(|errno| errors.has(**errno)) {
+            let mut node = self.node.0.clone();
+            let failed = node.take(caller, call, &fails(*errno, results.done), Errnos::NONE);
+            assert_eq!(failed, Ok(()), "{call:?}");
+        }
+        if !results.certain.is_empty() {
+            assert!(self.node.0.take(caller, call, &DONE, Errnos::NONE).is_err());
+            return;
+        }
+        self.serial += 1;
+        self.channels += 1;
+        let outcome = Outcome {
+            number: self.serial as u32 % 3,
+            serial: self.serial,
+            channel: self.channels,
+            done: results.done,
+            ..DONE
+        };
+        match self.node.0.take(caller, call, &outcome, Errnos::NONE) {
+            Ok(()) => drop(self.succeeded.insert(call.method())),
+            Err(Breach::Number) => (),
+            Err(breach) => panic!("{call:?}: {breach}"),
+        }
+    }
+
+    fn end(&mut self) {
+        let objects = &mut self.node.0.objects;
+        (1..=4).for_each(|file| objects.close_file(file));
+        (1..=self.channels).for_each(|channel| objects.close_channel(channel));
+        assert!(objects.is_unused(), "something is left");
+    }
+}
+
 /// In every state that is reached, every call has results, which its method documents, and each of
-/// them can be taken. Nothing is left when all files are closed.
+/// them can be taken. Each method succeeds, and fails with each of its errors. Nothing is left when
+/// all files are closed.
 #[test]
 fn the_contract_is_total() {
     let mut random = Random(1);
+    let mut walk = Walk {
+        node: Node::new(),
+        serial: 0,
+        channels: 0,
+        succeeded: BTreeSet::new(),
+        failed: BTreeMap::new(),
+    };
     for _ in 0..500 {
-        let mut node = Node::new();
-        let mut serial = 0;
+        walk.begin(&mut random);
         for _ in 0..60 {
             let file = 1 + random.below(4);
-            match random.below(45) {
-                40 => node.0.objects.remove_device_of(file),
-                0 => drop(node.0.objects.close_handle(file, HANDLE)),
-                1 => node.0.objects.close_channel(file),
-                2 => node.0.objects.close_file(file),
-                3 => node
-                    .0
-                    .objects
-                    .event(SHARED, 1 + random.below(serial + 1), FATAL),
-                4 => {
-                    let unread = node.0.objects.unread(file).len() as u64;
-                    node.0.objects.read(file, random.below(unread + 1) as usize);
-                }
-                _ => (),
-            }
-            let call = random.call();
+            walk.change(&mut random, file);
             let caller = Caller {
                 user: random.below(4) as u32,
                 right: random.of(&[Right::Use, Right::Write, Right::Own]),
                 file,
             };
-            let results = node.0.results(caller, &call);
-            let documented = call.method().errors();
-            let errors = results.certain.or(results.possible);
-            assert!(errors.without(documented).is_empty(), "{call:?}");
-            for errno in Errno::ALL.iter().filter(|errno| errors.has(**errno)) {
-                let mut node = node.0.clone();
-                let failed = node.take(caller, &call, &fails(*errno, results.done), Errnos::NONE);
-                assert_eq!(failed, Ok(()), "{call:?}");
-            }
-            if results.certain.is_empty() {
-                serial += 1;
-                let outcome = Outcome {
-                    number: serial as u32 % 3,
-                    serial,
-                    done: results.done,
-                    ..DONE
-                };
-                match node.0.take(caller, &call, &outcome, Errnos::NONE) {
-                    Ok(()) | Err(Breach::Number) => (),
-                    Err(breach) => panic!("{call:?}: {breach}"),
-                }
-            }
+            let call = random.call();
+            walk.call(caller, &call);
         }
-        (1..=4).for_each(|file| node.0.objects.close_file(file));
-        (1..=4).for_each(|channel| node.0.objects.close_channel(channel));
-        assert!(node.0.objects.is_empty(), "a QP is left");
+        walk.end();
+    }
+    for (method, errors) in CERTAIN {
+        assert!(walk.succeeded.contains(&method), "{method:?} succeeds");
+        assert_eq!(
+            walk.failed.get(&method),
+            Some(&Errnos::of(errors)),
+            "{method:?}"
+        );
     }
 }
 
@@ -593,4 +693,43 @@ fn a_member_of_all_has_no_registration_of_its_own_to_end() {
         node.refuses(2, channel_alloc(1 << FATAL, Some(of)), &[EINVAL]);
     }
     node.refuses(2, channel_alloc(ALL, None), &[EINVAL]);
+}
+
+/// Each fault of the contract fails one of the tests above.
+#[cfg(feature = "mutants")]
+#[test]
+fn mutants() {
+    use xrc_rcv_spec::Mutant;
+
+    let tests: &[fn()] = &[
+        the_last_registration_that_keeps_a_qp_ends_it,
+        a_qp_of_lifetime_domain_stays_until_the_last_close,
+        rights,
+        what_a_call_names,
+        a_channel_without_its_file,
+        an_array_is_done_until_one_fails,
+        events_are_for_those_who_were_registered,
+        records_of_qps_that_are_gone_are_lost_beyond_a_number,
+        a_channel_whose_file_was_closed_has_nothing_to_read,
+        a_channel_reports_what_its_mask_has,
+        transitions,
+        the_end_of_a_device,
+        an_event_names_its_qp,
+        nothing_is_left,
+        a_member_of_all_is_told_of_each_qp,
+        a_member_of_all_keeps_each_qp_unless_it_observes_or_reads,
+        a_member_of_all_has_no_registration_of_its_own_to_end,
+    ];
+    let mut unnoticed = Vec::new();
+    for mutant in Mutant::ALL {
+        let fails = |test: &fn()| {
+            let test = || Mutant::during(Some(*mutant), test);
+            std::panic::catch_unwind(test).is_err()
+        };
+        if !tests.iter().any(fails) {
+            unnoticed.push(*mutant);
+        }
+    }
+    // It changes the tables of errors alone: documents.rs compares these.
+    assert_eq!(unnoticed, [Mutant::BusyUndocumented]);
 }

@@ -161,3 +161,16 @@ fn hostile() {
     }
     assert_eq!(read_file(HOSTILE), table, "write it with SPEC_WRITE=y");
 }
+
+/// A table that lacks an error is noticed.
+#[cfg(feature = "mutants")]
+#[test]
+fn a_mutant_differs_from_the_documents() {
+    use xrc_rcv_spec::Mutant;
+
+    let mutant = Some(Mutant::BusyUndocumented);
+    let check = || Mutant::during(mutant, semantics);
+    assert!(std::panic::catch_unwind(check).is_err());
+    let table = Mutant::during(mutant, errors_of_hostile);
+    assert_ne!(read_file(HOSTILE), table);
+}

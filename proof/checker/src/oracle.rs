@@ -71,3 +71,52 @@ impl Oracle {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{catch_unwind, AssertUnwindSafe};
+    use xrc_rcv_spec::{Holder, Lifetime, Mutant, Registrations, What};
+
+    /// Reports the life of a QP with one registration.
+    fn report_life() {
+        let oracle = Oracle::default();
+        let report = |what| {
+            oracle.reported(&Record::Qp {
+                domain: 1,
+                number: 0x11,
+                serial: 1,
+                what,
+            })
+        };
+        let registrations = |number, changes| Registrations {
+            number,
+            keeping: number,
+            keeping_all: 0,
+            changes,
+        };
+        let holder = Holder {
+            channel: Some(1),
+            mask: !0,
+        };
+
+        report(What::Alloc {
+            lifetime: Lifetime::Registrations,
+            registers: true,
+            keeping_all: 0,
+        });
+        report(What::Register(holder, registrations(1, 1)));
+        report(What::Unregister(holder, registrations(0, 2)));
+        report(What::End(registrations(0, 2), false));
+        assert_eq!(oracle.numbers(), []);
+    }
+
+    #[test]
+    fn a_mutant_of_the_specification_is_noticed() {
+        let mutant = Some(Mutant::UnregNotCounted);
+        let report = || Mutant::during(mutant, report_life);
+
+        report_life();
+        assert!(catch_unwind(AssertUnwindSafe(report)).is_err());
+    }
+}

@@ -325,3 +325,41 @@ impl Orders {
         false
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{catch_unwind, AssertUnwindSafe};
+    use xrc_rcv_spec::Mutant;
+
+    /// Checks right results of calls, one after the other: the last UNREG ends the QP, and its
+    /// number is unknown then.
+    fn check_right_results(mutant: Option<Mutant>) {
+        let check = || {
+            let orders = Orders::default();
+            let unknown = &(0, Err(EINVAL));
+            let one = &(1, Ok(()));
+            let created = Ok((0x11, 1));
+            let lifetime = Lifetime::Registrations;
+
+            orders.open(1, Right::Write, Membership::Named, || (), || ());
+            orders.call(1, alloc(1, lifetime), &[], || created, allocated);
+            orders.call(1, destroy(0x11, false), &[], || Err(EINVAL), result);
+            orders.call(1, unreg(1, &[0x11]), &[], || one, |one| done(one));
+            orders.call(1, reg(1, &[0x11]), &[], || unknown, |unknown| done(unknown));
+            orders.check(&[]);
+        };
+
+        runtime::check(1, 0x18, move || Mutant::during(mutant, check));
+    }
+
+    #[test]
+    fn mutants_of_the_contract_have_no_order() {
+        check_right_results(None);
+        for mutant in [Mutant::UnregNotCounted, Mutant::RegOfUnknown] {
+            let check = || check_right_results(Some(mutant));
+
+            assert!(catch_unwind(AssertUnwindSafe(check)).is_err(), "{mutant:?}");
+        }
+    }
+}

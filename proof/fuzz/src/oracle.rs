@@ -497,6 +497,7 @@ impl Oracle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use xrc_rcv_spec::Mutant;
 
     /// Facts of process 0, which has a file with a handle of domain 0, and a channel.
     fn fact() -> Fact {
@@ -587,6 +588,45 @@ mod tests {
             "0 alloc qp=0 domain=0 channel=0 -> 0",
         ] {
             assert!(after_alloc(line).is_err(), "{line}");
+        }
+    }
+
+    /// Right results, and numbers of QPs after them, which a mutant of the contract refuses.
+    /// Programs have no process of another user, and their records are compared with [`Totals`].
+    const MUTANTS: [(Mutant, &str, u64); 4] = [
+        (
+            Mutant::UnregNotCounted,
+            "0 alloc qp=0 domain=0 channel=0 -> 0\n0 unreg qp=0 channel=0 -> 0",
+            0,
+        ),
+        (
+            Mutant::RegOfUnknown,
+            "0 alloc qp=0 domain=0 channel=0 -> 0\n\
+             0 destroy qp=0 domain=0 flags=1 -> 0\n\
+             0 reg qp=0 channel=0 -> EINVAL",
+            0,
+        ),
+        (
+            Mutant::DestroyOfKept,
+            "0 alloc qp=0 domain=0 flags=1 channel=0 -> 0\n0 destroy qp=0 domain=0 -> EBUSY",
+            1,
+        ),
+        (
+            Mutant::CloseLeavesQps,
+            "0 alloc qp=0 domain=0 channel=0 -> 0\n0 close-domain domain=0 -> 0",
+            0,
+        ),
+    ];
+
+    #[test]
+    fn mutants_of_the_contract() {
+        for (mutant, text, qps) in MUTANTS {
+            let mut fact = fact();
+            fact.device_qps = Some(qps);
+            let result = check_with(text, fact);
+            assert!(result.is_ok(), "{text}: {result:?}");
+            let result = Mutant::during(Some(mutant), || check_with(text, fact));
+            assert!(result.is_err(), "{mutant:?}");
         }
     }
 }

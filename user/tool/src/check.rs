@@ -391,6 +391,24 @@ mod tests {
     }
 
     #[test]
+    fn a_mutant_of_the_specification_rejects_a_right_trace() {
+        // The first process excludes QP_FATAL.
+        let steps = TRACE.map(|step| {
+            step.replace(
+                "aaaaaaaa mask=0x80000000000100fe",
+                "aaaaaaaa mask=0x80000000000100fc",
+            )
+            .replace("delivered=2", "delivered=1")
+        });
+        let steps = steps.each_ref().map(String::as_str);
+        assert!(check(&steps).is_ok());
+        for mutant in [spec::Mutant::UnregNotCounted, spec::Mutant::MaskIgnored] {
+            let result = spec::Mutant::during(Some(mutant), || check(&steps));
+            assert!(result.is_err(), "{mutant:?}");
+        }
+    }
+
+    #[test]
     fn an_event_is_for_the_registrations_at_its_time() {
         let event = |number: u32, changes: u64| {
             TRACE[3]
