@@ -4,14 +4,40 @@
 //! properties that hold in every state.
 
 use stateright::{Model, Property};
-use xrc_rcv_spec::{Lifetime, Phase, Qp, Step, Violation};
+use xrc_rcv_spec::{Lifetime, Mutant, Phase, Qp, Step, Violation};
 
 /// The configuration: `F` uverbs files, each with a handle of the domain at first, and `Q` receive
 /// QPs that exist at the same time.
 pub struct System<const F: usize, const Q: usize> {
     /// The number of events that the device reports of each QP.
     pub events: u8,
+    /// The event masks, of which each file has any.
+    pub masks: &'static [Mask],
     pub fault: Option<Fault>,
+    /// A fault in the specification.
+    pub mutant: Option<Mutant>,
+}
+
+/// An event mask: whether it has the events of the device, and QP_GONE.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Mask {
+    pub events: bool,
+    pub gone: bool,
+}
+
+impl Mask {
+    pub const ALL: Mask = Mask {
+        events: true,
+        gone: true,
+    };
+    pub const NO_GONE: Mask = Mask {
+        events: true,
+        gone: false,
+    };
+    pub const GONE: Mask = Mask {
+        events: false,
+        gone: true,
+    };
 }
 
 /// A fault in the design, which one of the properties has to find.
@@ -27,12 +53,16 @@ pub enum Fault {
     CloseEndsAll,
     /// A registration gets events that happened before it.
     RegisterJoinsPending,
-    /// QP_GONE takes the place of events that are pending.
+    /// QP_GONE takes the place of events that are unread.
     GoneDropsPending,
     /// QP_GONE is delivered while the device still reports events.
     GoneBeforeDestroy,
-    /// Two threads deliver an event.
+    /// Two threads read an event.
     DeliveredTwice,
+    /// An event is for registrations whose masks exclude it.
+    MaskIgnored,
+    /// A registration that has not read all ends with the QP.
+    GoneEndsUnread,
     /// The last close of the domain does not wait for QPs that other calls destroy.
     CloseDoesNotWait,
     /// UNREG returns before the QP is destroyed.
@@ -45,7 +75,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them, with the property that finds each.
-    pub const ALL: [(Fault, &'static str); 12] = [
+    pub const ALL: [(Fault, &'static str); 14] = [
         (Fault::RegisterOnEnded, REGISTER),
         (Fault::UnregisterInTwoSteps, ONE_STEP),
         (Fault::DestroyWhileRegistered, REGISTERED),
@@ -54,6 +84,8 @@ impl Fault {
         (Fault::GoneDropsPending, EVENTS),
         (Fault::GoneBeforeDestroy, LAST),
         (Fault::DeliveredTwice, EVENTS),
+        (Fault::MaskIgnored, MASKED),
+        (Fault::GoneEndsUnread, UNREAD),
         (Fault::CloseDoesNotWait, DOMAIN),
         (Fault::UnregisterDoesNotWait, RETURNS),
         (Fault::CloseForgets, FILE),
@@ -67,6 +99,8 @@ const REGISTER: &str = "no REG succeeds on a QP that has ended";
 const ONE_STEP: &str = "the last UNREG and the end of the QP are one step";
 const EVENTS: &str = "every event reaches each registration once";
 const LAST: &str = "QP_GONE is the last event";
+const MASKED: &str = "no registration reads what its mask excludes";
+const UNREAD: &str = "a registration that ends with its QP has read all";
 const DOMAIN: &str = "no QP outlives its domain";
 const RETURNS: &str = "a call that ends a QP returns when it is destroyed";
 const EVENTUALLY: &str = "everything is destroyed in the end";
@@ -84,7 +118,8 @@ enum Broken {
     ReturnedEarly,
     /// A registration got an event twice, or an event of before it, or has lost one.
     Event,
-    AfterGone,
+    Masked,
+    Unread,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -108,6 +143,7 @@ enum Device {
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 struct File<const Q: usize> {
+    mask: Mask,
     is_open: bool,
     has_handle: bool,
     call: Option<Call<Q>>,
@@ -138,8 +174,9 @@ struct Slot<const F: usize> {
     provider: Provider,
     destructions: u8,
     happened: u8,
-    /// The files that get each event, and have not got it yet.
+    /// The files that are to read each event, and QP_GONE, and have not yet.
     pending: [[bool; F]; 2],
+    gone: [bool; F],
     registrations: [Option<Registration>; F],
 }
 
@@ -156,7 +193,6 @@ struct Registration {
     /// The number of events that had happened before.
     since: u8,
     got: u8,
-    gone: bool,
 }
 
 impl<const F: usize> Slot<F> {
@@ -166,6 +202,7 @@ impl<const F: usize> Slot<F> {
         destructions: 0,
         happened: 0,
         pending: [[false; F]; 2],
+        gone: [false; F],
         registrations: [None; F],
     };
 
@@ -182,25 +219,24 @@ impl<const F: usize> Slot<F> {
         self.registrations[file] = Some(Registration {
             since: self.happened,
             got: 0,
-            gone: false,
         });
     }
 
     fn unregister(&mut self, file: usize) {
         self.registrations[file] = None;
+        self.gone[file] = false;
         for pending in &mut self.pending {
             pending[file] = false;
         }
     }
 
-    fn is_registered(&self) -> bool {
-        self.registrations.iter().any(Option::is_some)
+    /// Whether a file has an event to read, but QP_GONE.
+    fn has_pending(&self, file: usize) -> bool {
+        self.pending.iter().any(|event| event[file])
     }
 
-    /// The device reports an event, which each registration that exists now is to get.
-    fn event(&mut self) {
-        self.pending[usize::from(self.happened)] = self.registrations.map(|file| file.is_some());
-        self.happened += 1;
+    fn is_registered(&self) -> bool {
+        self.registrations.iter().any(Option::is_some)
     }
 }
 
@@ -287,6 +323,10 @@ impl<const F: usize, const Q: usize> State<F, Q> {
     /// A registration ends. Returns whether the QP ends with it.
     fn unregister(&mut self, file: usize, qp: usize) -> bool {
         self.qps[qp].unregister(file);
+        if self.qps[qp].qp.phase == Phase::Gone {
+            // It has ended with the QP: its records are dropped.
+            return false;
+        }
         self.step(qp, Step::Unregister { keeps: true });
         self.qps[qp].qp.phase == Phase::Unneeded && !self.closing
     }
@@ -384,27 +424,6 @@ impl<const F: usize, const Q: usize> State<F, Q> {
         self.forget(qp);
     }
 
-    /// QP_GONE is delivered to each registration. With [`Fault::GoneBeforeDestroy`], an event is
-    /// lost only if it was pending.
-    fn gone(&mut self, qp: usize) {
-        let slot = &mut self.qps[qp];
-        let happened = slot.happened;
-        let mut is_lost = false;
-
-        for registration in slot.registrations.iter_mut().flatten() {
-            is_lost |= registration.got != happened - registration.since;
-            registration.gone = true;
-        }
-        if slot.provider == Provider::Destroyed {
-            slot.provider = Provider::Absent;
-        }
-        if is_lost {
-            self.breaks(Broken::Event);
-        }
-        self.step(qp, Step::Gone);
-        self.forget(qp);
-    }
-
     /// The handle of the domain is closed. Returns whether it was the last.
     fn close_handle(&mut self, file: usize) -> bool {
         self.files[file].has_handle = false;
@@ -418,7 +437,8 @@ impl<const F: usize, const Q: usize> State<F, Q> {
     /// All that a QP was, after the last report of it.
     fn forget(&mut self, qp: usize) {
         let slot = &self.qps[qp];
-        let is_over = slot.qp.is_over() && slot.provider == Provider::Absent;
+        let is_over =
+            slot.qp.is_over() && slot.provider == Provider::Absent && !slot.is_registered();
         let is_awaited = self.files.iter().any(|file| match file.call {
             Some(Call::Ended(awaited)) => awaited == qp,
             Some(Call::CloseFile { ended, .. }) => ended[qp],
@@ -473,6 +493,7 @@ impl<const F: usize, const Q: usize> State<F, Q> {
                 (
                     slot.registrations[file],
                     slot.pending.map(|event| event[file]),
+                    slot.gone[file],
                 )
             });
 
@@ -486,6 +507,7 @@ impl<const F: usize, const Q: usize> State<F, Q> {
                     self.files.swap(file, file + 1);
                     for slot in &mut self.qps {
                         slot.registrations.swap(file, file + 1);
+                        slot.gone.swap(file, file + 1);
                         for pending in &mut slot.pending {
                             pending.swap(file, file + 1);
                         }
@@ -525,27 +547,83 @@ impl<const F: usize, const Q: usize> System<F, Q> {
         state.forget(qp);
     }
 
-    /// A registration gets the next event that is pending for it.
-    fn deliver(&self, state: &mut State<F, Q>, qp: usize, file: usize) -> Option<()> {
+    /// The device reports an event, which each registration that exists now, and whose mask has it,
+    /// is to read.
+    fn event(&self, state: &mut State<F, Q>, qp: usize) {
         let slot = &mut state.qps[qp];
-        let event = slot.pending.iter_mut().find(|event| event[file])?;
+        let is_masked =
+            |file: usize| !state.files[file].mask.events && !self.has(Fault::MaskIgnored);
 
-        event[file] = false;
+        for file in 0..F {
+            let is_for = slot.registrations[file].is_some() && !is_masked(file);
 
-        let registration = slot.registrations[file].as_mut()?;
+            slot.pending[usize::from(slot.happened)][file] = is_for;
+        }
+        slot.happened += 1;
+        state.step(qp, Step::Event);
+    }
 
-        // With the fault, each of two threads has found it pending.
-        registration.got += 1 + u8::from(self.has(Fault::DeliveredTwice));
+    /// QP_GONE follows the events that registrations have not read.
+    fn gone(&self, state: &mut State<F, Q>, qp: usize) {
+        let slot = &mut state.qps[qp];
 
-        let Registration { since, got, gone } = *registration;
-        let most = slot.happened - since;
+        if self.has(Fault::GoneDropsPending) {
+            slot.pending = [[false; F]; 2];
+        }
+        if slot.provider == Provider::Destroyed {
+            slot.provider = Provider::Absent;
+        }
+        for file in 0..F {
+            slot.gone[file] = slot.registrations[file].is_some() && state.files[file].mask.gone;
+        }
+        state.step(qp, Step::Gone);
+        for file in 0..F {
+            self.ends_with_qp(state, qp, file);
+        }
+        state.forget(qp);
+    }
 
-        if gone {
-            state.breaks(Broken::AfterGone);
-        } else if got > most {
+    /// A registration with a QP that is gone ends when all was read.
+    fn ends_with_qp(&self, state: &mut State<F, Q>, qp: usize, file: usize) {
+        let slot = &mut state.qps[qp];
+        let has_unread = slot.has_pending(file) || slot.gone[file];
+        let Some(Registration { since, got }) = slot.registrations[file] else {
+            return;
+        };
+
+        if slot.qp.phase != Phase::Gone || has_unread && !self.has(Fault::GoneEndsUnread) {
+            return;
+        }
+        slot.unregister(file);
+        if has_unread {
+            state.breaks(Broken::Unread);
+        } else if state.files[file].mask.events && got != state.qps[qp].happened - since {
             state.breaks(Broken::Event);
         }
-        state.step(qp, Step::Event);
+    }
+
+    /// A registration reads its next event, the last of which is QP_GONE.
+    fn deliver(&self, state: &mut State<F, Q>, qp: usize, file: usize) -> Option<()> {
+        let slot = &mut state.qps[qp];
+        let registration = slot.registrations[file].as_mut()?;
+
+        if let Some(event) = slot.pending.iter_mut().find(|event| event[file]) {
+            event[file] = false;
+            // With the fault, each of two threads has found it unread.
+            registration.got += 1 + u8::from(self.has(Fault::DeliveredTwice));
+
+            let is_too_many = registration.got > slot.happened - registration.since;
+
+            if !state.files[file].mask.events {
+                state.breaks(Broken::Masked);
+            } else if is_too_many {
+                state.breaks(Broken::Event);
+            }
+        } else {
+            slot.gone[file] = false;
+        }
+        self.ends_with_qp(state, qp, file);
+        state.forget(qp);
         Some(())
     }
 
@@ -554,6 +632,7 @@ impl<const F: usize, const Q: usize> System<F, Q> {
             is_open,
             has_handle,
             call,
+            ..
         } = state.files[file];
 
         match call {
@@ -645,12 +724,11 @@ impl<const F: usize, const Q: usize> System<F, Q> {
             actions.push(Action::Event(number));
         }
         for file in 0..F {
-            if slot.pending.iter().any(|event| event[file]) {
+            if slot.has_pending(file) || slot.gone[file] {
                 actions.push(Action::Deliver(number, file));
             }
         }
 
-        let is_delivered = slot.pending.iter().flatten().all(|file| !file);
         let helps = match self.fault {
             // Only those that wait destroy it.
             Some(Fault::NobodyDestroys) => state
@@ -665,10 +743,9 @@ impl<const F: usize, const Q: usize> System<F, Q> {
                 actions.push(Action::ProviderDestroys(number));
             }
 
-            let may_be_gone = slot.provider == Provider::Destroyed
-                || self.has(Fault::GoneBeforeDestroy) && slot.provider == Provider::Exists;
-
-            if may_be_gone && (is_delivered || self.has(Fault::GoneDropsPending)) {
+            if slot.provider == Provider::Destroyed
+                || self.has(Fault::GoneBeforeDestroy) && slot.provider == Provider::Exists
+            {
                 actions.push(Action::Gone(number));
             }
         }
@@ -676,6 +753,79 @@ impl<const F: usize, const Q: usize> System<F, Q> {
         if slot.qp.phase == Phase::Gone && slot.provider == Provider::Exists {
             actions.push(Action::ProviderDestroys(number));
         }
+    }
+
+    /// States that are reached, without which the properties would say less than they seem to.
+    fn shown() -> Vec<Property<Self>> {
+        vec![
+            Property::sometimes("a QP outlives its creator", |_, state: &State<F, Q>| {
+                let is_closed = state.files.iter().any(|file| !file.is_open);
+
+                is_closed && state.qps.iter().any(Slot::is_found)
+            }),
+            Property::sometimes(
+                "a registration is added while an event is pending",
+                |_, state: &State<F, Q>| {
+                    state.qps.iter().any(|slot| {
+                        let is_later = |file: &Option<Registration>| {
+                            file.is_some_and(|file| file.since == slot.happened)
+                        };
+
+                        slot.pending.iter().flatten().any(|file| *file)
+                            && slot.registrations.iter().any(is_later)
+                    })
+                },
+            ),
+            Property::sometimes(
+                "a QP is gone whose events are unread",
+                |_, state: &State<F, Q>| {
+                    let is_gone = |slot: &&Slot<F>| slot.qp.phase == Phase::Gone;
+
+                    state
+                        .qps
+                        .iter()
+                        .filter(is_gone)
+                        .any(|slot| (0..F).any(|file| slot.has_pending(file)))
+                },
+            ),
+            Property::sometimes("the device is removed", |_, state: &State<F, Q>| {
+                state.device == Device::Removed
+            }),
+        ]
+    }
+
+    /// Does what an action does; `None` if nothing can.
+    fn take(&self, next: &mut State<F, Q>, action: Action) -> Option<()> {
+        match action {
+            Action::AllocBegins(file, qp, lifetime, registers) => {
+                next.alloc_begins(file, qp, lifetime, registers);
+            }
+            Action::AllocFails(file) => next.alloc_fails(file)?,
+            Action::AllocEnds(file) => next.alloc_ends(file)?,
+            Action::Register(file, qp) => self.register(next, file, qp),
+            Action::Unregister(file, qp) => self.unregister(next, file, qp),
+            Action::RemoveUnneeded(file) => next.remove_unneeded(file)?,
+            Action::Destroy(file, qp) => next.end_by_call(file, qp),
+            Action::Return(file) => next.return_from_call(file)?,
+            Action::CloseHandle(file) => {
+                if next.close_handle(file) {
+                    next.files[file].call = Some(Call::CloseDomain);
+                }
+            }
+            Action::CloseFile(file) => next.close_file(file, false),
+            Action::RemoveFile(file) => next.close_file(file, true),
+            Action::CloseRegistration(file, qp) => next.close_registration(file, qp),
+            Action::CloseFileHandle(file) => next.close_file_handle(file),
+            Action::End(qp) => next.step(qp, Step::End { forced: false }),
+            Action::DomainClosed(file) => next.domain_closed(file),
+            Action::RemoveDevice => next.device = Device::Removing,
+            Action::DeviceRemoved => next.device = Device::Removed,
+            Action::Event(qp) => self.event(next, qp),
+            Action::Deliver(qp, file) => self.deliver(next, qp, file)?,
+            Action::ProviderDestroys(qp) => next.provider_destroys(qp),
+            Action::Gone(qp) => self.gone(next, qp),
+        }
+        Some(())
     }
 }
 
@@ -685,18 +835,30 @@ impl<const F: usize, const Q: usize> Model for System<F, Q> {
 
     fn init_states(&self) -> Vec<Self::State> {
         assert!(self.events <= 2);
-        vec![State {
+        // The order of files is none: so many masks of each kind.
+        let choices = self.masks.len().pow(F as u32);
+        let choose = |choice: usize| {
+            std::array::from_fn(|file| {
+                self.masks[choice / self.masks.len().pow(file as u32) % self.masks.len()]
+            })
+        };
+        let masks = (0..choices)
+            .map(choose)
+            .filter(|masks: &[Mask; F]| masks.is_sorted());
+        let state = |masks: [Mask; F]| State {
             broken: None,
             device: Device::Present,
             closing: false,
             closed: false,
-            files: [File {
+            files: masks.map(|mask| File {
+                mask,
                 is_open: true,
                 has_handle: true,
                 call: None,
-            }; F],
+            }),
             qps: [Slot::UNUSED; Q],
-        }]
+        };
+        masks.map(state).collect()
     }
 
     fn actions(&self, state: &Self::State, actions: &mut Vec<Self::Action>) {
@@ -721,38 +883,12 @@ impl<const F: usize, const Q: usize> Model for System<F, Q> {
     }
 
     fn next_state(&self, state: &Self::State, action: Self::Action) -> Option<Self::State> {
-        let mut next = *state;
+        Mutant::during(self.mutant, || {
+            let mut next = *state;
 
-        match action {
-            Action::AllocBegins(file, qp, lifetime, registers) => {
-                next.alloc_begins(file, qp, lifetime, registers);
-            }
-            Action::AllocFails(file) => next.alloc_fails(file)?,
-            Action::AllocEnds(file) => next.alloc_ends(file)?,
-            Action::Register(file, qp) => self.register(&mut next, file, qp),
-            Action::Unregister(file, qp) => self.unregister(&mut next, file, qp),
-            Action::RemoveUnneeded(file) => next.remove_unneeded(file)?,
-            Action::Destroy(file, qp) => next.end_by_call(file, qp),
-            Action::Return(file) => next.return_from_call(file)?,
-            Action::CloseHandle(file) => {
-                if next.close_handle(file) {
-                    next.files[file].call = Some(Call::CloseDomain);
-                }
-            }
-            Action::CloseFile(file) => next.close_file(file, false),
-            Action::RemoveFile(file) => next.close_file(file, true),
-            Action::CloseRegistration(file, qp) => next.close_registration(file, qp),
-            Action::CloseFileHandle(file) => next.close_file_handle(file),
-            Action::End(qp) => next.step(qp, Step::End { forced: false }),
-            Action::DomainClosed(file) => next.domain_closed(file),
-            Action::RemoveDevice => next.device = Device::Removing,
-            Action::DeviceRemoved => next.device = Device::Removed,
-            Action::Event(qp) => next.qps[qp].event(),
-            Action::Deliver(qp, file) => self.deliver(&mut next, qp, file)?,
-            Action::ProviderDestroys(qp) => next.provider_destroys(qp),
-            Action::Gone(qp) => next.gone(qp),
-        }
-        Some(next.canonical())
+            self.take(&mut next, action)?;
+            Some(next.canonical())
+        })
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
@@ -776,14 +912,16 @@ impl<const F: usize, const Q: usize> Model for System<F, Q> {
             actions.is_empty() && state.broken.is_none()
         }
 
-        vec![
+        let mut properties = vec![
             never!(ONCE: Broken::DestroyedTwice
                 | Broken::Specification(EndedTwice | GoneTwice | AllocatedTwice)),
             never!(REGISTERED: Broken::Specification(EndedWhileRegistered)),
             never!(REGISTER: Broken::Specification(RegisteredOnEnded)),
             never!(ONE_STEP: Broken::Specification(NotOneStep | NotCreator | NotRegistered)),
             never!(EVENTS: Broken::Event),
-            never!(LAST: Broken::AfterGone | Broken::Specification(EventAfterGone)),
+            never!(LAST: Broken::Specification(EventAfterGone)),
+            never!(MASKED: Broken::Masked),
+            never!(UNREAD: Broken::Unread),
             never!(DOMAIN: Broken::OutlivesDomain),
             never!(RETURNS: Broken::ReturnedEarly),
             never!(FILE: Broken::OutlivesFile),
@@ -806,27 +944,8 @@ impl<const F: usize, const Q: usize> Model for System<F, Q> {
                         .iter()
                         .any(|slot| slot.provider != Provider::Absent)
             }),
-            Property::sometimes("a QP outlives its creator", |_, state: &State<F, Q>| {
-                let is_closed = state.files.iter().any(|file| !file.is_open);
-
-                is_closed && state.qps.iter().any(Slot::is_found)
-            }),
-            Property::sometimes(
-                "a registration is added while an event is pending",
-                |_, state: &State<F, Q>| {
-                    state.qps.iter().any(|slot| {
-                        let is_later = |file: &Option<Registration>| {
-                            file.is_some_and(|file| file.since == slot.happened)
-                        };
-
-                        slot.pending.iter().flatten().any(|file| *file)
-                            && slot.registrations.iter().any(is_later)
-                    })
-                },
-            ),
-            Property::sometimes("the device is removed", |_, state: &State<F, Q>| {
-                state.device == Device::Removed
-            }),
-        ]
+        ];
+        properties.extend(Self::shown());
+        properties
     }
 }
