@@ -6,6 +6,7 @@
 
 pub(crate) use crate::{ib_verbs::*, uverbs_ioctl::*};
 use core::ffi::c_void;
+use kernel::runtime::{self, Limit};
 use xrc_rcv_spec::{Delivery, Holder, Lifetime, Record, Registrations, What};
 
 /// The interface to processes, as bindgen reads it from the header.
@@ -112,7 +113,7 @@ pub(crate) unsafe fn ib_xrc_rcv_notify(
         other => panic!("action {other}"),
     };
 
-    kernel::runtime::might_sleep("calling notifiers");
+    runtime::might_sleep("calling notifiers");
     // SAFETY: The device is valid for the length of the call.
     unsafe { qp.report(what) }
 }
@@ -139,21 +140,21 @@ pub(crate) unsafe fn ib_xrc_rcv_notify_close(qp: *const ib_xrc_rcv_qp) {
 }
 
 pub(crate) unsafe fn ib_xrc_rcv_max_qps_per_domain() -> u32 {
-    kernel::runtime::limit()
+    runtime::limit_on(Limit::QpsPerDomain)
 }
 
 pub(crate) unsafe fn ib_xrc_rcv_max_qps_per_user() -> u32 {
-    0
+    runtime::limit_on(Limit::QpsPerUser)
 }
 
 pub(crate) unsafe fn ib_xrc_rcv_max_registrations_per_qp() -> u32 {
-    0
+    runtime::limit_on(Limit::RegistrationsPerQp)
 }
 
 pub(crate) unsafe fn ib_xrc_rcv_may_exceed_limits() -> bool {
-    false
+    runtime::user().is_some_and(|user| user.may_exceed_limits)
 }
 
 pub(crate) unsafe fn ib_xrc_rcv_accounting_uid() -> u32 {
-    1000
+    runtime::user().map_or(1000, |user| user.accounting_uid)
 }

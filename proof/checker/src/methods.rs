@@ -24,6 +24,9 @@ use kernel::{prelude::*, sync::Arc, transmute::AsBytes};
 /// The size of records and of other structures: the processes know longer ones than the kernel.
 pub(crate) const SIZE: usize = XRC_RCV_RECORD_SIZE_MAX as usize;
 
+/// The label of each QP.
+pub(crate) const LABEL: u64 = 0x1234_5678_9abc;
+
 /// The attributes with which a QP is modified from RESET to INIT.
 const INIT: QpAttrMask = QpAttrMask::PKEY_INDEX
     .or(QpAttrMask::PORT)
@@ -158,9 +161,10 @@ impl Methods<'_> {
                 Passed(XRC_RCV_ATTR_QP_ALLOC_FLAGS, input(&flags)),
                 Passed(
                     XRC_RCV_ATTR_QP_ALLOC_ATTR,
-                    input(&UserQpAttr::to(QpState::Init, INIT)),
+                    input(&UserQpAttr::new(INIT, QpState::Init)),
                 ),
                 Passed(XRC_RCV_ATTR_QP_ALLOC_CHANNEL, Contents::File(member)),
+                Passed(XRC_RCV_ATTR_QP_ALLOC_LABEL, input(&LABEL)),
                 Passed(
                     XRC_RCV_ATTR_QP_ALLOC_RESP_QPN,
                     Contents::Out(size_of::<u32>(), &|bytes| qpn.write(bytes)),

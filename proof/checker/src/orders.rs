@@ -342,9 +342,13 @@ mod tests {
             let created = Ok((0x11, 1));
             let lifetime = Lifetime::Registrations;
 
-            orders.open(1, Right::Write, Membership::Named, || (), || ());
-            orders.call(1, alloc(1, lifetime), &[], || created, allocated);
-            orders.call(1, destroy(0x11, false), &[], || Err(EINVAL), result);
+            let joined = orders.open(1, Right::Write, Membership::Named, || (), || Ok(()));
+
+            assert_eq!(joined, Ok(()));
+            let alloc = orders.call(1, alloc(1, lifetime), &[], || created, allocated);
+            let refused = orders.call(1, destroy(0x11, false), &[], || Err(EINVAL), result);
+
+            assert_eq!((alloc, refused), (created, Err(EINVAL)));
             orders.call(1, unreg(1, &[0x11]), &[], || one, |one| done(one));
             orders.call(1, reg(1, &[0x11]), &[], || unknown, |unknown| done(unknown));
             orders.check(&[]);

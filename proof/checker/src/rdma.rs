@@ -9,29 +9,33 @@ pub(crate) mod uverbs;
 
 /// Charges of the RDMA cgroup.
 pub(crate) mod cgroup {
-    use super::device::Device;
+    use super::device::{Device, Verb};
     use core::sync::atomic::Ordering;
     use kernel::{prelude::*, runtime, sync::aref::ARef};
 
-    pub(crate) struct Charge(ARef<Device>);
+    pub(crate) struct Charge {
+        device: ARef<Device>,
+        cgroup: usize,
+    }
 
     impl Charge {
         pub(crate) fn hca_object(device: &Device) -> Result<Self> {
-            if runtime::allocation_fails() {
-                return Err(EAGAIN);
-            }
+            device.check(Verb::Charge)?;
             device.charges.fetch_add(1, Ordering::SeqCst);
-            Ok(Self(device.into()))
+            Ok(Self {
+                device: device.into(),
+                cgroup: runtime::user().map_or(0, |user| user.cgroup),
+            })
         }
 
         pub(crate) fn cgroup(&self) -> usize {
-            0
+            self.cgroup
         }
     }
 
     impl Drop for Charge {
         fn drop(&mut self) {
-            self.0.charges.fetch_sub(1, Ordering::SeqCst);
+            self.device.charges.fetch_sub(1, Ordering::SeqCst);
         }
     }
 }

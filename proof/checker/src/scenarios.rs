@@ -36,7 +36,7 @@ actions! {
     AllocFails,
     /// The process passed a bad pointer.
     AllocFaults,
-    /// An allocation fails, or the charge.
+    /// An allocation fails.
     AllocNoMemory,
     Register,
     /// Two threads of one process register.
@@ -103,7 +103,7 @@ actions! {
 
 use Action::*;
 
-/// One of the first allocations and charges of a call fails, unless there are fewer.
+/// One of the first allocations of a call fails, unless there are fewer.
 fn without_memory<R>(call: impl FnOnce() -> R) -> R {
     runtime::fail_allocation(runtime::choose(10));
 

@@ -13,7 +13,7 @@ use crate::{
     kernel_ext::workqueue::ModuleQueue,
     listener::{self, ReaderQueues},
     member::Member,
-    methods::{Methods, SIZE as RECORD},
+    methods::{Methods, LABEL, SIZE as RECORD},
     orders::{self, Orders, DOMAIN, HANDLE},
     qp_status::Lifetime,
     rdma::{
@@ -46,8 +46,8 @@ use xrc_rcv_spec::{Errno, Id, Membership};
 /// The device with its one domain that processes share.
 pub(crate) struct Attached {
     pub(crate) device: StdArc<Device>,
-    data: Pin<KBox<AttachedDevice>>,
-    xrcd: Xrcd,
+    pub(crate) data: Pin<KBox<AttachedDevice>>,
+    pub(crate) xrcd: Xrcd,
     /// `xrcd_tree_mutex`, with the number of handles of the domain.
     xrcd_users: runtime::Mutex<usize>,
     files: StdMutex<Vec<StdArc<File>>>,
@@ -282,6 +282,7 @@ impl Channel {
     pub(crate) fn got(&self, record: &xrc_rcv_record, silent: &mut BTreeSet<u64>) {
         if record.type_ == XRC_RCV_EVENT_OVERRUN {
             assert_eq!((record.qp_num, record.serial, record.count), (0, 0, 1));
+            assert_eq!((record.last_ns, record.label), (0, 0));
             self.has_lost.store(true, Ordering::SeqCst);
             return;
         }
@@ -289,6 +290,8 @@ impl Channel {
             !silent.contains(&record.serial),
             "an event after QP_GONE, or after UNREG"
         );
+        assert_eq!(record.label, LABEL);
+        assert!((1..runtime::monotonic_ns()).contains(&record.last_ns));
         self.watch(record.serial).got(record);
         if record.type_ == XRC_RCV_EVENT_QP_GONE {
             silent.insert(record.serial);
@@ -537,7 +540,7 @@ impl Attached {
         let init = QpInitAttr {
             lifetime,
             initial_state: InitialState::Init(QpAttrMask::PORT),
-            label: 0,
+            label: LABEL,
             attributes: &mut attributes,
             udata: None,
         };
@@ -562,7 +565,7 @@ impl Attached {
     /// `XRC_RCV_METHOD_QP_ALLOC`. `fault` is at the copying of the QP number to the process.
     pub(crate) fn alloc(&self, file: &File, lifetime: Lifetime, fault: bool) -> Result<u32> {
         let call = orders::alloc(file.id, lifetime);
-        let possible = [Errno::EIO, Errno::EFAULT, Errno::EAGAIN];
+        let possible = [Errno::EIO, Errno::EFAULT, Errno::EDQUOT];
         let make = || {
             self.on_domain(file, || {
                 let member = file.channel.get()?;
@@ -607,6 +610,7 @@ impl Attached {
     /// `XRC_RCV_METHOD_QP_REG`. A channel that is registered already stays as it is.
     pub(crate) fn register(&self, file: &File, qpn: u32) -> Result {
         let call = orders::reg(file.id, &[qpn]);
+        let possible = [Errno::EINTR, Errno::EDQUOT];
         let make = || {
             self.command(file, || {
                 self.register_on(&file.channel, qpn, |member| {
@@ -618,7 +622,7 @@ impl Attached {
         };
 
         self.orders
-            .call(file.id, call, &[Errno::EINTR], make, orders::one_done)
+            .call(file.id, call, &possible, make, orders::one_done)
     }
 
     /// `XRC_RCV_IOCTL_REG` by a process that has the descriptor, but not the uverbs file, which may
@@ -687,7 +691,7 @@ impl Attached {
     /// `XRC_RCV_METHOD_QP_MODIFY` to a state.
     pub(crate) fn modify(&self, file: &File, qpn: u32, state: QpState) -> Result {
         let call = orders::modify(qpn, state);
-        let attributes = UserQpAttr::to(state, QpAttrMask::NONE);
+        let attributes = UserQpAttr::new(QpAttrMask::STATE, state);
         let possible = [Errno::EIO];
         let make = || self.on_domain(file, || self.methods().modify(qpn, &attributes));
 

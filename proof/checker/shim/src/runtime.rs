@@ -33,26 +33,52 @@ thread_local! {
     static KILLED: Cell<Option<usize>> = const { Cell::new(None) };
     /// The number of allocations of the thread that succeed before the next one fails.
     static FAILS: Cell<Option<usize>> = const { Cell::new(None) };
+    /// The user that the thread runs as, if a test has said so.
+    static USER: Cell<Option<Credentials>> = const { Cell::new(None) };
+}
+
+/// The user and the control group of a thread.
+#[derive(Clone, Copy)]
+pub struct Credentials {
+    pub uid: u32,
+    /// The user for whom its objects count: another in a user namespace.
+    pub accounting_uid: u32,
+    pub cgroup: usize,
+    /// It has CAP_SYS_RESOURCE.
+    pub may_exceed_limits: bool,
+}
+
+/// The things that there are limits on.
+#[derive(Clone, Copy)]
+pub enum Limit {
+    QpsPerDomain,
+    QpsPerUser,
+    RegistrationsPerQp,
+}
+
+impl Limit {
+    const NUMBER: usize = 3;
 }
 
 /// Counters of one execution: shuttle runs one in one thread of std.
 #[cfg(feature = "shuttle")]
 mod counters {
+    use super::Limit;
     use core::cell::Cell;
 
     std::thread_local! {
         static OBJECTS: Cell<isize> = const { Cell::new(0) };
         static LISTED: [Cell<isize>; 3] = const { [const { Cell::new(0) }; 3] };
         static TIME: Cell<u64> = const { Cell::new(0) };
-        static LIMIT: Cell<u32> = const { Cell::new(0) };
+        static LIMITS: [Cell<u32>; Limit::NUMBER] = const { [const { Cell::new(0) }; Limit::NUMBER] };
     }
 
-    pub fn set_limit(limit: u32) {
-        LIMIT.set(limit);
+    pub fn set_limit(on: Limit, limit: u32) {
+        LIMITS.with(|limits| limits[on as usize].set(limit));
     }
 
-    pub fn limit() -> u32 {
-        LIMIT.get()
+    pub fn limit(on: Limit) -> u32 {
+        LIMITS.with(|limits| limits[on as usize].get())
     }
 
     pub fn add_objects(number: isize) -> isize {
@@ -77,19 +103,20 @@ mod counters {
 
 #[cfg(not(feature = "shuttle"))]
 mod counters {
+    use super::Limit;
     use core::sync::atomic::{AtomicIsize, AtomicU32, AtomicU64, Ordering::SeqCst};
 
     static OBJECTS: AtomicIsize = AtomicIsize::new(0);
     static LISTED: [AtomicIsize; 3] = [const { AtomicIsize::new(0) }; 3];
     static TIME: AtomicU64 = AtomicU64::new(0);
-    static LIMIT: AtomicU32 = AtomicU32::new(0);
+    static LIMITS: [AtomicU32; Limit::NUMBER] = [const { AtomicU32::new(0) }; Limit::NUMBER];
 
-    pub fn set_limit(limit: u32) {
-        LIMIT.store(limit, SeqCst);
+    pub fn set_limit(on: Limit, limit: u32) {
+        LIMITS[on as usize].store(limit, SeqCst);
     }
 
-    pub fn limit() -> u32 {
-        LIMIT.load(SeqCst)
+    pub fn limit(on: Limit) -> u32 {
+        LIMITS[on as usize].load(SeqCst)
     }
 
     pub fn add_objects(number: isize) -> isize {
@@ -127,12 +154,27 @@ pub fn listed(id: u64) -> isize {
 
 /// Sets the limit on the QPs of a domain, until it is set again; 0 is none.
 pub fn set_limit(limit: u32) {
-    counters::set_limit(limit);
+    set_limit_on(Limit::QpsPerDomain, limit);
 }
 
-/// Returns the limit on the QPs of a domain.
-pub fn limit() -> u32 {
-    counters::limit()
+/// Sets a limit, until it is set again; 0 is none.
+pub fn set_limit_on(on: Limit, limit: u32) {
+    counters::set_limit(on, limit);
+}
+
+/// Returns a limit.
+pub fn limit_on(on: Limit) -> u32 {
+    counters::limit(on)
+}
+
+/// The calling thread runs as a user from now on.
+pub fn run_as(user: Credentials) {
+    USER.with(|of_thread| of_thread.set(Some(user)));
+}
+
+/// Returns the user that the calling thread runs as, if it does.
+pub fn user() -> Option<Credentials> {
+    USER.with(Cell::get)
 }
 
 /// Returns a time that is later than that of each earlier call.
@@ -216,7 +258,7 @@ pub fn is_killed() -> bool {
     })
 }
 
-/// Lets an allocation or a charge of the calling thread fail, after so many that succeed.
+/// Lets an allocation of the calling thread fail, after so many that succeed.
 pub fn fail_allocation(after: usize) {
     FAILS.with(|fails| fails.set(Some(after)));
 }
@@ -231,7 +273,7 @@ pub fn allocations_succeed() -> bool {
     FAILS.with(Cell::take).is_none()
 }
 
-/// Whether this allocation or charge fails.
+/// Whether this allocation fails.
 pub fn allocation_fails() -> bool {
     FAILS.with(|fails| match fails.get() {
         Some(left) => {

@@ -3,14 +3,19 @@
 //! `src/kernel_ext/process.rs`: a process by its number and its user alone.
 
 use core::sync::atomic::{AtomicU32, Ordering};
+use kernel::runtime;
 
 pub(crate) use kernel::runtime::{current_thread, is_killed};
 
-/// Each thread is another user, so that the right of a member decides.
+/// Each thread is another user, unless a test has said which, so that the right of a member
+/// decides.
 pub(crate) fn effective_uid() -> u32 {
     static LAST: AtomicU32 = AtomicU32::new(1000);
 
-    LAST.fetch_add(1, Ordering::Relaxed)
+    match runtime::user() {
+        Some(user) => user.uid,
+        None => LAST.fetch_add(1, Ordering::Relaxed),
+    }
 }
 
 #[derive(Clone, Copy)]

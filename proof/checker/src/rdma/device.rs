@@ -26,6 +26,8 @@ pub(crate) enum Verb {
     Create,
     Modify,
     Query,
+    /// The RDMA cgroup's, before the QP is created.
+    Charge,
 }
 
 /// A device that has QPs with numbers, which it gives away again at once, and reports their events.
@@ -38,11 +40,16 @@ pub(crate) struct Device {
     pub(crate) oracle: Oracle,
     /// A verb that fails the next time.
     fails: std::sync::Mutex<Option<Verb>>,
+    /// The events that were written to the kernel's log.
+    logged: std::sync::Mutex<Vec<LoggedEvent>>,
     /// The number of the QP whose destruction takes until there is no other; 0: none.
     slow: AtomicU32,
     /// The `Arc` that it is in: the references of a count cannot be taken of a `&Self`.
     this: Weak<Self>,
 }
+
+/// The user for whom the QP counts, the number of the QP, and the type of the event.
+pub(crate) type LoggedEvent = (u32, u32, u32);
 
 type EventHandler = StdArc<dyn Fn(u32, u32) + Send + Sync>;
 
@@ -127,6 +134,7 @@ impl Device {
             charges: AtomicIsize::new(0),
             oracle: Oracle::default(),
             fails: std::sync::Mutex::default(),
+            logged: std::sync::Mutex::default(),
             slow: AtomicU32::new(0),
             this: this.clone(),
         })
@@ -144,7 +152,18 @@ impl Device {
         "modelled"
     }
 
-    pub(crate) fn log_qp_event(&self, _user: u32, _qpn: u32, _event: u32) {}
+    pub(crate) fn log_qp_event(&self, user: u32, qpn: u32, event: u32) {
+        if let Ok(mut logged) = self.logged.lock() {
+            logged.push((user, qpn, event));
+        }
+    }
+
+    /// Returns the events that were written to the log since the last call.
+    pub(crate) fn take_logged(&self) -> Vec<LoggedEvent> {
+        let logged = self.logged.lock();
+
+        logged.map_or_else(|_| Vec::new(), |mut logged| core::mem::take(&mut logged))
+    }
 
     /// Lets a verb fail the next time that it is called.
     pub(crate) fn fail(&self, verb: Verb) {
@@ -156,7 +175,8 @@ impl Device {
         self.slow.store(qpn, Ordering::SeqCst);
     }
 
-    fn check(&self, verb: Verb) -> Result {
+    /// Fails if the verb was chosen to fail.
+    pub(crate) fn check(&self, verb: Verb) -> Result {
         let mut fails = self.fails.lock().unwrap();
 
         if *fails == Some(verb) {
@@ -241,12 +261,9 @@ impl Device {
         self.is_quiet.notify_all();
     }
 
-    /// Reports an event of a QP, if it exists.
+    /// Reports an event of a QP, if it exists. The history has those of scenarios alone.
     pub(crate) fn report(&self, qpn: u32, event: u32) {
-        let index = REPORTED
-            .iter()
-            .position(|reported| *reported == event)
-            .expect("its type is one of these");
+        let index = REPORTED.iter().position(|reported| *reported == event);
         let (handler, history) = {
             let mut qps = self.qps.lock();
             let Some(qp) = qps.get_mut(&qpn) else {
@@ -254,12 +271,16 @@ impl Device {
             };
 
             qp.events += 1;
-            qp.history.begun[index].fetch_add(1, Ordering::SeqCst);
+            if let Some(index) = index {
+                qp.history.begun[index].fetch_add(1, Ordering::SeqCst);
+            }
             (qp.handler.clone(), qp.history.clone())
         };
 
         runtime::for_others(|| runtime::atomic(|| handler(qpn, event)));
-        history.done[index].fetch_add(1, Ordering::SeqCst);
+        if let Some(index) = index {
+            history.done[index].fetch_add(1, Ordering::SeqCst);
+        }
         drop(handler);
 
         let mut qps = self.qps.lock();

@@ -28,6 +28,9 @@ pub(crate) struct Modifier(u32);
 pub(crate) struct TargetQp<H> {
     qpn: u32,
     state: Atomic<u32>,
+    destination: Atomic<u32>,
+    /// The port that it was modified to.
+    port: Atomic<u32>,
     device: ARef<Device>,
     _handler: Arc<H>,
 }
@@ -51,6 +54,8 @@ impl<H: EventHandler> TargetQp<H> {
         let qp = Self {
             qpn,
             state: Atomic::new(QpState::Reset as u32),
+            destination: Atomic::new(0),
+            port: Atomic::new(1),
             device: device.into(),
             _handler: handler,
         };
@@ -59,7 +64,7 @@ impl<H: EventHandler> TargetQp<H> {
     }
 
     pub(crate) fn port(&self) -> u32 {
-        1
+        self.port.load(Relaxed)
     }
 
     pub(crate) fn modify(
@@ -69,12 +74,25 @@ impl<H: EventHandler> TargetQp<H> {
         _: Option<&UData<'_>>,
     ) -> Result {
         assert_eq!(modifier.0, self.qpn);
+        // ib_core knows no such transition.
+        if self.state.load(Relaxed) == QpState::Reset as u32
+            && attributes.mask().has(QpAttrMask::STATE)
+            && attributes.state()? == QpState::Rtr
+        {
+            return Err(EINVAL);
+        }
 
         let result = self.device.call(Verb::Modify, self.qpn);
 
         // A device that fails may have modified the QP.
         if attributes.mask().has(QpAttrMask::STATE) {
             self.state.store(attributes.state()? as u32, Relaxed);
+        }
+        if attributes.mask().has(QpAttrMask::DEST_QPN) {
+            self.destination.store(attributes.destination(), Relaxed);
+        }
+        if attributes.mask().has(QpAttrMask::PORT) {
+            self.port.store(attributes.port(), Relaxed);
         }
         result
     }
@@ -85,7 +103,10 @@ impl<H: EventHandler> TargetQp<H> {
 
     pub(crate) fn query(&self) -> Result<QpAttr> {
         self.device.call(Verb::Query, self.qpn)?;
-        Ok(QpAttr::with_state(self.state.load(Relaxed).try_into()?))
+        Ok(QpAttr::of_query(
+            self.state.load(Relaxed).try_into()?,
+            self.destination.load(Relaxed),
+        ))
     }
 }
 

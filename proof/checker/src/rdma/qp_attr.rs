@@ -24,6 +24,9 @@ use kernel::{
 pub(crate) struct UserQpAttr {
     pub(crate) mask: u32,
     pub(crate) state: u32,
+    pub(crate) port: u32,
+    pub(crate) path_port: u32,
+    pub(crate) destination: u32,
 }
 
 // SAFETY: It consists of integers, of which any bytes are a valid value.
@@ -33,11 +36,14 @@ unsafe impl FromBytes for UserQpAttr {}
 unsafe impl AsBytes for UserQpAttr {}
 
 impl UserQpAttr {
-    /// Returns the state with the attributes that the transition to it takes.
-    pub(crate) fn to(state: QpState, mask: QpAttrMask) -> Self {
+    /// Returns attributes with the port that the device has.
+    pub(crate) fn new(mask: QpAttrMask, state: QpState) -> Self {
         Self {
-            mask: (mask | QpAttrMask::STATE).bits(),
+            mask: mask.bits(),
             state: state as u32,
+            port: 1,
+            path_port: 1,
+            destination: 0,
         }
     }
 
@@ -56,7 +62,9 @@ impl UserQpAttr {
         Ok(QpAttr {
             mask,
             state: self.state.try_into()?,
-            port: 1,
+            port: self.port,
+            path_port: self.path_port,
+            destination: self.destination,
         })
     }
 }
@@ -65,6 +73,8 @@ pub(crate) struct QpAttr {
     mask: QpAttrMask,
     state: QpState,
     port: u32,
+    pub(crate) path_port: u32,
+    destination: u32,
 }
 
 impl QpAttr {
@@ -73,6 +83,8 @@ impl QpAttr {
             mask: QpAttrMask::NONE,
             state: QpState::Reset,
             port: 1,
+            path_port: 1,
+            destination: 0,
         }
     }
 
@@ -80,7 +92,16 @@ impl QpAttr {
         Self {
             mask: QpAttrMask::STATE,
             state,
-            port: 1,
+            ..Self::new()
+        }
+    }
+
+    /// Returns what a device answers a query with.
+    pub(crate) fn of_query(state: QpState, destination: u32) -> Self {
+        Self {
+            mask: QpAttrMask::STANDARD,
+            destination,
+            ..Self::with_state(state)
         }
     }
 
@@ -91,7 +112,7 @@ impl QpAttr {
     }
 
     pub(crate) fn path_port(&self) -> u32 {
-        self.port
+        self.path_port
     }
 
     pub(crate) fn port(&self) -> u32 {
@@ -100,10 +121,14 @@ impl QpAttr {
 
     pub(crate) fn set_port(&mut self, port: u32) {
         self.port = port;
+        self.mask = self.mask | QpAttrMask::PORT;
     }
 
     pub(crate) fn destination(&self) -> u32 {
-        0
+        match self.state {
+            QpState::Reset | QpState::Init => 0,
+            _ => self.destination,
+        }
     }
 
     pub(crate) fn mask(&self) -> QpAttrMask {
@@ -111,7 +136,12 @@ impl QpAttr {
     }
 
     pub(crate) fn to_user(&self) -> UserQpAttr {
-        UserQpAttr::to(self.state, self.mask)
+        UserQpAttr {
+            port: self.port,
+            path_port: self.path_port,
+            destination: self.destination,
+            ..UserQpAttr::new(self.mask, self.state)
+        }
     }
 
     pub(crate) fn state(&self) -> Result<QpState> {
