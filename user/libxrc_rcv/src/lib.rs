@@ -53,10 +53,12 @@ struct Descriptor {
 
 impl Channel {
     /// Takes the descriptor of a new channel over.
-    fn of(channel: EventChannel, registered: Registered) -> Result<Channel> {
+    fn of(channel: EventChannel) -> Result<Channel> {
         let record_size = channel.event_size();
         // Nothing is registered yet.
-        let fd = channel.try_into_fd().map_err(|_| Cause::Os(libc::EBUSY))?;
+        let (fd, registered) = channel
+            .try_into_parts()
+            .map_err(|_| Cause::Os(libc::EBUSY))?;
         Ok(Channel(Arc::new(Descriptor {
             fd: AtomicI32::new(fd.into_raw_fd()),
             record_size,
@@ -73,7 +75,7 @@ impl Channel {
         // SAFETY: By the caller's word.
         match unsafe { given.as_ref() } {
             Some(channel) => Ok(channel.shared.clone()),
-            None => Channel::of(domain.create_unread_channel()?, Registered::default()),
+            None => Channel::of(domain.create_unread_channel()?),
         }
     }
 
@@ -119,21 +121,18 @@ pub struct xrc_rcv_qp {
     pub xrcd: *mut ibv_xrcd,
     /// The number senders connect to.
     pub qp_num: u32,
-    /// The device's file, for use after `context` was closed. Not in the header.
-    cmd_fd: c_int,
     /// The channel that is registered, until the registration ends. Not in the header.
     channel: Option<Channel>,
 }
 
 impl xrc_rcv_qp {
     fn new(xrcd: *mut ibv_xrcd, channel: &Channel, qp_num: u32) -> Self {
-        // SAFETY: The caller's domain is open, and its context.
-        let (context, cmd_fd) = unsafe { ((*xrcd).context, (*(*xrcd).context).cmd_fd) };
+        // SAFETY: The caller's domain is open.
+        let context = unsafe { (*xrcd).context };
         xrc_rcv_qp {
             context,
             xrcd,
             qp_num,
-            cmd_fd,
             channel: Some(channel.clone()),
         }
     }
@@ -141,19 +140,12 @@ impl xrc_rcv_qp {
     /// Ends the registration.
     fn unregister(&mut self) -> Result<()> {
         if let Some(channel) = self.channel.as_ref().filter(|channel| channel.fd() >= 0) {
-            // SAFETY: Nothing but the ioctl is done with the descriptors, which fails if they are
-            // closed.
-            let (file, channel) =
-                unsafe { (BorrowedFd::borrow_raw(self.cmd_fd), channel.borrow()) };
-            let ended = Context::from_fd(file).unregister(channel, &[self.qp_num]).1;
-            // Of a device that was closed, the descriptor may since be that of another file.
-            if let Err(cause) = ended {
-                if !matches!(
-                    cause,
-                    Cause::Unavailable | Cause::Os(libc::ENOENT | libc::EBADF | libc::EINVAL)
-                ) {
-                    return Err(cause);
-                }
+            // SAFETY: Nothing but an ioctl is done with the descriptor, which fails if closed.
+            let (_, ended) = unsafe { channel.borrow() }.unregister(&[self.qp_num]);
+            match ended {
+                // The caller closed the descriptor, and it may since be that of another file.
+                Ok(()) | Err(Cause::Unavailable | Cause::Os(libc::EBADF | libc::EINVAL)) => {}
+                Err(cause) => return Err(cause),
             }
         }
         self.channel = None;
@@ -309,11 +301,7 @@ pub unsafe extern "C" fn xrc_rcv_create_event_channel(
     xrcd: *mut ibv_xrcd,
 ) -> *mut xrc_rcv_event_channel {
     // SAFETY: The caller's domain is open.
-    unsafe {
-        create_channel(xrcd, Registered::default(), |domain| {
-            domain.create_event_channel()
-        })
-    }
+    unsafe { create_channel(xrcd, |domain| domain.create_event_channel()) }
 }
 
 /// Creates a channel that is registered with all receive QPs.
@@ -327,7 +315,7 @@ pub unsafe extern "C" fn xrc_rcv_create_event_channel_of_all(
     }
     let create = |domain: &Domain<'_>| domain.create_event_channel_of_all(flags == 0);
     // SAFETY: The caller's domain is open.
-    unsafe { create_channel(xrcd, Registered::of_all(), create) }
+    unsafe { create_channel(xrcd, create) }
 }
 
 /// Creates a channel.
@@ -337,7 +325,6 @@ pub unsafe extern "C" fn xrc_rcv_create_event_channel_of_all(
 /// The domain is open.
 unsafe fn create_channel(
     xrcd: *mut ibv_xrcd,
-    registered: Registered,
     create: impl FnOnce(&Domain<'_>) -> Result<EventChannel>,
 ) -> *mut xrc_rcv_event_channel {
     // SAFETY: The caller's domain is open.
@@ -345,7 +332,7 @@ unsafe fn create_channel(
     let channel = domain.and_then(|domain| create(&domain));
     object(
         channel
-            .and_then(|channel| Channel::of(channel, registered))
+            .and_then(Channel::of)
             .map(|shared| xrc_rcv_event_channel {
                 context,
                 fd: shared.fd(),

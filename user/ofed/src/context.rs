@@ -133,9 +133,7 @@ impl Device {
     }
 
     fn end(&self, registered: &Registered, qp_num: u32) -> Result<()> {
-        self.file()?
-            .unregister(registered.channel.borrowed(), &[qp_num])
-            .1
+        registered.channel.borrowed().unregister(&[qp_num]).1
     }
 
     /// Forgets a registration with a QP that has ended, with its unread events.

@@ -403,9 +403,15 @@ impl EventChannel {
     ///
     /// The channel, if a [`Registration`](crate::Registration) keeps it open.
     pub fn try_into_fd(self) -> std::result::Result<OwnedFd, EventChannel> {
+        self.try_into_parts().map(|(fd, _)| fd)
+    }
+
+    /// As [`try_into_fd`](Self::try_into_fd), with the registrations of this process, for the calls
+    /// of `borrowed`.
+    pub fn try_into_parts(self) -> std::result::Result<(OwnedFd, Registered), EventChannel> {
         let EventChannel { shared, device } = self;
         match Arc::try_unwrap(shared) {
-            Ok(shared) => Ok(shared.fd),
+            Ok(shared) => Ok((shared.fd, shared.registered)),
             Err(shared) => Err(EventChannel { shared, device }),
         }
     }

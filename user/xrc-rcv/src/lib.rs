@@ -130,6 +130,8 @@ mod caps;
 mod channel;
 mod records;
 mod registered;
+
+mod channel_ioctl;
 mod uverbs;
 #[doc(hidden)]
 pub mod verbs_sys;

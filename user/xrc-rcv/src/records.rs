@@ -5,9 +5,10 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
+use crate::channel_ioctl;
 use crate::error::Cause;
 use crate::ffi::xrc_rcv_event;
-use crate::registered::Registered;
+use crate::registered::{Choice, Registered};
 use crate::uapi::*;
 use crate::uverbs::{Result, as_bytes, from_bytes};
 
@@ -39,6 +40,22 @@ impl<'channel> EventChannel<'channel> {
 
     pub(crate) fn registered(&self) -> &'channel Registered {
         self.registered
+    }
+
+    /// Registers with receive QPs of the channel's domain, in order. Returns how many it is
+    /// registered with, and why not with the next.
+    pub(crate) fn register(&self, qp_nums: &[u32], choice: Choice) -> (usize, Result<()>) {
+        self.registered.register(qp_nums, choice, |infos| {
+            channel_ioctl::register(self.fd, qp_nums, infos)
+        })
+    }
+
+    /// Ends the registrations with receive QPs, in order. Returns how many numbers it is not
+    /// registered with any more, and why with the next.
+    pub fn unregister(&self, qp_nums: &[u32]) -> (usize, Result<()>) {
+        self.registered.unregister(qp_nums, |qp_nums| {
+            channel_ioctl::unregister(self.fd, qp_nums)
+        })
     }
 
     /// As [`crate::EventChannel::read_records`].

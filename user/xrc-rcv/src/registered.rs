@@ -22,6 +22,7 @@
 
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -37,6 +38,8 @@ use crate::uverbs::Result;
 pub struct Registered {
     /// The key of the channel's table.
     channel: u64,
+    /// The uverbs file through which this process created the channel.
+    file: Option<RawFd>,
 }
 
 /// A QP number, and which of the QPs of the domain has or had it.
@@ -90,7 +93,10 @@ impl Default for Registered {
         tables.created += 1;
         let channel = tables.created;
         tables.channels.insert(channel, Table::default());
-        Registered { channel }
+        Registered {
+            channel,
+            file: None,
+        }
     }
 }
 
@@ -108,6 +114,17 @@ impl Registered {
         let registered = Registered::default();
         registered.with_table(|table| table.is_of_all = true);
         registered
+    }
+
+    /// Those of a channel that was created through this file.
+    pub(crate) fn created_through(mut self, file: BorrowedFd<'_>) -> Registered {
+        self.file = Some(file.as_raw_fd());
+        self
+    }
+
+    /// Whether the channel may be one of this file's: it was not created through another.
+    pub(crate) fn may_be_of(&self, file: BorrowedFd<'_>) -> bool {
+        self.file.is_none_or(|created| created == file.as_raw_fd())
     }
 
     /// Calls a function with the channel's table.
@@ -365,6 +382,7 @@ fn prepare_for_fork() {
 mod tests {
     use super::*;
     use crate::error::Cause;
+    use std::os::fd::AsFd;
     use std::sync::mpsc::channel;
 
     fn record(qp: Qp, type_: u32, count: u64) -> xrc_rcv_record {
@@ -599,6 +617,16 @@ mod tests {
             record((18, 2), 3, 1),
         ];
         assert_eq!(registered.events(&records), [(3, 1), (3, 1)]);
+    }
+
+    #[test]
+    fn a_channel_has_the_file_that_it_was_created_through() {
+        let (file, other) = (std::io::stdin(), std::io::stdout());
+        let registered = Registered::of_all().created_through(file.as_fd());
+        assert!(registered.may_be_of(file.as_fd()) && !registered.may_be_of(other.as_fd()));
+        assert_eq!(registered.events(&[record(QP, 3, 1)]), [(0x1abe1, 1)]);
+        let registered = Registered::default();
+        assert!(registered.may_be_of(file.as_fd()) && registered.may_be_of(other.as_fd()));
     }
 
     #[test]

@@ -55,14 +55,11 @@ impl Registration {
         let Some(channel) = self.channel.take() else {
             return Ok(());
         };
-        self.domain
-            .device()
-            .borrowed()
-            .and_then(|context| context.unregister(channel.borrowed(), &[self.qp_num]).1)
-            .map_err(|cause| {
-                self.domain
-                    .error("unregister from receive QP", self.qp_num, cause)
-            })
+        let (_, ended) = channel.borrowed().unregister(&[self.qp_num]);
+        ended.map_err(|cause| {
+            self.domain
+                .error("unregister from receive QP", self.qp_num, cause)
+        })
     }
 }
 
@@ -109,10 +106,10 @@ impl Domain {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the channel's domain has no such QP; `EBADF` if the channel was created on
-    /// another open device; `EDQUOT` if the QP has as many registrations as it may (see
-    /// [`Caps`](crate::Caps)); `EACCES` if a security module denies the process a partition of the
-    /// QP.
+    /// `EINVAL` if the channel's domain has no such QP; `EBADF` if this process created the channel
+    /// on another open device; `EIO` if its device was removed or closed; `EDQUOT` if the QP has as
+    /// many registrations as it may (see [`Caps`](crate::Caps)); `EACCES` if a security module
+    /// denies the process a partition of the QP.
     pub fn register(&self, qp_num: u32, options: &RegisterOptions<'_>) -> Result<Registration> {
         self.with_channel(options, |channel| {
             self.device()

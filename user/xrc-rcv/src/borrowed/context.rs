@@ -71,57 +71,25 @@ impl<'file> Context<'file> {
         }
     }
 
-    /// Registers `channel`, an event channel that was created through this file, with receive QPs
-    /// of its domain, in order. Returns how many it is registered with, and why not with the next.
-    /// A channel of the options is not used.
+    /// Registers `channel` with receive QPs of its domain, in order. Returns how many it is
+    /// registered with, and why not with the next: `EBADF` if the channel was created through
+    /// another file. A channel of the options is not used.
     pub fn register(
         &self,
         channel: EventChannel<'_>,
         qp_nums: &[u32],
         options: &RegisterOptions<'_>,
     ) -> (usize, Result<()>) {
+        // Of a domain and a channel of different devices, the channel's domain may have another QP
+        // of the same number.
+        if !channel.registered().may_be_of(self.fd) {
+            return (0, Err(Cause::Os(libc::EBADF)));
+        }
         if let Err(cause) = self.check_events(options.events) {
             return (0, Err(cause));
         }
-        let qp_nums = longest::<xrc_rcv_reg_info>(qp_nums);
-        let choice = options.choice();
-        channel.registered().register(qp_nums, choice, |infos| {
-            let info_size = size_of::<xrc_rcv_reg_info>() as u32;
-            let mut done = 0u32;
-            let command = Command::new(XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QP_REG)
-                .fd(XRC_RCV_ATTR_QP_REG_CHANNEL, channel.as_fd())
-                .input_slice(XRC_RCV_ATTR_QP_REG_QPNS, qp_nums)
-                .output(XRC_RCV_ATTR_QP_REG_RESP_DONE, &mut done)
-                .output_slice(XRC_RCV_ATTR_QP_REG_RESP_INFO, infos)
-                .input(XRC_RCV_ATTR_QP_REG_INFO_SIZE, &info_size);
-            let result = command.execute(self.fd);
-            (done as usize, result)
-        })
+        channel.register(qp_nums, options.choice())
     }
-
-    /// Ends the registrations of `channel` with receive QPs, in order. Returns how many numbers it
-    /// is not registered with any more, and why with the next.
-    pub fn unregister(&self, channel: EventChannel<'_>, qp_nums: &[u32]) -> (usize, Result<()>) {
-        let qp_nums = longest::<u32>(qp_nums);
-        channel.registered().unregister(qp_nums, |qp_nums| {
-            let mut done = 0u32;
-            let command = Command::new(XRC_RCV_OBJECT_EVENT_CHANNEL, XRC_RCV_METHOD_QP_UNREG)
-                .fd(XRC_RCV_ATTR_QP_UNREG_CHANNEL, channel.as_fd())
-                .input_slice(XRC_RCV_ATTR_QP_UNREG_QPNS, qp_nums)
-                .output(XRC_RCV_ATTR_QP_UNREG_RESP_DONE, &mut done);
-            // After the device was removed there is no registration, which EIO reports.
-            match command.execute(self.fd) {
-                Err(Cause::Os(libc::EIO)) => (qp_nums.len(), Ok(())),
-                result => (done as usize, result),
-            }
-        })
-    }
-}
-
-/// As many of the numbers as one call takes, with an array of `T` for them.
-fn longest<T>(qp_nums: &[u32]) -> &[u32] {
-    let fit = usize::from(u16::MAX) / size_of::<T>();
-    &qp_nums[..qp_nums.len().min(fit)]
 }
 
 impl AsFd for Context<'_> {

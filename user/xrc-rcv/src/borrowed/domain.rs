@@ -129,7 +129,8 @@ impl<'file> Domain<'file> {
         let registered = match flags {
             0 => Registered::default(),
             _ => Registered::of_all(),
-        };
+        }
+        .created_through(self.context.as_fd());
         let record_size = record_size as usize;
         Ok(channel::EventChannel::new(fd, record_size, registered))
     }
