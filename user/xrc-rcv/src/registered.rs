@@ -21,7 +21,7 @@
 //! and readers of other registrations do not wait.
 
 use std::cell::UnsafeCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -42,9 +42,6 @@ pub struct Registered {
     file: Option<RawFd>,
 }
 
-/// A QP number, and which of the QPs of the domain has or had it.
-type Qp = (u32, u64);
-
 /// The parameters of a registration.
 #[derive(Clone, Copy)]
 pub(crate) struct Choice {
@@ -54,6 +51,8 @@ pub(crate) struct Choice {
 }
 
 struct Registration {
+    /// The serial number of its QP, which no other QP of the domain has.
+    serial: u64,
     choice: Choice,
     /// The total of each type when its last event was returned, or else of the registration;
     /// [`UNKNOWN`] if a channel of all QPs is younger than the QP.
@@ -65,7 +64,8 @@ const UNKNOWN: u64 = u64::MAX;
 
 #[derive(Default)]
 struct Table {
-    registrations: BTreeMap<Qp, Registration>,
+    /// Those with the QPs that have or had a number, the oldest first: mostly one.
+    registrations: HashMap<u32, Vec<Registration>>,
     /// The channel is registered with all QPs.
     is_of_all: bool,
     calls: Arc<RwLock<()>>,
@@ -150,12 +150,12 @@ impl Registered {
         let (done, result) = call(&mut infos);
         self.with_table(|table| {
             for (qp_num, info) in qp_nums.iter().zip(&infos).take(done) {
-                let qp = (*qp_num, info.serial);
                 let new = Registration {
+                    serial: info.serial,
                     choice,
                     counts: info.counts,
                 };
-                table.note(qp, new);
+                table.note(*qp_num, new);
             }
         });
         (done, result)
@@ -172,10 +172,11 @@ impl Registered {
         let mut serial = 0;
         let qp_num = call(&mut serial)?;
         let new = Registration {
+            serial,
             choice,
             counts: Default::default(),
         };
-        self.with_table(|table| table.note((qp_num, serial), new));
+        self.with_table(|table| table.note(qp_num, new));
         Ok(qp_num)
     }
 
@@ -192,16 +193,20 @@ impl Registered {
             // The kernel ends the registrations with the channel.
             return (qp_nums.len(), Ok(()));
         }
-        let last = self.with_table(|table| table.last_of_their_numbers(qp_nums));
-        let numbers: Vec<_> = last.iter().map(|index| qp_nums[*index]).collect();
-        let (done, result) = match &numbers[..] {
-            [] => (0, Ok(())),
-            numbers => call(numbers),
+        let (done, result) = match self.with_table(|table| table.last_of_their_numbers(qp_nums)) {
+            None => call(qp_nums),
+            Some(last) => {
+                let numbers: Vec<_> = last.iter().map(|index| qp_nums[*index]).collect();
+                let (done, result) = match &numbers[..] {
+                    [] => (0, Ok(())),
+                    numbers => call(numbers),
+                };
+                (last.get(done).copied().unwrap_or(qp_nums.len()), result)
+            }
         };
-        let done = last.get(done).copied().unwrap_or(qp_nums.len());
         self.with_table(|table| {
             for qp_num in qp_nums.iter().take(done) {
-                table.remove_oldest(*qp_num);
+                table.remove(*qp_num, 0);
             }
         });
         (done, result)
@@ -217,7 +222,7 @@ impl Registered {
             let knows = |record: xrc_rcv_record| {
                 table.is_of_all
                     || record.type_ == XRC_RCV_EVENT_OVERRUN
-                    || table.registrations.contains_key(&qp_of(&record))
+                    || table.registration(record.qp_num, record.serial).is_some()
             };
             (!records.clone().all(knows)).then(|| table.calls.clone())
         });
@@ -242,15 +247,40 @@ impl Registered {
 impl Table {
     /// Notes a registration that a call has made, unless it is known. With a channel of all QPs a
     /// call makes none: the kernel has, and the cookie of its events is the label.
-    fn note(&mut self, qp: Qp, registration: Registration) {
+    fn note(&mut self, qp_num: u32, registration: Registration) {
         if !self.is_of_all {
-            self.registrations.entry(qp).or_insert(registration);
+            self.insert(qp_num, registration);
+        }
+    }
+
+    /// Inserts a registration, unless there is one with the QP.
+    fn insert(&mut self, qp_num: u32, registration: Registration) {
+        let of_number = self.registrations.entry(qp_num).or_default();
+        if let Err(place) = place(of_number, registration.serial) {
+            of_number.reserve_exact(1);
+            of_number.insert(place, registration);
+        }
+    }
+
+    fn registration(&mut self, qp_num: u32, serial: u64) -> Option<&mut Registration> {
+        let of_number = self.registrations.get_mut(&qp_num)?;
+        let place = place(of_number, serial).ok()?;
+        Some(&mut of_number[place])
+    }
+
+    fn remove(&mut self, qp_num: u32, place: usize) {
+        if let Some(of_number) = self.registrations.get_mut(&qp_num) {
+            if of_number.len() > 1 {
+                of_number.remove(place);
+            } else {
+                self.registrations.remove(&qp_num);
+            }
         }
     }
 
     /// Returns the event of a record, if there is a registration that wants it.
     fn event(&mut self, record: &xrc_rcv_record) -> Option<xrc_rcv_event> {
-        let qp = qp_of(record);
+        let (qp_num, serial) = (record.qp_num, record.serial);
         if self.is_of_all {
             let is_new = record.type_ == XRC_RCV_EVENT_QP_ADDED;
             let choice = Choice {
@@ -258,46 +288,47 @@ impl Table {
                 events: u64::MAX,
             };
             let counts = [if is_new { 0 } else { UNKNOWN }; 17];
-            let new = || Registration { choice, counts };
-            self.registrations.entry(qp).or_insert_with(new);
+            let new = Registration {
+                serial,
+                choice,
+                counts,
+            };
+            self.insert(qp_num, new);
         }
-        let event = self.registrations.get_mut(&qp)?.event(record);
+        let event = self.registration(qp_num, serial)?.event(record);
         if self.is_of_all && record.type_ == XRC_RCV_EVENT_QP_GONE {
-            self.registrations.remove(&qp);
+            let place = place(self.registrations.get(&qp_num)?, serial).ok()?;
+            self.remove(qp_num, place);
         }
         event
     }
 
-    fn of_number(&self, qp_num: u32) -> impl Iterator<Item = Qp> + '_ {
-        let of_number = (qp_num, 0)..=(qp_num, u64::MAX);
-        self.registrations.range(of_number).map(|(qp, _)| *qp)
+    fn count(&self, qp_num: u32) -> usize {
+        self.registrations.get(&qp_num).map_or(0, Vec::len)
     }
 
     /// The indices of the numbers that leave no registration with a QP of the number, if those
-    /// before each end the oldest ones.
-    fn last_of_their_numbers(&self, qp_nums: &[u32]) -> Vec<usize> {
+    /// before each end the oldest ones. `None` if these are all numbers.
+    fn last_of_their_numbers(&self, qp_nums: &[u32]) -> Option<Vec<usize>> {
+        if qp_nums.iter().all(|qp_num| self.count(*qp_num) <= 1) {
+            return None;
+        }
         let mut ended = BTreeMap::new();
         let mut last = vec![];
         for (index, qp_num) in qp_nums.iter().enumerate() {
             let ended = ended.entry(*qp_num).or_insert(0);
             *ended += 1;
-            if self.of_number(*qp_num).nth(*ended).is_none() {
+            if self.count(*qp_num) <= *ended {
                 last.push(index);
             }
         }
-        last
-    }
-
-    fn remove_oldest(&mut self, qp_num: u32) {
-        let oldest = self.of_number(qp_num).next();
-        if let Some(qp) = oldest {
-            self.registrations.remove(&qp);
-        }
+        Some(last)
     }
 }
 
-fn qp_of(record: &xrc_rcv_record) -> Qp {
-    (record.qp_num, record.serial)
+/// The place of the registration with a QP among those of its number, or the place for it.
+fn place(of_number: &[Registration], serial: u64) -> std::result::Result<usize, usize> {
+    of_number.binary_search_by_key(&serial, |registration| registration.serial)
 }
 
 impl Registration {
@@ -384,6 +415,9 @@ mod tests {
     use crate::error::Cause;
     use std::os::fd::AsFd;
     use std::sync::mpsc::channel;
+
+    /// A QP number, and which of the QPs of the domain has or had it.
+    type Qp = (u32, u64);
 
     fn record(qp: Qp, type_: u32, count: u64) -> xrc_rcv_record {
         xrc_rcv_record {
@@ -488,7 +522,7 @@ mod tests {
 
         /// The number of registrations.
         fn len(&self) -> usize {
-            self.with_table(|table| table.registrations.len())
+            self.with_table(|table| table.registrations.values().map(Vec::len).sum())
         }
     }
 
