@@ -7,8 +7,9 @@
 //! first one that the specification does not allow. [`Device`] has the QPs of a device with the
 //! holders of their registrations. [`Contract`] has the calls of processes with the results that
 //! each may have, and the records that each event channel has to read. [`Method::errors`] are the
-//! errors that the documents have. `Documentation/proof.rst` says what uses them, and each
-//! [`Mutant`] is a fault that these have to notice.
+//! errors that the documents have, of which [`Wrong`] has those that depend on no object.
+//! `Documentation/proof.rst` says what uses them, and each [`Mutant`] is a fault that these have to
+//! notice.
 
 mod call;
 mod contract;
@@ -18,6 +19,7 @@ mod method;
 mod mutant;
 mod objects;
 mod qp;
+mod wrong;
 
 pub use call::{
     Alloc, Attributes, Breach, Call, Caller, Destroy, Id, Membership, Modify, Outcome, Results,
@@ -30,3 +32,4 @@ pub use method::Method;
 pub use mutant::Mutant;
 pub use objects::{Event, OVERRUN, Objects, QP_ADDED, QP_GONE};
 pub use qp::{Lifetime, Phase, Qp, Step, Violation};
+pub use wrong::Wrong;

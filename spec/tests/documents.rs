@@ -5,7 +5,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use xrc_rcv_spec::{Errno, Errno::*, Errnos, Method};
+use xrc_rcv_spec::{
+    Call, Caller, Contract, Errno, Errno::*, Errnos, Membership, Method, Outcome, Right, Wrong,
+};
 
 fn path_of(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)
@@ -129,15 +131,85 @@ fn header() {
     }
 }
 
+/// The table of `uapi.rst` is that of the contract, and each error is one of the methods whose
+/// calls can have what is wrong.
+#[test]
+fn wrong_calls() {
+    let document = document("uapi.rst");
+    let rows = section(&document, "Wrong calls")
+        .lines()
+        .filter_map(|line| {
+            let (text, errno) = line.rsplit_once("  ")?;
+            let errno = Errno::ALL.iter().find(|known| known.to_string() == errno)?;
+            Some((text.trim_end().to_string(), *errno))
+        });
+    let rows: Vec<_> = rows.collect();
+    let wrongs: Vec<_> = Wrong::ALL
+        .iter()
+        .map(|wrong| (wrong.text().to_string(), wrong.errno()))
+        .collect();
+    assert_eq!(rows, wrongs);
+    for method in Method::ALL.iter().filter(|method| **method != Method::Read) {
+        let can_have = |wrong: &&Wrong| match wrong {
+            Wrong::NoHandle | Wrong::Handle | Wrong::Object => method.names_handle(),
+            Wrong::Channel | Wrong::Descriptor => method.names_channel(),
+            // Those with a structure.
+            Wrong::NotZero | Wrong::Padding => matches!(method, Method::Alloc | Method::Modify),
+            _ => true,
+        };
+        for wrong in Wrong::ALL.iter().filter(can_have) {
+            let is_documented = method.errors().has(wrong.errno());
+            assert!(is_documented, "{}: {wrong:?}", method.name());
+        }
+    }
+}
+
 const HOSTILE: &str = "qemu/tests/module/errors.h";
 
-/// Returns the errors of each method as module/hostile compares them.
+/// Returns the error of REG of a number that no QP has.
+fn error_of_unknown_number() -> Errno {
+    let mut contract = Contract::new();
+    let (file, handle, channel) = (1, 1, 1);
+    let caller = Caller {
+        file,
+        user: 1,
+        right: Right::Own,
+    };
+    let open = Call::EventChannelAlloc {
+        handle,
+        mask: !0,
+        of: Some(Membership::Named),
+    };
+    let opened = Outcome {
+        result: Ok(()),
+        number: 0,
+        serial: 0,
+        channel,
+        done: 0,
+        total: None,
+    };
+    let numbers = [0xff_ffff][..].into();
+    contract.objects.open_domain(file, handle, 1);
+    let taken = contract.take(caller, &open, &opened, Errnos::NONE);
+    assert_eq!(taken, Ok(()));
+    let results = contract.results(caller, &Call::Reg { channel, numbers });
+    let mut errors = results.certain.iter();
+    errors.next().expect("it fails")
+}
+
+/// Returns the errors of wrong calls, and those of each method, as module/hostile compares them.
 fn errors_of_hostile() -> String {
     let mut table = String::from(
         "/* SPDX-License-Identifier: GPL-2.0 */\n\
-         /* Written by spec/tests/documents.rs with SPEC_WRITE=y, of spec/src/method.rs. */\n\n\
-         static const struct {\n\tconst char *method;\n\tint errors[24];\n} documented[] = {\n",
+         /* Written by spec/tests/documents.rs with SPEC_WRITE=y, of spec/src/. */\n\n\
+         /* The error of a call with one thing wrong, and of REG of an unknown number. */\nenum {\n",
     );
+    for wrong in Wrong::ALL {
+        table += &format!("\tWRONG_{} = {},\n", wrong.name(), wrong.errno());
+    }
+    table += &format!("\tUNKNOWN_NUMBER = {},\n", error_of_unknown_number());
+    table.push_str("};\n\nstatic const struct {\n\tconst char *method;\n\tint errors[24];\n");
+    table.push_str("} documented[] = {\n");
     for method in Method::ALL.iter().filter(|method| **method != Method::Read) {
         let errors: Vec<_> = method
             .errors()

@@ -1,5 +1,30 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Written by spec/tests/documents.rs with SPEC_WRITE=y, of spec/src/method.rs. */
+/* Written by spec/tests/documents.rs with SPEC_WRITE=y, of spec/src/. */
+
+/* The error of a call with one thing wrong, and of REG of an unknown number. */
+enum {
+	WRONG_LENGTH = EINVAL,
+	WRONG_DRIVER = EINVAL,
+	WRONG_METHOD = EPROTONOSUPPORT,
+	WRONG_HEADER_RESERVED = EPROTONOSUPPORT,
+	WRONG_MISSING = EINVAL,
+	WRONG_TWICE = EINVAL,
+	WRONG_UNKNOWN = EPROTONOSUPPORT,
+	WRONG_RESERVED = EINVAL,
+	WRONG_SHORT = EINVAL,
+	WRONG_LONG = EINVAL,
+	WRONG_ELEMENTS = EINVAL,
+	WRONG_NOT_ZERO = EOPNOTSUPP,
+	WRONG_BITS = EINVAL,
+	WRONG_PADDING = EINVAL,
+	WRONG_POINTER = EFAULT,
+	WRONG_NO_HANDLE = EINVAL,
+	WRONG_HANDLE = ENOENT,
+	WRONG_OBJECT = EINVAL,
+	WRONG_CHANNEL = EBADF,
+	WRONG_DESCRIPTOR = EINVAL,
+	UNKNOWN_NUMBER = EINVAL,
+};
 
 static const struct {
 	const char *method;

@@ -297,20 +297,20 @@ static bool spoiled_presence(const struct method *method, unsigned int i)
 	call.header.num_attrs--;
 	/* Of lifetime REGISTRATIONS, ALLOC wants a channel. */
 	right = answers(method, &call, attribute->optional && attribute->kind != CHANNEL ?
-			0 : -EINVAL, "without attribute %u", i);
+			0 : -WRONG_MISSING, "without attribute %u", i);
 
 	attr = spoil(method, &call, i);
 	call.attributes[call.header.num_attrs++] = *attr;
-	right &= answers(method, &call, -EINVAL, "attribute %u twice", i);
+	right &= answers(method, &call, -WRONG_TWICE, "attribute %u twice", i);
 
 	attr = spoil(method, &call, i);
 	attr->attr_data.reserved = 1;
-	right &= answers(method, &call, -EINVAL, "attribute %u, reserved bits", i);
+	right &= answers(method, &call, -WRONG_RESERVED, "attribute %u, reserved bits", i);
 
 	/* An unknown attribute has to be refused if it is mandatory only. */
 	spoil(method, &call, i);
 	call_add(&call, 0x1fff, 0, 0);
-	right &= answers(method, &call, -EPROTONOSUPPORT, "an unknown attribute");
+	right &= answers(method, &call, -WRONG_UNKNOWN, "an unknown attribute");
 	spoil(method, &call, i);
 	call_add(&call, 0x1fff, 0, 0)->flags = 0;
 	right &= answers(method, &call, 0, "an unknown attribute that is not mandatory");
@@ -349,10 +349,10 @@ static bool spoiled_input(const struct method *method, unsigned int i)
 
 	attr = spoil(method, &call, i);
 	attr->len = 0;
-	right &= answers(method, &call, -EINVAL, "attribute %u, no bytes", i);
+	right &= answers(method, &call, -WRONG_SHORT, "attribute %u, no bytes", i);
 	attr = spoil(method, &call, i);
 	attr->len--;
-	right &= answers(method, &call, -EINVAL, "attribute %u, a byte short", i);
+	right &= answers(method, &call, -WRONG_SHORT, "attribute %u, a byte short", i);
 
 	if (attribute->size <= 8) {
 		if (attribute->size == 8) {
@@ -360,26 +360,27 @@ static bool spoiled_input(const struct method *method, unsigned int i)
 			attr = spoil(method, &call, i);
 			attr->len = 16;
 			attr->data = (uintptr_t)copy;
-			right &= answers(method, &call, -EINVAL, "attribute %u, 16 bytes", i);
+			right &= answers(method, &call, -WRONG_LONG, "attribute %u, 16 bytes", i);
 		} else {
 			attr = spoil(method, &call, i);
 			attr->len = 8;
-			right &= answers(method, &call, flags ? 0 : -EINVAL,
+			right &= answers(method, &call, flags ? 0 : -WRONG_LONG,
 					 "attribute %u, 8 bytes", i);
 		}
 		attr = spoil(method, &call, i);
 		attr->len = 0xffff;
 		attr->data = (uintptr_t)room;
-		right &= answers(method, &call, -EINVAL, "attribute %u, 64 KiB", i);
+		right &= answers(method, &call, -WRONG_LONG, "attribute %u, 64 KiB", i);
 		if (flags) {
 			attr = spoil(method, &call, i);
 			attr->data = 0xffffffff;
-			right &= answers(method, &call, -EINVAL, "all flags");
+			right &= answers(method, &call, -WRONG_BITS, "all flags");
 		}
 		if (attribute->size == 8) {
 			attr = spoil(method, &call, i);
 			attr->data = ~0ull;
-			right &= answers(method, &call, are_events(method, attribute) ? -EINVAL : 0,
+			right &= answers(method, &call,
+					 are_events(method, attribute) ? -WRONG_BITS : 0,
 					 "attribute %u, all ones", i);
 		}
 		return right;
@@ -396,22 +397,22 @@ static bool spoiled_input(const struct method *method, unsigned int i)
 	attr = spoil(method, &call, i);
 	attr->len += 8;
 	attr->data = (uintptr_t)copy;
-	right &= answers(method, &call, -EOPNOTSUPP, "attribute %u, longer, not zero", i);
+	right &= answers(method, &call, -WRONG_NOT_ZERO, "attribute %u, longer, not zero", i);
 	attr = spoil(method, &call, i);
 	attr->data = 0;
-	right &= answers(method, &call, -EFAULT, "attribute %u at 0", i);
+	right &= answers(method, &call, -WRONG_POINTER, "attribute %u at 0", i);
 	attr = spoil(method, &call, i);
 	attr->data = (uintptr_t)unmapped;
-	right &= answers(method, &call, -EFAULT, "attribute %u, unmapped", i);
+	right &= answers(method, &call, -WRONG_POINTER, "attribute %u, unmapped", i);
 	attr = spoil(method, &call, i);
 	attr->data = (uintptr_t)unmapped - attribute->size + 1;
-	right &= answers(method, &call, -EFAULT, "attribute %u, its end unmapped", i);
+	right &= answers(method, &call, -WRONG_POINTER, "attribute %u, its end unmapped", i);
 	attr = spoil(method, &call, i);
 	attr->data = 0xffff888000000000;
-	right &= answers(method, &call, -EFAULT, "attribute %u in the kernel", i);
+	right &= answers(method, &call, -WRONG_POINTER, "attribute %u in the kernel", i);
 	attr = spoil(method, &call, i);
 	attr->data = ~0ull;
-	right &= answers(method, &call, -EFAULT, "attribute %u at the end of all", i);
+	right &= answers(method, &call, -WRONG_POINTER, "attribute %u at the end of all", i);
 
 	/* Misaligned is no fault. */
 	memcpy(copy + 1, &good_attr, sizeof(good_attr));
@@ -423,18 +424,18 @@ static bool spoiled_input(const struct method *method, unsigned int i)
 	memset(copy, 0xff, sizeof(good_attr));
 	attr = spoil(method, &call, i);
 	attr->data = (uintptr_t)copy;
-	right &= answers(method, &call, -EINVAL, "attribute %u, all ones", i);
+	right &= answers(method, &call, -WRONG_PADDING, "attribute %u, all ones", i);
 	memcpy(copy, &good_attr, sizeof(good_attr));
 	((struct ib_uverbs_qp_attr *)copy)->qp_attr_mask = ~0u;
 	attr = spoil(method, &call, i);
 	attr->data = (uintptr_t)copy;
-	right &= answers(method, &call, -EINVAL, "attribute %u, an all-ones mask", i);
+	right &= answers(method, &call, -WRONG_BITS, "attribute %u, an all-ones mask", i);
 	for (padding = 0; padding < ARRAY_SIZE(paddings); padding++) {
 		memcpy(copy, &good_attr, sizeof(good_attr));
 		copy[paddings[padding]] = 1;
 		attr = spoil(method, &call, i);
 		attr->data = (uintptr_t)copy;
-		right &= answers(method, &call, -EINVAL, "attribute %u, padding at %zu", i,
+		right &= answers(method, &call, -WRONG_PADDING, "attribute %u, padding at %zu", i,
 				 paddings[padding]);
 	}
 	return right;
@@ -453,11 +454,12 @@ static bool spoiled_numbers(const struct method *method, unsigned int i)
 			continue;
 		attr = spoil(method, &call, i);
 		attr->len = length;
-		right &= answers(method, &call, -EINVAL, "attribute %u, %u bytes", i, length);
+		right &= answers(method, &call, length < 4 ? -WRONG_SHORT : -WRONG_ELEMENTS,
+				 "attribute %u, %u bytes", i, length);
 	}
 	attr = spoil(method, &call, i);
 	attr->data = 0xffffffff;
-	right &= answers(method, &call, method == method_named("REG") ? -EINVAL : 0,
+	right &= answers(method, &call, method == method_named("REG") ? -UNKNOWN_NUMBER : 0,
 			 "the greatest number");
 	attr = spoil(method, &call, i);
 	attr->len = 8;
@@ -469,22 +471,22 @@ static bool spoiled_numbers(const struct method *method, unsigned int i)
 		copy[0] = copy[1] = copy[2] = copy[3] = attr->data;
 		attr->len = length;
 		attr->data = (uintptr_t)copy;
-		right &= answers(method, &call, length % 4 ? -EINVAL : 0,
+		right &= answers(method, &call, length % 4 ? -WRONG_ELEMENTS : 0,
 				 "attribute %u, %u bytes", i, length);
 	}
 	attr = spoil(method, &call, i);
 	attr->len = 12;
 	attr->data = (uintptr_t)unmapped;
-	right &= answers(method, &call, -EFAULT, "attribute %u, unmapped", i);
+	right &= answers(method, &call, -WRONG_POINTER, "attribute %u, unmapped", i);
 	attr = spoil(method, &call, i);
 	attr->len = 12;
 	attr->data = (uintptr_t)unmapped - 11;
-	right &= answers(method, &call, -EFAULT, "attribute %u, its end unmapped", i);
+	right &= answers(method, &call, -WRONG_POINTER, "attribute %u, its end unmapped", i);
 	memset(room, 0, ROOM);
 	attr = spoil(method, &call, i);
 	attr->len = 0xfffc;
 	attr->data = (uintptr_t)room;
-	right &= answers(method, &call, method == method_named("REG") ? -EINVAL : 0,
+	right &= answers(method, &call, method == method_named("REG") ? -UNKNOWN_NUMBER : 0,
 			 "as many numbers as there can be, none of a QP");
 	return right;
 }
@@ -502,13 +504,13 @@ static bool spoiled_output(const struct method *method, unsigned int i)
 	attr = spoil(method, &call, i);
 	attr->len = 0;
 	if (!open)
-		right &= answers(method, &call, -EINVAL, "attribute %u, no bytes", i);
+		right &= answers(method, &call, -WRONG_SHORT, "attribute %u, no bytes", i);
 	else
 		clean_up(method, false);
 	if (!open) {
 		attr = spoil(method, &call, i);
 		attr->len--;
-		right &= answers(method, &call, -EINVAL, "attribute %u, a byte short", i);
+		right &= answers(method, &call, -WRONG_SHORT, "attribute %u, a byte short", i);
 	} else if (!array) {
 		/* As much as both know: half of it, or zeroes after it. */
 		attr = spoil(method, &call, i);
@@ -530,16 +532,16 @@ static bool spoiled_output(const struct method *method, unsigned int i)
 	}
 	attr = spoil(method, &call, i);
 	attr->data = 0;
-	right &= answers(method, &call, -EFAULT, "attribute %u at 0", i);
+	right &= answers(method, &call, -WRONG_POINTER, "attribute %u at 0", i);
 	attr = spoil(method, &call, i);
 	attr->data = (uintptr_t)unmapped;
-	right &= answers(method, &call, -EFAULT, "attribute %u, unmapped", i);
+	right &= answers(method, &call, -WRONG_POINTER, "attribute %u, unmapped", i);
 	attr = spoil(method, &call, i);
 	attr->data = (uintptr_t)unmapped - 1;
-	right &= answers(method, &call, -EFAULT, "attribute %u, its end unmapped", i);
+	right &= answers(method, &call, -WRONG_POINTER, "attribute %u, its end unmapped", i);
 	attr = spoil(method, &call, i);
 	attr->data = 0xffff888000000000;
-	right &= answers(method, &call, -EFAULT, "attribute %u in the kernel", i);
+	right &= answers(method, &call, -WRONG_POINTER, "attribute %u in the kernel", i);
 	attr = spoil(method, &call, i);
 	attr->data++;
 	right &= answers(method, &call, 0, "attribute %u, misaligned", i);
@@ -558,7 +560,7 @@ static bool stays(const struct method *method, struct call *call, const char *wh
 	memset(room + 2 * PAGE, 0xee, sizeof(done));
 	result = call_run(call, member.domain.uverbs_fd);
 	memcpy(&done, room + 2 * PAGE, sizeof(done));
-	right = result == -EFAULT && done == 1 && registrations() == before + 1;
+	right = result == -WRONG_POINTER && done == 1 && registrations() == before + 1;
 	if (!right)
 		warnx("REG, its array %s: %s, %u done", what, strerror(-result), done);
 	return take_back(method, call) & clean_up(method, true) && right;
@@ -573,9 +575,9 @@ static bool spoiled_infos(const struct method *method, unsigned int i)
 	struct call call;
 
 	spoil(method, &call, i)->len = 0;
-	right &= answers(method, &call, -EINVAL, "an array of no bytes");
+	right &= answers(method, &call, -WRONG_SHORT, "an array of no bytes");
 	spoil(method, &call, i)->len = size - 1;
-	right &= answers(method, &call, -EINVAL, "an array that is a byte short");
+	right &= answers(method, &call, -WRONG_SHORT, "an array that is a byte short");
 	memset(infos, 0xee, PAGE);
 	spoil(method, &call, i);
 	right &= answers(method, &call, 0, "an array of more elements");
@@ -606,15 +608,15 @@ static bool spoiled_object(const struct method *method, unsigned int i)
 		int error;
 		const char *what;
 	} wrong[] = {
-		{ -1, -EINVAL, "-1" },
-		{ INT64_MIN, -EINVAL, "the least" },
-		{ INT64_MAX, -ENOENT, "the greatest" },
-		{ 0x7fffffff, -ENOENT, "nobody's" },
-		{ 0x100000000, -ENOENT, "more than 32 bits" },
-		{ other.freed, -ENOENT, "freed" },
-		{ other.foreign, -ENOENT, "another file's" },
+		{ -1, -WRONG_NO_HANDLE, "-1" },
+		{ INT64_MIN, -WRONG_NO_HANDLE, "the least" },
+		{ INT64_MAX, -WRONG_HANDLE, "the greatest" },
+		{ 0x7fffffff, -WRONG_HANDLE, "nobody's" },
+		{ 0x100000000, -WRONG_HANDLE, "more than 32 bits" },
+		{ other.freed, -WRONG_HANDLE, "freed" },
+		{ other.foreign, -WRONG_HANDLE, "another file's" },
 		/* Handles of one file count all its objects: these are others. */
-		{ member.node.pd->handle, -EINVAL, "a protection domain" },
+		{ member.node.pd->handle, -WRONG_OBJECT, "a protection domain" },
 	};
 	unsigned int w;
 
@@ -626,7 +628,7 @@ static bool spoiled_object(const struct method *method, unsigned int i)
 	}
 	attr = spoil(method, &call, i);
 	attr->len = 8;
-	right &= answers(method, &call, -EINVAL, "object %u with a length", i);
+	right &= answers(method, &call, -WRONG_LONG, "object %u with a length", i);
 	return right;
 }
 
@@ -640,12 +642,12 @@ static bool spoiled_channel(const struct method *method, unsigned int i)
 		int error;
 		const char *what;
 	} wrong[] = {
-		{ -1, -EBADF, "-1" },
-		{ 0, -EBADF, "standard input" },
-		{ 9999, -EBADF, "not open" },
-		{ 0x100000000, -EINVAL, "more than 32 bits" },
-		{ member.node.context->cmd_fd, -EBADF, "the uverbs file" },
-		{ other.other_channel, -EBADF, "another file's" },
+		{ -1, -WRONG_CHANNEL, "-1" },
+		{ 0, -WRONG_CHANNEL, "standard input" },
+		{ 9999, -WRONG_CHANNEL, "not open" },
+		{ 0x100000000, -WRONG_DESCRIPTOR, "more than 32 bits" },
+		{ member.node.context->cmd_fd, -WRONG_CHANNEL, "the uverbs file" },
+		{ other.other_channel, -WRONG_CHANNEL, "another file's" },
 	};
 	unsigned int w;
 
@@ -656,7 +658,7 @@ static bool spoiled_channel(const struct method *method, unsigned int i)
 	}
 	attr = spoil(method, &call, i);
 	attr->len = 8;
-	right &= answers(method, &call, -EINVAL, "channel with a length");
+	right &= answers(method, &call, -WRONG_LONG, "channel with a length");
 	return right;
 }
 
@@ -672,7 +674,7 @@ static bool spoiled_new(const struct method *method)
 
 	spoil(method, &call, 0);
 	call.attributes[0].len = 4;
-	right &= answers(method, &call, -EINVAL, "a length for the new descriptor");
+	right &= answers(method, &call, -WRONG_LONG, "a length for the new descriptor");
 
 	spoil(method, &call, 0);
 	call.header.length = sizeof(call.header) +
@@ -685,7 +687,7 @@ static bool spoiled_new(const struct method *method)
 	result = ioctl(member.domain.uverbs_fd, RDMA_VERBS_IOCTL, read_only) ? -errno : 0;
 	if (mprotect(read_only, page, PROT_READ | PROT_WRITE))
 		err(1, "mprotect");
-	if (result != -EFAULT || qps() != before) {
+	if (result != -WRONG_POINTER || qps() != before) {
 		warnx("%s, a call that cannot be written to: %s", method->name,
 		      strerror(-result));
 		right = false;
@@ -700,35 +702,35 @@ static bool spoiled_header(const struct method *method)
 
 	spoil(method, &call, 0);
 	call.header.driver_id ^= 1;
-	right &= answers(method, &call, -EINVAL, "another driver");
+	right &= answers(method, &call, -WRONG_DRIVER, "another driver");
 	spoil(method, &call, 0);
 	call.header.driver_id = ~0u;
-	right &= answers(method, &call, -EINVAL, "a driver that is none");
+	right &= answers(method, &call, -WRONG_DRIVER, "a driver that is none");
 	spoil(method, &call, 0);
 	call.header.method_id |= 7 | 0x800;
-	right &= answers(method, &call, -EPROTONOSUPPORT, "another method");
+	right &= answers(method, &call, -WRONG_METHOD, "another method");
 	spoil(method, &call, 0);
 	call.header.method_id &= 0xfff;
-	right &= answers(method, &call, -EPROTONOSUPPORT, "a method of the core's namespace");
+	right &= answers(method, &call, -WRONG_METHOD, "a method of the core's namespace");
 	spoil(method, &call, 0);
 	call.header.object_id = 0xffff;
-	right &= answers(method, &call, -EPROTONOSUPPORT, "another object");
+	right &= answers(method, &call, -WRONG_METHOD, "another object");
 	spoil(method, &call, 0);
 	call.header.reserved1 = 1;
-	right &= answers(method, &call, -EPROTONOSUPPORT, "reserved1");
+	right &= answers(method, &call, -WRONG_HEADER_RESERVED, "reserved1");
 	spoil(method, &call, 0);
 	call.header.reserved2 = 1;
-	right &= answers(method, &call, -EPROTONOSUPPORT, "reserved2");
+	right &= answers(method, &call, -WRONG_HEADER_RESERVED, "reserved2");
 	spoil(method, &call, 0);
 	call.header.length = 8;
-	right &= answers(method, &call, -EINVAL, "a length that is too short");
+	right &= answers(method, &call, -WRONG_LENGTH, "a length that is too short");
 	spoil(method, &call, 0);
 	call.header.length = 0xffff;
-	right &= answers(method, &call, -EINVAL, "a length that is too long");
+	right &= answers(method, &call, -WRONG_LENGTH, "a length that is too long");
 	spoil(method, &call, 0);
 	call.header.num_attrs = 0xffff;
 	call.header.length = sizeof(call.header) + 16 * sizeof(call.attributes[0]);
-	right &= answers(method, &call, -EINVAL, "a number of attributes that does not fit");
+	right &= answers(method, &call, -WRONG_LENGTH, "a number of attributes that does not fit");
 	return right;
 }
 
