@@ -4,8 +4,8 @@
 
 #![allow(non_camel_case_types, non_upper_case_globals)]
 
-pub(crate) use crate::{ib_verbs::*, uverbs_ioctl::*};
-use core::ffi::c_void;
+pub(crate) use crate::{ib_verbs::*, kernel_api::*, uverbs_ioctl::*};
+use core::ffi::{c_int, c_void};
 use kernel::runtime::{self, Limit};
 use xrc_rcv_spec::{Delivery, Holder, Lifetime, Record, Registrations, What};
 
@@ -14,6 +14,21 @@ use xrc_rcv_spec::{Delivery, Holder, Lifetime, Record, Registrations, What};
 #[path = "../../../user/xrc-rcv/src/uapi/generated.rs"]
 #[expect(clippy::undocumented_unsafe_blocks, unsafe_op_in_unsafe_fn)]
 pub(crate) mod uapi;
+
+pub(crate) type ib_xrc_rcv_handler =
+    Option<unsafe extern "C-unwind" fn(*const uapi::xrc_rcv_record, *mut c_void)>;
+
+/// An `Xrcd`.
+pub(crate) struct ib_xrcd;
+
+pub(crate) struct ib_xrc_rcv_member;
+
+pub(crate) struct ib_xrc_rcv_init_attr {
+    pub(crate) flags: u32,
+    pub(crate) attr_mask: c_int,
+    pub(crate) attr: *const ib_qp_attr,
+    pub(crate) label: u64,
+}
 
 pub(crate) type ib_xrc_rcv_action = u32;
 

@@ -1,8 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Constants of `<rdma/ib_verbs.h>`.
+//! Attributes and constants of `<rdma/ib_verbs.h>`.
 
-#![allow(non_upper_case_globals)]
+#![allow(non_camel_case_types, non_upper_case_globals)]
+
+/// Some of the attributes of a QP.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ib_qp_attr {
+    pub(crate) qp_state: u32,
+    pub(crate) port_num: u32,
+    /// The port of the address vector.
+    pub(crate) path_port: u32,
+    pub(crate) dest_qp_num: u32,
+    pub(crate) max_dest_rd_atomic: u8,
+    pub(crate) min_rnr_timer: u8,
+}
 
 pub(crate) const ib_event_type_IB_EVENT_QP_FATAL: u32 = 1;
 pub(crate) const ib_event_type_IB_EVENT_QP_REQ_ERR: u32 = 2;

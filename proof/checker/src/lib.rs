@@ -74,6 +74,9 @@ mod uapi;
 #[path = "../../../src/workers.rs"]
 mod workers;
 
+// `src/kernel_api.rs`, in which panics unwind: see the build script.
+include!(concat!(env!("OUT_DIR"), "/module.rs"));
+
 mod channel_ioctl;
 mod debugfs;
 

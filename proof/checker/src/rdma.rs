@@ -2,6 +2,7 @@
 
 //! In place of `src/rdma/`: an RDMA device and the objects of uverbs.
 
+pub(crate) mod attachment;
 pub(crate) mod device;
 pub(crate) mod qp;
 pub(crate) mod qp_attr;
@@ -85,7 +86,7 @@ pub(crate) mod udata {
 /// XRC domains of ib_core.
 pub(crate) mod xrcd {
     use super::device::Device;
-    use crate::right::Right;
+    use crate::{bindings, right::Right};
     use core::cell::Cell;
     use kernel::{prelude::*, runtime, sync::aref::ARef};
 
@@ -117,6 +118,14 @@ pub(crate) mod xrcd {
     pub(crate) struct XrcdId(usize);
 
     impl Xrcd {
+        /// # Safety
+        ///
+        /// As in the module.
+        pub(crate) unsafe fn from_ptr<'a>(xrcd: *mut bindings::ib_xrcd) -> &'a Self {
+            // SAFETY: By the requirements of this function.
+            unsafe { &*xrcd.cast() }
+        }
+
         pub(crate) fn device(&self) -> &Device {
             &self.device
         }

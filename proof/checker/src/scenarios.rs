@@ -322,7 +322,7 @@ impl Action {
                 user.unregister(attached);
                 Ok(())
             }
-            KernelDestroy => user.destroy(attached, qpn),
+            KernelDestroy => user.destroy(attached, qpn, false),
             KernelLeave | KernelLeaveAll => {
                 user.leave(attached);
                 Ok(())

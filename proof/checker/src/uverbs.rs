@@ -6,9 +6,9 @@
 //! the handle of the domain that it uses, and its file, which is not closed meanwhile.
 
 use crate::{
-    attributes::InitialState,
+    bindings,
     device::AttachedDevice,
-    domain::{Domain, NewQp, QpInitAttr},
+    domain::Domain,
     event::{EventMask, EventType},
     kernel_ext::workqueue::ModuleQueue,
     listener::{self, ReaderQueues},
@@ -17,8 +17,9 @@ use crate::{
     orders::{self, Orders, DOMAIN, HANDLE},
     qp_status::Lifetime,
     rdma::{
+        attachment::Data,
         device::{Device, REPORTED},
-        qp_attr::{QpAttr, QpAttrMask, QpState, UserQpAttr},
+        qp_attr::{QpAttrMask, QpState, UserQpAttr},
         uverbs::{event_file::EventFile, RemoveReason},
         xrcd::{with_right, Xrcd},
     },
@@ -46,7 +47,7 @@ use xrc_rcv_spec::{Errno, Id, Membership};
 /// The device with its one domain that processes share.
 pub(crate) struct Attached {
     pub(crate) device: StdArc<Device>,
-    pub(crate) data: Pin<KBox<AttachedDevice>>,
+    pub(crate) data: Data,
     pub(crate) xrcd: Xrcd,
     /// `xrcd_tree_mutex`, with the number of handles of the domain.
     xrcd_users: runtime::Mutex<usize>,
@@ -86,11 +87,12 @@ struct Registered {
     watch: StdArc<Watch>,
 }
 
-/// The descriptor of an event channel, or that of a user in the kernel.
+/// The descriptor of an event channel, or the handler of a user in the kernel.
 pub(crate) struct Channel {
     id: Id,
     orders: StdArc<Orders>,
-    member: Arc<Member>,
+    /// `None` for a user in the kernel, whose member is opaque.
+    member: Option<Arc<Member>>,
     /// The registrations, the oldest first.
     registered: StdMutex<Vec<Registered>>,
     object: AtomicBool,
@@ -113,7 +115,7 @@ impl Channel {
     pub(crate) fn new(
         id: Id,
         orders: StdArc<Orders>,
-        member: Arc<Member>,
+        member: Option<Arc<Member>>,
         mask: EventMask,
         of: Membership,
     ) -> StdArc<Self> {
@@ -143,7 +145,7 @@ impl Channel {
     fn get(&self) -> Result<Arc<Member>> {
         let exists = self.object.load(Ordering::SeqCst);
 
-        exists.then(|| self.member.clone()).ok_or(EBADF)
+        exists.then(|| self.member().clone()).ok_or(EBADF)
     }
 
     /// uverbs destroys the object.
@@ -153,7 +155,7 @@ impl Channel {
                 self.discard();
             }
             self.for_each_watch(Watch::ends);
-            runtime::for_others(|| Member::closed(self.member.clone(), why));
+            runtime::for_others(|| Member::closed(self.member().clone(), why));
             if why != RemoveReason::DeviceRemoved {
                 self.for_each_watch(Watch::is_over);
             }
@@ -169,12 +171,11 @@ impl Channel {
     }
 
     /// A member of all QPs lists those that there are: it gets QP_ADDED of the others.
-    pub(crate) fn begins(&self) {
+    pub(crate) fn begins(&self, domain: &Domain) {
         if self.of == Membership::Named {
             return;
         }
 
-        let domain = self.member.domain();
         let listed = domain.list(None, usize::MAX);
 
         for qp in listed.iter().flat_map(|(qps, _)| qps) {
@@ -219,7 +220,7 @@ impl Channel {
                 self.destroy(RemoveReason::FileClosed);
                 // Ends the registrations, too, while another thread destroys the object.
                 if self.descriptor.swap(false, Ordering::SeqCst) {
-                    self.member.released();
+                    self.member().released();
                 }
             },
             move |objects| objects.close_channel(id),
@@ -227,7 +228,7 @@ impl Channel {
     }
 
     /// A user in the kernel leaves, once.
-    pub(crate) fn leave(&self) {
+    pub(crate) fn leave(&self, leave: impl FnOnce() -> Result) {
         let id = self.id;
 
         if !self.object.swap(false, Ordering::SeqCst) {
@@ -236,15 +237,15 @@ impl Channel {
         self.discard();
         self.for_each_watch(Watch::ends);
         self.orders.effect(
-            || runtime::for_others(|| self.member.leave()).expect("no handler calls it"),
+            || runtime::for_others(leave).expect("no handler calls it"),
             move |objects| objects.close_channel(id),
         );
         self.for_each_watch(Watch::is_over);
     }
 
-    /// Returns the member.
-    pub(crate) fn member(&self) -> &Member {
-        &self.member
+    /// Returns the member of a process.
+    pub(crate) fn member(&self) -> &Arc<Member> {
+        self.member.as_ref().expect("it is of a process")
     }
 
     /// Whether all events that are to come were read. The QPs have ended if `have_ended`.
@@ -270,10 +271,10 @@ impl Channel {
         self.for_each_watch(Watch::check);
     }
 
-    /// Returns the serial numbers of the QPs of which no call that begins now may get a record.
-    pub(crate) fn silent(&self) -> BTreeSet<u64> {
+    /// Returns the serial numbers of the QPs of which no call that began then may get a record.
+    pub(crate) fn silent_at(&self, time: u64) -> BTreeSet<u64> {
         let watches = self.watches.lock().unwrap();
-        let silent = watches.iter().filter(|(_, watch)| watch.is_silent());
+        let silent = watches.iter().filter(|(_, watch)| watch.is_silent_at(time));
 
         silent.map(|(serial, _)| *serial).collect()
     }
@@ -331,7 +332,7 @@ impl Channel {
 
     /// Whether `poll(2)` reports records to read.
     pub(crate) fn is_readable(&self) -> bool {
-        self.member.poll() & kernel::bindings::POLLIN != 0
+        self.member().poll() & kernel::bindings::POLLIN != 0
     }
 
     /// Returns the descriptor, which is not closed as long as a process uses it.
@@ -346,10 +347,10 @@ impl Channel {
     pub(crate) fn read(&self, max: usize, valid: usize, nonblocking: bool) -> Result<usize> {
         let _descriptor = self.descriptor()?;
         let mut buffer = UserBuffer::new(max * RECORD, valid * RECORD);
-        let mut silent = self.silent();
+        let mut silent = self.silent_at(runtime::monotonic_ns());
         let has_ended = self.has_ended.load(Ordering::SeqCst);
         let bytes = self
-            .member
+            .member()
             .read(UserPtr::new(&mut buffer), max * RECORD, nonblocking)
             .inspect_err(|e| {
                 if *e == EIO {
@@ -394,7 +395,7 @@ fn one_info(infos: &[xrc_rcv_reg_info], result: Result) -> Result<xrc_rcv_reg_in
 impl Attached {
     pub(crate) fn new() -> StdArc<Self> {
         let device = Device::new();
-        let data = AttachedDevice::new(&device).expect("there is memory");
+        let data = Data::new(AttachedDevice::new(&device).expect("there is memory"));
         let xrcd = Xrcd {
             device: (&*device).into(),
             id: 1,
@@ -404,6 +405,7 @@ impl Attached {
         // a time.
         let readers = unsafe { listener::init() }.expect("there is memory");
 
+        device.attach(&data);
         // The workqueues come with the first domain, and stay.
         data.domains().get_or_new(&xrcd).expect("there is memory");
         data.domains().close(&xrcd);
@@ -460,10 +462,10 @@ impl Attached {
             id,
             is_open: RwLock::new(true),
             xrcd: RwLock::new(true),
-            channel: Channel::new(id, self.orders.clone(), member, mask, of),
+            channel: Channel::new(id, self.orders.clone(), Some(member), mask, of),
         });
 
-        file.channel.begins();
+        file.channel.begins(file.channel.member().domain());
         self.files.lock().unwrap().push(file.clone());
         Ok(file)
     }
@@ -504,10 +506,15 @@ impl Attached {
         self.data.domains().get(&self.xrcd).ok_or(EINVAL)
     }
 
+    /// Returns what users in the kernel name the domain by.
+    pub(crate) fn xrcd_ptr(&self) -> *mut bindings::ib_xrcd {
+        core::ptr::from_ref(&self.xrcd).cast_mut().cast()
+    }
+
     /// Returns the methods, with the handle of the domain.
     pub(crate) fn methods(&self) -> Methods<'_> {
         Methods {
-            data: self.data.as_ref(),
+            data: Pin::as_ref(&self.data),
             xrcd: &self.xrcd,
         }
     }
@@ -532,34 +539,6 @@ impl Attached {
             }
             command()
         })
-    }
-
-    /// Creates a QP in a domain, with a registration of a member.
-    fn create(&self, domain: &Arc<Domain>, lifetime: Lifetime, member: &Member) -> Result<NewQp> {
-        let mut attributes = QpAttr::new();
-        let init = QpInitAttr {
-            lifetime,
-            initial_state: InitialState::Init(QpAttrMask::PORT),
-            label: LABEL,
-            attributes: &mut attributes,
-            udata: None,
-        };
-
-        domain.create(
-            &self.xrcd,
-            self.data.pd(),
-            init,
-            member.first_holder(lifetime)?,
-        )
-    }
-
-    /// A user in the kernel destroys a QP of a domain.
-    pub(crate) fn destroy_qp(&self, domain: &Domain, qpn: u32, force: bool) -> Result {
-        let qp = domain.find(qpn)?;
-        let result = runtime::for_others(|| domain.destroy(&qp, force));
-
-        self.device.check_ended();
-        result
     }
 
     /// `XRC_RCV_METHOD_QP_ALLOC`. `fault` is at the copying of the QP number to the process.
@@ -587,23 +566,11 @@ impl Attached {
         result.map(|(qpn, _)| qpn)
     }
 
-    /// A user in the kernel creates a QP. Returns its number and its serial number.
-    pub(crate) fn alloc_on(&self, channel: &Channel, lifetime: Lifetime) -> Result<(u32, u64)> {
-        let member = channel.get()?;
-        let qp = self.create(member.domain(), lifetime, &member)?;
-        let (qpn, serial) = (qp.qpn(), qp.serial());
-
-        runtime::interleave();
-        self.creates(channel, qpn, serial);
-        qp.publish();
-        Ok((qpn, serial))
-    }
-
     /// ALLOC of a channel has created a QP, and succeeds.
-    fn creates(&self, channel: &Channel, qpn: u32, serial: u64) {
+    pub(crate) fn creates(&self, channel: &Channel, qpn: u32, serial: u64) {
         let watch = channel.watch(serial);
 
-        watch.begins_with(self.device.history(qpn));
+        watch.begins_with(self.device.history_of(serial));
         channel.registered(qpn, serial, watch);
     }
 
@@ -613,8 +580,10 @@ impl Attached {
         let possible = [Errno::EINTR, Errno::EDQUOT];
         let make = || {
             self.command(file, || {
-                self.register_on(&file.channel, qpn, |member| {
-                    let (infos, result) = self.methods().register(member, &[qpn]);
+                let member = file.channel.get()?;
+
+                self.register_as(&file.channel, qpn, || {
+                    let (infos, result) = self.methods().register(&member, &[qpn]);
 
                     one_info(&infos, result)
                 })
@@ -632,36 +601,21 @@ impl Attached {
         let _descriptor = channel.descriptor()?;
 
         let call = orders::reg(file.id, &[qpn]);
-        let make = || {
-            self.register_as(channel, &channel.member, qpn, |member| {
-                register_one(member, qpn)
-            })
-        };
+        let make = || self.register_as(channel, qpn, || register_one(channel.member(), qpn));
 
         self.orders
             .call(file.id, call, &[Errno::EIO], make, orders::one_done)
     }
 
-    pub(crate) fn register_on(
+    /// Registers a channel, by a function that returns the totals.
+    pub(crate) fn register_as(
         &self,
         channel: &Channel,
         qpn: u32,
-        register: impl FnOnce(&Arc<Member>) -> Result<xrc_rcv_reg_info>,
-    ) -> Result {
-        let member = channel.get()?;
-
-        self.register_as(channel, &member, qpn, register)
-    }
-
-    fn register_as(
-        &self,
-        channel: &Channel,
-        member: &Arc<Member>,
-        qpn: u32,
-        register: impl FnOnce(&Arc<Member>) -> Result<xrc_rcv_reg_info>,
+        register: impl FnOnce() -> Result<xrc_rcv_reg_info>,
     ) -> Result {
         let found = self.device.history(qpn).map(Found::new);
-        let info = register(member)?;
+        let info = register()?;
         let after = self.device.history(qpn);
         let watch = channel.watch(info.serial);
 
@@ -741,36 +695,28 @@ impl Attached {
         if !*is_open {
             return Ok(());
         }
-        self.unregister_on(&file.channel, |member, qpn| {
-            self.methods().unregister(member, &[qpn])
-        })
+        match file.channel.get() {
+            Ok(member) => self.unregister_as(&file.channel, |qpn| {
+                self.methods().unregister(&member, &[qpn])
+            }),
+            Err(_) => Ok(()),
+        }
     }
 
     /// `XRC_RCV_IOCTL_UNREG`, likewise.
     pub(crate) fn unregister_by_ioctl(&self, file: &File) -> Result {
         let channel = file.channel();
         let _descriptor = channel.descriptor()?;
-        self.unregister_as(channel, &channel.member, |member, qpn| {
-            member.unregister_all(&[qpn])
-        })
+
+        self.unregister_as(channel, |qpn| channel.member().unregister_all(&[qpn]))
     }
 
-    pub(crate) fn unregister_on(
+    /// Ends the registrations of a channel with the number of the latest, by a function that
+    /// returns how many numbers were processed.
+    pub(crate) fn unregister_as(
         &self,
         channel: &Channel,
-        unregister: impl FnOnce(&Arc<Member>, u32) -> (usize, Result),
-    ) -> Result {
-        match channel.get() {
-            Ok(member) => self.unregister_as(channel, &member, unregister),
-            Err(_) => Ok(()),
-        }
-    }
-
-    fn unregister_as(
-        &self,
-        channel: &Channel,
-        member: &Arc<Member>,
-        unregister: impl FnOnce(&Arc<Member>, u32) -> (usize, Result),
+        unregister: impl FnOnce(u32) -> (usize, Result),
     ) -> Result {
         let (ended, is_last) = {
             let mut registered = channel.registered.lock().unwrap();
@@ -790,7 +736,7 @@ impl Attached {
         }
 
         let call = orders::unreg(channel.id, &[qpn]);
-        let make = || unregister(member, qpn);
+        let make = || unregister(qpn);
         // By the ioctl, when the channel has begun to end.
         let possible = [Errno::EIO];
         let (done, result) = self
@@ -802,7 +748,7 @@ impl Attached {
         ended.iter().for_each(|ended| ended.watch.is_over());
         assert_eq!(done, 1);
         self.device.check_ended();
-        if is_last {
+        if is_last && channel.member.is_some() {
             assert!(
                 !channel.is_readable(),
                 "records of registrations that have ended"
@@ -928,7 +874,10 @@ impl Attached {
             self.destroy_objects(&file, RemoveReason::DeviceRemoved);
         }
         self.orders.effect(
-            || runtime::for_others(|| self.data.domains().close_all()),
+            || {
+                runtime::for_others(|| self.data.domains().close_all());
+                self.device.detach();
+            },
             |objects| objects.end_domain(DOMAIN),
         );
         self.device.check_ended();

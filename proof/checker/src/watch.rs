@@ -7,7 +7,8 @@ use crate::{
     rdma::device::{Counts, History, REPORTED},
     uapi::{xrc_rcv_record, xrc_rcv_reg_info, XRC_RCV_EVENT_QP_ADDED, XRC_RCV_EVENT_QP_GONE},
 };
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use kernel::runtime;
 use std::{
     collections::BTreeSet,
     sync::{Arc as StdArc, Mutex as StdMutex, OnceLock},
@@ -24,11 +25,12 @@ pub(crate) struct Watch {
     /// The totals of the records.
     got: StdMutex<[BTreeSet<u64>; REPORTED.len()]>,
     added: AtomicBool,
-    gone: AtomicBool,
+    /// When QP_GONE was read.
+    gone: AtomicU64,
     /// Its unread events were discarded: by UNREG, or its file or channel was closed.
     is_discarded: AtomicBool,
-    /// UNREG has returned.
-    is_over: AtomicBool,
+    /// When UNREG has returned.
+    over: AtomicU64,
 }
 
 /// The events of a QP that is found by its number, when REG is called.
@@ -63,9 +65,9 @@ impl Watch {
             over_at_end: OnceLock::new(),
             got: StdMutex::default(),
             added: AtomicBool::new(false),
-            gone: AtomicBool::new(false),
+            gone: AtomicU64::new(0),
             is_discarded: AtomicBool::new(false),
-            is_over: AtomicBool::new(false),
+            over: AtomicU64::new(0),
         })
     }
 
@@ -118,17 +120,19 @@ impl Watch {
 
     /// UNREG has returned.
     pub(crate) fn is_over(&self) {
-        self.is_over.store(true, Ordering::SeqCst);
+        self.over.store(runtime::monotonic_ns(), Ordering::SeqCst);
     }
 
     /// Whether QP_GONE was read.
     pub(crate) fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::SeqCst)
+        self.gone.load(Ordering::SeqCst) != 0
     }
 
-    /// Whether no call that begins now may get an event.
-    pub(crate) fn is_silent(&self) -> bool {
-        self.gone.load(Ordering::SeqCst) || self.is_over.load(Ordering::SeqCst)
+    /// Whether no call that began at a time may get an event.
+    pub(crate) fn is_silent_at(&self, time: u64) -> bool {
+        let mut ends = [&self.gone, &self.over].into_iter();
+
+        ends.any(|end| (1..time).contains(&end.load(Ordering::SeqCst)))
     }
 
     /// A record is passed to a handler, or read.
@@ -156,8 +160,11 @@ impl Watch {
             self.before.lock().unwrap().get_or_insert_default();
         } else if event == XRC_RCV_EVENT_QP_GONE {
             assert_eq!(record.count, 1, "QP_GONE comes once");
-            assert!(
-                !self.gone.swap(true, Ordering::SeqCst),
+            let now = runtime::monotonic_ns();
+
+            assert_eq!(
+                self.gone.swap(now, Ordering::SeqCst),
+                0,
                 "QP_GONE comes again"
             );
         } else if let Some(index) = REPORTED.iter().position(|reported| *reported == event) {
@@ -215,8 +222,8 @@ impl Watch {
             .any(|(reached, least)| *reached < least);
 
         self.is_discarded.load(Ordering::SeqCst)
-            || !is_waiting && (!gone || self.gone.load(Ordering::SeqCst))
-            || self.gone.load(Ordering::SeqCst)
+            || !is_waiting && (!gone || self.is_gone())
+            || self.is_gone()
     }
 
     /// Checks the records that the registration got, after the QP has ended.
@@ -247,7 +254,7 @@ impl Watch {
             assert!(reached >= least, "events up to {reached} of {least}");
         }
         if self.mask.has(EventType::QP_GONE) {
-            assert!(self.gone.load(Ordering::SeqCst), "no QP_GONE");
+            assert!(self.is_gone(), "no QP_GONE");
         }
     }
 }

@@ -5,7 +5,7 @@
 //! The compiler names the place of an error. That is in the text that was inserted for a fault, or
 //! in a part that a fault surrounds: it is left out, and the rest is compiled again.
 
-use crate::mutated::{CHECKER, Mutated, Placed, plain};
+use crate::mutated::{CHECKER, Mutated, Placed, in_tree};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::{
@@ -182,9 +182,12 @@ fn collect(error: &Value, spans: &mut Vec<Span>) {
         while let Some(file) = span["file_name"].as_str() {
             let number = |name: &str| span[name].as_u64().unwrap_or(0) as usize;
 
+            let place = number("byte_start")..number("byte_end");
+            let (file, place) = in_tree(Path::new(file), place);
+
             spans.push(Span {
-                file: plain(Path::new(file)).display().to_string(),
-                place: number("byte_start")..number("byte_end"),
+                file: file.display().to_string(),
+                place,
                 is_primary: span["is_primary"] == true,
             });
             span = &span["expansion"]["span"];

@@ -22,6 +22,12 @@ use std::{
 pub const CHECKER: &str = "proof/checker";
 const GUARD: &str = include_str!("../guard/checker.rs");
 
+/// The file of the module that the checker's build script copies.
+const COPIED: &str = "src/kernel_api.rs";
+
+/// The end of the ABI there.
+const UNWIND: &str = "-unwind";
+
 /// A file of the module.
 struct Source {
     name: String,
@@ -213,7 +219,7 @@ fn copy(
 }
 
 /// Returns the path without `..`, which follows the names of directories that exist.
-pub fn plain(path: &Path) -> PathBuf {
+fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
 
     for part in path.components() {
@@ -226,6 +232,28 @@ pub fn plain(path: &Path) -> PathBuf {
         }
     }
     plain
+}
+
+/// Returns a place in the tree for a place that the compiler names, which may be in the copy of the
+/// build script.
+pub fn in_tree(path: &Path, place: Range<usize>) -> (PathBuf, Range<usize>) {
+    let is_copy = path.is_absolute() && path.file_name() == Path::new(COPIED).file_name();
+
+    match fs::read(path) {
+        Ok(text) if is_copy => (COPIED.into(), before_copying(&text, place)),
+        _ => (plain(path), place),
+    }
+}
+
+/// Returns the place in the original of a place in the copy, whose ABI is longer.
+fn before_copying(copy: &[u8], place: Range<usize>) -> Range<usize> {
+    let original = |place: usize| {
+        let before = String::from_utf8_lossy(&copy[..place.min(copy.len())]).into_owned();
+
+        place - before.matches(UNWIND).count() * UNWIND.len()
+    };
+
+    original(place.start)..original(place.end)
 }
 
 /// Returns the files of `src/` that the checker compiles, as paths in the tree.
@@ -258,5 +286,30 @@ fn files(root: &Path) -> Result<Vec<String>> {
     if files.is_empty() {
         bail!("{CHECKER} compiles no file of src/");
     }
+    files.insert(COPIED.into());
     Ok(files.into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_in_the_copy() {
+        let original = "extern \"C\" fn f() { a } extern \"C\" fn g() { b }";
+        let copy = original.replace("\"C\"", "\"C-unwind\"");
+
+        for name in ["a", "b"] {
+            let place = |text: &str| {
+                let start = text.find(&format!(" {name} ")).unwrap();
+
+                start..start + name.len()
+            };
+
+            assert_eq!(
+                before_copying(copy.as_bytes(), place(&copy)),
+                place(original)
+            );
+        }
+    }
 }

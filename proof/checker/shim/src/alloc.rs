@@ -7,7 +7,9 @@ use crate::{
     runtime,
 };
 use core::{
-    ops::{Deref, DerefMut},
+    marker::Unsize,
+    mem::{ManuallyDrop, MaybeUninit},
+    ops::{CoerceUnsized, Deref, DerefMut},
     pin::Pin,
 };
 
@@ -69,11 +71,49 @@ impl<T> KBox<T> {
     }
 }
 
+impl<T> KBox<T> {
+    pub fn new_uninit(_flags: Flags) -> Result<KBox<MaybeUninit<T>>, AllocError> {
+        allocate()?;
+        Ok(KBox(Box::new_uninit()))
+    }
+
+    pub fn into_raw(this: Self) -> *mut T {
+        Box::into_raw(this.into_box())
+    }
+
+    fn into_box(self) -> Box<T> {
+        let this = ManuallyDrop::new(self);
+
+        // SAFETY: `this` is not dropped, nor used after this.
+        unsafe { core::ptr::read(&this.0) }
+    }
+
+    /// # Safety
+    ///
+    /// The pointer comes from [`Self::into_raw`], once.
+    pub unsafe fn from_raw(value: *mut T) -> Self {
+        // SAFETY: By the requirements of this function.
+        Self(unsafe { Box::from_raw(value) })
+    }
+}
+
+impl<T> KBox<MaybeUninit<T>> {
+    pub fn write(this: Self, value: T) -> KBox<T> {
+        let mut room = this.into_box();
+
+        room.write(value);
+        // SAFETY: It was just written.
+        KBox(unsafe { room.assume_init() })
+    }
+}
+
 impl<T: ?Sized> From<Box<T>> for KBox<T> {
     fn from(value: Box<T>) -> Self {
         Self(value)
     }
 }
+
+impl<T: ?Sized + Unsize<U>, U: ?Sized> CoerceUnsized<KBox<U>> for KBox<T> {}
 
 impl<T: ?Sized> Deref for KBox<T> {
     type Target = T;

@@ -54,6 +54,16 @@ impl Error {
     pub fn to_errno(self) -> i32 {
         self.0
     }
+
+    /// Returns the `ERR_PTR()`.
+    pub fn to_ptr<T>(self) -> *mut T {
+        core::ptr::without_provenance_mut(self.0 as usize)
+    }
+}
+
+/// Returns the value, or the errno.
+pub fn from_result<T: From<i16>>(call: impl FnOnce() -> Result<T>) -> T {
+    call().unwrap_or_else(|e| T::from(e.0 as i16))
 }
 
 impl From<TryFromIntError> for Error {

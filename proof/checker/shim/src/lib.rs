@@ -7,6 +7,8 @@
 //! disabled, on allocating there, on access to data that another lock guards. Objects are counted,
 //! so that a test finds those that are left.
 
+#![feature(coerce_unsized, unsize)]
+
 pub mod alloc;
 pub mod bindings;
 pub mod error;

@@ -33,6 +33,8 @@ thread_local! {
     static KILLED: Cell<Option<usize>> = const { Cell::new(None) };
     /// The number of allocations of the thread that succeed before the next one fails.
     static FAILS: Cell<Option<usize>> = const { Cell::new(None) };
+    /// The time when the thread got the last mutex.
+    static MUTEX: Cell<u64> = const { Cell::new(0) };
     /// The user that the thread runs as, if a test has said so.
     static USER: Cell<Option<Credentials>> = const { Cell::new(None) };
 }
@@ -180,6 +182,15 @@ pub fn user() -> Option<Credentials> {
 /// Returns a time that is later than that of each earlier call.
 pub fn monotonic_ns() -> u64 {
     counters::tick()
+}
+
+pub(crate) fn has_mutex() {
+    MUTEX.with(|time| time.set(monotonic_ns()));
+}
+
+/// Returns the time when the calling thread got the last mutex.
+pub fn mutex_time() -> u64 {
+    MUTEX.with(Cell::get)
 }
 
 /// Identifies the calling thread until it ends.

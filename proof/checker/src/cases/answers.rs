@@ -540,6 +540,7 @@ fn initial_states() {
     runtime::check(2, 0x18, || {
         let attached = Attached::new();
         let file = attached.open();
+        let domain = attached.domain_or_new();
         let port = QpAttrMask::PORT;
         let states = [
             (InitialState::Reset, QpState::Reset),
@@ -561,18 +562,17 @@ fn initial_states() {
                 .unwrap()
                 .is_some_and(|found| found.state() == Ok(state)));
             drop(qp);
-            attached
-                .destroy_qp(&attached.domain_or_new(), qpn, false)
-                .unwrap();
+            domain.destroy(&domain.find(qpn).unwrap(), false).unwrap();
+            attached.device.check_ended();
         }
 
         let mut attributes = QpAttr::new();
 
-        attributes.path_port = 2;
+        attributes.attr.path_port = 2;
         assert!(create(&attached, states[2].0, &mut attributes).err() == Some(EINVAL));
         assert!(create(&attached, states[1].0, &mut attributes).is_ok());
 
-        drop(file);
+        drop((domain, file));
         Rest::default().finish(attached, false);
     });
 }

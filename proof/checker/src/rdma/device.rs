@@ -2,7 +2,8 @@
 
 //! The modelled RDMA device: its QPs, their events, and verbs that fail when a scenario says so.
 
-use crate::{bindings::Reports, ib_verbs, oracle::Oracle};
+use super::attachment::Data;
+use crate::{bindings::Reports, device::AttachedDevice, ib_verbs, oracle::Oracle};
 use core::{
     cell::RefCell,
     ptr::NonNull,
@@ -18,7 +19,7 @@ use std::{
     collections::BTreeMap,
     sync::{Arc as StdArc, Weak},
 };
-use xrc_rcv_spec::Record;
+use xrc_rcv_spec::{Record, What};
 
 /// A call of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +45,10 @@ pub(crate) struct Device {
     logged: std::sync::Mutex<Vec<LoggedEvent>>,
     /// The number of the QP whose destruction takes until there is no other; 0: none.
     slow: AtomicU32,
+    /// The data of the module, until it is detached.
+    attached: Mutex<Weak<Pin<KBox<AttachedDevice>>>>,
+    /// The events of the QPs so far, by their serial numbers.
+    histories: Mutex<BTreeMap<u64, StdArc<History>>>,
     /// The `Arc` that it is in: the references of a count cannot be taken of a `&Self`.
     this: Weak<Self>,
 }
@@ -117,6 +122,17 @@ unsafe impl AlwaysRefCounted for Device {
 impl Reports for Device {
     fn reported(&self, record: &Record) {
         self.oracle.reported(record);
+        if let Record::Qp {
+            number,
+            serial,
+            what: What::Alloc { .. },
+            ..
+        } = record
+        {
+            let history = self.history(*number).unwrap_or_default();
+
+            self.histories.lock().insert(*serial, history);
+        }
     }
 
     fn ends(&self, qpn: u32) {
@@ -136,6 +152,8 @@ impl Device {
             fails: std::sync::Mutex::default(),
             logged: std::sync::Mutex::default(),
             slow: AtomicU32::new(0),
+            attached: new_mutex!(Weak::new(), "Device::attached"),
+            histories: new_mutex!(BTreeMap::new(), "Device::histories"),
             this: this.clone(),
         })
     }
@@ -163,6 +181,21 @@ impl Device {
         let logged = self.logged.lock();
 
         logged.map_or_else(|_| Vec::new(), |mut logged| core::mem::take(&mut logged))
+    }
+
+    /// The module is attached.
+    pub(crate) fn attach(&self, data: &Data) {
+        *self.attached.lock() = StdArc::downgrade(data);
+    }
+
+    /// The module is not attached any more.
+    pub(crate) fn detach(&self) {
+        *self.attached.lock() = Weak::new();
+    }
+
+    /// Returns the data of the module, if it is attached.
+    pub(crate) fn attached(&self) -> Option<Data> {
+        self.attached.lock().upgrade()
     }
 
     /// Lets a verb fail the next time that it is called.
@@ -295,6 +328,11 @@ impl Device {
     /// Returns the events of the QP that has a number now.
     pub(crate) fn history(&self, qpn: u32) -> Option<StdArc<History>> {
         self.qps.lock().get(&qpn).map(|qp| qp.history.clone())
+    }
+
+    /// Returns the events of the last QP with a serial number.
+    pub(crate) fn history_of(&self, serial: u64) -> Option<StdArc<History>> {
+        self.histories.lock().get(&serial).cloned()
     }
 
     /// Whether events of the QP that has a number now were reported.

@@ -10,6 +10,7 @@ use super::{
     udata::UData,
     xrcd::Xrcd,
 };
+use crate::ib_verbs::ib_qp_attr;
 use kernel::{
     prelude::*,
     sync::{
@@ -23,6 +24,10 @@ pub(crate) trait EventHandler: Send + Sync + Sized + 'static {
     fn event(self: ArcBorrow<'_, Self>, qpn: u32, event: u32);
 }
 
+const SENDER_ONLY: QpAttrMask = QpAttrMask::MAX_QP_RD_ATOMIC
+    .or(QpAttrMask::RETRY_CNT)
+    .or(QpAttrMask::RNR_RETRY);
+
 pub(crate) struct Modifier(u32);
 
 pub(crate) struct TargetQp<H> {
@@ -31,6 +36,8 @@ pub(crate) struct TargetQp<H> {
     destination: Atomic<u32>,
     /// The port that it was modified to.
     port: Atomic<u32>,
+    max_dest_rd_atomic: Atomic<u32>,
+    min_rnr_timer: Atomic<u32>,
     device: ARef<Device>,
     _handler: Arc<H>,
 }
@@ -56,6 +63,8 @@ impl<H: EventHandler> TargetQp<H> {
             state: Atomic::new(QpState::Reset as u32),
             destination: Atomic::new(0),
             port: Atomic::new(1),
+            max_dest_rd_atomic: Atomic::new(0),
+            min_rnr_timer: Atomic::new(0),
             device: device.into(),
             _handler: handler,
         };
@@ -74,7 +83,10 @@ impl<H: EventHandler> TargetQp<H> {
         _: Option<&UData<'_>>,
     ) -> Result {
         assert_eq!(modifier.0, self.qpn);
-        // ib_core knows no such transition.
+        // ib_core knows no such transition, nor such attributes of a QP that does not send.
+        if attributes.mask().and(SENDER_ONLY) != QpAttrMask::NONE {
+            return Err(EINVAL);
+        }
         if self.state.load(Relaxed) == QpState::Reset as u32
             && attributes.mask().has(QpAttrMask::STATE)
             && attributes.state()? == QpState::Rtr
@@ -94,6 +106,16 @@ impl<H: EventHandler> TargetQp<H> {
         if attributes.mask().has(QpAttrMask::PORT) {
             self.port.store(attributes.port(), Relaxed);
         }
+        if attributes.mask().has(QpAttrMask::MAX_DEST_RD_ATOMIC) {
+            let number = attributes.attr.max_dest_rd_atomic;
+
+            self.max_dest_rd_atomic.store(number.into(), Relaxed);
+        }
+        if attributes.mask().has(QpAttrMask::MIN_RNR_TIMER) {
+            let timer = attributes.attr.min_rnr_timer;
+
+            self.min_rnr_timer.store(timer.into(), Relaxed);
+        }
         result
     }
 
@@ -103,10 +125,14 @@ impl<H: EventHandler> TargetQp<H> {
 
     pub(crate) fn query(&self) -> Result<QpAttr> {
         self.device.call(Verb::Query, self.qpn)?;
-        Ok(QpAttr::of_query(
-            self.state.load(Relaxed).try_into()?,
-            self.destination.load(Relaxed),
-        ))
+        Ok(QpAttr::of_query(ib_qp_attr {
+            qp_state: self.state.load(Relaxed),
+            port_num: self.port.load(Relaxed),
+            path_port: 1,
+            dest_qp_num: self.destination.load(Relaxed),
+            max_dest_rd_atomic: self.max_dest_rd_atomic.load(Relaxed) as u8,
+            min_rnr_timer: self.min_rnr_timer.load(Relaxed) as u8,
+        }))
     }
 }
 

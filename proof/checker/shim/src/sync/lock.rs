@@ -74,7 +74,9 @@ impl<T, B: Backend> Lock<T, B> {
 
         let raw = self.raw.lock().unwrap_or_else(|poison| poison.into_inner());
 
-        if !B::SLEEPS {
+        if B::SLEEPS {
+            runtime::has_mutex();
+        } else {
             runtime::enter_atomic();
         }
         Guard {
