@@ -26,11 +26,25 @@ use crate::{
     uapi::RecordSize,
     uverbs::{Attached, File},
 };
-use kernel::{prelude::*, runtime, sync::Arc};
+use kernel::{
+    prelude::*,
+    runtime::{self, Credentials},
+    sync::Arc,
+};
 use std::sync::Arc as StdArc;
 use xrc_rcv_spec::Membership;
 
 const LIFETIME: Lifetime = Lifetime::Registrations;
+
+/// The thread runs as a user from now on, whose objects count for a user.
+fn run_as(uid: u32, accounting_uid: u32) {
+    runtime::run_as(Credentials {
+        uid,
+        accounting_uid,
+        cgroup: 0,
+        may_exceed_limits: false,
+    });
+}
 
 fn alloc(attached: &Attached, file: &File) -> u32 {
     attached.alloc(file, LIFETIME, false).unwrap()

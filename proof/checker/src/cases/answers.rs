@@ -2,7 +2,7 @@
 
 //! The answers of calls: lists, records, states and errors, where one thread makes them.
 
-use super::alloc;
+use super::{alloc, run_as};
 use crate::{
     attributes::InitialState,
     creator::Creator,
@@ -32,7 +32,7 @@ use crate::{
 use kernel::{
     bindings::{POLLHUP, POLLIN, POLLRDNORM},
     prelude::*,
-    runtime::{self, Credentials},
+    runtime,
     uaccess::{UserBuffer, UserPtr},
 };
 use xrc_rcv_spec::Membership;
@@ -305,12 +305,7 @@ fn events_that_break_the_qp() {
 #[test]
 fn events_in_the_log() {
     runtime::check(2, 0x18, || {
-        runtime::run_as(Credentials {
-            uid: 5,
-            accounting_uid: 6,
-            cgroup: 0,
-            may_exceed_limits: false,
-        });
+        run_as(5, 6);
 
         let attached = Attached::new();
         let file = attached.open();
@@ -326,12 +321,7 @@ fn events_in_the_log() {
         attached.unregister(&file).unwrap();
         assert_eq!(report(REPORTED[0]), [(6, qpn, REPORTED[0])]);
 
-        runtime::run_as(Credentials {
-            uid: 7,
-            accounting_uid: 7,
-            cgroup: 0,
-            may_exceed_limits: false,
-        });
+        run_as(7, 7);
 
         let reader = attached.open_with(Right::Use, EventMask::ALL);
 
@@ -351,16 +341,7 @@ fn events_in_the_log() {
 #[test]
 fn the_status_of_a_qp() {
     runtime::check(2, 0x18, || {
-        let user = |uid, accounting_uid| {
-            runtime::run_as(Credentials {
-                uid,
-                accounting_uid,
-                cgroup: 0,
-                may_exceed_limits: false,
-            });
-        };
-
-        user(5, 6);
+        run_as(5, 6);
 
         let attached = Attached::new();
         let file = attached.open();
@@ -379,10 +360,10 @@ fn the_status_of_a_qp() {
             assert_eq!(status.lifetime().name(), lifetime.name());
             assert_eq!((creator.accounting_uid(), creator.process().uid()), (6, 5));
             for (uid, is_creator) in [(5, true), (6, true), (7, false)] {
-                user(uid, 7);
+                run_as(uid, 7);
                 assert_eq!(creator.is_caller(), is_creator);
             }
-            user(5, 6);
+            run_as(5, 6);
         }
         assert_eq!(
             Lifetime::Registrations.as_raw(),
@@ -401,31 +382,23 @@ fn the_status_of_a_qp() {
 fn rights_of_callers() {
     runtime::check(1, 0x18, || {
         let device = Device::new();
-        let user = |uid| {
-            runtime::run_as(Credentials {
-                uid,
-                accounting_uid: uid,
-                cgroup: 0,
-                may_exceed_limits: false,
-            });
-        };
         let rights = [Right::Own, Right::Write, Right::Use];
         let xrcd = Xrcd {
             device: (&*device).into(),
             id: 1,
         };
 
-        user(5);
+        run_as(5, 5);
 
         let creator = Creator::current();
 
         for right in rights {
             let of_caller = |creator| with_right(right, || Right::of_caller(&xrcd, creator));
 
-            user(5);
+            run_as(5, 5);
             assert!(of_caller(None) == right);
             assert!(of_caller(Some(&creator)) == Right::Own);
-            user(6);
+            run_as(6, 6);
             assert!(of_caller(Some(&creator)) == right);
             for needed in rights {
                 let result = if right < needed { Err(EACCES) } else { Ok(()) };
@@ -440,16 +413,7 @@ fn rights_of_callers() {
 #[test]
 fn holders_of_registrations() {
     runtime::check(2, 0x18, || {
-        let user = |uid| {
-            runtime::run_as(Credentials {
-                uid,
-                accounting_uid: uid,
-                cgroup: 0,
-                may_exceed_limits: false,
-            });
-        };
-
-        user(5);
+        run_as(5, 5);
 
         let attached = Attached::new();
         let creator = attached.open();
@@ -457,10 +421,10 @@ fn holders_of_registrations() {
         let keeps = || qp.registrations().keeping();
         let readers = [(); 2].map(|()| attached.open_with(Right::Use, EventMask::ALL));
 
-        user(6);
+        run_as(6, 6);
         attached.register(&readers[0], qp.qpn()).unwrap();
         assert_eq!((keeps(), qp.registrations().len()), (1, 2));
-        user(5);
+        run_as(5, 5);
         attached.register(&readers[1], qp.qpn()).unwrap();
         assert_eq!((keeps(), qp.registrations().len()), (2, 3));
 
