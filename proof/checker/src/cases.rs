@@ -4,6 +4,7 @@
 //! thread that is killed between two numbers or in a long log, and modifications.
 
 mod answers;
+mod attributes;
 mod kernel_users;
 mod limits;
 

@@ -32,10 +32,15 @@ const INIT: QpAttrMask = QpAttrMask::PKEY_INDEX
     .or(QpAttrMask::PORT)
     .or(QpAttrMask::ACCESS_FLAGS);
 
+/// Changes attributes.
+pub(crate) type Spoil<'a> = dyn Fn(&mut Vec<Passed<'_>>) + 'a;
+
 /// A process with a handle of a domain calls them.
 pub(crate) struct Methods<'a> {
     pub(crate) data: Pin<&'a AttachedDevice>,
     pub(crate) xrcd: &'a Xrcd,
+    /// Changes the attributes of each call.
+    pub(crate) spoil: Option<&'a Spoil<'a>>,
 }
 
 /// Memory that a method copies a number to.
@@ -97,13 +102,34 @@ fn numbers(qpns: &[u32]) -> Contents<'static> {
 
 impl Methods<'_> {
     fn of_qp(&self, method: u32, attributes: &[Passed<'_>]) -> Result {
-        table::call(&OBJECTS, XRC_RCV_OBJECT_QP, method, self.data, attributes)
+        self.call(XRC_RCV_OBJECT_QP, method, attributes)
     }
 
     fn of_channel(&self, method: u32, attributes: &[Passed<'_>]) -> Result {
-        let object = XRC_RCV_OBJECT_EVENT_CHANNEL;
+        self.call(XRC_RCV_OBJECT_EVENT_CHANNEL, method, attributes)
+    }
 
-        table::call(&OBJECTS, object, method, self.data, attributes)
+    fn call(&self, object: u32, method: u32, attributes: &[Passed<'_>]) -> Result {
+        let mut attributes = attributes.to_vec();
+
+        if let Some(spoil) = self.spoil {
+            spoil(&mut attributes);
+        }
+        table::call(&OBJECTS, object, method, self.data, &attributes)
+    }
+
+    /// `XRC_RCV_METHOD_QUERY_CAPS`
+    pub(crate) fn query_caps(&self) -> Result<xrc_rcv_caps> {
+        let caps = Array::default();
+
+        self.of_qp(
+            XRC_RCV_METHOD_QUERY_CAPS,
+            &[Passed(
+                XRC_RCV_ATTR_QUERY_CAPS_RESP,
+                Contents::Out(size_of::<xrc_rcv_caps>(), &|bytes| caps.write(bytes)),
+            )],
+        )?;
+        Ok(element(&caps.0.into_inner()))
     }
 
     /// `XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC`

@@ -516,6 +516,7 @@ impl Attached {
         Methods {
             data: Pin::as_ref(&self.data),
             xrcd: &self.xrcd,
+            spoil: None,
         }
     }
 

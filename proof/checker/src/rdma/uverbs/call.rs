@@ -4,8 +4,8 @@
 
 use super::{
     attribute::{
-        self, Attribute, AttributeKind, Declarations, Fd, Flags, InArray, InputKind, NewFd, Out,
-        OutBytes, OutStruct, XrcdHandle,
+        self, Attribute, AttributeKind, Declaration, Declarations, Fd, Flags, InArray, InputKind,
+        NewFd, Out, OutBytes, OutStruct, XrcdHandle,
     },
     event_file::{EventFile, NewFile},
     DeviceData,
@@ -35,9 +35,11 @@ pub(crate) trait Handler: Sized {
 }
 
 /// An attribute that a process passes: its number and its contents.
+#[derive(Clone)]
 pub(crate) struct Passed<'a>(pub(crate) u32, pub(crate) Contents<'a>);
 
 /// uverbs holds handles and files for the length of the call.
+#[derive(Clone)]
 pub(crate) enum Contents<'a> {
     Xrcd(&'a Xrcd),
     /// An `Arc` of the data of a file.
@@ -49,22 +51,40 @@ pub(crate) enum Contents<'a> {
     Out(usize, &'a dyn Fn(&[u8]) -> Result),
 }
 
-/// uverbs checks the attributes before the method runs.
-pub(super) fn check(declared: Declarations, passed: &[Passed<'_>]) -> Result {
-    for declaration in declared {
-        // SAFETY: The definition is the first member, as C relies on.
-        let definition =
-            unsafe { &*core::ptr::from_ref(*declaration).cast::<bindings::uverbs_attr_def>() };
-        let mut attributes = passed.iter();
-        let found = attributes.find(|passed| passed.0 == u32::from(definition.id));
+/// Returns what uverbs knows of an attribute.
+fn definition(declaration: &Declaration) -> &bindings::uverbs_attr_def {
+    // SAFETY: The definition is the first member, as C relies on.
+    unsafe { &*core::ptr::from_ref(declaration).cast() }
+}
 
-        match found {
-            Some(Passed(_, contents)) => contents.check(&definition.attr)?,
-            None if definition.attr.mandatory() != 0 => return Err(EINVAL),
-            None => (),
+/// uverbs checks the attributes, each of which is mandatory by its flags, before the method runs.
+pub(super) fn check(declared: Declarations, passed: &[Passed<'_>]) -> Result {
+    let definitions = || declared.iter().map(|declaration| definition(declaration));
+
+    for (index, Passed(id, contents)) in passed.iter().enumerate() {
+        let mut known = definitions();
+        let known = known.find(|known| u32::from(known.id) == *id);
+
+        contents.check(&known.ok_or_else(no_protocol)?.attr)?;
+        if passed[..index].iter().any(|before| before.0 == *id) {
+            return Err(EINVAL);
+        }
+    }
+    for definition in definitions() {
+        let is_passed = passed
+            .iter()
+            .any(|passed| passed.0 == u32::from(definition.id));
+
+        if definition.attr.mandatory() != 0 && !is_passed {
+            return Err(EINVAL);
         }
     }
     Ok(())
+}
+
+/// Returns `EPROTONOSUPPORT`.
+fn no_protocol() -> Error {
+    Error::from_errno(-93)
 }
 
 impl Contents<'_> {
@@ -105,11 +125,19 @@ impl Contents<'_> {
     }
 }
 
-/// Returns an integer of 32 bits: the scenarios pass no flags of 64.
+/// Returns an integer of 32 bits.
 fn number(bytes: &[u8]) -> Result<u32> {
     let bytes = bytes.try_into().map_err(|_| EINVAL)?;
 
     Ok(u32::from_ne_bytes(bytes))
+}
+
+/// Returns flags, of 32 bits or of 64, of which these must be 0 in the upper half.
+fn number_of_flags(bytes: &[u8]) -> Result<u32> {
+    match bytes.try_into() {
+        Ok(bytes) => Ok(u64::from_ne_bytes(bytes).try_into()?),
+        Err(_) => number(bytes),
+    }
 }
 
 /// Runs the method `H`.
@@ -222,7 +250,7 @@ impl<'a, H: Handler> Call<'a, H> {
         let Some(bytes) = self.bytes::<Flags, ID>() else {
             return Ok(0);
         };
-        let flags = number(bytes)?;
+        let flags = number_of_flags(bytes)?;
 
         if flags & !known != 0 {
             return Err(EINVAL);
