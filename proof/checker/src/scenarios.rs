@@ -495,16 +495,6 @@ impl Rest {
 
 /// Checks the actions together, for both lifetimes, with other registrations or without.
 fn check_all(together: impl Iterator<Item = Vec<Action>>, executions: usize) {
-    let executions = match std::env::var("CHECKER_EXECUTIONS") {
-        Ok(number) => number
-            .parse()
-            .ok()
-            .filter(|number| *number > 0)
-            .unwrap_or_else(|| panic!("CHECKER_EXECUTIONS={number} is not a positive number")),
-        Err(_) => executions,
-    };
-    let mut scenarios = 0;
-
     // The registrations of a file end one after the other. A member of all QPs that joins
     // meanwhile keeps those of two QPs that have not ended, as in no order of the two calls, and a
     // list can have one of the two. uverbs makes no event channel while the device is removed.
@@ -514,20 +504,41 @@ fn check_all(together: impl Iterator<Item = Vec<Action>>, executions: usize) {
         !(has(&[JoinAll, JoinNoMemory, QueryDomain]) && has(&[CloseFile, RemoveDevice]))
     };
 
-    for actions in together.filter(has_order) {
-        for lifetime in [Lifetime::Registrations, Lifetime::Domain] {
-            for bystanders in [0, 2] {
-                Scenario {
-                    lifetime,
-                    bystanders,
-                    actions: actions.clone(),
-                }
-                .check(executions);
-                scenarios += 1;
-            }
-        }
-    }
-    println!("{scenarios} scenarios, {executions} executions of each");
+    let scenarios = together.filter(has_order).flat_map(|actions| {
+        use Lifetime::*;
+
+        let kinds = [
+            (Registrations, 0),
+            (Registrations, 2),
+            (Domain, 0),
+            (Domain, 2),
+        ];
+
+        kinds.map(|(lifetime, bystanders)| Scenario {
+            lifetime,
+            bystanders,
+            actions: actions.clone(),
+        })
+    });
+
+    check_scenarios(scenarios, executions);
+}
+
+/// Checks scenarios, with so many executions of each unless the environment says another number.
+fn check_scenarios(scenarios: impl Iterator<Item = Scenario>, executions: usize) {
+    let executions = match std::env::var("CHECKER_EXECUTIONS") {
+        Ok(number) => number
+            .parse()
+            .ok()
+            .filter(|number| *number > 0)
+            .unwrap_or_else(|| panic!("CHECKER_EXECUTIONS={number} is not a positive number")),
+        Err(_) => executions,
+    };
+    let number = scenarios
+        .inspect(|scenario| scenario.check(executions))
+        .count();
+
+    println!("{number} scenarios, {executions} executions of each");
 }
 
 #[test]
@@ -592,4 +603,31 @@ fn triples_of_threads() {
     triples.extend(OTHERS.map(Vec::from));
     assert_eq!(triples.len(), 71);
     check_all(triples.into_iter(), 100);
+}
+
+/// Actions that look a QP up by its number, and take a lock after that.
+const BY_NUMBER: [Action; 5] = [
+    Register,
+    RegisterByIoctl,
+    KernelRegister,
+    Modify,
+    DestroyForced,
+];
+
+/// Actions that end the QP: of some, the number is free when they return.
+const FREEING: [Action; 4] = [Unregister, CloseFile, KernelLeave, CloseOfAll];
+
+/// A QP is looked up, ends, and another gets its number, before the first is used: the threads have
+/// to run in one order, which few executions have. Nothing else keeps the QP.
+#[test]
+fn triples_of_threads_on_a_number() {
+    let scenarios = BY_NUMBER.into_iter().flat_map(|by_number| {
+        FREEING.map(|freeing| Scenario {
+            lifetime: Lifetime::Registrations,
+            bystanders: 0,
+            actions: vec![Alloc, by_number, freeing],
+        })
+    });
+
+    check_scenarios(scenarios, 400);
 }

@@ -45,7 +45,7 @@ impl Stage {
         match test {
             "scenarios::one_thread" => Self::One,
             "scenarios::pairs_of_threads" => Self::Two,
-            "scenarios::triples_of_threads" => Self::Three,
+            _ if test.starts_with("scenarios::triples_of_threads") => Self::Three,
             _ if test.starts_with("cases::") => Self::Cases,
             _ => Self::Unit,
         }
