@@ -6,6 +6,11 @@
 //! A call is one step here. [`System`](crate::System) has the steps between which the module holds
 //! no lock.
 
+use std::{
+    hash::{Hash, Hasher},
+    sync::OnceLock,
+};
+
 use stateright::{Model, Property};
 use xrc_rcv_spec::{
     Alloc, Attributes, Call, Caller, Contract, Destroy, Errnos, Id, Lifetime, Membership, Mutant,
@@ -96,12 +101,50 @@ pub struct Node {
 pub struct NodeState {
     contract: Contract,
     promises: Promises,
-    broken: Option<Breach>,
+    /// A call has a result that it must not have.
+    is_wrong: bool,
+    compared: Compared,
     /// The number of QPs that were created, in each domain.
     created: [u64; 2],
     /// The files that are open, and the channels that were created, by number.
     files: u8,
     channels: u8,
+}
+
+/// Whether the contract and the promises say the same, once they were compared. Most steps lead to
+/// states that are known.
+#[derive(Debug, Default)]
+struct Compared(OnceLock<Option<Breach>>);
+
+impl Clone for Compared {
+    /// The copy becomes another state.
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl PartialEq for Compared {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Compared {}
+
+impl Hash for Compared {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+impl NodeState {
+    /// Returns the promise that the last step has broken.
+    fn broken(&self, node: &Node) -> Option<Breach> {
+        if self.is_wrong {
+            return Some(Breach::Result);
+        }
+        let compare = || self.promises.compare(&self.contract.objects);
+        let compare = || Mutant::during(node.mutant, compare);
+        *self.compared.0.get_or_init(compare)
+    }
 }
 
 /// A step, of objects by their numbers.
@@ -414,7 +457,7 @@ impl Node {
             next = state.clone();
             let taken = next.contract.take(caller, &call, &outcome, Errnos::NONE);
             if taken.is_err() || !should_succeed {
-                next.broken = Some(Breach::Result);
+                next.is_wrong = true;
                 return Some(next);
             }
             self.promise(&mut next, action, &outcome);
@@ -422,7 +465,6 @@ impl Node {
             next = state.clone();
             self.effect(&mut next, action);
         }
-        next.broken = next.promises.compare(&next.contract.objects);
         next.contract.objects.renumber();
         Some(next)
     }
@@ -448,7 +490,8 @@ impl Model for Node {
         vec![NodeState {
             contract,
             promises,
-            broken: None,
+            is_wrong: false,
+            compared: Compared::default(),
             created: [0; 2],
             files: (1 << self.files.len()) - 1,
             channels: 0,
@@ -456,7 +499,7 @@ impl Model for Node {
     }
 
     fn actions(&self, state: &NodeState, actions: &mut Vec<Doing>) {
-        if state.broken.is_some() {
+        if state.broken(self).is_some() {
             return;
         }
         for channel in 0..self.channels.len() as Id {
@@ -479,8 +522,8 @@ impl Model for Node {
     fn properties(&self) -> Vec<Property<Self>> {
         macro_rules! never {
             ($name:ident: $broken:ident) => {
-                Property::always($name, |_: &Self, state: &NodeState| {
-                    state.broken != Some(Breach::$broken)
+                Property::always($name, |node: &Self, state: &NodeState| {
+                    state.broken(node) != Some(Breach::$broken)
                 })
             };
         }
