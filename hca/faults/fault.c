@@ -7,7 +7,7 @@
 
 static char fault[32];
 module_param_string(fault, fault, sizeof(fault), 0644);
-MODULE_PARM_DESC(fault, "name of a patch beside this file");
+MODULE_PARM_DESC(fault, "name of a patch in mlx4/");
 
 bool mlx4_fault(const char *name)
 {
