@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Which fault the modified mlx4_core has: its parameter "fault". */
-#ifndef MLX4_FAULT_H
-#define MLX4_FAULT_H
+/* Which fault the modified driver of a card has: its parameter "fault". */
+#ifndef CARD_FAULT_H
+#define CARD_FAULT_H
 
 #include <linux/types.h>
 
-/* Whether the parameter "fault" of mlx4_core has this name. */
-bool mlx4_fault(const char *name);
+/* Whether the parameter "fault" of mlx4_core, or mlx5_core, has this name. */
+bool card_fault(const char *name);
 
 #endif

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Agents that send and receive management datagrams of mlx4_0, for the Python tests beside this
+"""Agents that send and receive management datagrams of the card, for the Python tests beside this
 file."""
 
 import fcntl
@@ -8,9 +8,8 @@ import select
 import struct
 import sys
 
-HCA = "mlx4_0"
-# Seconds after which a datagram is believed never to come, as in qemu/guest/wait.sh.
-PATIENCE = int(os.environ.get("patience", 240))
+from card import HCA, PATIENCE
+
 SYSFS = f"/sys/class/infiniband/{HCA}/ports"
 
 # rdma/ib_user_mad.h

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""XRC and RC connections of one process from port to port of mlx4_0, over the distribution's
-pyverbs, and the modelled adapter's control: for the Python tests beside this file."""
+"""XRC and RC connections of one process from port to port of the card, over the distribution's
+pyverbs: for the Python tests beside this file."""
 
-import json
 import os
-import subprocess
 import sys
 import tempfile
 
@@ -18,18 +16,10 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr, QPInitAttrEx
 from pyverbs.srq import SRQ, SrqInitAttrEx
 from pyverbs.xrcd import XRCD, XRCDInitAttr
 
-HCA = "mlx4_0"
-# Seconds after which a state is believed never to come, as in qemu/guest/wait.sh.
-PATIENCE = int(os.environ.get("patience", 240))
-CTL = os.environ["LAB_BUILD_ROOT"] + "/vmlx4/release/vmlxctl"
+from card import HCA, PATIENCE, PORTS, peer_of
+
 EVERY_ACCESS = (e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ
                 | e.IBV_ACCESS_REMOTE_ATOMIC)
-
-
-def ctl(*arguments):
-    """Asks the modelled adapter."""
-    answer = subprocess.run([CTL, *map(str, arguments)], check=True, stdout=subprocess.PIPE)
-    return json.loads(answer.stdout)
 
 
 class Ktap:
@@ -73,8 +63,7 @@ class Connection:
 
     def attributes(self, port, remote_qpn=0, **more):
         """Attributes of a QP at `port` whose peer is at the other port."""
-        other = 3 - port
-        address = AHAttr(dlid=port_lid(self.context, other), port_num=port)
+        address = AHAttr(dlid=port_lid(self.context, peer_of(port)), port_num=port)
         attributes = QPAttr(port_num=port)
         attributes.pkey_index = 0
         attributes.qp_access_flags = EVERY_ACCESS
@@ -131,7 +120,7 @@ def async_fd(context):
 
 
 class Xrc(Connection):
-    """An initiator at port 1, a target at port 2, and an SRQ of the target's domain."""
+    """An initiator at the first port, a target at the second, and an SRQ of the target's domain."""
 
     def __init__(self):
         super().__init__()
@@ -153,12 +142,12 @@ class Xrc(Connection):
             cap=QPCap(max_send_wr=16, max_recv_wr=0, max_recv_sge=0)))
 
     def connect(self):
-        self.target.to_rtr(self.attributes(2, self.initiator.qp_num))
-        self.initiator.to_rts(self.attributes(1, self.target.qp_num))
+        self.target.to_rtr(self.attributes(PORTS[1], self.initiator.qp_num))
+        self.initiator.to_rts(self.attributes(PORTS[0], self.target.qp_num))
 
 
 class Rc(Connection):
-    """A QP at port 1 and one at port 2 that talk to each other."""
+    """A QP at the first port and one at the second that talk to each other."""
 
     def __init__(self):
         super().__init__()
@@ -168,8 +157,8 @@ class Rc(Connection):
         self.first, self.second = make(), make()
 
     def connect(self, **more):
-        self.first.to_rts(self.attributes(1, self.second.qp_num, **more))
-        self.second.to_rts(self.attributes(2, self.first.qp_num, **more))
+        self.first.to_rts(self.attributes(PORTS[0], self.second.qp_num, **more))
+        self.second.to_rts(self.attributes(PORTS[1], self.first.qp_num, **more))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: GPL-2.0
+"""In the guest: of each violation that the modelled card counts, a fault of its driver that causes
+it, and that nothing else is counted. The driver has all of them, and its parameter chooses one.
+For each-fault of a card, whose arguments are the directory of the faults, a patch each, the two
+modules, and some faults."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pyverbs.enums as e
+from pyverbs.addr import AHAttr, GlobalRoute
+from pyverbs.qp import QP, QPCap, QPInitAttr
+from pyverbs.wr import SGE, SendWR
+
+from card import ADAPTERS, CARD, HCA, MODEL, PATIENCE, PORTS, ctl, peer_of
+from mad import OUI, VENDOR, Agent, gid, lid
+from xrc import Connection, Ktap, Rc, Xrc, port_lid
+
+SYSFS = pathlib.Path("/sys/class/infiniband") / HCA
+PARAMETER = pathlib.Path(f"/sys/module/{CARD}_core/parameters/fault")
+LENGTH = 64
+
+
+def violations():
+    counts = {}
+    for number in range(ADAPTERS):
+        for name, seen in ctl("--hca", number, "status")["violations"].items():
+            counts[name] = counts.get(name, 0) + seen["count"]
+    return counts
+
+
+def within(seconds, condition):
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def active():
+    states = [SYSFS / "ports" / str(port) / "state" for port in PORTS]
+    return all(state.exists() and state.read_text().startswith("4") for state in states)
+
+
+def bound():
+    return any(pathlib.Path(f"/sys/bus/pci/drivers/{CARD}_core").glob("*:*"))
+
+
+def unload():
+    for module in f"{CARD}_ib", f"{CARD}_core":
+        if os.path.exists(f"/sys/module/{module}"):
+            subprocess.run(["rmmod", module], check=True)
+
+
+def load(fault):
+    for module, *parameters in (sys.argv[2], f"fault={fault}"), (sys.argv[3],):
+        subprocess.run(["insmod", module, *parameters], check=True)
+
+
+# The acts that make the faults happen. Each runs in a process of its own, whose end destroys its
+# objects.
+def nothing():
+    pass
+
+
+def rc_connects():
+    Rc().connect()
+
+
+def xrc_connects():
+    Xrc().connect()
+
+
+def cq_goes_after_its_qp():
+    connection = Connection()
+    qp = QP(connection.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=connection.cq, rcq=connection.cq,
+                                      cap=QPCap(max_send_wr=16, max_recv_wr=16)))
+    qp.to_init(connection.attributes(PORTS[0]))
+    qp.close()
+    connection.cq.close()
+
+
+def qp_in_reset_goes():
+    Rc().first.close()
+
+
+def ud_starts():
+    connection = Connection()
+    # The constructor's attributes take it to RTS.
+    QP(connection.pd, QPInitAttr(qp_type=e.IBV_QPT_UD, scq=connection.cq, rcq=connection.cq,
+                                 cap=QPCap(max_send_wr=16, max_recv_wr=16)), connection.attributes(PORTS[0]))
+
+
+def rc_sends(grh=False):
+    connection = Rc()
+    ends = connection.first, connection.second
+    for port, qp, remote in zip(PORTS, ends, reversed(ends)):
+        attributes = connection.attributes(port, remote.qp_num)
+        if grh:
+            peer = peer_of(port)
+            route = GlobalRoute(dgid=connection.context.query_gid(peer, 0), sgid_index=0)
+            attributes.ah_attr = AHAttr(dlid=port_lid(connection.context, peer), port_num=port, is_global=1, gr=route)
+        qp.to_rts(attributes)
+    region = connection.region
+    connection.first.post_send(SendWR(wr_id=1, num_sge=1, sg=[SGE(region.buf, LENGTH, region.lkey)]))
+    # For the packet to arrive; who rings another's doorbell sends none.
+    time.sleep(0.2)
+
+
+def rc_sends_with_grh():
+    rc_sends(grh=True)
+
+
+def datagrams(grh=None):
+    with Agent(PORTS[0], 1, VENDOR, 0, OUI) as agent:
+        for _ in range(3):
+            agent.send(lid(PORTS[1]), 0x77, bytes(13) + OUI, grh=grh)
+            time.sleep(0.2)
+
+
+def datagrams_with_grh():
+    datagrams(grh=gid(PORTS[1]))
+
+
+def events():
+    # No QP has this number.
+    ctl("event", "wq_access_error", 0x123456, "--repeat", 64)
+
+
+REFUSED, ACCEPTED = True, False
+AT_LOAD, LATER = True, False
+
+
+def fails(action):
+    """Runs it in a process of its own."""
+    child = os.fork()
+    if not child:
+        signal.alarm(PATIENCE)
+        try:
+            action()
+        except Exception as error:  # of any kind: it is refused
+            print(f"# {error}", flush=True)
+            os._exit(1)
+        os._exit(0)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code not in (0, 1):
+        raise AssertionError(f"{action.__name__} hangs or crashes: {code}")
+    return code == 1
+
+
+def equal(is_, wanted):
+    if is_ != wanted:
+        raise AssertionError(f"{is_}, not {wanted}")
+
+
+def complete(faults):
+    """Each violation that the card's own code counts has a fault, and each that any counts has one
+    for some card."""
+    source = pathlib.Path(os.environ["LAB_TREE"], "hca/src")
+    directory = pathlib.Path(sys.argv[1])
+    equal(sorted(path.stem for path in directory.glob("*.patch")), sorted(faults))
+
+    def names(kinds):
+        return {re.sub(r"(?<=[a-z])([A-Z])", r"_\1", kind).lower() for kind in kinds}
+
+    own = [re.sub(r"#\[cfg\(test\)\].*", "", path.read_text(), flags=re.DOTALL)
+           for path in (source / CARD).rglob("*.rs") if path.stem != "hostile"]
+    equal(sorted(names(re.findall(r"Violation::(\w+)", "".join(own))) - set(faults)), [])
+    kinds = re.findall(r"^    ([A-Z]\w+),$", (source / "engine/violation.rs").read_text(), re.MULTILINE)
+    equal(sorted({path.stem for path in directory.parent.glob("*/*.patch")}), sorted(names(kinds)))
+
+
+def no_fault(faults):
+    try:
+        load("none")
+        if not within(PATIENCE, active):
+            raise AssertionError("the ports are not active")
+        for action in {action for _, action, _ in faults.values()}:
+            if fails(action):
+                raise AssertionError(f"{action.__name__} fails")
+    finally:
+        unload()
+    equal(violations(), {})
+
+
+def one_fault(name, at_load, action, refused):
+    before = violations()
+    try:
+        load(name if at_load else "none")
+        up = bound() and within(PATIENCE, active)
+        PARAMETER.write_text(name)
+        failed = not up or fails(action)
+        within(PATIENCE, lambda: violations() != before)
+        # For others that follow from it.
+        time.sleep(0.5)
+        PARAMETER.write_text("\n")
+        after = violations()
+    finally:
+        # The remains of a fault do not matter: loading the driver resets the device.
+        unload()
+    counted = {kind: count - before.get(kind, 0) for kind, count in after.items() if count != before.get(kind, 0)}
+    print(f"# {name}: {counted}{', refused' if failed else ''}", flush=True)
+    equal(list(counted), [name])
+    equal("refused" if failed else "not refused", "refused" if refused else "not refused")
+
+
+def main(faults):
+    """Tests them, or those that the arguments choose: each with whether the driver is loaded with
+    it, the act that makes it happen, and whether that or the device fails."""
+    if os.environ.get("LAB_DEVICE") != MODEL:
+        print("KTAP version 1\n1..0 # SKIP violations need the modelled adapter's control")
+        sys.exit(4)
+    chosen = sys.argv[4:] or faults
+    # The kernel would load its own verbs driver.
+    pathlib.Path("/proc/sys/kernel/modprobe").write_text("\n")
+    unload()
+    ktap = Ktap("faults of the driver", 2 + len(chosen))
+    ktap.run("each violation has a patch and a test", complete, faults)
+    ktap.run("the driver without a fault violates nothing", no_fault, faults)
+    for name in chosen:
+        ktap.run(f"{name} is counted, and nothing else", one_fault, name, *faults[name])
+    ktap.end()
+
+
+if __name__ == "__main__":
+    sys.exit("a module of each-fault of the cards")
