@@ -64,6 +64,10 @@ pub enum Violation {
     InlineAcrossLine,
     /// One end of a connection uses a GRH and the other does not.
     GrhMismatch,
+    /// A transition of a QP that is in another state, other than by an error. Refused.
+    Transition,
+    /// A path names an entry that the port's table of GIDs or P_Keys does not have. Refused.
+    TableIndex,
 }
 
 /// Those of one kind.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::engine::headers::Grh;
 use crate::engine::qp;
 use crate::engine::transport::{ack_timeout, rnr_timer, Migration, Path, Service, State};
-use crate::mlx5::ifc::{ads, qpc, Bits, Field};
+use crate::mlx5::ifc::{ads, op, qpc, Bits, Field};
 
 /// log2 of the longest message.
 pub const LOG_MAX_MESSAGE: u8 = 30;
@@ -27,7 +27,84 @@ mod optpar {
     pub const RETRY_COUNT: u32 = 1 << 12;
     pub const RNR_RETRY: u32 = 1 << 13;
     pub const ACK_TIMEOUT: u32 = 1 << 14;
+    pub const LAG_TX_AFF: u32 = 1 << 15;
     pub const PRI_PORT: u32 = 1 << 16;
+    pub const SRQN: u32 = 1 << 18;
+    pub const CQN_RCV: u32 = 1 << 19;
+    pub const PP_INDEX: u32 = 1 << 22;
+    pub const COUNTER_SET_ID: u32 = 1 << 25;
+
+    /// The rights of peers of a reliable service.
+    pub const RIGHTS: u32 = RRE | RAE | RWE;
+    /// A reliable service's while it sends.
+    pub const RELIABLE: u32 = RIGHTS | RNR_TIMEOUT;
+    /// Those of path migration.
+    pub const MIGRATION: u32 = ALT_ADDR_PATH | PM_STATE;
+    /// Those of the primary path.
+    pub const PATH: u32 = PKEY_INDEX | LAG_TX_AFF;
+}
+
+/// The optional parameters of a command for a QP of this service, as the driver's table opt_mask
+/// and its counters say.
+fn optional(opcode: u16, service: Service) -> u32 {
+    use optpar::*;
+    let [reliable, uc, datagram] = match opcode {
+        op::INIT2INIT_QP => [RIGHTS | PATH, RWE | PATH, PKEY_INDEX | Q_KEY].map(|of| of | PRI_PORT),
+        op::INIT2RTR_QP => [
+            ALT_ADDR_PATH | RIGHTS | PATH,
+            ALT_ADDR_PATH | RWE | PATH,
+            PKEY_INDEX | Q_KEY,
+        ],
+        op::RTR2RTS_QP => [
+            MIGRATION | RELIABLE,
+            MIGRATION | RWE | PP_INDEX,
+            Q_KEY | PP_INDEX,
+        ],
+        op::RTS2RTS_QP => [
+            MIGRATION | RELIABLE,
+            MIGRATION | RWE | PP_INDEX,
+            Q_KEY | SRQN | CQN_RCV | PP_INDEX,
+        ]
+        .map(|of| of | COUNTER_SET_ID),
+        op::SQERR2RTS_QP | op::SQD_RTS_QP => [RELIABLE, RWE, Q_KEY],
+        _ => [0; 3],
+    };
+    match service {
+        Service::Rc | Service::Xrc => reliable,
+        Service::Uc => uc,
+        Service::Ud | Service::Mlx => datagram,
+    }
+}
+
+/// A command that changes the state of a QP.
+pub struct Step {
+    /// The states that it begins from.
+    pub from: &'static [State],
+    /// The state that it ends in.
+    pub to: State,
+    /// The optional parameters that it has.
+    pub optional: u32,
+}
+
+impl Step {
+    /// That of the command `opcode` for a QP of this service. None: no such command.
+    pub fn new(opcode: u16, service: Service) -> Option<Self> {
+        let (from, to): (&[State], State) = match opcode {
+            op::RST2INIT_QP => (&[State::Rst], State::Init),
+            op::INIT2INIT_QP => (&[State::Init], State::Init),
+            op::INIT2RTR_QP => (&[State::Init], State::Rtr),
+            op::RTR2RTS_QP => (&[State::Rtr], State::Rts),
+            op::RTS2RTS_QP => (&[State::Rts], State::Rts),
+            op::SQERR2RTS_QP => (&[State::Sqer], State::Rts),
+            op::SQD_RTS_QP => (&[State::Sqd, State::SqDraining], State::Rts),
+            _ => return None,
+        };
+        Some(Self {
+            from,
+            to,
+            optional: optional(opcode, service),
+        })
+    }
 }
 
 /// Returns the field of the primary path.
@@ -183,6 +260,11 @@ impl Context {
                 primary(ads::ACK_TIMEOUT),
             ],
         );
+    }
+
+    /// The alternate path is one of `parameters`.
+    pub fn changes_alternate_path(parameters: u32) -> bool {
+        parameters & optpar::ALT_ADDR_PATH != 0
     }
 
     /// Takes over the fields that `parameters` names.

@@ -23,8 +23,8 @@ const REGISTER: usize = access_register_in::SIZE;
 /// All entries of a table are asked for.
 const ALL: u64 = 0xffff;
 /// Entries of the tables of GIDs and P_Keys.
-const GIDS: u64 = 8;
-const PKEYS: u64 = 128;
+pub const GIDS: u64 = 8;
+pub const PKEYS: u64 = 128;
 /// Where the datagram is in MAD_IFC, in both directions.
 const MAD: usize = mad_ifc_in::MAD.byte();
 

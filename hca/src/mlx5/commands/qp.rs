@@ -9,11 +9,12 @@ use crate::engine::transport::{Migration, Service, State};
 use crate::engine::violation::Violation;
 use crate::mlx5::card::{Hca, Qp};
 use crate::mlx5::command::{opcode_name, Outcome, Status};
+use crate::mlx5::commands::port::{GIDS, PKEYS};
 use crate::mlx5::ifc::{
     attach_to_mcg_in, create_qp_in, create_qp_out, destroy_qp_in, init2rtr_qp_in, op, qpc,
     query_qp_in, query_qp_out, Bits,
 };
-use crate::mlx5::qpc::Context;
+use crate::mlx5::qpc::{Context, Step};
 use crate::mlx5::queues::Queues;
 
 const FIRST: u32 = 0x41;
@@ -36,6 +37,7 @@ impl Hca {
             self.check_pd(context.pd())?;
         }
         self.check_domain(service, &context)?;
+        self.check_special(&context)?;
         let cqs = [context.cqn_send(), context.cqn_recv()];
         let unknown_cq =
             (cqs.into_iter()).find(|cqn| *cqn != 0 && !self.card.cqs.queues.contains_key(cqn));
@@ -88,6 +90,20 @@ impl Hca {
         }
     }
 
+    /// There is one QP0, and one QP1.
+    fn check_special(&self, context: &Context) -> Result<(), Status> {
+        let special = context.special();
+        let place = special.and_then(|special| self.card.specials.get(special as usize));
+        match place.copied().flatten() {
+            None => Ok(()),
+            Some(qpn) => self.refuse_command(
+                Violation::SpecialService,
+                Status::BadParam,
+                format_args!("another QP{} than {qpn:#x}", special.unwrap_or_default()),
+            ),
+        }
+    }
+
     /// DESTROY_QP.
     pub fn destroy_qp(&mut self, input: &[u8]) -> Outcome {
         let qpn = input.bits32(destroy_qp_in::QPN);
@@ -123,28 +139,30 @@ impl Hca {
             }
             _ => {}
         }
-        let (from, to): (&[State], State) = match opcode {
-            op::RST2INIT_QP => (&[State::Rst], State::Init),
-            op::INIT2INIT_QP => (&[State::Init], State::Init),
-            op::INIT2RTR_QP => (&[State::Init], State::Rtr),
-            op::RTR2RTS_QP => (&[State::Rtr], State::Rts),
-            op::RTS2RTS_QP => (&[State::Rts], State::Rts),
-            op::SQERR2RTS_QP => (&[State::Sqer], State::Rts),
-            op::SQD_RTS_QP => (&[State::Sqd, State::SqDraining], State::Rts),
-            _ => return Err(Status::BadOp),
-        };
-        if !from.contains(&qp.state) {
-            return Err(Status::BadQpState);
-        }
-        let new = context(input, init2rtr_qp_in::QPC.byte())?;
-        let connects = opcode == op::INIT2RTR_QP && qp.service.connected();
-        if connects && (new.path_mtu().is_none() || !new.max_message_exists()) {
+        let step = Step::new(opcode, qp.service).ok_or(Status::BadOp)?;
+        if !step.from.contains(&qp.state) {
+            // A QP enters these by itself, before the driver knows it.
+            if matches!(qp.state, State::Err | State::Sqer) {
+                return Err(Status::BadQpState);
+            }
+            let state = qp.state;
             return self.refuse_command(
-                Violation::Mtu,
-                Status::BadParam,
-                format_args!("{} of QP {qpn:#x}", opcode_name(opcode)),
+                Violation::Transition,
+                Status::BadQpState,
+                format_args!("{} of QP {qpn:#x} in {state:?}", opcode_name(opcode)),
             );
         }
+        let new = context(input, init2rtr_qp_in::QPC.byte())?;
+        let asked = input.bits32(init2rtr_qp_in::OPT_PARAM_MASK);
+        self.check_paths(opcode, qpn, &new, asked)?;
+        let foreign = asked & !step.optional;
+        if foreign != 0 {
+            self.dma.violations.note(
+                Violation::OptionalParameter,
+                format_args!("{} of QP {qpn:#x}: {foreign:#x}", opcode_name(opcode)),
+            );
+        }
+        let qp = self.qps.get_mut(qpn).ok_or(Status::Ix)?;
         let before = qp.context.migration();
         match opcode {
             op::RST2INIT_QP => qp.context.initialise(&new),
@@ -152,10 +170,9 @@ impl Hca {
             op::RTR2RTS_QP => qp.context.start_sending(&new),
             _ => {}
         }
-        qp.context
-            .apply(&new, input.bits32(init2rtr_qp_in::OPT_PARAM_MASK));
-        qp.set_state(to);
-        let migrate = to == State::Rts
+        qp.context.apply(&new, asked & step.optional);
+        qp.set_state(step.to);
+        let migrate = step.to == State::Rts
             && before == Migration::Armed
             && qp.context.migration() == Migration::Migrated;
         if migrate {
@@ -163,6 +180,33 @@ impl Hca {
         }
         self.schedule.queue(qpn);
         Ok(Vec::new())
+    }
+
+    /// The path MTU of a connection exists, and what its paths have of the port's tables.
+    fn check_paths(&self, opcode: u16, qpn: u32, new: &Context, asked: u32) -> Result<(), Status> {
+        let connected = self.qps.get(qpn).is_some_and(|qp| qp.service.connected());
+        let connects = opcode == op::INIT2RTR_QP && connected;
+        if connects && (new.path_mtu().is_none() || !new.max_message_exists()) {
+            return self.refuse_command(
+                Violation::Mtu,
+                Status::BadParam,
+                format_args!("{} of QP {qpn:#x}", opcode_name(opcode)),
+            );
+        }
+        let primary = (connects || opcode == op::RST2INIT_QP).then(|| new.path());
+        let alternate = Context::changes_alternate_path(asked).then(|| new.alternate_path());
+        let missing = primary.into_iter().chain(alternate).find(|path| {
+            let gid = path.grh.as_ref().map(|(index, _)| u64::from(*index));
+            gid.is_some_and(|index| index >= GIDS) || u64::from(path.pkey_index) >= PKEYS
+        });
+        match missing {
+            None => Ok(()),
+            Some(path) => self.refuse_command(
+                Violation::TableIndex,
+                Status::BadParam,
+                format_args!("{} of QP {qpn:#x}: {path:?}", opcode_name(opcode)),
+            ),
+        }
     }
 
     /// ATTACH_TO_MCG and DETACH_FROM_MCG.
@@ -185,25 +229,157 @@ impl Hca {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mlx5::ifc::Field;
+    use crate::mlx5::ifc::{ads, dealloc_pd_in, Field};
 
     const PD: u32 = 1;
     const XRCD: u32 = 2;
     const PAGE: u32 = 5;
 
-    fn create(fields: &[(Field, u32)]) -> (Result<(), Status>, Vec<Violation>) {
+    /// A card that has these.
+    fn card() -> Hca {
         let mut hca = Hca::new(0);
         hca.card.pds.insert(PD);
         hca.card.xrcds.insert(XRCD);
         hca.card.uars.insert(PAGE);
+        hca
+    }
+
+    /// CREATE_QP without a receive queue: the number.
+    fn create_in(hca: &mut Hca, fields: &[(Field, u32)]) -> Result<u32, Status> {
         let mut input = vec![0; create_qp_in::SIZE];
         for (field, value) in [&[(qpc::PD, PD), (qpc::RQ_TYPE, 3)], fields].concat() {
             input.set_bits(create_qp_in::QPC.part(field), u64::from(value));
         }
         // The page of its queues.
         input.extend_from_slice(&0x10_0000u64.to_be_bytes());
-        let created = hca.create_qp(&input).map(|_| ());
+        hca.create_qp(&input)
+            .map(|out| out.bits32(create_qp_out::QPN))
+    }
+
+    fn create(fields: &[(Field, u32)]) -> (Result<(), Status>, Vec<Violation>) {
+        let mut hca = card();
+        let created = create_in(&mut hca, fields).map(|_| ());
         (created, hca.dma.violations.take())
+    }
+
+    /// A command of a QP of this service, in `state`, with optional parameters and fields.
+    fn modify(
+        opcode: u16,
+        st: u32,
+        state: State,
+        optional: u64,
+        fields: &[(Field, u32)],
+    ) -> (Result<State, Status>, Vec<Violation>) {
+        let mut hca = card();
+        let qpn = create_in(&mut hca, &[(qpc::ST, st), (qpc::UAR_PAGE, PAGE)]).unwrap();
+        hca.qps.get_mut(qpn).unwrap().set_state(state);
+        let mut input = vec![0; init2rtr_qp_in::SIZE];
+        input.set_bits(init2rtr_qp_in::QPN, u64::from(qpn));
+        input.set_bits(init2rtr_qp_in::OPT_PARAM_MASK, optional);
+        for (field, value) in fields {
+            input.set_bits(init2rtr_qp_in::QPC.part(*field), u64::from(*value));
+        }
+        let done = hca.modify_qp(opcode, &input, Instant::now());
+        let state = done.map(|_| hca.qps.get(qpn).unwrap().state);
+        (state, hca.dma.violations.take())
+    }
+
+    const RC: u32 = 0;
+    const UD: u32 = 2;
+    const QP1: u32 = 8;
+    const MTU: (Field, u32) = (qpc::MTU, 5);
+
+    fn path(field: Field, value: u32) -> (Field, u32) {
+        (qpc::PRIMARY_ADDRESS_PATH.part(field), value)
+    }
+
+    #[test]
+    fn a_transition_begins_in_its_state() {
+        let connect = |state| modify(op::INIT2RTR_QP, RC, state, 0, &[MTU]);
+        assert_eq!(connect(State::Init), (Ok(State::Rtr), vec![]));
+        let refused = (Err(Status::BadQpState), vec![Violation::Transition]);
+        assert_eq!(connect(State::Rst), refused);
+        assert_eq!(connect(State::Rts), refused);
+        // The driver may not know of the error yet.
+        assert_eq!(connect(State::Err), (Err(Status::BadQpState), vec![]));
+    }
+
+    #[test]
+    fn a_transition_has_its_optional_parameters_only() {
+        const RWE: u64 = 1 << 3;
+        const Q_KEY: u64 = 1 << 5;
+        const ACK_TIMEOUT: u64 = 1 << 14;
+        let connect = |st, optional| modify(op::INIT2RTR_QP, st, State::Init, optional, &[MTU]).1;
+        assert_eq!(connect(RC, RWE), []);
+        assert_eq!(connect(RC, Q_KEY), [Violation::OptionalParameter]);
+        assert_eq!(connect(RC, ACK_TIMEOUT), [Violation::OptionalParameter]);
+        assert_eq!(connect(UD, Q_KEY), []);
+        assert_eq!(connect(UD, RWE), [Violation::OptionalParameter]);
+        let start = |optional| modify(op::RST2INIT_QP, RC, State::Rst, optional, &[]).1;
+        assert_eq!(start(0), []);
+        assert_eq!(start(RWE), [Violation::OptionalParameter]);
+    }
+
+    #[test]
+    fn a_path_names_entries_of_the_tables() {
+        let connect = |fields: &[_]| {
+            let fields = [&[MTU], fields].concat();
+            modify(op::INIT2RTR_QP, RC, State::Init, 0, &fields)
+        };
+        let connected = (Ok(State::Rtr), vec![]);
+        let refused = (Err(Status::BadParam), vec![Violation::TableIndex]);
+        let gid = |index| [path(ads::GRH, 1), path(ads::SRC_ADDR_INDEX, index)];
+        assert_eq!(connect(&gid(7)), connected);
+        assert_eq!(connect(&gid(8)), refused);
+        // Without a GRH there is no GID.
+        assert_eq!(connect(&[path(ads::SRC_ADDR_INDEX, 8)]), connected);
+        assert_eq!(connect(&[path(ads::PKEY_INDEX, 128)]), refused);
+        let start = modify(
+            op::RST2INIT_QP,
+            UD,
+            State::Rst,
+            0,
+            &[path(ads::PKEY_INDEX, 128)],
+        );
+        assert_eq!(start, refused);
+        // The alternate path counts if it is a parameter.
+        let alternate = [
+            MTU,
+            (qpc::SECONDARY_ADDRESS_PATH.part(ads::PKEY_INDEX), 128),
+        ];
+        let connect = |optional| modify(op::INIT2RTR_QP, RC, State::Init, optional, &alternate);
+        assert_eq!(connect(0), connected);
+        assert_eq!(connect(1), refused);
+    }
+
+    #[test]
+    fn a_path_mtu_exists() {
+        let connect = |mtu| modify(op::INIT2RTR_QP, RC, State::Init, 0, &[(qpc::MTU, mtu)]);
+        assert_eq!(connect(1), (Ok(State::Rtr), vec![]));
+        assert_eq!(connect(7), (Err(Status::BadParam), vec![Violation::Mtu]));
+    }
+
+    #[test]
+    fn there_is_one_qp1() {
+        let mut hca = card();
+        let mut create = || create_in(&mut hca, &[(qpc::ST, QP1), (qpc::UAR_PAGE, PAGE)]);
+        let first = create().unwrap();
+        assert_eq!(create(), Err(Status::BadParam));
+        assert_eq!(hca.dma.violations.take(), [Violation::SpecialService]);
+        let mut input = vec![0; destroy_qp_in::SIZE];
+        input.set_bits(destroy_qp_in::QPN, u64::from(first));
+        hca.destroy_qp(&input).unwrap();
+        create_in(&mut hca, &[(qpc::ST, QP1), (qpc::UAR_PAGE, PAGE)]).unwrap();
+    }
+
+    #[test]
+    fn a_pd_outlives_its_qps() {
+        let mut hca = card();
+        create_in(&mut hca, &[(qpc::UAR_PAGE, PAGE)]).unwrap();
+        let mut input = vec![0; dealloc_pd_in::SIZE];
+        input.set_bits(dealloc_pd_in::PD, u64::from(PD));
+        assert_eq!(hca.dealloc_pd(&input), Err(Status::ResBusy));
+        assert_eq!(hca.dma.violations.take(), [Violation::ObjectInUse]);
     }
 
     #[test]
