@@ -150,8 +150,9 @@ impl Hca {
     fn send_doorbell(&mut self, page: u32, qpn: u32) {
         let violation = match self.qps.get_mut(qpn) {
             None => Violation::UnknownDoorbell,
-            Some(qp) if qp.context.uar_page() != page => Violation::ForeignPage,
+            // It has no page either.
             Some(qp) if qp.context.has_no_sq() => Violation::TargetRung,
+            Some(qp) if qp.context.uar_page() != page => Violation::ForeignPage,
             Some(qp) => {
                 qp.queues.ring();
                 self.schedule.queue(qpn);
@@ -167,8 +168,12 @@ impl Hca {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::transport::Service;
+    use crate::mlx5::card::Qp;
     use crate::mlx5::command::Status;
-    use crate::mlx5::ifc::{alloc_uar_out, cmd_hca_cap, set_hca_cap_in, Bits};
+    use crate::mlx5::ifc::{alloc_uar_out, cmd_hca_cap, qpc, set_hca_cap_in, Bits};
+    use crate::mlx5::qpc::Context;
+    use crate::mlx5::queues::Queues;
 
     /// A card whose driver wants UAR pages of `4096 << log` bytes.
     fn card(log: u64) -> Result<Hca, Status> {
@@ -189,5 +194,21 @@ mod tests {
             assert_eq!(hca.card.cq_high, Some((page, 7)));
         }
         assert_eq!(card(5).err(), Some(Status::BadParam));
+    }
+
+    #[test]
+    fn a_target_has_no_doorbell() {
+        let mut hca = Hca::new(0);
+        let mut context = vec![0; qpc::SIZE];
+        context.set_bits(qpc::ST, 3);
+        context.set_bits(qpc::RQ_TYPE, 1);
+        context.set_bits(qpc::NO_SQ, 1);
+        let context = Context::new(&context);
+        let queues = Queues::new(&context, &[]).unwrap();
+        hca.qps.insert(Qp::new(0x41, Service::Xrc, context, queues));
+        hca.send_doorbell(9, 0x41);
+        assert_eq!(hca.dma.violations.take(), [Violation::TargetRung]);
+        hca.send_doorbell(9, 0x42);
+        assert_eq!(hca.dma.violations.take(), [Violation::UnknownDoorbell]);
     }
 }
