@@ -68,6 +68,9 @@ pub enum Violation {
     Transition,
     /// A path names an entry that the port's table of GIDs or P_Keys does not have. Refused.
     TableIndex,
+    /// More requests were posted than the send queue has places for, or fewer than were executed.
+    /// The doorbell is ignored.
+    SendOverrun,
 }
 
 /// Those of one kind.

@@ -79,9 +79,27 @@ impl Queues {
         }
     }
 
-    /// The doorbell was rung.
-    pub fn ring(&mut self) {
-        self.rung = true;
+    /// The doorbell was rung. It counts if the queue has places for as many requests as were
+    /// posted.
+    pub fn ring(&mut self, dma: &Dma, context: &Context, qpn: u32) {
+        let waiting = self.posted(dma, context).map(|posted| {
+            // A counter behind the hardware's is far ahead of it.
+            u32::from(posted.wrapping_sub(self.sq_index))
+        });
+        match waiting {
+            Ok(waiting) if waiting > self.sq_blocks => dma.violations.note(
+                Violation::SendOverrun,
+                format_args!("QP {qpn:#x}: {waiting} of {}", self.sq_blocks),
+            ),
+            // The head of a record that cannot be read cannot be either.
+            _ => self.rung = true,
+        }
+    }
+
+    /// The blocks of requests that the driver has posted, as it counts them.
+    fn posted(&self, dma: &Dma, context: &Context) -> Result<u16, DmaError> {
+        let record = context.doorbell_record().wrapping_add(SEND_RECORD);
+        Ok(u32::from_be_bytes(dma.memory.block(record)?) as u16)
     }
 
     /// Reads the WQE at the head of the send queue, which may go on at the queue's begin.
@@ -110,9 +128,7 @@ impl qp::Queues<Pages, Context> for Queues {
         if !self.rung || self.sq_blocks == 0 {
             return Ok(None);
         }
-        let record = context.doorbell_record().wrapping_add(SEND_RECORD);
-        let posted = u32::from_be_bytes(dma.memory.block(record)?) as u16;
-        if posted == self.sq_index {
+        if self.posted(dma, context)? == self.sq_index {
             self.rung = false;
             return Ok(None);
         }
@@ -128,8 +144,8 @@ impl qp::Queues<Pages, Context> for Queues {
             return None;
         }
         let mut wqe = vec![0; control.size];
-        let read = self.read_head(dma, &mut wqe);
-        read.ok().and_then(|()| parse(*control, &wqe, service))
+        self.read_head(dma, &mut wqe).ok()?;
+        parse(*control, &wqe, service)
     }
 
     fn advance(&mut self) {
@@ -168,5 +184,48 @@ impl qp::Queues<Pages, Context> for Queues {
         self.rq_index = index.wrapping_add(1);
         let scatter = parse_scatter(&scatter);
         Ok(Some(RecvWqe { index, scatter }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mlx5::card::Hca;
+    use crate::mlx5::ifc::Bits;
+
+    const RECORD: u64 = 0x10_0000;
+    const BUFFER: u64 = 0x10_1000;
+    const QPN: u32 = 0x41;
+
+    /// A card, and a QP that has a send queue of four blocks.
+    fn queues() -> (Hca, Context, Queues) {
+        let mut hca = Hca::new(0);
+        hca.dma.memory.add_ram(RECORD, 0x2000, true);
+        hca.write_config(4, &[0x06, 0x04]);
+        let mut context = vec![0; qpc::SIZE];
+        context.set_bits(qpc::RQ_TYPE, 3);
+        context.set_bits(qpc::LOG_SQ_SIZE, 2);
+        context.set_bits(qpc::DBR_ADDR, RECORD);
+        let context = Context::new(&context);
+        let queues = Queues::new(&context, &BUFFER.to_be_bytes()).unwrap();
+        (hca, context, queues)
+    }
+
+    #[test]
+    fn a_doorbell_counts_if_its_requests_have_places() {
+        let ring = |done: u16, posted: u32| {
+            let (hca, context, mut queues) = queues();
+            queues.sq_index = done;
+            let record = RECORD + SEND_RECORD;
+            hca.dma.memory.write(record, &posted.to_be_bytes()).unwrap();
+            queues.ring(&hca.dma, &context, QPN);
+            (queues.rung, hca.dma.violations.take())
+        };
+        assert_eq!(ring(0, 4), (true, vec![]));
+        assert_eq!(ring(0xfffe, 2), (true, vec![]));
+        let ignored = (false, vec![Violation::SendOverrun]);
+        assert_eq!(ring(0, 5), ignored);
+        // It has gone back.
+        assert_eq!(ring(3, 2), ignored);
     }
 }

@@ -154,7 +154,7 @@ impl Hca {
             Some(qp) if qp.context.has_no_sq() => Violation::TargetRung,
             Some(qp) if qp.context.uar_page() != page => Violation::ForeignPage,
             Some(qp) => {
-                qp.queues.ring();
+                qp.queues.ring(&self.dma, &qp.context, qpn);
                 self.schedule.queue(qpn);
                 return;
             }
