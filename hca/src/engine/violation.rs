@@ -71,6 +71,9 @@ pub enum Violation {
     /// More requests were posted than the send queue has places for, or fewer than were executed.
     /// The doorbell is ignored.
     SendOverrun,
+    /// A request that a QP of its service does not execute, or that has an unknown opcode. It ends
+    /// as a QP operation error.
+    UnknownRequest,
 }
 
 /// Those of one kind.

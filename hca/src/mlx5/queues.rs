@@ -145,7 +145,14 @@ impl qp::Queues<Pages, Context> for Queues {
         }
         let mut wqe = vec![0; control.size];
         self.read_head(dma, &mut wqe).ok()?;
-        parse(*control, &wqe, service)
+        let parsed = parse(*control, &wqe, service);
+        if parsed.is_none() {
+            dma.violations.note(
+                Violation::UnknownRequest,
+                format_args!("opcode {:#x} of a {service:?} QP", control.opcode),
+            );
+        }
+        parsed
     }
 
     fn advance(&mut self) {
@@ -190,6 +197,8 @@ impl qp::Queues<Pages, Context> for Queues {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::bytes::Fields;
+    use crate::engine::qp::Queues as _;
     use crate::mlx5::card::Hca;
     use crate::mlx5::ifc::Bits;
 
@@ -227,5 +236,27 @@ mod tests {
         assert_eq!(ring(0, 5), ignored);
         // It has gone back.
         assert_eq!(ring(3, 2), ignored);
+    }
+
+    #[test]
+    fn a_request_is_one_of_its_service() {
+        let request = |opcode: u8, service| {
+            let (hca, _, queues) = queues();
+            let mut wqe = [0; 64];
+            wqe[3] = opcode;
+            wqe[7] = 4;
+            hca.dma.memory.write(BUFFER, &wqe).unwrap();
+            let control = parse_control(&wqe.field(0));
+            let parsed = queues.request(&hca.dma, &control, service);
+            (parsed.is_some(), hca.dma.violations.take())
+        };
+        let (send, write, read, unknown) = (0x0a, 0x08, 0x10, 0x3f);
+        let refused = (false, vec![Violation::UnknownRequest]);
+        assert_eq!(request(send, Service::Ud), (true, vec![]));
+        assert_eq!(request(write, Service::Ud), refused);
+        assert_eq!(request(write, Service::Uc), (true, vec![]));
+        assert_eq!(request(read, Service::Uc), refused);
+        assert_eq!(request(read, Service::Rc), (true, vec![]));
+        assert_eq!(request(unknown, Service::Rc), refused);
     }
 }

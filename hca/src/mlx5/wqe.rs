@@ -109,6 +109,7 @@ pub fn parse(mut control: Control, wqe: &[u8], service: Service) -> Option<SendW
             remote: remote(take(SEGMENT_SIZE)?),
             immediate: true,
         },
+        _ if !service.reliable() => return None,
         opcode::RDMA_READ => Request::Read {
             remote: remote(take(SEGMENT_SIZE)?),
         },
