@@ -74,6 +74,8 @@ pub enum Violation {
     /// A request that a QP of its service does not execute, or that has an unknown opcode. It ends
     /// as a QP operation error.
     UnknownRequest,
+    /// A key lets peers write where its owner may not.
+    KeyRights,
 }
 
 /// Those of one kind.

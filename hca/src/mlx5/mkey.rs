@@ -72,6 +72,13 @@ pub struct Mkey {
 }
 
 impl Mkey {
+    /// Peers may write, and the owner may not.
+    pub fn favours_peers(&self) -> bool {
+        let may = |access| self.context.flag(permission(access));
+        let peers = may(Access::RemoteWrite) || may(Access::Atomic);
+        peers && !may(Access::LocalWrite) && !self.context.flag(mkc::FREE)
+    }
+
     fn mode(&self) -> u64 {
         self.context.bits(mkc::ACCESS_MODE_4_2) << 2 | self.context.bits(mkc::ACCESS_MODE_1_0)
     }

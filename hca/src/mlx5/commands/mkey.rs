@@ -6,6 +6,7 @@ use crate::engine::bytes::Fields;
 use crate::engine::completion::LocalError;
 use crate::engine::key::{Access, KeyError, Region};
 use crate::engine::qp::Context;
+use crate::engine::violation::Violation;
 use crate::engine::work::Segment;
 use crate::mlx5::card::Hca;
 use crate::mlx5::command::{Outcome, Status};
@@ -72,10 +73,20 @@ impl Hca {
         let index = (self.card).number(FIRST, LIMIT, |index| mkeys.contains_key(&index));
         self.card.mkeys.0 = mkeys;
         let index = index.ok_or(Status::NoRes)?;
-        self.card.mkeys.0.insert(index, Mkey { context, pages });
+        let mkey = Mkey { context, pages };
+        self.check_rights(index, &mkey);
+        self.card.mkeys.0.insert(index, mkey);
         let mut out = vec![0; create_mkey_out::SIZE];
         out.set_bits(create_mkey_out::MKEY_INDEX, u64::from(index));
         Ok(out)
+    }
+
+    fn check_rights(&self, index: u32, mkey: &Mkey) {
+        if mkey.favours_peers() {
+            self.dma
+                .violations
+                .note(Violation::KeyRights, format_args!("key {index:#x}"));
+        }
     }
 
     /// DESTROY_MKEY.
@@ -175,6 +186,34 @@ impl Hca {
                 *page = new;
             }
         }
+        if let Some(mkey) = self.card.mkeys.0.get(&(key >> 8)) {
+            self.check_rights(key >> 8, mkey);
+        }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_lets_its_owner_write_where_peers_may() {
+        let create = |rights: &[Field]| {
+            let mut hca = Hca::new(0);
+            hca.card.pds.insert(0);
+            let mut input = vec![0; create_mkey_in::SIZE];
+            for right in rights {
+                let field = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.part(*right);
+                input.set_bits(field, 1);
+            }
+            hca.create_mkey(&input).unwrap();
+            hca.dma.violations.take()
+        };
+        assert_eq!(create(&[mkc::RW, mkc::LW]), []);
+        assert_eq!(create(&[mkc::RR]), []);
+        assert_eq!(create(&[mkc::RW]), [Violation::KeyRights]);
+        assert_eq!(create(&[mkc::A]), [Violation::KeyRights]);
+        assert_eq!(create(&[mkc::RW, mkc::FREE]), []);
     }
 }
