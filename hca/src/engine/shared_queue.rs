@@ -42,6 +42,11 @@ impl SharedQueue {
         }
     }
 
+    /// The WQEs that can be posted: one fewer than the queue has.
+    pub fn places(&self) -> u16 {
+        self.mask
+    }
+
     /// WQEs posted and not yet taken.
     pub fn available<I>(&self, dma: &Dma<I>) -> Result<u16, DmaError> {
         let posted = u32::from_be_bytes(dma.memory.block(self.doorbell)?) as u16;

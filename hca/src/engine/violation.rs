@@ -76,6 +76,8 @@ pub enum Violation {
     UnknownRequest,
     /// A key lets peers write where its owner may not.
     KeyRights,
+    /// An SRQ is armed with a limit that it does not have places for. Refused.
+    SrqLimit,
 }
 
 /// Those of one kind.

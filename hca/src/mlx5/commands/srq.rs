@@ -211,6 +211,13 @@ impl Hca {
 
     fn set_limit(&mut self, srqn: u32, limit: u16) -> Outcome {
         let srq = self.card.srqs.queues.get_mut(&srqn).ok_or(Status::Ix)?;
+        if limit > srq.wqes.places() {
+            return self.refuse_command(
+                Violation::SrqLimit,
+                Status::BadParam,
+                format_args!("{limit} of SRQ {srqn:#x}"),
+            );
+        }
         srq.wqes.limit = limit;
         self.check_srq_limit(srqn);
         Ok(Vec::new())
@@ -223,5 +230,38 @@ impl Hca {
                 self.event(EventType::SrqLimit, srqn);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SRQN: u32 = 3;
+
+    #[test]
+    fn a_limit_is_one_that_the_srq_can_pass() {
+        let arm = |limit: u16| {
+            let mut hca = Hca::new(0);
+            hca.write_config(4, &[0x06, 0x04]);
+            let srq = Srq {
+                kind: Kind::Xrc,
+                context: Vec::new(),
+                buffer: Buffer::default(),
+                wqes: SharedQueue::new(4, 32, 0),
+                xrcd: 1,
+                pd: 1,
+                cqn: 1,
+            };
+            hca.card.srqs.queues.insert(SRQN, srq);
+            let mut input = vec![0; arm_xrc_srq_in::SIZE];
+            input.set_bits(arm_xrc_srq_in::XRC_SRQN, u64::from(SRQN));
+            input.set_bits(arm_xrc_srq_in::LWM, u64::from(limit));
+            let armed = hca.arm_srq(&input).map(|_| ());
+            (armed, hca.dma.violations.take())
+        };
+        assert_eq!(arm(15), (Ok(()), vec![]));
+        let refused = (Err(Status::BadParam), vec![Violation::SrqLimit]);
+        assert_eq!(arm(16), refused);
     }
 }
