@@ -124,16 +124,23 @@ impl Hca {
 
     /// TEARDOWN_HCA.
     pub fn teardown_hca(&mut self) -> Outcome {
-        let objects = self
-            .qps
-            .iter()
-            .count()
-            .saturating_add(self.card.cqs.queues.len());
-        if objects != 0 {
-            self.dma.violations.note(
-                Violation::ObjectInUse,
-                format_args!("TEARDOWN_HCA with {objects} QPs and CQs"),
-            );
+        let card = &self.card;
+        for (kind, count) in [
+            ("QPs", self.qps.iter().count()),
+            ("SRQs", card.srqs.queues.len()),
+            ("CQs", card.cqs.queues.len()),
+            ("EQs", card.events.queues.len()),
+            ("keys", card.mkeys.0.len()),
+            ("PDs", card.pds.len()),
+            ("XRC domains", card.xrcds.len()),
+            ("UAR pages", card.uars.len()),
+        ] {
+            if count != 0 {
+                self.dma.violations.note(
+                    Violation::ObjectInUse,
+                    format_args!("TEARDOWN_HCA with {count} {kind}"),
+                );
+            }
         }
         self.enter(Phase::Initialised, Phase::Enabled)?;
         self.change_port(1, |port| port.initialised = false);
@@ -255,5 +262,40 @@ impl Hca {
         let terminator = u64::from(TERMINATOR_LKEY);
         out.set_bits(special::TERMINATE_SCATTER_LIST_MKEY, terminator);
         Ok(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_card_is_torn_down_without_objects() {
+        let teardown = |change: fn(&mut Hca)| {
+            let mut hca = Hca::new(0);
+            hca.card.phase = Phase::Initialised;
+            change(&mut hca);
+            hca.teardown_hca().unwrap();
+            hca.dma.violations.take()
+        };
+        assert_eq!(teardown(|_| {}), []);
+        let left: [fn(&mut Hca); 3] = [
+            |hca| _ = hca.card.pds.insert(1),
+            |hca| _ = hca.card.xrcds.insert(1),
+            |hca| _ = hca.card.uars.insert(4),
+        ];
+        for change in left {
+            assert_eq!(teardown(change), [Violation::ObjectInUse]);
+        }
+    }
+
+    #[test]
+    fn the_card_is_initialised_with_its_pages() {
+        let mut hca = Hca::new(0);
+        hca.card.phase = Phase::Enabled;
+        assert_eq!(hca.init_hca(), Err(Status::BadSysState));
+        assert_eq!(hca.dma.violations.take(), [Violation::CommandOrder]);
+        hca.dma.icm.0 = vec![0; (BOOT_PAGES + INIT_PAGES) as usize];
+        assert!(hca.init_hca().is_ok());
     }
 }
