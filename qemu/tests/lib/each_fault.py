@@ -15,6 +15,7 @@ import time
 import pyverbs.enums as e
 from pyverbs.addr import AHAttr, GlobalRoute
 from pyverbs.qp import QP, QPCap, QPInitAttr
+from pyverbs.srq import SrqAttr
 from pyverbs.wr import SGE, SendWR
 
 from card import ADAPTERS, CARD, HCA, MODEL, PATIENCE, PORTS, ctl, peer_of
@@ -75,6 +76,12 @@ def rc_connects():
 
 def xrc_connects():
     Xrc().connect()
+
+
+def srq_is_armed():
+    # The SRQ ends with its connection.
+    connection = Xrc()
+    connection.srq.modify(SrqAttr(srq_limit=1), e.IBV_SRQ_LIMIT)
 
 
 def cq_goes_after_its_qp():
