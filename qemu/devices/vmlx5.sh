@@ -81,10 +81,23 @@ device_down() {
 vmlx5_present() { [ -e "/sys/class/infiniband/$1" ]; }
 vmlx5_absent() { ! vmlx5_present "$1"; }
 
+# Makes the device NAME fail, and waits until the driver has recovered it: also if it has just
+# recovered it before, when it would leave it be.
+vmlx5_fail() { # NAME
+	local mark=unplug-$RANDOM$RANDOM slot
+	slot=$(basename "$(realpath "/sys/class/infiniband/$1/device")")
+	devlink health set "pci/$slot" reporter fw_fatal grace_period 0 || return
+	echo $mark >/dev/kmsg
+	"$LAB_BUILD_ROOT/vmlx5/release/vmlxctl" --hca "${1#mlx5_}" catastrophe >/dev/null
+	wait_for vmlx5_recovered $mark
+}
+vmlx5_recovered() { dmesg | sed "1,/$1/d" | grep -q 'health recovery succeeded'; }
+
 device_unplug() {
 	local name=mlx5_0
 	[ "${2-right}" = right ] || name=mlx5_1
 	case $1 in
+	catastrophe) vmlx5_fail $name ;;
 	unplug) vmlx5_pci_remove $name ;;
 	driver)
 		# It drives both adapters. The left one is there no more when it is loaded again.
@@ -103,6 +116,8 @@ device_replug() {
 	# The left one comes after the right one, or it has its number.
 	case $1-${2-right} in
 	unplug-right) echo 1 >/sys/bus/pci/rescan && wait_for vmlx5_present mlx5_0 ;;
+	# The driver has brought it back.
+	catastrophe-right) wait_for vmlx5_present mlx5_0 ;;
 	driver-right) modprobe mlx5_ib && wait_for vmlx5_present mlx5_0 ;;
 	driver-left | unplug-left) echo 1 >/sys/bus/pci/rescan && wait_for vmlx5_present mlx5_1 ;;
 	move-right) ip netns exec elsewhere rdma dev set mlx5_0 netns /proc/1/ns/net && wait_for vmlx5_present mlx5_0 ;;

@@ -299,9 +299,14 @@ impl<C: Card> Hca<C> {
     /// Device reset: drops the guest's objects and its writes to configuration space; memory map,
     /// vectors, cables and the test's wishes stay.
     pub fn reset(&mut self) {
-        log::info!("HCA {} reset", self.index);
         self.config = Config::new(&C::IDENTITY);
         self.dma.memory.bus_master = self.config.bus_master();
+        self.restart();
+    }
+
+    /// Firmware starts anew: the same, with configuration space as it is.
+    pub fn restart(&mut self) {
+        log::info!("HCA {} reset", self.index);
         C::reset(self);
         self.dma.icm = C::Icm::default();
         for (port, pkeys) in self.ports.iter_mut().zip(DEFAULT_PKEYS) {

@@ -22,6 +22,8 @@ pub type Qp = crate::engine::hca::Qp<ConnectX6>;
 pub struct ConnectX6 {
     /// The address of the command queue.
     pub command_queue: u64,
+    /// The interface of the function (MLX5_INITIAL_SEG_NIC_INTERFACE_*), as it was written.
+    pub interface: u32,
     /// The phase to which the driver has brought the card up.
     pub phase: Phase,
     /// The interface step that the driver has chosen (SET_ISSI).

@@ -15,9 +15,11 @@ const CMDIF_REV: u64 = 0x0004;
 const CMDQ_ADDR_H: u64 = 0x0010;
 const CMDQ_ADDR_L_SZ: u64 = 0x0014;
 const CMD_DBELL: u64 = 0x0018;
-/// The first field of the health buffer: an assertion of firmware.
+const INITIALIZING: u64 = 0x01fc;
+/// The first field of the health buffer (struct health_buffer): an assertion of firmware.
 const HEALTH: u64 = 0x0200;
-/// The byte of the health buffer that says what failed, in this dword.
+/// Its fields rfr_severity and synd are bytes of these dwords.
+const HEALTH_RFR_SEVERITY: u64 = 0x0238;
 const HEALTH_SYNDROME: u64 = 0x023c;
 const INTERNAL_TIMER_H: u64 = 0x1000;
 const INTERNAL_TIMER_L: u64 = 0x1004;
@@ -28,8 +30,26 @@ const SEGMENT_END: u64 = 0x4000;
 const FIRMWARE: u32 = 35 << 16 | 20;
 /// The command interface that the driver knows, and the last part of the firmware's version.
 const COMMAND_INTERFACE: u32 = 5 << 16 | 1010;
+/// The health counter where it has stopped.
+const STOPPED_COUNTER: u32 = 1;
 /// The address of the command queue has nothing below.
 const QUEUE_LOW: u64 = 0xfff;
+
+/// MLX5_NIC_IFC_OFFSET: in the low part of the command queue's address.
+const NIC_INTERFACE_SHIFT: u32 = 8;
+const NIC_INTERFACE_MASK: u32 = 7;
+/// MLX5_INITIAL_SEG_NIC_INTERFACE_DISABLED: no driver yet after a reset of firmware.
+const NIC_DISABLED: u32 = 1;
+/// MLX5_INITIAL_SEG_NIC_INTERFACE_SW_RESET: resets firmware when it is written.
+const NIC_SW_RESET: u32 = 7;
+/// MLX5_FW_RESET_SUPPORTED_OFFSET: firmware can be reset so.
+const FIRMWARE_RESET: u32 = 1 << 30;
+/// MLX5_RFR_BIT_OFFSET, in the dword: firmware requests its reset.
+const REQUESTS_RESET: u32 = 1 << 31;
+/// MLX5_SEVERITY_VALID_MASK and the severity LOGLEVEL_CRIT, in the dword.
+const SEVERITY_CRITICAL: u32 = 0xa << 24;
+/// MLX5_INITIAL_SEG_HEALTH_SYNDROME_FW_INTERNAL_ERR, in the dword.
+const INTERNAL_ERROR: u32 = 1 << 16;
 
 /// MLX5_CQ_DOORBELL: eight bytes, which a 32-bit driver writes in two halves.
 const CQ_DOORBELL: u64 = 0x20;
@@ -48,38 +68,44 @@ impl ConnectX6 {
 impl Hca {
     fn register(&mut self, offset: u64, now: Instant) -> u32 {
         let time = self.card.elapsed(now);
+        let failure = self.faults.catastrophe();
         match offset {
             FW_REV => FIRMWARE,
             CMDIF_REV => COMMAND_INTERFACE,
             CMDQ_ADDR_H => (self.card.command_queue >> 32) as u32,
-            CMDQ_ADDR_L_SZ => self.card.command_queue as u32 | LOG_COMMANDS << 4 | LOG_ENTRY,
-            HEALTH => self.faults.catastrophe().unwrap_or(0),
-            HEALTH_SYNDROME => match self.faults.catastrophe() {
-                // MLX5_INITIAL_SEG_HEALTH_SYNDROME_FW_INTERNAL_ERR.
-                Some(_) => 1 << 16,
-                None => 0,
-            },
+            CMDQ_ADDR_L_SZ => {
+                let interface = self.card.interface << NIC_INTERFACE_SHIFT;
+                self.card.command_queue as u32 | interface | LOG_COMMANDS << 4 | LOG_ENTRY
+            }
+            // It has initialised.
+            INITIALIZING => FIRMWARE_RESET,
+            HEALTH => failure.unwrap_or(0),
+            HEALTH_RFR_SEVERITY if failure.is_some() => REQUESTS_RESET | SEVERITY_CRITICAL,
+            HEALTH_SYNDROME if failure.is_some() => INTERNAL_ERROR,
             // It changes, until firmware has failed.
-            HEALTH_COUNTER if self.faults.is_dead() => 0,
+            HEALTH_COUNTER if failure.is_some() => STOPPED_COUNTER,
             HEALTH_COUNTER => (time / 10_000_000) as u32,
             INTERNAL_TIMER_H => (time >> 32) as u32,
             INTERNAL_TIMER_L => time as u32,
-            // Firmware has initialised, and all else is well.
+            // All else is well.
             _ => 0,
         }
     }
 
     /// A read of BAR 0.
     pub fn read_segment(&mut self, offset: u64, data: &mut [u8], now: Instant) {
-        data.fill(0);
-        if offset >= SEGMENT_END {
-            return;
-        }
-        for (at, piece) in (offset..).step_by(4).zip(data.chunks_mut(4)) {
-            let value = self.register(at & !3, now).to_be_bytes();
-            for (byte, value) in piece.iter_mut().zip(value) {
-                *byte = value;
-            }
+        for (at, byte) in (offset..).zip(data) {
+            let value = match at {
+                ..SEGMENT_END => self.register(at & !3, now),
+                _ => 0,
+            };
+            let [first, second, third, fourth] = value.to_be_bytes();
+            *byte = match at & 3 {
+                0 => first,
+                1 => second,
+                2 => third,
+                _ => fourth,
+            };
         }
     }
 
@@ -98,6 +124,11 @@ impl Hca {
                 CMDQ_ADDR_L_SZ => {
                     let low = u64::from(value) & !QUEUE_LOW;
                     self.card.command_queue = queue & !0xffff_ffff | low;
+                    self.card.interface = value >> NIC_INTERFACE_SHIFT & NIC_INTERFACE_MASK;
+                    if self.card.interface == NIC_SW_RESET {
+                        self.restart();
+                        self.card.interface = NIC_DISABLED;
+                    }
                 }
                 CMD_DBELL => {
                     for slot in (0..32).filter(|slot| value >> slot & 1 != 0) {
@@ -194,6 +225,46 @@ mod tests {
             assert_eq!(hca.card.cq_high, Some((page, 7)));
         }
         assert_eq!(card(5).err(), Some(Status::BadParam));
+    }
+
+    fn read(hca: &mut Hca, offset: u64) -> u32 {
+        let mut data = [0; 4];
+        hca.read_segment(offset, &mut data, Instant::now());
+        u32::from_be_bytes(data)
+    }
+
+    fn interface(hca: &mut Hca) -> u32 {
+        read(hca, CMDQ_ADDR_L_SZ) >> NIC_INTERFACE_SHIFT & NIC_INTERFACE_MASK
+    }
+
+    #[test]
+    fn firmware_that_failed_requests_a_reset_and_works_after_it() {
+        let mut hca = Hca::new(0);
+        hca.write_config(4, &[0x06, 0x04]);
+        hca.card.pds.insert(1);
+        assert_eq!(read(&mut hca, INITIALIZING), 1 << 30);
+        let health = |hca: &mut Hca| {
+            // The driver reads bytes.
+            let [mut rfr, mut synd] = [[0], [0]];
+            hca.read_segment(0x238, &mut rfr, Instant::now());
+            hca.read_segment(0x23d, &mut synd, Instant::now());
+            (rfr[0] >> 7, synd[0])
+        };
+        assert_eq!(health(&mut hca), (0, 0));
+        hca.faults.set_catastrophe(7);
+        assert_eq!(health(&mut hca), (1, 1));
+        assert_eq!(read(&mut hca, HEALTH), 7);
+
+        let reset = (NIC_SW_RESET << NIC_INTERFACE_SHIFT).to_be_bytes();
+        hca.write_segment(CMDQ_ADDR_L_SZ, &reset, Instant::now());
+        assert_eq!(interface(&mut hca), NIC_DISABLED);
+        assert_eq!(health(&mut hca), (0, 0));
+        assert!(hca.card.pds.is_empty() && !hca.faults.is_dead());
+        // Configuration space is not firmware's.
+        assert!(hca.dma.memory.bus_master);
+        // The driver comes back with its command queue.
+        hca.write_segment(CMDQ_ADDR_L_SZ, &0x5000u32.to_be_bytes(), Instant::now());
+        assert_eq!(interface(&mut hca), 0);
     }
 
     #[test]
