@@ -88,6 +88,12 @@ enum Command {
         #[arg(value_parser = parse_number, default_value = "0xbad00001")]
         code: u32,
     },
+    /// Let the ConnectX-6's health counter stop, or count again
+    Health {
+        /// The new state
+        #[arg(value_parser = ["stops", "counts"])]
+        state: String,
+    },
     /// Pull or plug a cable
     Port {
         /// From 1
@@ -171,6 +177,9 @@ impl Command {
                 repeat,
             },
             Self::Catastrophe { code } => Operation::Catastrophe { code },
+            Self::Health { state } => Operation::Health {
+                counts: state == "counts",
+            },
             Self::Port { port, state } => Operation::Port {
                 port,
                 up: state == "up",

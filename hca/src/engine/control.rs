@@ -87,6 +87,12 @@ pub enum Operation {
         #[serde(default = "some_code")]
         code: u32,
     },
+    /// The counter by which firmware shows that it is alive stops, or counts again. The ConnectX-3
+    /// has none.
+    Health {
+        /// It counts.
+        counts: bool,
+    },
     /// A cable is pulled or plugged.
     Port {
         /// From 1.
@@ -166,6 +172,7 @@ impl Operation {
             }
             Self::Catastrophe { code: 0 } => return Err("code 0 means all is well".into()),
             Self::Catastrophe { code } => hca.faults().set_catastrophe(code),
+            Self::Health { counts } => hca.faults().stop_health(!counts),
             Self::Port { port, up } => {
                 if !hca.set_cable(port, up) {
                     return Err(format!("no port {port}"));

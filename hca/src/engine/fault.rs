@@ -82,6 +82,7 @@ pub struct Faults {
     latency: Latency,
     catastrophe: Option<u32>,
     removed: bool,
+    health_stopped: bool,
     wire: Wire,
     /// Requests that have left since the wire became so.
     requests: u64,
@@ -210,6 +211,16 @@ impl Faults {
     /// The value of the error buffer.
     pub fn catastrophe(&self) -> Option<u32> {
         self.catastrophe
+    }
+
+    /// The counter by which firmware shows that it is alive stops, or counts again; all else works.
+    pub fn stop_health(&mut self, stopped: bool) {
+        self.health_stopped = stopped;
+    }
+
+    /// The counter does not count.
+    pub fn health_stopped(&self) -> bool {
+        self.health_stopped
     }
 
     /// The device leaves the bus, or returns: while away, everything reads all ones.

@@ -82,8 +82,10 @@ impl Hca {
             HEALTH => failure.unwrap_or(0),
             HEALTH_RFR_SEVERITY if failure.is_some() => REQUESTS_RESET | SEVERITY_CRITICAL,
             HEALTH_SYNDROME if failure.is_some() => INTERNAL_ERROR,
-            // It changes, until firmware has failed.
-            HEALTH_COUNTER if failure.is_some() => STOPPED_COUNTER,
+            // It changes, until firmware has failed or a test stops it.
+            HEALTH_COUNTER if self.faults.is_dead() || self.faults.health_stopped() => {
+                STOPPED_COUNTER
+            }
             HEALTH_COUNTER => (time / 10_000_000) as u32,
             INTERNAL_TIMER_H => (time >> 32) as u32,
             INTERNAL_TIMER_L => time as u32,
@@ -265,6 +267,26 @@ mod tests {
         // The driver comes back with its command queue.
         hca.write_segment(CMDQ_ADDR_L_SZ, &0x5000u32.to_be_bytes(), Instant::now());
         assert_eq!(interface(&mut hca), 0);
+    }
+
+    #[test]
+    fn the_health_counter_stops_where_a_test_stops_it() {
+        let mut hca = Hca::new(0);
+        let start = Instant::now();
+        let counts = |hca: &mut Hca| {
+            let mut at = |seconds| {
+                let mut data = [0; 4];
+                let now = start + std::time::Duration::from_secs(seconds);
+                hca.read_segment(HEALTH_COUNTER, &mut data, now);
+                data
+            };
+            at(1) != at(2)
+        };
+        assert!(counts(&mut hca));
+        hca.faults.stop_health(true);
+        assert!(!counts(&mut hca));
+        hca.faults.stop_health(false);
+        assert!(counts(&mut hca));
     }
 
     #[test]
