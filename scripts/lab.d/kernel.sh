@@ -2,9 +2,10 @@
 # shellcheck shell=bash
 #
 # The kernels a guest can boot: Debian's own ("stock" and its successors), the newest source with
-# KASAN, lockdep and the like ("debug") or with versions of symbols ("modversions"), or a custom
-# build tree. Each has a build tree (kdir), a source (ksrc), a boot image, modules and an initramfs
-# of its own; all paths are as seen in the root.
+# KASAN, lockdep and the like ("debug") or with versions of symbols ("modversions"), Debian's newest
+# with another ib_core and ib_uverbs ("hooked"), or a custom build tree. Each has a build tree
+# (kdir), a source (ksrc), a boot image, modules and an initramfs of its own; all paths are as seen
+# in the root.
 
 kernel=${KDIR:-stock}
 kernel_rest=()
@@ -36,7 +37,7 @@ kernel_option() {
 		esac
 	done
 	case $kernel in
-	debug | modversions)
+	debug | modversions | hooked)
 		[[ " ${arch_kernels[*]} " == *" $kernel "* ]] || die "the lab builds no kernel '$kernel' for $arch"
 		;;
 	esac
@@ -53,13 +54,13 @@ kernel_of_architecture() {
 }
 
 kernel_unknown() {
-	die "--kernel wants stock, stock:VERSION-FLAVOUR, debug, modversions or an absolute directory, not '$kernel'"
+	die "--kernel wants stock, stock:VERSION-FLAVOUR, debug, modversions, hooked or an absolute directory, not '$kernel'"
 }
 
 kernel_setup() {
 	case $kernel in
 	stock | stock:?*) kernel_stock ;;
-	debug | modversions) "kernel_$kernel" ;;
+	debug | modversions | hooked) "kernel_$kernel" ;;
 	/*) kernel_own ;;
 	*) kernel_unknown ;;
 	esac
@@ -344,6 +345,34 @@ kernel_build() {
 	step "kernel-$1" "building the $1 kernel ($3)" \
 		root_exec "$tree/scripts/build-debug-kernel" "$ksrc" "$2" "$kdir"
 	touch "$kdir/.complete"
+}
+
+# The stock kernel with hooks
+# ---------------------------------------------------------------------------
+
+kernel_hooked() {
+	local stock directory
+	kernel=stock
+	kernel_stock
+	kernel=hooked
+	stock=$kmodules
+	kernel_key=hooked-$kver-$(key_of <(sed -s '1,/^---$/d' "$tree"/upstream/core/{,hooks/}*.patch) "$tree/scripts/build-hooked" <(echo "$kernel_key"))
+	directory=$cache/debian/$kernel_key
+	kdir=$directory/usr/src/linux-headers-$kver
+	kmodules=$directory
+	kimage=$directory/usr/lib/modules/$kver/vmlinuz
+	[ -e "$directory/.complete" ] || with_cache_lock "debian-hooked" kernel_hooked_make "$stock" "$directory"
+}
+
+kernel_hooked_make() {
+	local stock=$1 directory=$2
+	[ -e "$directory/.complete" ] && return
+	kernel_source_make
+	rm -rf "$directory"
+	mkdir -p "$directory"
+	in_kernel_root step hooked "building ib_core and ib_uverbs with hooks (about a minute)" \
+		root_exec "$tree/scripts/build-hooked" "$kver" "$ksrc" "$stock" "$directory"
+	touch "$directory/.complete"
 }
 
 # A custom kernel
