@@ -205,9 +205,12 @@ void ib_xrc_rcv_free_security_label(void *label)
 	security_ib_free_security(label);
 }
 
-/* The check of ib_core, which does not export it. */
+/* The check of ib_core, which does not export it without hooks. */
 int ib_xrc_rcv_pkey_access(void *label, struct ib_device *ibdev, u32 port, u16 index)
 {
+#ifdef XRC_RCV_HOOKED
+	return rdma_is_port_valid(ibdev, port) ? ib_security_pkey_access(ibdev, port, index, label) : 0;
+#else
 	unsigned long flags;
 	u64 subnet_prefix;
 	u16 pkey;
@@ -227,6 +230,7 @@ int ib_xrc_rcv_pkey_access(void *label, struct ib_device *ibdev, u32 port, u16 i
 	read_unlock_irqrestore(&ibdev->cache_lock, flags);
 
 	return security_ib_pkey_access(label, subnet_prefix, pkey);
+#endif
 }
 
 /*

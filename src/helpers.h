@@ -76,7 +76,11 @@ void ib_xrc_rcv_debugfs_create_file(const char *name, struct dentry *parent, voi
 void ib_xrc_rcv_debugfs_remove(struct dentry *dentry);
 
 /* src/uverbs_module.c */
+struct kobject *ib_xrc_rcv_uverbs_find(void);
+int ib_xrc_rcv_check_core(void);
 struct module *ib_xrc_rcv_uverbs_get(void);
+
+/* src/uverbs_order.c */
 int ib_xrc_rcv_register_client(struct ib_client *client);
 void ib_xrc_rcv_unregister_client(struct ib_client *client);
 bool ib_xrc_rcv_uverbs_came_first(void);

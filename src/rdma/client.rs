@@ -6,7 +6,8 @@
 //! registered, and their `remove` in the reverse order. A client that registers before ib_uverbs is
 //! added to a device before ib_uverbs is, and removed after it: its data for the device exists
 //! whenever a uverbs method runs, and as long as a process has an XRC domain open, because the
-//! `remove` of ib_uverbs waits for the former and closes the latter.
+//! `remove` of ib_uverbs waits for the former and closes the latter. With hooks, clients register
+//! in any order.
 //!
 //! That does not hold for other clients, which the kernel has XRC domains for. If a client is being
 //! unregistered while a device is removed, its `remove` may run when ib_core calls that of the next
@@ -42,7 +43,23 @@ use kernel::{
     }, //
 };
 
+// Without hooks the order of clients matters.
+#[cfg(hooked)]
+use bindings::{
+    ib_register_client as register_client,
+    ib_unregister_client as unregister_client, //
+};
+#[cfg(not(hooked))]
+use bindings::{
+    ib_xrc_rcv_register_client as register_client,
+    ib_xrc_rcv_unregister_client as unregister_client, //
+};
+
 /// The reason why a client does not get a device.
+#[cfg_attr(
+    hooked,
+    expect(dead_code, reason = "the order of modules does not matter")
+)]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Declined {
     /// The provider has no XRC domains.
@@ -90,11 +107,11 @@ pub(crate) unsafe trait ClientData: Send + Sync + Sized + 'static {
     fn declined(device: &Device, why: Declined);
 
     /// Called once [`Client::data`] and [`Client::get`] find the data, before the device is added
-    /// to later clients.
-    fn added(&self);
+    /// to later clients. The client does not get the device if this fails.
+    fn added(&self) -> Result<(), Declined>;
 
-    /// Called when the device is removed from the client. ib_uverbs has released it. Afterwards the
-    /// data is not found any more.
+    /// Called when the device is removed from the client. Afterwards the data is not found any
+    /// more.
     fn remove(&self);
 }
 
@@ -196,10 +213,34 @@ impl<D: ClientData> Client<D> {
         // * By the requirements of this function, the client is being added to the device.
         // * The client is `D::client()`, the only one with these callbacks.
         unsafe { bindings::ib_set_client_data(device.as_ptr(), D::client().raw.get(), data) };
-        // SAFETY: `data` comes from `into_foreign`, and is taken back in `remove_callback` only,
-        // which ib_core does not run before this callback has returned.
-        unsafe { KBox::<Arc<D>>::borrow(data) }.added();
-        0
+        // SAFETY: `data` comes from `into_foreign`, and is taken back below, or in
+        // `remove_callback`, which ib_core does not run before this callback has returned.
+        let Err(why) = unsafe { KBox::<Arc<D>>::borrow(data) }.added() else {
+            return 0;
+        };
+
+        // SAFETY: The device is being added to the client, and `data` was stored above. ib_core
+        // calls `remove_callback` only for a callback that succeeds.
+        unsafe { Self::take(device.as_ptr(), data) };
+        D::declined(device, why);
+        ENODEV.to_errno()
+    }
+
+    /// Takes back the data of a device.
+    ///
+    /// # Safety
+    ///
+    /// The device must be being added to the client, or removed from it, and `data` be what
+    /// `add_callback` stored. It must not be taken back again, nor be used after this.
+    unsafe fn take(device: *mut bindings::ib_device, data: *mut c_void) {
+        // SAFETY: By the requirements of this function, the device is valid. The client is
+        // `D::client()`, the only one with these callbacks.
+        unsafe { bindings::ib_set_client_data(device, D::client().raw.get(), null_mut()) };
+        // SAFETY:
+        // * `add_callback` stored `data`, from `into_foreign`. By the requirements of this
+        //   function, it is taken back once, and nothing uses it after this.
+        // * `Client::get` finds null since the line above.
+        drop(unsafe { KBox::<Arc<D>>::from_foreign(data) });
     }
 
     /// # Safety
@@ -220,15 +261,11 @@ impl<D: ClientData> Client<D> {
         // SAFETY: `add_callback` stored `data`, from `into_foreign`, and this is called once for
         // it. It is taken back below.
         unsafe { KBox::<Arc<D>>::borrow(data) }.remove();
-        // SAFETY: ib_core passes a device that the client has data of until this returns. The
-        // client is `D::client()`, the only one with these callbacks.
-        unsafe { bindings::ib_set_client_data(device, D::client().raw.get(), null_mut()) };
         // SAFETY:
-        // * `add_callback` stored `data`, from `into_foreign`. It is taken back once, here, and
-        //   nothing uses it after this.
+        // * ib_core passes a device that the client has data of until this returns, and the data.
+        //   It is taken back once, here.
         // * By the requirements of `Client::data`, its return value is not used any more.
-        //   `Client::get` finds null since the line above.
-        drop(unsafe { KBox::<Arc<D>>::from_foreign(data) });
+        unsafe { Self::take(device, data) };
     }
 }
 
@@ -246,8 +283,8 @@ impl<D: ClientData> RegisteredClient<D> {
     /// # Safety
     ///
     /// The registration must not be dropped before the exit of this module. Dropping it removes the
-    /// client from its devices, which later clients must not be using; at the exit the client has
-    /// no device, because its data for each one holds a reference to the module.
+    /// client from its devices, which later clients must not be using by it: at the exit, nothing
+    /// has a reference to the module.
     pub(crate) unsafe fn new() -> Result<Self> {
         let client = D::client();
 
@@ -255,10 +292,12 @@ impl<D: ClientData> RegisteredClient<D> {
             return Err(EBUSY);
         }
 
-        // SAFETY:
-        // * The client is static, and not registered.
-        // * Its callbacks find it again as `D::client()`, and agree on the type of its data.
-        to_result(unsafe { bindings::ib_xrc_rcv_register_client(client.raw.get()) })
+        // SAFETY: The function has no requirements.
+        to_result(unsafe { bindings::ib_xrc_rcv_check_core() })
+            // SAFETY:
+            // * The client is static, and not registered.
+            // * Its callbacks find it again as `D::client()`, and agree on the type of its data.
+            .and_then(|()| to_result(unsafe { register_client(client.raw.get()) }))
             .inspect_err(|_| client.registered.store(false, Release))?;
         // INVARIANT: Just registered.
         Ok(Self(client))
@@ -269,7 +308,7 @@ impl<D: ClientData> Drop for RegisteredClient<D> {
     fn drop(&mut self) {
         // SAFETY: By the type invariant, the client is registered, and this is the one call that
         // unregisters it. It waits for callbacks that run.
-        unsafe { bindings::ib_xrc_rcv_unregister_client(self.0.raw.get()) };
+        unsafe { unregister_client(self.0.raw.get()) };
         self.0.registered.store(false, Release);
     }
 }

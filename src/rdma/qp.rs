@@ -4,6 +4,8 @@
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
+#[cfg(hooked)]
+use super::module::ModuleReference;
 use super::{
     bindings,
     device::Device,
@@ -20,6 +22,8 @@ use super::{
     xrcd::Xrcd, //
 };
 use crate::kernel_ext::not_supported;
+#[cfg(hooked)]
+use crate::kernel_ext::this_module;
 use core::ptr::NonNull;
 use kernel::{
     error::{
@@ -60,6 +64,9 @@ pub(crate) struct TargetQp<H> {
     handler: Arc<H>,
     pd: Arc<ProtectionDomain>,
     settings: Arc<SpinLock<Settings>>,
+    /// Nothing else keeps the module as long as the queue pair exists: the device does not.
+    #[cfg(hooked)]
+    _module: ModuleReference,
 }
 
 /// The one object whose owner can modify a queue pair, one request after the other: providers
@@ -122,6 +129,8 @@ impl<H: EventHandler> TargetQp<H> {
             new_spinlock!(Settings::default(), "TargetQp::settings"),
             GFP_KERNEL_ACCOUNT,
         )?;
+        #[cfg(hooked)]
+        let module = ModuleReference::new(this_module())?;
         let mut init = bindings::ib_qp_init_attr {
             qp_type: bindings::ib_qp_type_IB_QPT_XRC_TGT,
             xrcd: xrcd.as_ptr(),
@@ -160,6 +169,8 @@ impl<H: EventHandler> TargetQp<H> {
                 handler,
                 pd,
                 settings,
+                #[cfg(hooked)]
+                _module: module,
             },
             modifier,
         ))
@@ -341,6 +352,8 @@ impl<H> Drop for TargetQp<H> {
             pr_err!("{device}: failed to destroy QP {qpn:#x}: {e:?}\n");
             core::mem::forget(self.handler.clone());
             self.pd.abandon();
+            #[cfg(hooked)]
+            core::mem::forget(ModuleReference::new(this_module()));
         }
     }
 }

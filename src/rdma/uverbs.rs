@@ -26,11 +26,12 @@ pub(crate) trait DeviceData: Sized + 'static {
     ///
     /// # Safety
     ///
-    /// ib_uverbs must not have been removed from the device before the reference has ended.
+    /// A method that has the data must be running on the device until the reference ends.
     unsafe fn of_device(device: &Device) -> Option<Pin<&Self>>;
 }
 
 /// Whether ib_uverbs may have been added to a device before the client that is being added.
+#[cfg(not(hooked))]
 pub(super) fn came_first() -> bool {
     // SAFETY: The function has no requirements but that the caller may sleep, which the `add` of a
     // client may.

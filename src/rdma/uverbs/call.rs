@@ -123,9 +123,8 @@ impl<'a, H: Handler> Call<'a, H> {
 
             Device::from_ptr((*context).device)
         };
-        // SAFETY: ib_uverbs waits for all handlers before it is removed from the device, and the
-        // reference does not outlive the handler: by the requirements of this function, it runs for
-        // all of `'a`.
+        // SAFETY: The reference does not outlive the handler, which is of a method of `H::Data`: by
+        // the requirements of this function, it runs for all of `'a`.
         let data = unsafe { H::Data::of_device(device) };
 
         // INVARIANT: The requirements of this function, and the above.

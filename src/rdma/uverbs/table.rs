@@ -118,6 +118,7 @@ impl<D: DeviceData> Object<D> {
     }
 
     /// Returns the number of the object.
+    #[cfg(not(hooked))]
     pub(in crate::rdma) const fn id(&self) -> u16 {
         self.0.id
     }

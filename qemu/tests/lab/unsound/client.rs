@@ -23,6 +23,8 @@ struct Another;
 static FIRST: Client<Attachment<Another>> = Client::new(c"first");
 
 impl HasClient for Another {
+    type Attachment = Attachment<Self>;
+
     fn client() -> &'static Client<Attachment<Self>> {
         &FIRST
     }
