@@ -375,6 +375,14 @@ static bool bounded(unsigned int repetitions)
 	       record->count == repetitions && record->serial == mm[0]->serial;
 }
 
+/* The lab's kernel with hooks has upstream/core/0002, too. */
+static bool openers_get_events(void)
+{
+	const char *kernel = getenv("LAB_KERNEL");
+
+	return kernel && !strcmp(kernel, "hooked");
+}
+
 static bool mainline(void)
 {
 	static int event_ms = PATIENCE_MS, quiet_ms = QUIET_MS;
@@ -391,7 +399,7 @@ static bool mainline(void)
 	at_creator = actor_do(&creator, mainline_events, &event_ms);
 	at_opener = actor_do(&opener, mainline_events, &quiet_ms);
 	ktap_note("ibv_create_qp: %d event(s), ibv_open_qp: %d", at_creator, at_opener);
-	return at_creator == 1 && at_opener == 0;
+	return at_creator == 1 && at_opener == openers_get_events();
 }
 
 int main(void)
@@ -446,7 +454,9 @@ int main(void)
 	ktap_result(asked_by(many / 2), text);
 	snprintf(text, sizeof(text), "%u unread errors are one record", repetitions);
 	ktap_result(bounded(repetitions), text);
-	ktap_result(mainline(), "in mainline only the creator gets the event, openers of the QP do not");
+	ktap_result(mainline(), openers_get_events() ?
+		    "with upstream/core/0002 openers of the QP get the event, too" :
+		    "in mainline only the creator gets the event, openers of the QP do not");
 
 	for (i = 0; i < many; i++)
 		actor_exit(&members[i]);

@@ -7,6 +7,7 @@
  * rcvctl hold [-d] [-n] [-e] [-i] [-p PKEY] [-a PKEY] [-u UID] [-m EVENTS] [-l LABEL]
  *	DOMAIN-FILE COUNT
  * rcvctl alloc DOMAIN-FILE
+ * rcvctl turns DOMAIN-FILE
  * rcvctl join DOMAIN-FILE
  * rcvctl connect [-a PKEY] DOMAIN-FILE
  * rcvctl error [-p PKEY] DOMAIN-FILE [TIMES]
@@ -25,6 +26,8 @@
  *	that user; -m: with that event mask; -l: with that label) and says "qp
  *	NUMBER" for each, or the error that ends it; then "ready", and stays until its input ends.
  * alloc: says "ready", and creates a QP for each byte of its input likewise.
+ * turns: says "ready", and creates and destroys a QP for each byte of its input, which it
+ *	says the number of and "done", or the error.
  * join: registers with all QPs of the domain, says "ready" and stays likewise.
  * connect: takes every QP of the domain from INIT to RTR.
  * error: takes every QP of the domain into the error state, TIMES times.
@@ -268,6 +271,24 @@ static int alloc(void)
 	return 0;
 }
 
+static int turns(void)
+{
+	struct registration registration;
+	int number = 0, result;
+	char byte;
+
+	printf("ready\n");
+	fflush(stdout);
+	while (read(STDIN_FILENO, &byte, 1) > 0) {
+		result = rcv_alloc(domain, XRC_RCV_ALLOC_LIFETIME_DOMAIN, NULL, NO_REGISTRATION,
+				   &registration) ?:
+			 rcv_destroy(domain, registration.qp_num);
+		printf("%d %s\n", ++number, result ? strerrorname_np(-result) : "done");
+		fflush(stdout);
+	}
+	return 0;
+}
+
 static void visit_qps(void (*function)(uint32_t qp_num))
 {
 	struct xrc_rcv_qp_info infos[64];
@@ -441,7 +462,7 @@ int main(int argc, char **argv)
 			label = &value;
 		}
 	if (optind == argc)
-		errx(2, "usage: rcvctl caps|driver|channel|queue|hold|alloc|join|connect|error|path …");
+		errx(2, "usage: rcvctl caps|driver|channel|queue|hold|alloc|turns|join|connect|error|path …");
 	node_open(&node, "right");
 	alternate = partition(alternate_pkey);
 	if (primary_pkey)
@@ -456,6 +477,8 @@ int main(int argc, char **argv)
 			    wants_channel ? rcv_channel_with(domain, NULL, mask) : channel);
 	if (!strcmp(what, "alloc"))
 		return alloc();
+	if (!strcmp(what, "turns"))
+		return turns();
 	if (!strcmp(what, "path") && optind + 3 == argc)
 		return connect_path(argv[optind + 1], argv[optind + 2], of_core, xrcd);
 	if (!strcmp(what, "join")) {
