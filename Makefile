@@ -107,7 +107,7 @@ tool_install:
 dkms_source = $(DESTDIR)/usr/src/ib-xrc-rcv-$(shell cat VERSION)
 dkms_install: tool_install
 	mkdir -p $(dkms_source)
-	cp -r --parents Kbuild Makefile VERSION packaging/dkms scripts/kernel-toolchain scripts/plain-path src $(dkms_source)
+	cp -r --parents Kbuild Makefile VERSION packaging/dkms packaging/dkms-rust scripts/kernel-toolchain scripts/plain-path src $(dkms_source)
 
 # From every kernel. A loaded module stays loaded: run xrc-rcv-module unload before.
 uninstall:
