@@ -139,7 +139,7 @@ link_programs() { # link_programs DIRECTORY
 
 build_module() {
 	local key
-	key=$(key_of_tree "$tree/src" "$tree/Kbuild" "$tree/VERSION" "$tree/scripts/kernel-toolchain")-$(kernel_made)
+	key=$(key_of_tree "$tree/src" "$tree/Kbuild" "$tree/VERSION" "$tree"/{scripts,packaging/dkms-rust}/kernel-toolchain)-$(kernel_made)
 	made_from "$kernel_key/module" "$key" make_module
 }
 
