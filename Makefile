@@ -103,11 +103,11 @@ tool_install:
 		install -D -m 644 packaging/xrc-rcv-module/completions/$${completion%%:*} $(DESTDIR)$(DATADIR)/$${completion#*:} || exit; \
 	done
 
-# The module's part of the tree, as it is, for DKMS: for packages.
+# The module's part of the tree, as it is, for DKMS, which calls Kbuild: for packages.
 dkms_source = $(DESTDIR)/usr/src/ib-xrc-rcv-$(shell cat VERSION)
 dkms_install: tool_install
 	mkdir -p $(dkms_source)
-	cp -r --parents Kbuild Makefile VERSION packaging/dkms packaging/dkms-rust scripts/kernel-toolchain scripts/plain-path src $(dkms_source)
+	cp -r --parents Kbuild VERSION packaging/dkms src $(dkms_source)
 
 # From every kernel. A loaded module stays loaded: run xrc-rcv-module unload before.
 uninstall:
@@ -178,7 +178,7 @@ help:
 	@echo '  make KDIR=DIR        for a kernel of your own (7.2 or later, with its Rust metadata)'
 	@echo '  make KDIR=DIR install   install it, its modprobe.d file and xrc-rcv-module(8) (DESTDIR=)'
 	@echo '  make uninstall       remove the installed files, for every kernel'
-	@echo '  make deb             Debian packages of module (DKMS), libraries and tool in build/deb'
+	@echo '  make deb             Debian packages of module (DKMS), dkms-rust, libraries and tool in build/deb'
 	@echo '  make rpm             RPMs of the same in build/rpm'
 	@echo '  xrc-rcv-module load  load it beside an ib_uverbs that is in use (Documentation/loading.rst)'
 	@echo
