@@ -11,7 +11,9 @@ use crate::engine::work::{Control, RecvWqe, SendWqe};
 use crate::mlx5::ifc::qpc;
 use crate::mlx5::memory::{Buffer, Dma, Pages};
 use crate::mlx5::qpc::Context;
-use crate::mlx5::wqe::{parse, parse_control, parse_scatter, BASIC_BLOCK, CONTROL_SIZE};
+use crate::mlx5::wqe::{
+    is_missing, parse, parse_control, parse_scatter, BASIC_BLOCK, CONTROL_SIZE,
+};
 
 /// In a doorbell record: where requests are counted (MLX5_SND_DBR).
 const SEND_RECORD: u64 = 4;
@@ -128,28 +130,37 @@ impl qp::Queues<Pages, Context> for Queues {
         if !self.rung || self.sq_blocks == 0 {
             return Ok(None);
         }
-        if self.posted(dma, context)? == self.sq_index {
+        let waiting = self.posted(dma, context)?.wrapping_sub(self.sq_index);
+        if waiting == 0 {
             self.rung = false;
             return Ok(None);
         }
         let mut segment = [0; CONTROL_SIZE];
         self.read_head(dma, &mut segment)?;
         let control = parse_control(&segment);
-        self.sq_step = control.size.div_ceil(BASIC_BLOCK).max(1) as u16;
+        // The head does not pass the counter: it would not meet it again. A request that is longer
+        // than was posted is none.
+        let blocks = control.size.div_ceil(BASIC_BLOCK).max(1) as u16;
+        self.sq_step = blocks.min(waiting);
         Ok(Some(control))
     }
 
     fn request(&self, dma: &Dma, control: &Control, service: Service) -> Option<SendWqe> {
-        if control.size < CONTROL_SIZE || u32::from(self.sq_step) > self.sq_blocks {
-            return None;
+        let room = usize::from(self.sq_step).saturating_mul(BASIC_BLOCK);
+        let fits = (CONTROL_SIZE..=room).contains(&control.size);
+        let mut parsed = None;
+        if fits && u32::from(self.sq_step) <= self.sq_blocks {
+            let mut wqe = vec![0; control.size];
+            self.read_head(dma, &mut wqe).ok()?;
+            parsed = parse(*control, &wqe, service);
         }
-        let mut wqe = vec![0; control.size];
-        self.read_head(dma, &mut wqe).ok()?;
-        let parsed = parse(*control, &wqe, service);
-        if parsed.is_none() {
+        if parsed.is_none() && !is_missing(control, service) {
             dma.violations.note(
                 Violation::UnknownRequest,
-                format_args!("opcode {:#x} of a {service:?} QP", control.opcode),
+                format_args!(
+                    "opcode {:#x} of a {service:?} QP, {} bytes",
+                    control.opcode, control.size
+                ),
             );
         }
         parsed
@@ -239,6 +250,38 @@ mod tests {
     }
 
     #[test]
+    fn the_head_does_not_pass_what_was_posted() {
+        let (mut hca, context, mut queues) = queues();
+        let mut wqe = [0; 64];
+        // A SEND of two blocks.
+        wqe[3] = 0x0a;
+        wqe[7] = 8;
+        for block in [BUFFER, BUFFER + 0x80] {
+            hca.dma.memory.write(block, &wqe).unwrap();
+        }
+        let post = |hca: &mut Hca, posted: u32| {
+            let record = RECORD + SEND_RECORD;
+            hca.dma.memory.write(record, &posted.to_be_bytes()).unwrap();
+        };
+        post(&mut hca, 1);
+        queues.ring(&hca.dma, &context, QPN);
+        let control = queues.head(&hca.dma, &context).unwrap().unwrap();
+        assert!(queues.request(&hca.dma, &control, Service::Rc).is_none());
+        assert_eq!(hca.dma.violations.take(), [Violation::UnknownRequest]);
+        queues.advance();
+        assert!(queues.head(&hca.dma, &context).unwrap().is_none());
+        // As long as was posted.
+        queues.sq_index = 0;
+        post(&mut hca, 2);
+        queues.ring(&hca.dma, &context, QPN);
+        let control = queues.head(&hca.dma, &context).unwrap().unwrap();
+        assert!(queues.request(&hca.dma, &control, Service::Rc).is_some());
+        assert_eq!(hca.dma.violations.take(), []);
+        queues.advance();
+        assert!(queues.head(&hca.dma, &context).unwrap().is_none());
+    }
+
+    #[test]
     fn a_request_is_one_of_its_service() {
         let request = |opcode: u8, service| {
             let (hca, _, queues) = queues();
@@ -246,7 +289,9 @@ mod tests {
             wqe[3] = opcode;
             wqe[7] = 4;
             hca.dma.memory.write(BUFFER, &wqe).unwrap();
+            let mut queues = queues;
             let control = parse_control(&wqe.field(0));
+            queues.sq_step = 1;
             let parsed = queues.request(&hca.dma, &control, service);
             (parsed.is_some(), hca.dma.violations.take())
         };
@@ -258,5 +303,9 @@ mod tests {
         assert_eq!(request(read, Service::Uc), refused);
         assert_eq!(request(read, Service::Rc), (true, vec![]));
         assert_eq!(request(unknown, Service::Rc), refused);
+        // The model has no invalidation.
+        let invalidate = 0x01;
+        assert_eq!(request(invalidate, Service::Rc), (false, vec![]));
+        assert_eq!(request(invalidate, Service::Ud), refused);
     }
 }

@@ -34,6 +34,7 @@ const GRH_PRESENT: u32 = 1 << 30;
 /// Opcodes (MLX5_OPCODE_*).
 mod opcode {
     pub const NOP: u8 = 0x00;
+    pub const SEND_INVAL: u8 = 0x01;
     pub const RDMA_WRITE: u8 = 0x08;
     pub const RDMA_WRITE_IMM: u8 = 0x09;
     pub const SEND: u8 = 0x0a;
@@ -74,6 +75,11 @@ fn parse_datagram(segment: &[u8]) -> Datagram {
         dqpn: segment.get_be24(0x08),
         qkey: segment.get_be32(0x00),
     }
+}
+
+/// Whether a request is one of silicon that the model does not execute.
+pub fn is_missing(control: &Control, service: Service) -> bool {
+    control.opcode == opcode::SEND_INVAL && service.reliable()
 }
 
 /// Parses the bytes of a WQE of a QP of this service. None: no such request.
