@@ -267,6 +267,21 @@ impl Context {
         parameters & optpar::ALT_ADDR_PATH != 0
     }
 
+    /// The P_Key of the primary path is one of `parameters`.
+    pub fn changes_pkey(parameters: u32) -> bool {
+        parameters & optpar::PKEY_INDEX != 0
+    }
+
+    /// The index of the P_Key of the primary path, which the table need not have.
+    pub fn pkey_index(&self) -> u64 {
+        self.field(primary(ads::PKEY_INDEX))
+    }
+
+    /// Likewise of the alternate path.
+    pub fn alternate_pkey_index(&self) -> u64 {
+        self.field(qpc::SECONDARY_ADDRESS_PATH.part(ads::PKEY_INDEX))
+    }
+
     /// Takes over the fields that `parameters` names.
     pub fn apply(&mut self, from: &Self, parameters: u32) {
         for (parameter, field) in [

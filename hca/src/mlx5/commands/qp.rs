@@ -141,8 +141,12 @@ impl Hca {
         }
         let step = Step::new(opcode, qp.service).ok_or(Status::BadOp)?;
         if !step.from.contains(&qp.state) {
-            // A QP enters these by itself, before the driver knows it.
-            if matches!(qp.state, State::Err | State::Sqer) {
+            // A QP enters these by itself, before the driver knows it. And the driver believes a
+            // process that names the state before the transition (IB_QP_CUR_STATE), which
+            // ib_core allows with these commands alone.
+            let is_claimed =
+                !matches!(opcode, op::RST2INIT_QP | op::INIT2INIT_QP | op::INIT2RTR_QP);
+            if is_claimed || matches!(qp.state, State::Err | State::Sqer) {
                 return Err(Status::BadQpState);
             }
             let state = qp.state;
@@ -195,18 +199,22 @@ impl Hca {
         }
         let primary = (connects || opcode == op::RST2INIT_QP).then(|| new.path());
         let alternate = Context::changes_alternate_path(asked).then(|| new.alternate_path());
-        let missing = primary.into_iter().chain(alternate).find(|path| {
-            let gid = path.grh.as_ref().map(|(index, _)| u64::from(*index));
-            gid.is_some_and(|index| index >= GIDS) || u64::from(path.pkey_index) >= PKEYS
-        });
-        match missing {
-            None => Ok(()),
-            Some(path) => self.refuse_command(
+        let pkeys = [
+            (primary.is_some() || Context::changes_pkey(asked)).then(|| new.pkey_index()),
+            alternate.is_some().then(|| new.alternate_pkey_index()),
+        ];
+        let gid_is_missing = primary
+            .into_iter()
+            .chain(alternate)
+            .any(|path| path.grh.is_some_and(|(index, _)| u64::from(index) >= GIDS));
+        if gid_is_missing || pkeys.into_iter().flatten().any(|index| index >= PKEYS) {
+            return self.refuse_command(
                 Violation::TableIndex,
                 Status::BadParam,
-                format_args!("{} of QP {qpn:#x}: {path:?}", opcode_name(opcode)),
-            ),
+                format_args!("{} of QP {qpn:#x}", opcode_name(opcode)),
+            );
         }
+        Ok(())
     }
 
     /// ATTACH_TO_MCG and DETACH_FROM_MCG.
@@ -302,6 +310,9 @@ mod tests {
         assert_eq!(connect(State::Rts), refused);
         // The driver may not know of the error yet.
         assert_eq!(connect(State::Err), (Err(Status::BadQpState), vec![]));
+        // A process may have said that the QP can send.
+        let claimed = modify(op::RTS2RTS_QP, RC, State::Init, 0, &[]);
+        assert_eq!(claimed, (Err(Status::BadQpState), vec![]));
     }
 
     #[test]
@@ -334,6 +345,7 @@ mod tests {
         // Without a GRH there is no GID.
         assert_eq!(connect(&[path(ads::SRC_ADDR_INDEX, 8)]), connected);
         assert_eq!(connect(&[path(ads::PKEY_INDEX, 128)]), refused);
+        assert_eq!(connect(&[path(ads::PKEY_INDEX, 256)]), refused);
         let start = modify(
             op::RST2INIT_QP,
             UD,
