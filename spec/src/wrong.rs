@@ -19,7 +19,7 @@ macro_rules! wrongs {
                 match self { $(Wrong::$wrong => $name),* }
             }
 
-            /// Returns the error with which the call fails, without effect.
+            /// Returns the error with which the call fails.
             pub fn errno(self) -> Errno {
                 match self { $(Wrong::$wrong => $errno),* }
             }
