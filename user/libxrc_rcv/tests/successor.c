@@ -482,10 +482,6 @@ static bool refused(void)
 	HOLDS(!xrc_rcv_adopt_domain(peer.xrcd, &attr, &qps, sizeof(*qps), &count));
 	HOLDS(count == QPS - 1 && !qps[0].qp && qps[0].error == EINVAL && qps[1].error == EINVAL);
 	free(qps);
-	attr = (struct xrc_rcv_reg_attr){ .channel = channel };
-	HOLDS(!xrc_rcv_adopt_domain(peer.xrcd, &attr, &qps, sizeof(*qps), &count));
-	HOLDS(count == QPS - 1 && !qps[0].qp && qps[0].error == EBADF);
-	free(qps);
 	qps = (void *)1;
 	count = 77;
 	for (i = 0; i <= 16; i++)

@@ -38,8 +38,8 @@ use crate::uverbs::Result;
 pub struct Registered {
     /// The key of the channel's table.
     channel: u64,
-    /// The uverbs file through which this process created the channel.
-    file: Option<RawFd>,
+    /// The uverbs file through which this process created the channel, and its device.
+    file: Option<(RawFd, libc::dev_t)>,
 }
 
 /// The parameters of a registration.
@@ -118,13 +118,16 @@ impl Registered {
 
     /// Those of a channel that was created through this file.
     pub(crate) fn created_through(mut self, file: BorrowedFd<'_>) -> Registered {
-        self.file = Some(file.as_raw_fd());
+        self.file = Some((file.as_raw_fd(), device(file)));
         self
     }
 
-    /// Whether the channel may be one of this file's: it was not created through another.
+    /// Whether the channel may be of the device of this file: it was not created on another.
     pub(crate) fn may_be_of(&self, file: BorrowedFd<'_>) -> bool {
-        self.file.is_none_or(|created| created == file.as_raw_fd())
+        // The descriptor is mostly the same, which saves a system call.
+        self.file.is_none_or(|(created, created_on)| {
+            created == file.as_raw_fd() || created_on == device(file)
+        })
     }
 
     /// Calls a function with the channel's table.
@@ -242,6 +245,15 @@ impl Registered {
             events.for_each(event);
         });
     }
+}
+
+/// The device that a file is of; that of no file if it is closed.
+fn device(file: BorrowedFd<'_>) -> libc::dev_t {
+    // SAFETY: `stat` consists of integers, for which zero is a value.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `stat` is there to be written.
+    unsafe { libc::fstat(file.as_raw_fd(), &raw mut stat) };
+    stat.st_rdev
 }
 
 impl Table {
@@ -654,10 +666,12 @@ mod tests {
     }
 
     #[test]
-    fn a_channel_has_the_file_that_it_was_created_through() {
-        let (file, other) = (std::io::stdin(), std::io::stdout());
+    fn a_channel_has_the_device_that_it_was_created_on() {
+        let open = |path| std::fs::File::open(path).unwrap();
+        let (file, again, other) = (open("/dev/null"), open("/dev/null"), open("/dev/zero"));
         let registered = Registered::of_all().created_through(file.as_fd());
-        assert!(registered.may_be_of(file.as_fd()) && !registered.may_be_of(other.as_fd()));
+        assert!(registered.may_be_of(file.as_fd()) && registered.may_be_of(again.as_fd()));
+        assert!(!registered.may_be_of(other.as_fd()));
         assert_eq!(registered.events(&[record(QP, 3, 1)]), [(0x1abe1, 1)]);
         let registered = Registered::default();
         assert!(registered.may_be_of(file.as_fd()) && registered.may_be_of(other.as_fd()));

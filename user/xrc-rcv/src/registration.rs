@@ -107,7 +107,7 @@ impl Domain {
     /// # Errors
     ///
     /// `EINVAL` if the channel's domain has no such QP; `EBADF` if this process created the channel
-    /// on another open device; `EIO` if its device was removed or closed; `EDQUOT` if the QP has as
+    /// on another device; `EIO` if its device was removed or closed; `EDQUOT` if the QP has as
     /// many registrations as it may (see [`Caps`](crate::Caps)); `EACCES` if a security module
     /// denies the process a partition of the QP.
     pub fn register(&self, qp_num: u32, options: &RegisterOptions<'_>) -> Result<Registration> {

@@ -72,8 +72,8 @@ impl<'file> Context<'file> {
     }
 
     /// Registers `channel` with receive QPs of its domain, in order. Returns how many it is
-    /// registered with, and why not with the next: `EBADF` if the channel was created through
-    /// another file. A channel of the options is not used.
+    /// registered with, and why not with the next: `EBADF` if the channel was created on another
+    /// device. A channel of the options is not used.
     pub fn register(
         &self,
         channel: EventChannel<'_>,
