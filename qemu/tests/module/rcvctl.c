@@ -4,6 +4,7 @@
  * rcvctl driver DEVICE
  * rcvctl channel DEVICE
  * rcvctl queue DEVICE
+ * rcvctl others DEVICE
  * rcvctl hold [-d] [-n] [-e] [-i] [-p PKEY] [-a PKEY] [-u UID] [-m EVENTS] [-l LABEL]
  *	DOMAIN-FILE COUNT
  * rcvctl alloc DOMAIN-FILE
@@ -20,6 +21,8 @@
  *	number of bytes of a doorbell page that mlx5_ib allocates.
  * channel: keeps an event channel of a file that it has closed.
  * queue: the same, but the channel is in the queue of a socket only.
+ * others: says "ready"; until its input ends, threads open and close the device, and create and
+ *	destroy objects that are not ib_xrc_rcv's. Then it says "done", or an error ends it.
  * hold: creates COUNT QPs (-d: for the domain's lifetime, -n: so, and without a
  *	registration, -e: with an event channel that is its own; -i: in INIT; -a: in
  *	RTR, with an alternate path in that partition; -p: in that partition; -u: as
@@ -43,6 +46,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -212,6 +217,78 @@ static int queue(const char *device_name)
 	    sendmsg(sockets[0], &message, 0) != 1 || close(channel) || ibv_close_device(context))
 		err(1, "queue");
 	return stay();
+}
+
+static atomic_bool stops;
+
+/* Large, as the file is locked for reading while its memory is pinned. */
+#define BUFFER_SIZE (4 << 20)
+
+static void *register_memory(void *argument)
+{
+	struct ibv_pd *pd = argument;
+	void *buffer = aligned_alloc(4096, BUFFER_SIZE);
+	struct ibv_mr *mr;
+
+	while (!stops) {
+		mr = ibv_reg_mr(pd, buffer, BUFFER_SIZE, IBV_ACCESS_LOCAL_WRITE);
+		if (!mr || ibv_dereg_mr(mr))
+			err(1, "MR");
+	}
+	free(buffer);
+	return NULL;
+}
+
+static void *create_cqs(void *argument)
+{
+	struct ibv_pd *pd = argument;
+	struct ibv_cq *cq;
+
+	while (!stops) {
+		cq = ibv_create_cq(pd->context, 16, NULL, NULL, 0);
+		if (!cq || ibv_destroy_cq(cq))
+			err(1, "CQ");
+	}
+	return NULL;
+}
+
+static void *open_and_close(void *argument)
+{
+	struct ibv_pd *pd = argument;
+	struct ibv_context *context;
+
+	while (!stops) {
+		context = ibv_open_device(pd->context->device);
+		if (!context || ibv_close_device(context))
+			err(1, "device");
+	}
+	return NULL;
+}
+
+static int others(const char *device_name)
+{
+	void *(*const loops[])(void *) = {
+		register_memory, register_memory, create_cqs, open_and_close
+	};
+	const unsigned int count = sizeof(loops) / sizeof(*loops);
+	struct ibv_context *context = open_device(device_name);
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	pthread_t threads[count];
+	unsigned int i;
+
+	if (!pd)
+		err(1, "PD");
+	for (i = 0; i < count; i++)
+		if (pthread_create(&threads[i], NULL, loops[i], pd))
+			errx(1, "no threads");
+	stay();
+	stops = true;
+	for (i = 0; i < count; i++)
+		pthread_join(threads[i], NULL);
+	if (ibv_dealloc_pd(pd) || ibv_close_device(context))
+		err(1, "close");
+	printf("done\n");
+	return 0;
 }
 
 static bool in_init;
@@ -434,6 +511,8 @@ int main(int argc, char **argv)
 		return keep_channel(argv[2]);
 	if (!strcmp(what, "queue") && argc == 3)
 		return queue(argv[2]);
+	if (!strcmp(what, "others") && argc == 3)
+		return others(argv[2]);
 	argc--;
 	argv++;
 	while ((option = getopt(argc, argv, "a:deinp:tu:m:l:")) != -1)
@@ -462,7 +541,7 @@ int main(int argc, char **argv)
 			label = &value;
 		}
 	if (optind == argc)
-		errx(2, "usage: rcvctl caps|driver|channel|queue|hold|alloc|turns|join|connect|error|path …");
+		errx(2, "usage: rcvctl caps|driver|channel|queue|others|hold|alloc|turns|join|connect|error|path …");
 	node_open(&node, "right");
 	alternate = partition(alternate_pkey);
 	if (primary_pkey)
