@@ -3,13 +3,16 @@
 //! Clients of ib_core.
 //!
 //! ib_core calls the `add` of each client for every RDMA device, in the order in which the clients
-//! registered, and their `remove` in the reverse order. A client that registers before ib_uverbs is
-//! added to a device before ib_uverbs is, and removed after it: its data for the device exists
-//! whenever a uverbs method runs, and as long as a process has an XRC domain open, because the
-//! `remove` of ib_uverbs waits for the former and closes the latter. With hooks, clients register
-//! in any order.
+//! registered, and their `remove` in the reverse order.
 //!
-//! That does not hold for other clients, which the kernel has XRC domains for. If a client is being
+//! Without hooks, a client must register before ib_uverbs. So it is added to a device before
+//! ib_uverbs is, and removed after it: its data for the device exists whenever a uverbs method
+//! runs, and as long as a process has an XRC domain open, because the `remove` of ib_uverbs waits
+//! for the former and closes the latter. With hooks, clients register in any order. A client's
+//! methods run from within its `added` until within its `remove`, which waits for them, and
+//! processes may have XRC domains open before and after.
+//!
+//! None of that holds for other clients, which the kernel has XRC domains for. If a client is being
 //! unregistered while a device is removed, its `remove` may run when ib_core calls that of the next
 //! client: `remove_client_context()` is not a fence. It keeps the device registered meanwhile, and
 //! needs references to the other client's objects that it uses.
@@ -107,11 +110,12 @@ pub(crate) unsafe trait ClientData: Send + Sync + Sized + 'static {
     fn declined(device: &Device, why: Declined);
 
     /// Called once [`Client::data`] and [`Client::get`] find the data, before the device is added
-    /// to later clients. The client does not get the device if this fails.
+    /// to later clients. The client does not get the device if this fails, and then no method has
+    /// run.
     fn added(&self) -> Result<(), Declined>;
 
-    /// Called when the device is removed from the client. Afterwards the data is not found any
-    /// more.
+    /// Called when the device is removed from the client. No method runs any more when this
+    /// returns. Afterwards the data is not found any more.
     fn remove(&self);
 }
 
@@ -148,14 +152,16 @@ impl<D: ClientData> Client<D> {
     ///
     /// # Safety
     ///
-    /// `'a` must end before the client's `remove` for the device begins.
+    /// `'a` must end before [`ClientData::remove`] returns for the device. If [`ClientData::added`]
+    /// fails for it, there must have been no `'a`.
     pub(super) unsafe fn data<'a>(&self, device: &'a Device) -> Option<&'a D> {
         let data = self.pointer(device);
 
         // SAFETY:
         // * Only `add_callback` sets the pointer, to that of an owned `Arc<D>`.
-        // * `remove_callback` takes it back, which does not run before `'a` has ended by the
-        //   requirements of this function.
+        // * `remove_callback` takes it back after `ClientData::remove` has returned, and
+        //   `add_callback` only if `ClientData::added` fails. By the requirements of this function,
+        //   `'a` has ended by the former, and there is none with the latter.
         // * Any thread may use it: `D` is `Sync`.
         (!data.is_null()).then(|| &**unsafe { KBox::<Arc<D>>::borrow(data) })
     }
@@ -219,8 +225,11 @@ impl<D: ClientData> Client<D> {
             return 0;
         };
 
-        // SAFETY: The device is being added to the client, and `data` was stored above. ib_core
-        // calls `remove_callback` only for a callback that succeeds.
+        // SAFETY:
+        // * The device is being added to the client, and `data` was stored above. ib_core calls
+        //   `remove_callback` only for a callback that succeeds.
+        // * `added` has failed, so by the requirements of `Client::data` nothing has its return
+        //   value.
         unsafe { Self::take(device.as_ptr(), data) };
         D::declined(device, why);
         ENODEV.to_errno()
@@ -264,7 +273,8 @@ impl<D: ClientData> Client<D> {
         // SAFETY:
         // * ib_core passes a device that the client has data of until this returns, and the data.
         //   It is taken back once, here.
-        // * By the requirements of `Client::data`, its return value is not used any more.
+        // * `ClientData::remove` has returned, so by the requirements of `Client::data` its return
+        //   value is not used any more.
         unsafe { Self::take(device, data) };
     }
 }

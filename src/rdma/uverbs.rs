@@ -26,7 +26,9 @@ pub(crate) trait DeviceData: Sized + 'static {
     ///
     /// # Safety
     ///
-    /// A method that has the data must be running on the device until the reference ends.
+    /// A method that has the data must be running on the device until the reference ends. With
+    /// hooks it may run while [`ClientData::remove`](super::client::ClientData::remove) does, which
+    /// waits for it.
     unsafe fn of_device(device: &Device) -> Option<Pin<&Self>>;
 }
 

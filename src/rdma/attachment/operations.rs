@@ -91,8 +91,12 @@ impl<T: HasClient> Deref for DataRef<T> {
 
 impl<T: ClientOperations> DeviceData for T {
     unsafe fn of_device(device: &Device) -> Option<Pin<&Self>> {
-        // SAFETY: The device has the methods as long as the client has its data: the attachment
-        // sees to that. By the requirements of this function, the reference ends with the method.
+        // SAFETY: By the requirements of this function, the reference ends with a method.
+        // * Without hooks, ib_uverbs has the methods after it was added to the device, which it is
+        //   after the client's `added`, which does not fail, and its `remove` waits for them, which
+        //   is before the client's.
+        // * With hooks, the device has them from the last step of `added` that may fail, and
+        //   `remove` waits for them before it returns.
         unsafe { T::client().data(device) }.map(Attached::data)
     }
 }
