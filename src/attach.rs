@@ -58,7 +58,8 @@ impl ClientOperations for AttachedDevice {
     }
 
     fn remove(self: Pin<&Self>) {
-        // ib_uverbs has closed the domains of processes. Kernel users must have closed theirs.
+        // Without hooks, ib_uverbs has closed the domains of processes, and kernel users must have
+        // closed theirs. With hooks, any may be open still, and is closed later without a QP.
         self.domains().close_all();
         pr_info!("{}: detached\n", self.device().name());
     }

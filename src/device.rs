@@ -2,9 +2,9 @@
 
 //! An RDMA device that the module is attached to.
 //!
-//! There is one for each `ib_device` with XRC domains to which the module's client is added before
-//! ib_uverbs is. ib_core owns it as the data of the client, from `add` to `remove`. It is dropped
-//! after the QPs of the device; kernel users may leave later.
+//! There is one for each `ib_device` with XRC domains to which the module's client is added, which
+//! without hooks must be before ib_uverbs is. ib_core owns it as the data of the client, from `add`
+//! to `remove`. It is dropped after the QPs of the device; kernel users may leave later.
 
 use crate::{
     debugfs::DeviceDir,

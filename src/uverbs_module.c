@@ -11,9 +11,12 @@
 
 #define UVERBS "ib_uverbs"
 
-/* Code that is built in has no notifier call, and no entry in sysfs. */
+/*
+ * Code that is built in has no entry in sysfs, by which event channels refer to
+ * ib_uverbs. Without hooks, this module must be loaded before it, too.
+ */
 #if IS_BUILTIN(CONFIG_INFINIBAND_USER_ACCESS)
-#error "ib_xrc_rcv must be loaded before ib_uverbs: build ib_uverbs as a module"
+#error "ib_xrc_rcv needs ib_uverbs as a module: set CONFIG_INFINIBAND_USER_ACCESS=m"
 #endif
 
 /*

@@ -348,7 +348,8 @@ impl<H> Drop for TargetQp<H> {
         if let Err(e) = result {
             let device = self.pd.device().name();
 
-            // The provider still has the queue pair, whose context is the handler: leak both.
+            // The provider still has the queue pair, whose context is the handler: leak both. With
+            // hooks, also a reference to the module, whose code its events call.
             pr_err!("{device}: failed to destroy QP {qpn:#x}: {e:?}\n");
             core::mem::forget(self.handler.clone());
             self.pd.abandon();
