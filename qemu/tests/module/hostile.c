@@ -611,7 +611,7 @@ static bool spoiled_object(const struct method *method, unsigned int i)
 		{ -1, -WRONG_NO_HANDLE, "-1" },
 		{ INT64_MIN, -WRONG_NO_HANDLE, "the least" },
 		{ INT64_MAX, -WRONG_HANDLE, "the greatest" },
-		{ 0x7fffffff, -WRONG_HANDLE, "nobody's" },
+		{ 0x7fffffff, -WRONG_HANDLE, "of no object" },
 		{ 0x100000000, -WRONG_HANDLE, "more than 32 bits" },
 		{ other.freed, -WRONG_HANDLE, "freed" },
 		{ other.foreign, -WRONG_HANDLE, "another file's" },
