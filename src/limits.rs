@@ -310,6 +310,21 @@ mod tests {
         assert_eq!(take_one(u32::MAX, 0, || true).err(), Some(over_limit()));
     }
 
+    /// With a spinlock held, a mutex cannot be taken. A mutex would let a process that others keep
+    /// from the CPU hold up each user of the module.
+    #[test]
+    fn no_quota_is_waited_for() -> Result {
+        let spinlock = Arc::pin_init(new_spinlock!((), "tests::spinlock"), GFP_KERNEL)?;
+        let guard = spinlock.lock();
+
+        // No QP counts for this uid.
+        drop(UserQuota {
+            user: User::Uid(u32::MAX),
+        });
+        drop(guard);
+        Ok(())
+    }
+
     #[test]
     fn guards_are_counted() -> Result {
         let qp_count = DrainCounter::new()?;
