@@ -259,7 +259,7 @@ impl Domain {
         if let Some(holder) = holder {
             registrations.make_room(&holder.listener, None)?;
             // There is room for it: the QP has no events.
-            let Added::New(_) = registrations.add(&holder, None)? else {
+            let Added::New = registrations.add(&holder, None)? else {
                 return Err(EINVAL);
             };
             new.first.holder = Some(holder);
@@ -301,10 +301,9 @@ impl Domain {
         listener.close();
     }
 
-    /// Registers with a QP that was looked up before, unless the holder is registered, after
-    /// [room was made](Registrations::make_room). `EINVAL` if it is about to be destroyed, `EIO` if
-    /// the member was closed. `info` becomes the totals of the events before the registration, or
-    /// those of now if it was registered.
+    /// Registers with a QP that was looked up before, unless the holder is registered. `EINVAL` if
+    /// the QP is about to be destroyed, `EIO` if the member was closed. `info` becomes the totals
+    /// of the events before the registration, or those of now if it was registered.
     pub(crate) fn register(
         &self,
         qp: &Arc<ReceiveQp>,
@@ -322,12 +321,12 @@ impl Domain {
             }
             match registrations.add(holder, info.as_deref_mut())? {
                 Added::Existed => return Ok(()),
-                Added::New(report) => {
-                    notify::registered(report, holder.report());
+                Added::New => {
+                    if notify::is_reported() {
+                        notify::registered(registrations.report(), holder.listener.report());
+                    }
                     return Ok(());
                 }
-                // A reader had passed the events for which room would have been made, and others
-                // came.
                 Added::NoRoom => drop(order),
             }
             // Without the lock: it may reclaim memory.
@@ -374,15 +373,15 @@ impl Domain {
     pub(crate) fn unregister(
         &self,
         registrations: &Arc<Registrations>,
-        holder: &Holder,
+        listener: &Listener,
         why: RemoveReason,
     ) -> Option<Arc<ReceiveQp>> {
         let _order = self.order.lock();
 
-        let (removed, is_unneeded) = registrations.remove(holder, why);
+        let (existed, is_unneeded) = registrations.remove(listener, why);
 
-        if let Some(report) = removed {
-            notify::unregistered(report, holder.report());
+        if existed && notify::is_reported() {
+            notify::unregistered(registrations.report(), listener.report());
         }
         if !is_unneeded {
             return None;
@@ -561,7 +560,7 @@ impl Domain {
 impl Drop for FirstRegistration {
     fn drop(&mut self) {
         if let Some(holder) = self.holder.take() {
-            self.qp.withdraw(&holder);
+            self.qp.withdraw(&holder.listener);
         }
     }
 }
@@ -599,7 +598,7 @@ impl NewQp {
 
         notify::allocated(registrations.report());
         if let Some(holder) = &first {
-            notify::registered(registrations.report(), holder.report());
+            notify::registered(registrations.report(), holder.listener.report());
         }
         // Reports of events follow those.
         registrations.as_arc_borrow().publish();

@@ -177,15 +177,20 @@ impl EventMask {
 
     /// Returns the mask of the interface.
     pub(crate) fn as_raw(self) -> u64 {
-        (0..EventType::COUNT)
-            .filter_map(EventType::from_index)
-            .filter(|kind| self.has(*kind))
+        self.kinds()
             .fold(0, |bits, kind| bits | (1 << kind.as_raw()))
     }
 
     /// Returns the kinds of the set.
     pub(crate) fn kinds(self) -> impl Iterator<Item = EventType> {
-        EventType::iter().filter(move |kind| self.has(*kind))
+        let mut left = self.0;
+
+        core::iter::from_fn(move || {
+            let kind = EventType::from_index(left.trailing_zeros() as usize)?;
+
+            left &= left.wrapping_sub(1);
+            Some(kind)
+        })
     }
 
     /// Whether it is the empty set.
@@ -196,6 +201,11 @@ impl EventMask {
     /// Returns the kinds that are in both sets.
     pub(crate) fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
+    }
+
+    /// Returns the kinds that are not in the set.
+    pub(crate) fn others(self) -> Self {
+        Self(Self::ALL.0 & !self.0)
     }
 
     /// Returns the set without a kind.

@@ -71,11 +71,25 @@ pub(crate) fn per_qp() -> u32 {
 /// Those that do not keep it are half of the limit at most, so that callers who may only read the
 /// domain's file leave some to those who may write to it.
 pub(crate) fn another_registration(len: usize, keeping: usize, keeps: bool) -> Result {
+    take_registration(len, keeping, keeps, may_exceed)
+}
+
+/// Whether [`another_registration`] needs a privilege, or fails.
+pub(crate) fn is_reached(len: usize, keeping: usize, keeps: bool) -> bool {
+    take_registration(len, keeping, keeps, || false).is_err()
+}
+
+fn take_registration(
+    len: usize,
+    keeping: usize,
+    keeps: bool,
+    may_exceed: impl Fn() -> bool,
+) -> Result {
     let limit = per_qp();
 
-    take_one(len.try_into()?, limit, may_exceed)?;
+    take_one(len.try_into()?, limit, &may_exceed)?;
     if !keeps {
-        take_share(len.saturating_sub(keeping).try_into()?, limit, may_exceed)?;
+        take_share(len.saturating_sub(keeping).try_into()?, limit, &may_exceed)?;
     }
     Ok(())
 }

@@ -42,13 +42,16 @@ use crate::{
     listener::EventReader,
     log::QpName,
     qp_status::Lifetime,
-    rdma::uverbs::{
-        event_file::{
-            EventFile,
-            FileOperations,
-            FileType, //
-        },
-        RemoveReason, //
+    rdma::{
+        security,
+        uverbs::{
+            event_file::{
+                EventFile,
+                FileOperations,
+                FileType, //
+            },
+            RemoveReason, //
+        }, //
     },
     receive_qp::UnneededQps,
     registrations::{
@@ -234,16 +237,14 @@ impl Member {
     /// has no such QP; `EDQUOT` over a limit; `EACCES` if a process may not use a partition.
     pub(crate) fn register(&self, qpn: u32, mut info: Option<&mut xrc_rcv_reg_info>) -> Result {
         let qp = self.domain.find(qpn)?;
+        let holder = self.holder(Some(qp.status().creator()));
         let registrations = qp.registrations();
 
-        if registrations.make_room(self.channel.listener(), info.as_deref_mut())? {
-            return Ok(());
-        }
-
-        let holder = self.holder(Some(qp.status().creator()));
-
         // Before the domain's lock is taken: it may wait for the end of the QP.
-        if self.channel.listener().process().is_some() {
+        if security::ENFORCED && holder.listener.process().is_some() {
+            if registrations.make_room(&holder.listener, info.as_deref_mut())? {
+                return Ok(());
+            }
             qp.admit_caller()?;
         }
         self.domain.register(&qp, &holder, info)
@@ -325,14 +326,11 @@ impl Member {
     /// registration keeps any more are added to `unneeded`, also those that a member of all QPs
     /// kept, in case that another thread has not come to them.
     fn end(&self, mut after: QpName, last: u32, why: RemoveReason, unneeded: &mut UnneededQps) {
-        let holder = Holder {
-            listener: self.channel.listener().clone(),
-            right: self.terms.right,
-        };
+        let listener = self.channel.listener();
 
         while let Some((qp, is_last)) = self.registered_after(after, last) {
             after = qp.name();
-            unneeded.add(self.domain.unregister(&qp, &holder, why));
+            unneeded.add(self.domain.unregister(&qp, listener, why));
             if is_last {
                 return;
             }

@@ -28,6 +28,7 @@ struct ib_xrc_rcv_qp {
 	u64			changes;	/* registrations that were added or ended so far */
 };
 
+bool ib_xrc_rcv_is_reported(void);
 void ib_xrc_rcv_notify(enum ib_xrc_rcv_action action, const struct ib_xrc_rcv_qp *qp, int pid,
 		       const void *file, u64 mask, bool forced);
 void ib_xrc_rcv_notify_event(const struct ib_xrc_rcv_qp *qp, u32 type, u32 delivered);

@@ -25,6 +25,14 @@ int ib_xrc_rcv_unregister_notifier(struct notifier_block *nb)
 }
 EXPORT_SYMBOL_GPL(ib_xrc_rcv_unregister_notifier);
 
+/* Whether anyone gets reports of registrations and events; who comes now gets the next. */
+bool ib_xrc_rcv_is_reported(void)
+{
+	return trace_ib_xrc_rcv_reg_enabled() || trace_ib_xrc_rcv_unreg_enabled() ||
+	       trace_ib_xrc_rcv_event_enabled() || trace_ib_xrc_rcv_gone_enabled() ||
+	       rcu_access_pointer(notifiers.head);
+}
+
 void ib_xrc_rcv_notify(enum ib_xrc_rcv_action action, const struct ib_xrc_rcv_qp *qp, int pid,
 		       const void *file, u64 mask, bool forced)
 {

@@ -85,6 +85,12 @@ pub(crate) struct HolderReport {
     pub(crate) mask: u64,
 }
 
+/// Whether anyone gets reports of registrations and events, which take some time to make.
+pub(crate) fn is_reported() -> bool {
+    // SAFETY: The function has no requirements: it reads variables.
+    unsafe { bindings::ib_xrc_rcv_is_reported() }
+}
+
 fn notify(
     action: bindings::ib_xrc_rcv_action,
     qp: Qp<'_>,

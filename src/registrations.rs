@@ -127,11 +127,6 @@ impl Holder {
     pub(crate) fn keeps(&self) -> bool {
         self.right >= Right::Write
     }
-
-    /// Returns the description of the holder for reports.
-    pub(crate) fn report(&self) -> notify::HolderReport {
-        self.listener.report()
-    }
 }
 
 /// See the [module's documentation](self). Members that change are atomic, and changed with the
@@ -159,8 +154,8 @@ struct Numbers {
     all: Atomic<usize>,
     /// Those that keep the QP.
     keeping: Atomic<usize>,
-    /// Those that an event of each kind is delivered to.
-    wanting: [Atomic<usize>; EventType::COUNT],
+    /// Those whose masks exclude each kind of event: few do.
+    excluding: [Atomic<usize>; EventType::COUNT],
     /// Those that were added so far, and those that ended.
     changes: Atomic<u64>,
 }
@@ -170,30 +165,23 @@ impl Numbers {
         Self {
             all: Atomic::new(0),
             keeping: Atomic::new(0),
-            wanting: [const { Atomic::new(0) }; EventType::COUNT],
+            excluding: [const { Atomic::new(0) }; EventType::COUNT],
             changes: Atomic::new(0),
         }
     }
 
-    /// A registration was added.
-    fn add(&self, holder: &Holder) {
-        self.change(holder, holder.keeps(), usize::wrapping_add);
-    }
-
-    /// A registration, which has kept the QP or not, has ended.
-    fn remove(&self, holder: &Holder, kept: bool) {
-        self.change(holder, kept, usize::wrapping_sub);
-    }
-
-    fn change(&self, holder: &Holder, keeps: bool, count: fn(usize, usize) -> usize) {
-        let change = |number: &Atomic<usize>, counts: bool| {
-            number.store(count(number.load(Relaxed), counts.into()), Relaxed);
+    /// Adds the number of registrations of a member, each of which keeps the QP or not: 1 or -1.
+    fn add(&self, listener: &Listener, keeps: bool, added: isize) {
+        let change = |number: &Atomic<usize>| {
+            number.store(number.load(Relaxed).wrapping_add_signed(added), Relaxed);
         };
 
-        change(&self.all, true);
-        change(&self.keeping, keeps);
-        for kind in holder.listener.mask().kinds() {
-            change(&self.wanting[kind.index()], true);
+        change(&self.all);
+        if keeps {
+            change(&self.keeping);
+        }
+        for kind in listener.mask().others().kinds() {
+            change(&self.excluding[kind.index()]);
         }
         self.changes
             .store(self.changes.load(Relaxed).wrapping_add(1), Relaxed);
@@ -378,18 +366,15 @@ impl Registrations {
         (self.status.qpn(), self.status.serial())
     }
 
-    /// Returns the values that tracepoints and notifiers report.
+    /// Returns the values that tracepoints and notifiers report. They stay while the order of the
+    /// domain is held.
     pub(crate) fn report(&self) -> notify::Qp<'_> {
-        self.report_with(&self.log.lock())
-    }
-
-    fn report_with(&self, log: &Log<Self>) -> notify::Qp<'_> {
         notify::Qp {
             label: self.status.label(),
             lifetime: self.status.lifetime().as_raw(),
             registrations: self.len() as u32,
             keeping: self.keeping() as u32,
-            keeping_all: log.members.of_all().keeping as u32,
+            keeping_all: self.log.lock().members.of_all().keeping as u32,
             changes: self.changes(),
             ..self.status.report(self.status.qpn())
         }
@@ -409,15 +394,16 @@ impl Registrations {
 
     /// Whether the last event of a kind is unread.
     pub(crate) fn is_unread(&self, log: &Log<Self>, listener: &Listener, kind: EventType) -> bool {
-        let position = self.counts.position(kind);
-
-        listener.mask().has(kind)
-            && position > listener.cursor()
-            && self.is_for(log, listener.number(), position)
+        listener.mask().has(kind) && self.is_for(log, listener, self.counts.position(kind))
     }
 
-    /// Whether an event at a position is for a member.
-    fn is_for(&self, log: &Log<Self>, member: usize, position: u64) -> bool {
+    /// Whether a member has yet to read an event at a position. If so, all at later positions.
+    fn is_for(&self, log: &Log<Self>, listener: &Listener, position: u64) -> bool {
+        let member = listener.number();
+
+        if position <= listener.cursor() {
+            return false;
+        }
         if log.members.follows(member) {
             let added = self.counts.position(EventType::QP_ADDED);
 
@@ -442,9 +428,9 @@ impl Registrations {
     /// Returns the position of the last event that is unread.
     fn last_unread(&self, log: &Log<Self>, listener: &Listener) -> Option<u64> {
         self.logged_kinds(listener)
-            .filter(|kind| self.is_unread(log, listener, *kind))
             .map(|kind| self.counts.position(kind))
             .max()
+            .filter(|last| self.is_for(log, listener, *last))
     }
 
     /// Returns the events of a kind that have happened. Called with the lock of the log held.
@@ -510,7 +496,7 @@ impl Registrations {
     }
 
     /// Ends the registration of the creator of a QP that is not published.
-    pub(crate) fn withdraw(&self, first: &Holder) {
+    pub(crate) fn withdraw(&self, first: &Listener) {
         let taken = self.take(&mut self.log.lock(), first);
 
         drop(taken);
@@ -580,21 +566,26 @@ impl Registrations {
         &self,
         holder: &Holder,
         mut info: Option<&mut xrc_rcv_reg_info>,
-    ) -> Result<Added<'_>> {
+    ) -> Result<Added> {
         let keeps = holder.keeps();
-        // Without the lock: it may report that a privilege was denied.
-        let limit = limits::another_registration(self.len(), self.keeping(), keeps);
         let mut log = self.log.lock();
 
         if self.is_registered(&log, &holder.listener, info.as_deref_mut()) {
             return Ok(Added::Existed);
         }
-        limit?;
+        if limits::is_reached(self.len(), self.keeping(), keeps) {
+            // Without the lock: it reports a privilege that is denied, or used.
+            drop(log);
+            limits::another_registration(self.len(), self.keeping(), keeps)?;
+            log = self.log.lock();
+        }
 
         let member = holder.listener.number();
         let end = log.end();
         let lists = self.lists.access_mut(&mut log);
-        let row = lists.rows.get_mut(member / ROW).ok_or(EINVAL)?;
+        let Some(row) = lists.rows.get_mut(member / ROW) else {
+            return Ok(Added::NoRoom);
+        };
 
         match &mut row.since {
             Some(positions) => positions[member % ROW] = end,
@@ -606,43 +597,38 @@ impl Registrations {
             row.keeps |= bit(member);
         }
         lists.members += 1;
-        self.numbers.add(holder);
+        self.numbers.add(&holder.listener, keeps, 1);
         if let Some(info) = info {
             *info = self.counts.to_info(self.status.serial());
         }
-        Ok(Added::New(self.report_with(&log)))
+        Ok(Added::New)
     }
 
     /// Ends a registration. No event is for it after this returns; those that are unread are
     /// discarded, unless it ends with the device: they, and those that follow until QP_GONE, can
-    /// still be read, until it is ended again. Returns the report of that, or `None` if it had
-    /// ended before, or with the QP; and whether the QP is [unneeded](Self::is_unneeded) now.
-    pub(crate) fn remove(
-        &self,
-        holder: &Holder,
-        why: RemoveReason,
-    ) -> (Option<notify::Qp<'_>>, bool) {
+    /// still be read, until it is ended again. Returns whether it had not ended before, or with the
+    /// QP; and whether the QP is [unneeded](Self::is_unneeded) now.
+    pub(crate) fn remove(&self, listener: &Listener, why: RemoveReason) -> (bool, bool) {
         // Dropped after the lock is released.
         let mut taken = None;
         let mut log = self.log.lock();
         let existed = if why == RemoveReason::DeviceRemoved {
-            self.release(&mut log, holder)
+            self.release(&mut log, listener)
         } else {
-            taken = self.take(&mut log, holder);
+            taken = self.take(&mut log, listener);
             taken.as_ref().is_some_and(|taken| taken.existed)
         };
-        let report = existed.then(|| self.report_with(&log));
         let is_unneeded = self.is_unneeded(&log);
 
         drop(log);
         drop(taken);
-        (report, is_unneeded)
+        (existed, is_unneeded)
     }
 
     /// Ends a registration with the device, unless it had ended: its events can still be read.
     /// Returns whether it had not.
-    fn release(&self, log: &mut Log<Self>, holder: &Holder) -> bool {
-        let member = holder.listener.number();
+    fn release(&self, log: &mut Log<Self>, listener: &Listener) -> bool {
+        let member = listener.number();
         // It may end with the channel at the same time.
         let Some(row) = self
             .lists
@@ -655,7 +641,7 @@ impl Registrations {
             return false;
         };
 
-        self.numbers.remove(holder, row.keeps & bit(member) != 0);
+        self.numbers.add(listener, row.keeps & bit(member) != 0, -1);
         row.keeps &= !bit(member);
         row.released |= bit(member);
         true
@@ -668,9 +654,9 @@ impl Registrations {
 
     /// Takes a registration out of the lists, and the QP out of the log if it was destroyed and
     /// this was the last of a member. Returns `None` if it was not there.
-    fn take(&self, log: &mut Log<Self>, holder: &Holder) -> Option<Taken> {
+    fn take(&self, log: &mut Log<Self>, listener: &Listener) -> Option<Taken> {
         let is_gone = self.is_gone();
-        let member = holder.listener.number();
+        let member = listener.number();
         let lists = self.lists.access_mut(log);
         let row = lists
             .rows
@@ -686,7 +672,7 @@ impl Registrations {
         let existed = !is_gone && !is_released;
 
         if existed {
-            self.numbers.remove(holder, kept);
+            self.numbers.add(listener, kept, -1);
         }
         Some(Taken {
             existed,
@@ -977,7 +963,8 @@ impl Registrations {
             changes: self.changes(),
             ..self.status.report(qpn)
         };
-        let delivered = self.numbers.wanting[kind.index()].load(Relaxed) as u32;
+        let excluding = self.numbers.excluding[kind.index()].load(Relaxed) as u32;
+        let delivered = qp.registrations.wrapping_sub(excluding);
 
         if kind == EventType::QP_GONE {
             notify::gone(qp, delivered);
@@ -988,13 +975,13 @@ impl Registrations {
 }
 
 /// The result of [`Registrations::add`].
-pub(crate) enum Added<'a> {
+pub(crate) enum Added {
     /// Nothing: the member was registered.
     Existed,
     /// It is registered now, which the caller reports.
-    New(notify::Qp<'a>),
-    /// Nothing: there were events since [room was made](Registrations::make_room) for which that is
-    /// not enough.
+    New,
+    /// Nothing: [room has to be made](Registrations::make_room), be it for events that have come
+    /// since that was done.
     NoRoom,
 }
 
