@@ -207,6 +207,8 @@ impl EventChannel {
         let member = self.listener.number();
         let mut put = |record| put(record, places, copied, write);
 
+        // The caller may wait then, and is woken for what happens from now on.
+        log.members.set_idle(member, false);
         if self.has_lost(&log) {
             if let Some(stop) = put(OVERRUN) {
                 return stop;

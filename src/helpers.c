@@ -73,6 +73,12 @@ void ib_xrc_rcv_cond_resched(void)
 	cond_resched();
 }
 
+bool ib_xrc_rcv_has_waiters(struct wait_queue_head *queue)
+{
+	/* Callers have a lock with which all that wait look at their condition. */
+	return waitqueue_active(queue);
+}
+
 u64 ib_xrc_rcv_in_time_namespace(u64 ns)
 {
 	struct timespec64 time = ns_to_timespec64(ns);

@@ -27,6 +27,7 @@ bool ib_xrc_rcv_spin_trylock_irqsave(spinlock_t *lock, unsigned long *flags);
 int ib_xrc_rcv_mutex_lock_killable(struct mutex *mutex);
 bool ib_xrc_rcv_is_killed(void);
 void ib_xrc_rcv_cond_resched(void);
+bool ib_xrc_rcv_has_waiters(struct wait_queue_head *queue);
 u64 ib_xrc_rcv_in_time_namespace(u64 ns);
 
 struct workqueue_struct *ib_xrc_rcv_alloc_workqueue(const char *name);

@@ -419,6 +419,12 @@ impl Listener {
         &self.readable
     }
 
+    /// Whether a task waits for events, or may: epoll does as long as it watches the channel. The
+    /// handler of a kernel user does not wait, it is called.
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.readable.has_waiters()
+    }
+
     /// Sets what handles the events of a kernel user.
     pub(crate) fn set_reader(&self, reader: KBox<dyn EventReader>) {
         *self.reader.lock() = Some(reader);

@@ -51,9 +51,11 @@ pub(crate) struct MemberRow {
     /// events are reported to.
     of_all: u64,
     keeping: u64,
-    following: u64,
+    pub(crate) following: u64,
+    /// Those that no task waited for when they had an event, and that were not looked at since.
+    pub(crate) idle: u64,
     /// Those whose masks have a kind of event, for each kind.
-    wanting: [u64; EventType::COUNT],
+    pub(crate) wanting: [u64; EventType::COUNT],
     listeners: [Option<Arc<Listener>>; ROW],
 }
 
@@ -72,6 +74,7 @@ impl Default for MemberRow {
             of_all: 0,
             keeping: 0,
             following: 0,
+            idle: 0,
             wanting: [0; EventType::COUNT],
             listeners: [const { None }; ROW],
         }
@@ -133,7 +136,8 @@ impl Members {
         self.of_all
     }
 
-    fn row(&self, member: usize) -> Option<&MemberRow> {
+    /// Returns the row of a member.
+    pub(crate) fn row(&self, member: usize) -> Option<&MemberRow> {
         self.rows.get(member / ROW)
     }
 
@@ -147,11 +151,6 @@ impl Members {
     pub(crate) fn follows(&self, member: usize) -> bool {
         self.row(member)
             .is_some_and(|row| row.following & bit(member) != 0)
-    }
-
-    /// Returns the members of a row that the events of all QPs are reported to.
-    pub(crate) fn following(&self, row: usize) -> u64 {
-        self.rows.get(row).map_or(0, |row| row.following)
     }
 
     /// Returns the number of rows that can have such members.
@@ -219,6 +218,7 @@ impl Members {
 
         self.free = self.free.min(row);
         members.used &= !bit(number);
+        members.idle &= !bit(number);
         for wanting in &mut members.wanting {
             *wanting &= !bit(number);
         }
@@ -234,11 +234,10 @@ impl Members {
             .as_ref()
     }
 
-    /// Returns the members of a row whose masks have a kind of event, for each kind.
-    pub(crate) fn wanting(&self, row: usize) -> [u64; EventType::COUNT] {
-        match self.rows.get(row) {
-            Some(members) => members.wanting,
-            None => [0; EventType::COUNT],
+    /// No task waits for a member that has an event, or its events are about to be read or polled.
+    pub(crate) fn set_idle(&mut self, member: usize, is_idle: bool) {
+        if let Some(row) = self.rows.get_mut(member / ROW) {
+            row.idle = (row.idle & !bit(member)) | (u64::from(is_idle) << (member % ROW));
         }
     }
 

@@ -13,8 +13,8 @@
 //! for that member.
 //!
 //! A worker looks at the rows, one at a time, and has the readers of those members woken that have
-//! an unread event. That holds for QP_GONE, too: the thread that destroys the QP has locks that
-//! others wait for.
+//! an unread event, but for those that no task waits for. That holds for QP_GONE, too: the thread
+//! that destroys the QP has locks that others wait for.
 //!
 //! A member of all QPs has no bit in any of them: it listens to each from `QP_ADDED` on, and keeps
 //! each, as the [members](crate::members) of the domain say. An event does not visit these either.
@@ -93,12 +93,9 @@ use kernel::{
     }, //
 };
 
-/// The number of members that are looked at with interrupts disabled.
-const AT_ONCE: usize = 2;
-
 /// The number of [steps](Registrations::signal_step) after which a worker serves other QPs of the
 /// device.
-const TURN: usize = 16;
+const TURN: usize = 32;
 
 /// The number of QPs that leave the log with the end of another: those that are too many after the
 /// limit was lowered leave it little by little.
@@ -851,12 +848,11 @@ impl Registrations {
         drop(queue.enqueue(registrations));
     }
 
-    /// Signals the next members of a row, [`AT_ONCE`] at most, or looks at the next row. Returns
-    /// `false` if all events were signalled.
+    /// Signals the next member of a row, or looks at the next row. Returns `false` if all events
+    /// were signalled.
     fn signal_step(&self) -> bool {
         // Woken and dropped after the lock is released.
-        let mut readable = [const { None }; AT_ONCE];
-        let mut removed = None;
+        let (mut readable, mut removed) = (None, None);
         let mut log = self.log.lock();
         let end = log.end();
         let following_rows = log.members.following_rows();
@@ -873,7 +869,7 @@ impl Registrations {
             lists.until = end;
         }
         if lists.left != 0 {
-            removed = self.signal_members(&mut log, &mut readable);
+            (readable, removed) = self.signal_member(&mut log);
         } else if lists.row < lists.rows.len().max(following_rows) {
             self.look_at_row(&mut log);
         } else {
@@ -882,82 +878,77 @@ impl Registrations {
         }
         drop(log);
         drop(removed);
-        for listener in readable.iter().flatten() {
+        if let Some(listener) = readable {
             listener.wake_later();
         }
         true
     }
 
     /// Finds the members of the next row that are to be signalled: those that an event after the
-    /// last time may be for, or all if the QP was destroyed.
+    /// last time may be for, unless no task waits for them; and those that are to be taken
+    /// away from a QP that was destroyed.
     fn look_at_row(&self, log: &mut Log<Self>) {
         let lists = self.lists.access(log);
-        let wanting = log.members.wanting(lists.row);
         let listening = lists.rows.get(lists.row).map_or(0, |row| row.listening);
-        let following = log.members.following(lists.row);
-        let wanted = EventType::iter()
-            .filter(|kind| self.counts.position(*kind) > lists.signalled)
-            .fold(0, |wanted, kind| wanted | wanting[kind.index()]);
-        let left = if lists.is_evicted {
-            listening
-        } else if self.is_gone() {
-            listening | following & wanted
-        } else {
-            (listening | following) & wanted
-        };
+        let left = log.members.row(lists.row * ROW).map_or(0, |members| {
+            let kinds = self.counts.logged().kinds();
+            let wanted = kinds
+                .filter(|kind| self.counts.position(*kind) > lists.signalled)
+                .fold(0, |wanted, kind| wanted | members.wanting[kind.index()]);
+            let waiting = (listening | members.following) & wanted & !members.idle;
+
+            if lists.is_evicted {
+                listening
+            } else if self.is_gone() {
+                // Those that do not read its end are taken away.
+                waiting | listening & !members.wanting[EventType::QP_GONE.index()]
+            } else {
+                waiting
+            }
+        });
         let lists = self.lists.access_mut(log);
 
         lists.left = left;
         lists.row += 1;
     }
 
-    /// Finds those of the next members that an event after the last time is for, whose readers are
-    /// to be woken. Takes members of a QP that was destroyed away: those that have no record to
-    /// read of it, or all if it leaves the log. Returns what is not needed any more.
-    fn signal_members(
-        &self,
-        log: &mut Log<Self>,
-        readable: &mut [Option<Arc<Listener>>; AT_ONCE],
-    ) -> Option<Arc<Self>> {
-        let mut removed = None;
+    /// Returns the next of the members if its readers are to be woken: an event after the last
+    /// time is for it. Takes it away from a QP that was destroyed if it has no record of that to
+    /// read, or the QP leaves the log; returns what is not needed any more.
+    fn signal_member(&self, log: &mut Log<Self>) -> (Option<Arc<Listener>>, Option<Arc<Self>>) {
+        let lists = self.lists.access_mut(log);
+        let member = (lists.row - 1) * ROW + first(lists.left);
+        let (is_evicted, signalled) = (lists.is_evicted, lists.signalled);
 
-        for readable in readable {
-            let lists = self.lists.access_mut(log);
+        lists.left &= !bit(member);
 
-            if lists.left == 0 {
-                break;
+        // It may have read all, and even have ended, since the row was looked at.
+        let listener = log.members.get(member);
+        let last = listener.and_then(|listener| self.last_unread(log, listener));
+        let is_readable = last.is_some_and(|last| is_evicted || last > signalled);
+        let readable = listener.filter(|_| is_readable).cloned();
+
+        if let Some(listener) = &readable {
+            if is_evicted {
+                listener.lose();
             }
-
-            let member = (lists.row - 1) * ROW + first(lists.left);
-            let (is_evicted, signalled) = (lists.is_evicted, lists.signalled);
-
-            lists.left &= !bit(member);
-
-            // It may have read all, and even have ended, since the row was looked at.
-            let listener = log.members.get(member);
-            let last = listener.and_then(|listener| self.last_unread(log, listener));
-
-            if let Some((listener, last)) = listener.zip(last) {
-                if is_evicted {
-                    listener.lose();
-                }
-                if is_evicted || last > signalled {
-                    *readable = Some(listener.clone());
-                }
-            }
-            // A member of all takes itself off when it passes the end of the QP.
-            let has_none = self.is_gone() && last.is_none() && !log.members.follows(member);
-
-            if is_evicted || has_none {
-                removed = self.forget(log, member).or(removed);
-            }
+            // A task that begins to wait after this finds the event first.
+            log.members.set_idle(member, !listener.has_waiters());
         }
-        removed
+        // A member of all takes itself off when it passes the end of the QP.
+        let has_none = self.is_gone() && last.is_none() && !log.members.follows(member);
+        let removed = (is_evicted || has_none).then(|| self.forget(log, member));
+
+        (readable, removed.flatten())
     }
 
     /// Reports an event, with the lock of the log held: reports are in order, and QP_GONE is the
     /// last.
     fn report_event(&self, qpn: u32, kind: EventType) {
+        if !notify::is_reported() {
+            return;
+        }
+
         let qp = notify::Qp {
             registrations: self.len() as u32,
             changes: self.changes(),

@@ -75,6 +75,14 @@ impl WaitQueue {
         unsafe { bindings::__wake_up(self.head.get(), TASK_NORMAL, 0, core::ptr::null_mut()) };
     }
 
+    /// Whether there is an entry in the queue. If not, all that wait later check their condition
+    /// later: those that check it with a lock that the caller has find what was done with that.
+    pub(crate) fn has_waiters(&self) -> bool {
+        // SAFETY: `new` initialised the queue, which is valid as long as it is borrowed. The
+        // function reads its list head.
+        unsafe { crate::bindings::ib_xrc_rcv_has_waiters(self.head.get()) }
+    }
+
     /// Sleeps until `condition` returns a value. `ERESTARTSYS` if a signal is pending first.
     ///
     /// `condition` may sleep: the state of the task is set when it has returned, and a wake-up that
