@@ -377,8 +377,11 @@ impl EventChannel {
         mask
     }
 
+    /// Whether there is a record, or the caller was killed before it passed the whole log: an epoll
+    /// instance that asks on behalf of several processes would take "no" for all of them, and wait
+    /// for a signal that has been given.
     fn is_readable(&self) -> bool {
-        matches!(self.take(0, |_, _| false), Walk::Found(_))
+        !matches!(self.take(0, |_, _| false), Walk::End)
     }
 
     /// Ends the channel: no event is added after this, or after the end of the QPs of the domain.
