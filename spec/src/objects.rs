@@ -33,6 +33,14 @@ pub struct Event {
     pub total: u64,
 }
 
+/// That of records that were lost.
+const OVERRUN_RECORD: Event = Event {
+    number: 0,
+    serial: 0,
+    kind: OVERRUN,
+    total: 1,
+};
+
 /// A domain and a serial number.
 pub(crate) type QpId = (Id, u64);
 
@@ -420,8 +428,9 @@ impl Objects {
         self.forget(id);
     }
 
-    /// The registrations of a channel end with the device.
-    fn release(&mut self, channel: Id) {
+    /// The device is removed for a channel, of which others of its file may be left for a time: its
+    /// registrations keep nothing any more, and stay for their records until it is closed.
+    pub fn release_channel(&mut self, channel: Id) {
         let Some(of) = self.channels.get_mut(&channel) else {
             return;
         };
@@ -568,34 +577,44 @@ impl Objects {
 
     /// Returns the records of a channel that are unread, in order.
     pub fn unread(&self, channel: Id) -> Vec<Event> {
+        let unread = self.unread_at(channel).into_iter();
+        unread.map(|(.., event)| event).collect()
+    }
+
+    /// Returns the records of a channel that are unread, in order, each with the domain of its QP
+    /// and the [position](Objects::position) of its last event: 0 and 0 for OVERRUN.
+    pub fn unread_at(&self, channel: Id) -> Vec<(Id, u64, Event)> {
         let Some(of) = self.channels.get(&channel) else {
             return Vec::new();
         };
-        let overrun = of.has_lost.then_some(Event {
-            number: 0,
-            serial: 0,
-            kind: OVERRUN,
-            total: 1,
-        });
-        let unread = self.unread_of(of).into_iter().map(|(.., event)| event);
+        let overrun = of.has_lost.then_some((0, 0, OVERRUN_RECORD));
+        let unread = self.unread_of(of).into_iter();
+        let unread = unread.map(|(id, position, event)| (id.0, position, event));
         overrun.into_iter().chain(unread).collect()
+    }
+
+    /// Returns the number of events so far, which is the position of the last.
+    pub fn position(&self) -> u64 {
+        self.position
     }
 
     /// A process reads the first `count` records of a channel.
     pub fn read(&mut self, channel: Id, count: usize) {
+        let mut unread = self.unread(channel);
+        unread.truncate(count);
+        self.read_these(channel, &unread);
+    }
+
+    /// A process reads some of the records of a channel that are unread: of events that happened at
+    /// the same time, any may be the first.
+    pub fn read_these(&mut self, channel: Id, events: &[Event]) {
         let Some(of) = self.channels.get_mut(&channel) else {
             return;
         };
-        let mut count = count;
-        if of.has_lost && count != 0 {
-            of.has_lost = false;
-            count -= 1;
-        }
-        let Some(of) = self.channels.get(&channel) else {
-            return;
-        };
-        let unread = self.unread_of(of);
-        for (id, position, _) in unread.into_iter().take(count) {
+        of.has_lost &= !events.contains(&OVERRUN_RECORD);
+        let mut unread = self.channels.get(&channel).map(|of| self.unread_of(of));
+        let unread = unread.iter_mut().flat_map(|unread| unread.drain(..));
+        for (id, position, _) in unread.filter(|(.., event)| events.contains(event)) {
             let of = self.channels.get_mut(&channel);
             if let Some(registration) = of.and_then(|of| of.registrations.get_mut(&id)) {
                 registration.read = match () {
@@ -662,8 +681,8 @@ impl Objects {
         numbers
     }
 
-    /// The registrations of a channel end.
-    fn end_channel(&mut self, channel: Id) {
+    /// The registrations of a channel end with its file, of which others may be left for a time.
+    pub fn end_channel(&mut self, channel: Id) {
         let Some(of) = self.channels.get_mut(&channel) else {
             return;
         };
@@ -709,7 +728,7 @@ impl Objects {
             if Mutant::RemovalDropsRecords.is_made() {
                 self.end_channel(channel);
             } else {
-                self.release(channel);
+                self.release_channel(channel);
             }
         }
         let Some(of) = self.files.get_mut(&file) else {

@@ -260,6 +260,38 @@ fn a_channel_without_its_file() {
     node.refuses(2, unreg(2, &[5]), &[EBADF]);
 }
 
+/// A call between the ends of two channels of a file finds the other, but not the QP that the first
+/// kept.
+#[test]
+fn channels_of_a_file_end_one_after_the_other() {
+    let one = Outcome { done: 1, ..DONE };
+    for is_removed in [false, true] {
+        let mut node = Node::new();
+        node.join(1, 9, ALL, Membership::Named);
+        node.alloc(1, Lifetime::Registrations, Some(1), (5, 1));
+        node.alloc(1, Lifetime::Registrations, Some(9), (6, 2));
+        if is_removed {
+            node.0.objects.release_channel(1);
+        } else {
+            node.0.objects.end_channel(1);
+        }
+        let gone = [(5, QP_GONE, 1)];
+        assert_eq!(node.kinds(1), if is_removed { &gone[..] } else { &[] });
+        node.refuses(1, reg(1, &[6]), &[EIO]);
+        node.refuses(1, reg(9, &[5]), &[EINVAL]);
+        node.call(1, reg(9, &[6]), one);
+        if is_removed {
+            node.0.objects.remove_device_of(1);
+        } else {
+            node.0.objects.close_file(1);
+        }
+        let gone = [(6, QP_GONE, 1)];
+        assert_eq!(node.kinds(9), if is_removed { &gone[..] } else { &[] });
+        node.refuses(1, reg(9, &[6]), &[EIO]);
+        assert!(node.0.objects.is_empty());
+    }
+}
+
 #[test]
 fn an_array_is_done_until_one_fails() {
     let mut node = Node::new();
