@@ -4,22 +4,13 @@
 
 #![allow(non_camel_case_types, non_upper_case_globals)]
 
-pub(crate) use crate::{ib_verbs::*, kernel_api::*, uverbs_ioctl::*};
+pub(crate) use crate::{ib_core::*, ib_verbs::*, kernel_api::*, uverbs_ioctl::*};
 use core::ffi::{c_int, c_void};
 use kernel::runtime::{self, Limit};
 use xrc_rcv_spec::{Delivery, Holder, Lifetime, Record, Registrations, What};
 
-/// The interface to processes, as bindgen reads it from the header.
-#[rustfmt::skip]
-#[path = "../../../user/xrc-rcv/src/uapi/generated.rs"]
-#[expect(clippy::undocumented_unsafe_blocks, unsafe_op_in_unsafe_fn)]
-pub(crate) mod uapi;
-
 pub(crate) type ib_xrc_rcv_handler =
     Option<unsafe extern "C-unwind" fn(*const uapi::xrc_rcv_record, *mut c_void)>;
-
-/// An `Xrcd`.
-pub(crate) struct ib_xrcd;
 
 pub(crate) struct ib_xrc_rcv_member;
 
@@ -37,16 +28,8 @@ pub(crate) const ib_xrc_rcv_action_IB_XRC_RCV_REG: ib_xrc_rcv_action = 1;
 pub(crate) const ib_xrc_rcv_action_IB_XRC_RCV_UNREG: ib_xrc_rcv_action = 2;
 pub(crate) const ib_xrc_rcv_action_IB_XRC_RCV_DESTROY: ib_xrc_rcv_action = 3;
 
-/// A device, of whose QPs the module reports what happened.
-pub(crate) trait Reports {
-    fn reported(&self, record: &Record);
-
-    /// The calling thread ends a QP.
-    fn ends(&self, qpn: u32);
-}
-
 pub(crate) struct ib_xrc_rcv_qp {
-    pub(crate) ibdev: *const dyn Reports,
+    pub(crate) ibdev: *mut ib_device,
     pub(crate) label: u64,
     pub(crate) serial: u64,
     pub(crate) domain: u32,
@@ -84,7 +67,7 @@ impl ib_xrc_rcv_qp {
     /// The device must be valid.
     unsafe fn report(&self, what: What) {
         // SAFETY: By the requirements of this function.
-        let device = unsafe { &*self.ibdev };
+        let device = unsafe { provider(self.ibdev) };
 
         device.reported(&Record::Qp {
             domain: self.domain,
@@ -96,6 +79,10 @@ impl ib_xrc_rcv_qp {
             device.ends(self.qpn);
         }
     }
+}
+
+pub(crate) unsafe fn ib_xrc_rcv_is_reported() -> bool {
+    true
 }
 
 pub(crate) unsafe fn ib_xrc_rcv_notify(
@@ -149,7 +136,7 @@ pub(crate) unsafe fn ib_xrc_rcv_notify_gone(qp: *const ib_xrc_rcv_qp, delivered:
 
 pub(crate) unsafe fn ib_xrc_rcv_notify_close(qp: *const ib_xrc_rcv_qp) {
     // SAFETY: The QP and the device are valid for the length of the call.
-    let (device, domain) = unsafe { (&*(*qp).ibdev, (*qp).domain) };
+    let (device, domain) = unsafe { (provider((*qp).ibdev), (*qp).domain) };
 
     device.reported(&Record::Close { domain });
 }

@@ -18,7 +18,7 @@ use crate::{
     uapi::{
         xrc_rcv_record, xrc_rcv_reg_info, XRC_RCV_ALLOC_LIFETIME_DOMAIN, XRC_RCV_DESTROY_FORCE,
     },
-    uverbs::{flags, Attached, Channel},
+    uverbs::{flags, Attached, Channel, UverbsFile},
 };
 use core::{
     ptr::{null, null_mut},
@@ -117,20 +117,23 @@ impl KernelUser {
 
     /// Does so for the events of a mask.
     pub(crate) fn open_with(attached: &Attached, of: Membership, mask: EventMask) -> StdArc<Self> {
+        let orders = &attached.orders;
         let id = attached.new_id();
         let events = match mask {
             EventMask::ALL => 0,
             mask => mask.as_raw(),
         };
         let context = StdArc::new(Context {
-            channel: Channel::new(id, attached.orders.clone(), None, mask, of),
+            channel: Channel::new(id, UverbsFile::new(id), orders.clone(), None, mask, of),
             member: AtomicPtr::default(),
             has_left: AtomicBool::new(false),
         });
         let join = || join(attached, (flags(of), events), Some(handle), &*context);
-        let orders = &attached.orders;
+
+        orders.open(id, || attached.get_xrcd());
+
         let member = orders
-            .open(id, Right::Own, of, || attached.get_xrcd(), join)
+            .join((id, id), Right::Own, of, join)
             .expect("there is memory");
 
         context.member.store(member, Ordering::SeqCst);

@@ -83,6 +83,7 @@ mod debugfs;
 mod rdma;
 
 mod bindings;
+mod ib_core;
 mod ib_verbs;
 mod kernel_ext;
 mod oracle;
@@ -94,6 +95,8 @@ mod cases;
 mod kernel_user;
 #[cfg(test)]
 mod methods;
+#[cfg(test)]
+mod opened;
 #[cfg(test)]
 mod orders;
 #[cfg(test)]

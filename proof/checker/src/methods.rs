@@ -3,12 +3,14 @@
 //! The methods of `src/commands.rs`, as a process calls them.
 
 use crate::{
+    bindings::uapi::ib_uverbs_qp_attr,
     commands::OBJECTS,
     device::AttachedDevice,
     event::EventMask,
     member::Member,
     qp_status::Lifetime,
     rdma::{
+        passed,
         qp_attr::{QpAttrMask, QpState, UserQpAttr},
         uverbs::{
             call::{Contents, Passed},
@@ -169,6 +171,19 @@ impl Methods<'_> {
         lifetime: Lifetime,
         copied: impl Fn(u32, u64) -> Result,
     ) -> Result<(u32, u64)> {
+        let attributes = passed::to(INIT, QpState::Init);
+
+        self.alloc_with(member, lifetime, &attributes, copied)
+    }
+
+    /// `XRC_RCV_METHOD_QP_ALLOC` with any attributes.
+    pub(crate) fn alloc_with(
+        &self,
+        member: &Arc<Member>,
+        lifetime: Lifetime,
+        attributes: &UserQpAttr,
+        copied: impl Fn(u32, u64) -> Result,
+    ) -> Result<(u32, u64)> {
         let qpn = Number::<u32>::default();
         let serial = Number::<u64>::default();
         let copy_serial = |bytes: &[u8]| {
@@ -185,10 +200,7 @@ impl Methods<'_> {
             &[
                 Passed(XRC_RCV_ATTR_QP_ALLOC_XRCD_HANDLE, Contents::Xrcd(self.xrcd)),
                 Passed(XRC_RCV_ATTR_QP_ALLOC_FLAGS, input(&flags)),
-                Passed(
-                    XRC_RCV_ATTR_QP_ALLOC_ATTR,
-                    input(&UserQpAttr::new(INIT, QpState::Init)),
-                ),
+                Passed(XRC_RCV_ATTR_QP_ALLOC_ATTR, input(attributes)),
                 Passed(XRC_RCV_ATTR_QP_ALLOC_CHANNEL, Contents::File(member)),
                 Passed(XRC_RCV_ATTR_QP_ALLOC_LABEL, input(&LABEL)),
                 Passed(
@@ -235,6 +247,31 @@ impl Methods<'_> {
             ],
         )?;
         Ok(element(&info.0.into_inner()))
+    }
+
+    /// `XRC_RCV_METHOD_QP_QUERY` of the attributes.
+    pub(crate) fn query_attributes(&self, qpn: u32) -> Result<ib_uverbs_qp_attr> {
+        let attributes = Array::default();
+
+        self.of_qp(
+            XRC_RCV_METHOD_QP_QUERY,
+            &[
+                Passed(XRC_RCV_ATTR_QP_QUERY_XRCD_HANDLE, Contents::Xrcd(self.xrcd)),
+                Passed(XRC_RCV_ATTR_QP_QUERY_QPN, input(&qpn)),
+                Passed(
+                    XRC_RCV_ATTR_QP_QUERY_RESP_ATTR,
+                    Contents::Out(size_of::<ib_uverbs_qp_attr>(), &|bytes| {
+                        attributes.write(bytes)
+                    }),
+                ),
+            ],
+        )?;
+
+        let bytes = attributes.0.into_inner();
+
+        assert_eq!(bytes.len(), size_of::<ib_uverbs_qp_attr>());
+        // SAFETY: The structure consists of integers, and was copied whole.
+        Ok(unsafe { bytes.as_ptr().cast::<ib_uverbs_qp_attr>().read_unaligned() })
     }
 
     /// `XRC_RCV_METHOD_QP_DESTROY`

@@ -15,7 +15,7 @@ pub(crate) struct Oracle(Mutex<State>);
 #[derive(Default)]
 struct State {
     device: Device,
-    /// XRC domains that are closed, by `Xrcd::id`.
+    /// XRC domains that are closed, by their addresses.
     closed: BTreeSet<usize>,
 }
 

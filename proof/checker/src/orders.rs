@@ -6,11 +6,7 @@
 //! is looked for in which the contract of the specification allows each result, and leaves the QPs
 //! that there are: a call that ended before another began comes before it.
 
-use crate::{
-    qp_status::Lifetime,
-    rdma::{qp_attr::QpState, xrcd},
-    right::Right,
-};
+use crate::{opened, qp_status::Lifetime, rdma::qp_attr::QpState, right::Right};
 use kernel::{prelude::*, runtime};
 use std::sync::{
     atomic::{AtomicU32, Ordering},
@@ -224,34 +220,36 @@ impl Orders {
         outcome: impl FnOnce(&R) -> Outcome,
     ) -> R {
         let possible = Errnos::of(possible).or(NO_MEMORY);
-        let caller = caller(file, right(xrcd::right()));
+        let caller = caller(file, right(opened::right()));
 
         self.note_call(make, |result| {
             Step::Call(caller, call, outcome(result), possible)
         })
     }
 
-    /// A process with a right opens a file with the domain and an event channel, or a user in the
-    /// kernel does, whose channel is its handler. They have the same number.
-    pub(crate) fn open<T>(
+    /// A process, or a user in the kernel, opens the domain by a new file.
+    pub(crate) fn open(&self, file: Id, open: impl FnOnce()) {
+        self.effect(open, move |objects| {
+            objects.open_domain(file, HANDLE, DOMAIN);
+        });
+    }
+
+    /// A process with a right creates an event channel of a file, or a user in the kernel does,
+    /// whose channel is its handler.
+    pub(crate) fn join<T>(
         &self,
-        id: Id,
+        (file, channel): (Id, Id),
         right: Right,
         of: Membership,
-        open: impl FnOnce(),
         join: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        self.effect(open, move |objects| {
-            objects.open_domain(id, HANDLE, DOMAIN);
-        });
-
         let (handle, mask, of) = (HANDLE, !0, Some(of));
         let call = Call::EventChannelAlloc { handle, mask, of };
-        let caller = caller(id, self::right(right));
+        let caller = caller(file, self::right(right));
 
         self.note_call(join, |joined| {
             let outcome = Outcome {
-                channel: id,
+                channel,
                 ..result(&joined.as_ref().map(drop).map_err(|e| *e))
             };
 
@@ -342,7 +340,9 @@ mod tests {
             let created = Ok((0x11, 1));
             let lifetime = Lifetime::Registrations;
 
-            let joined = orders.open(1, Right::Write, Membership::Named, || (), || Ok(()));
+            orders.open(1, || ());
+
+            let joined = orders.join((1, 1), Right::Write, Membership::Named, || Ok(()));
 
             assert_eq!(joined, Ok(()));
             let alloc = orders.call(1, alloc(1, lifetime), &[], || created, allocated);

@@ -165,28 +165,32 @@ impl Action {
         )
     }
 
-    /// Opens what the thread uses.
-    fn prepare(self, attached: &Attached, qpn: u32) -> User {
+    /// Opens what a thread uses whose first action this is, and registers it if one needs that: a
+    /// file, or another event channel of one.
+    fn prepare(
+        self,
+        attached: &Attached,
+        shared: Option<&File>,
+        qpn: u32,
+        registers: bool,
+    ) -> User {
         if self.is_of_kernel() {
             let user = KernelUser::open(attached, self.of());
 
-            if self.is_of_registered() {
+            if registers {
                 user.register(attached, qpn).unwrap();
             }
             return User::Kernel(user);
         }
 
-        let file = match self {
-            RegisterReader => attached.open_with(Right::Use, EventMask::ALL),
-            RegisterMasked => {
-                let mask = EventMask::from_raw(1 << REPORTED[0]).unwrap();
-
-                attached.open_with(Right::Write, mask)
-            }
-            _ => attached.open_of(self.of(), Right::Write, EventMask::ALL),
+        let (right, mask) = match self {
+            RegisterReader => (Right::Use, EventMask::ALL),
+            RegisterMasked => (Right::Write, EventMask::from_raw(1 << REPORTED[0]).unwrap()),
+            _ => (Right::Write, EventMask::ALL),
         };
+        let file = attached.open_in(shared, self.of(), right, mask);
 
-        if self.is_of_registered() {
+        if registers {
             attached.register(&file, qpn).unwrap();
         }
         if self == CloseFile {
@@ -338,28 +342,37 @@ struct Scenario {
     lifetime: Lifetime,
     /// The number of files that are registered with the QP, do nothing and stay.
     bystanders: usize,
-    actions: Vec<Action>,
+    /// The threads have one file, and each an event channel of it.
+    one_file: bool,
+    /// What each thread does, in turn.
+    threads: Vec<Vec<Action>>,
 }
 
 impl Scenario {
     fn execute(&self) {
         let attached = Attached::new();
         let creator = attached.open();
-        let lifetime = self.lifetime;
-        let qpn = attached.alloc(&creator, lifetime, false).unwrap();
+        let qpn = attached.alloc(&creator, self.lifetime, false).unwrap();
 
         for _ in 0..self.bystanders {
             attached.register(&attached.open(), qpn).unwrap();
         }
 
-        let users: Vec<_> = self
-            .actions
-            .iter()
-            .map(|action| (*action, action.prepare(&attached, qpn)))
-            .collect();
+        let registers =
+            |actions: &Vec<Action>| actions.iter().any(|action| action.is_of_registered());
+        let mut users: Vec<(_, User)> = Vec::new();
+
+        for of in &self.threads {
+            let shared = match users.first() {
+                Some((_, User::Process(file))) if self.one_file => Some(&**file),
+                _ => None,
+            };
+
+            users.push((of, of[0].prepare(&attached, shared, qpn, registers(of))));
+        }
 
         // One of the threads may be the last holder.
-        if self.bystanders == 0 && users.iter().any(|(action, _)| action.is_of_registered()) {
+        if self.bystanders == 0 && self.threads.iter().any(registers) {
             attached.unregister(&creator).unwrap();
         }
         drop(creator);
@@ -367,15 +380,13 @@ impl Scenario {
         let mut threads = Vec::new();
         let mut rest = Rest::default();
 
-        for (action, user) in users {
-            let thread = {
-                let (attached, user) = (attached.clone(), user.clone());
-
-                runtime::spawn(move || action.run(&attached, &user, lifetime, qpn))
-            };
+        for (actions, user) in users {
+            let thread = self.start(actions, &attached, &user, qpn);
 
             match user {
-                User::Process(file) if action == ReadWaits => rest.readers.push((file, thread)),
+                User::Process(file) if actions.contains(&ReadWaits) => {
+                    rest.readers.push((file, thread));
+                }
                 User::Process(_) => threads.push(thread),
                 User::Kernel(user) => {
                     rest.kernel_users.push(user);
@@ -389,6 +400,24 @@ impl Scenario {
         rest.finish(attached, self.bystanders != 0);
     }
 
+    /// Starts a thread that does some actions.
+    fn start(
+        &self,
+        actions: &[Action],
+        attached: &StdArc<Attached>,
+        user: &User,
+        qpn: u32,
+    ) -> runtime::JoinHandle<()> {
+        let (attached, user, actions) = (attached.clone(), user.clone(), actions.to_vec());
+        let lifetime = self.lifetime;
+
+        runtime::spawn(move || {
+            for action in actions {
+                action.run(&attached, &user, lifetime, qpn);
+            }
+        })
+    }
+
     /// Executes it in many interleavings.
     fn check(&self, executions: usize) {
         let scenario = self.clone();
@@ -396,10 +425,11 @@ impl Scenario {
 
         if let Err(panic) = catch_unwind(AssertUnwindSafe(check)) {
             eprintln!(
-                "lifetime {}, {} bystanders, {:?}",
+                "lifetime {}, {} bystanders, {:?}{}",
                 self.lifetime.name(),
                 self.bystanders,
-                self.actions
+                self.threads,
+                if self.one_file { " of one file" } else { "" }
             );
             resume_unwind(panic);
         }
@@ -504,25 +534,32 @@ fn check_all(together: impl Iterator<Item = Vec<Action>>, executions: usize) {
         !(has(&[JoinAll, JoinNoMemory, QueryDomain]) && has(&[CloseFile, RemoveDevice]))
     };
 
-    let scenarios = together.filter(has_order).flat_map(|actions| {
-        use Lifetime::*;
-
-        let kinds = [
-            (Registrations, 0),
-            (Registrations, 2),
-            (Domain, 0),
-            (Domain, 2),
-        ];
-
-        kinds.map(|(lifetime, bystanders)| Scenario {
-            lifetime,
-            bystanders,
-            actions: actions.clone(),
-        })
-    });
+    let scenarios = together
+        .filter(has_order)
+        .flat_map(|actions| of_all_kinds(actions.into_iter().map(|action| vec![action]), false));
 
     check_scenarios(scenarios, executions);
 }
+
+/// Returns a scenario for each kind of QP.
+fn of_all_kinds(threads: impl Iterator<Item = Vec<Action>>, one_file: bool) -> [Scenario; 4] {
+    let threads: Vec<_> = threads.collect();
+
+    KINDS.map(|(lifetime, bystanders)| Scenario {
+        lifetime,
+        bystanders,
+        one_file,
+        threads: threads.clone(),
+    })
+}
+
+/// The lifetimes of the QP, with other registrations or without.
+const KINDS: [(Lifetime, usize); 4] = [
+    (Lifetime::Registrations, 0),
+    (Lifetime::Registrations, 2),
+    (Lifetime::Domain, 0),
+    (Lifetime::Domain, 2),
+];
 
 /// Checks scenarios, with so many executions of each unless the environment says another number.
 fn check_scenarios(scenarios: impl Iterator<Item = Scenario>, executions: usize) {
@@ -556,6 +593,40 @@ fn pairs_of_threads() {
     });
 
     check_all(pairs, 20);
+}
+
+/// Actions with a channel of a file, while another thread uses the file or another channel of it.
+const OF_A_CHANNEL: [Action; 10] = [
+    RegisterByIoctl,
+    UnregisterByIoctl,
+    Events,
+    ReadWaits,
+    ReadOfAll,
+    CloseChannel,
+    CloseOfAll,
+    CloseDomain,
+    RemoveDevice,
+    CloseFile,
+];
+
+/// Methods, during which the process has the file open.
+const METHODS: [Action; 5] = [Alloc, AllocOfAll, Register, Unregister, DestroyForced];
+
+/// Two threads of a process, each with an event channel of its own of one file.
+#[test]
+fn pairs_of_threads_with_one_file() {
+    let is_of_open_file =
+        |(one, other): &(Action, Action)| *other != CloseFile || !METHODS.contains(one);
+    let pairs = OF_A_CHANNEL.iter().enumerate().flat_map(|(index, other)| {
+        let ones = [&METHODS[..], &OF_A_CHANNEL[..=index]].concat();
+
+        ones.into_iter().map(|one| (one, *other))
+    });
+    let scenarios = pairs
+        .filter(is_of_open_file)
+        .flat_map(|(one, other)| of_all_kinds([vec![one], vec![other]].into_iter(), true));
+
+    check_scenarios(scenarios, 20);
 }
 
 /// Actions that end a QP, a registration or what they are made with.
@@ -625,9 +696,56 @@ fn triples_of_threads_on_a_number() {
         FREEING.map(|freeing| Scenario {
             lifetime: Lifetime::Registrations,
             bystanders: 0,
-            actions: vec![Alloc, by_number, freeing],
+            one_file: false,
+            threads: vec![vec![Alloc], vec![by_number], vec![freeing]],
         })
     });
 
     check_scenarios(scenarios, 400);
+}
+
+/// The actions that a thread does one after the other, with one file.
+const IN_TURN: [Action; 10] = [
+    Alloc,
+    Register,
+    RegisterByIoctl,
+    Unregister,
+    DestroyForced,
+    Modify,
+    Query,
+    Events,
+    Read,
+    CloseChannel,
+];
+
+/// Every so many of the pairs of threads that do two of these: a prime, so that each action comes
+/// as the first and as the second of either thread.
+const STEP: usize = 53;
+
+/// Two threads that do two actions each, which are few of all such pairs.
+#[test]
+fn two_actions_in_a_thread() {
+    // A channel that registers anew with a QP is in a case.
+    let is_anew = |one, other| one == Unregister && [Register, RegisterByIoctl].contains(&other);
+    let turns: Vec<_> = IN_TURN
+        .into_iter()
+        .flat_map(|one| IN_TURN.map(|other| (one, other)))
+        .filter(|(one, other)| !is_anew(*one, *other))
+        .map(|(one, other)| vec![one, other])
+        .collect();
+    let pairs = turns.iter().enumerate().flat_map(|(index, one)| {
+        let others = turns[index..].iter();
+
+        others.map(|other| vec![one.clone(), other.clone()])
+    });
+    let number = turns.len() * (turns.len() + 1) / 2;
+    let chosen: Vec<_> = pairs.step_by(STEP).collect();
+
+    println!("{} pairs of {number}", chosen.len());
+
+    let scenarios = chosen
+        .into_iter()
+        .flat_map(|threads| of_all_kinds(threads.into_iter(), false));
+
+    check_scenarios(scenarios, 20);
 }

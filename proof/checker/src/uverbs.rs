@@ -10,18 +10,19 @@ use crate::{
     device::AttachedDevice,
     domain::Domain,
     event::{EventMask, EventType},
-    kernel_ext::workqueue::ModuleQueue,
+    kernel_ext::{process::as_process, workqueue::ModuleQueue},
     listener::{self, ReaderQueues},
     member::Member,
     methods::{Methods, LABEL, SIZE as RECORD},
+    opened::{with_right, OpenXrcd},
     orders::{self, Orders, DOMAIN, HANDLE},
     qp_status::Lifetime,
     rdma::{
         attachment::Data,
         device::{Device, REPORTED},
-        qp_attr::{QpAttrMask, QpState, UserQpAttr},
+        passed,
+        qp_attr::{QpAttrMask, QpState},
         uverbs::{event_file::EventFile, RemoveReason},
-        xrcd::{with_right, Xrcd},
     },
     receive_qp::ReceiveQp,
     right::Right,
@@ -31,7 +32,10 @@ use crate::{
     },
     watch::{Found, Watch},
 };
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::{
+    ops::Deref,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+};
 use kernel::{
     prelude::*,
     runtime::{self, RwLock},
@@ -48,7 +52,7 @@ use xrc_rcv_spec::{Errno, Id, Membership};
 pub(crate) struct Attached {
     pub(crate) device: StdArc<Device>,
     pub(crate) data: Data,
-    pub(crate) xrcd: Xrcd,
+    pub(crate) xrcd: OpenXrcd,
     /// `xrcd_tree_mutex`, with the number of handles of the domain.
     xrcd_users: runtime::Mutex<usize>,
     files: StdMutex<Vec<StdArc<File>>>,
@@ -61,15 +65,38 @@ pub(crate) struct Attached {
     _readers: ReaderQueues,
 }
 
-/// A uverbs file, which has one event channel.
+/// A uverbs file, as a thread uses it, with one of its event channels.
 pub(crate) struct File {
-    /// Its number in the contract, and that of its event channel.
+    uverbs: StdArc<UverbsFile>,
+    channel: StdArc<Channel>,
+}
+
+/// A uverbs file, or what a user in the kernel has in place of one.
+pub(crate) struct UverbsFile {
+    /// Its number in the contract, and that of its first event channel.
     id: Id,
     /// `hw_destroy_rwsem`, with whether the file still has objects.
     is_open: RwLock<bool>,
     /// The handle of the domain, with its lock, and whether it still exists.
     xrcd: RwLock<bool>,
-    channel: StdArc<Channel>,
+}
+
+impl Deref for File {
+    type Target = UverbsFile;
+
+    fn deref(&self) -> &UverbsFile {
+        &self.uverbs
+    }
+}
+
+impl UverbsFile {
+    pub(crate) fn new(id: Id) -> StdArc<Self> {
+        StdArc::new(Self {
+            id,
+            is_open: RwLock::new(true),
+            xrcd: RwLock::new(true),
+        })
+    }
 }
 
 /// Returns the flags of EVENT_CHANNEL_ALLOC.
@@ -81,7 +108,7 @@ pub(crate) fn flags(of: Membership) -> u32 {
     }
 }
 
-struct Registered {
+struct Registration {
     qpn: u32,
     serial: u64,
     watch: StdArc<Watch>,
@@ -90,11 +117,12 @@ struct Registered {
 /// The descriptor of an event channel, or the handler of a user in the kernel.
 pub(crate) struct Channel {
     id: Id,
+    file: StdArc<UverbsFile>,
     orders: StdArc<Orders>,
     /// `None` for a user in the kernel, whose member is opaque.
     member: Option<Arc<Member>>,
     /// The registrations, the oldest first.
-    registered: StdMutex<Vec<Registered>>,
+    registered: StdMutex<Vec<Registration>>,
     object: AtomicBool,
     descriptor: AtomicBool,
     mask: EventMask,
@@ -114,6 +142,7 @@ pub(crate) struct Channel {
 impl Channel {
     pub(crate) fn new(
         id: Id,
+        file: StdArc<UverbsFile>,
         orders: StdArc<Orders>,
         member: Option<Arc<Member>>,
         mask: EventMask,
@@ -126,6 +155,7 @@ impl Channel {
 
         StdArc::new(Self {
             id,
+            file,
             orders,
             member,
             registered: StdMutex::default(),
@@ -217,8 +247,11 @@ impl Channel {
         self.discard();
         self.orders.effect(
             || {
-                self.destroy(RemoveReason::FileClosed);
-                // Ends the registrations, too, while another thread destroys the object.
+                // A thread that ends the file comes to the object before this, or after it.
+                if let Ok(_is_open) = self.file.is_open.try_read() {
+                    self.destroy(RemoveReason::FileClosed);
+                }
+                // Ends the registrations, too, whether the object is destroyed or not.
                 if self.descriptor.swap(false, Ordering::SeqCst) {
                     self.member().released();
                 }
@@ -304,7 +337,7 @@ impl Channel {
         let mut registered = self.registered.lock().unwrap();
 
         if registered.iter().all(|known| known.serial != serial) {
-            registered.push(Registered { qpn, serial, watch });
+            registered.push(Registration { qpn, serial, watch });
         }
     }
 
@@ -394,12 +427,14 @@ fn one_info(infos: &[xrc_rcv_reg_info], result: Result) -> Result<xrc_rcv_reg_in
 
 impl Attached {
     pub(crate) fn new() -> StdArc<Self> {
-        let device = Device::new();
+        Self::with_roce(0)
+    }
+
+    /// Returns a device with some ports of RoCE, as bits.
+    pub(crate) fn with_roce(ports: u32) -> StdArc<Self> {
+        let device = Device::with_roce(ports);
         let data = Data::new(AttachedDevice::new(&device).expect("there is memory"));
-        let xrcd = Xrcd {
-            device: (&*device).into(),
-            id: 1,
-        };
+        let xrcd = OpenXrcd::new(&device);
 
         // SAFETY: There is no listener: there is one device in an execution, without shuttle one at
         // a time.
@@ -441,8 +476,23 @@ impl Attached {
 
     /// A process with a right opens the device, the domain and an event channel.
     pub(crate) fn open_of(&self, of: Membership, right: Right, mask: EventMask) -> StdArc<File> {
-        self.try_open(of, right, mask)
-            .expect("there is memory, and no limit")
+        self.open_in(None, of, right, mask)
+    }
+
+    /// A process with a right does so, or creates another event channel of a file.
+    pub(crate) fn open_in(
+        &self,
+        file: Option<&File>,
+        of: Membership,
+        right: Right,
+        mask: EventMask,
+    ) -> StdArc<File> {
+        let opened = match file {
+            Some(file) => self.open_another(file, of, right, mask),
+            None => self.try_open(of, right, mask),
+        };
+
+        opened.expect("there is memory, and no limit")
     }
 
     /// A process does so, unless an allocation fails: it closes the domain then.
@@ -452,21 +502,51 @@ impl Attached {
         right: Right,
         mask: EventMask,
     ) -> Result<StdArc<File>> {
-        let id = self.new_id();
-        let join = || with_right(right, || self.methods().open_channel(mask, flags(of)));
-        let member = self
-            .orders
-            .open(id, right, of, || self.get_xrcd(), join)
-            .inspect_err(|_| self.close_domain_of(id))?;
-        let file = StdArc::new(File {
-            id,
-            is_open: RwLock::new(true),
-            xrcd: RwLock::new(true),
-            channel: Channel::new(id, self.orders.clone(), Some(member), mask, of),
-        });
+        let uverbs = UverbsFile::new(self.new_id());
+        let id = uverbs.id;
+
+        self.orders.open(id, || self.get_xrcd());
+        self.join(&uverbs, id, (of, right, mask))
+            .inspect_err(|_| self.close_domain_of(id))
+    }
+
+    /// A process creates another event channel of a file that it has open: fails if the handle of
+    /// the domain is closed, or the device removed.
+    pub(crate) fn open_another(
+        &self,
+        file: &File,
+        of: Membership,
+        right: Right,
+        mask: EventMask,
+    ) -> Result<StdArc<File>> {
+        self.join(&file.uverbs, self.new_id(), (of, right, mask))
+    }
+
+    /// `XRC_RCV_METHOD_EVENT_CHANNEL_ALLOC`
+    fn join(
+        &self,
+        uverbs: &StdArc<UverbsFile>,
+        id: Id,
+        (of, right, mask): (Membership, Right, EventMask),
+    ) -> Result<StdArc<File>> {
+        let open = || with_right(right, || self.methods().open_channel(mask, flags(of)));
+        let create = || {
+            let member = as_process(uverbs.id, open)?;
+            let orders = self.orders.clone();
+            let channel = Channel::new(id, uverbs.clone(), orders, Some(member), mask, of);
+            let file = StdArc::new(File {
+                uverbs: uverbs.clone(),
+                channel,
+            });
+
+            // Before the file can end.
+            self.files.lock().unwrap().push(file.clone());
+            Ok(file)
+        };
+        let make = || self.on_domain(uverbs, create);
+        let file = self.orders.join((uverbs.id, id), right, of, make)?;
 
         file.channel.begins(file.channel.member().domain());
-        self.files.lock().unwrap().push(file.clone());
         Ok(file)
     }
 
@@ -508,7 +588,7 @@ impl Attached {
 
     /// Returns what users in the kernel name the domain by.
     pub(crate) fn xrcd_ptr(&self) -> *mut bindings::ib_xrcd {
-        core::ptr::from_ref(&self.xrcd).cast_mut().cast()
+        self.xrcd.as_ptr()
     }
 
     /// Returns the methods, with the handle of the domain.
@@ -521,7 +601,7 @@ impl Attached {
     }
 
     /// Runs a command of a file.
-    fn command<R>(&self, file: &File, command: impl FnOnce() -> Result<R>) -> Result<R> {
+    fn command<R>(&self, file: &UverbsFile, command: impl FnOnce() -> Result<R>) -> Result<R> {
         let is_open = file.is_open.read().unwrap();
 
         if !*is_open {
@@ -531,7 +611,7 @@ impl Attached {
     }
 
     /// Runs a command of a file that names the domain by its handle.
-    fn on_domain<R>(&self, file: &File, command: impl FnOnce() -> Result<R>) -> Result<R> {
+    fn on_domain<R>(&self, file: &UverbsFile, command: impl FnOnce() -> Result<R>) -> Result<R> {
         self.command(file, || {
             let xrcd = file.xrcd.read().unwrap();
 
@@ -544,7 +624,7 @@ impl Attached {
 
     /// `XRC_RCV_METHOD_QP_ALLOC`. `fault` is at the copying of the QP number to the process.
     pub(crate) fn alloc(&self, file: &File, lifetime: Lifetime, fault: bool) -> Result<u32> {
-        let call = orders::alloc(file.id, lifetime);
+        let call = orders::alloc(file.channel.id, lifetime);
         let possible = [Errno::EIO, Errno::EFAULT, Errno::EDQUOT];
         let make = || {
             self.on_domain(file, || {
@@ -577,7 +657,7 @@ impl Attached {
 
     /// `XRC_RCV_METHOD_QP_REG`. A channel that is registered already stays as it is.
     pub(crate) fn register(&self, file: &File, qpn: u32) -> Result {
-        let call = orders::reg(file.id, &[qpn]);
+        let call = orders::reg(file.channel.id, &[qpn]);
         let possible = [Errno::EINTR, Errno::EDQUOT];
         let make = || {
             self.command(file, || {
@@ -601,7 +681,7 @@ impl Attached {
         let channel = file.channel();
         let _descriptor = channel.descriptor()?;
 
-        let call = orders::reg(file.id, &[qpn]);
+        let call = orders::reg(file.channel.id, &[qpn]);
         let make = || self.register_as(channel, qpn, || register_one(channel.member(), qpn));
 
         self.orders
@@ -646,7 +726,7 @@ impl Attached {
     /// `XRC_RCV_METHOD_QP_MODIFY` to a state.
     pub(crate) fn modify(&self, file: &File, qpn: u32, state: QpState) -> Result {
         let call = orders::modify(qpn, state);
-        let attributes = UserQpAttr::new(QpAttrMask::STATE, state);
+        let attributes = passed::to(QpAttrMask::STATE, state);
         let possible = [Errno::EIO];
         let make = || self.on_domain(file, || self.methods().modify(qpn, &attributes));
 
@@ -731,7 +811,7 @@ impl Attached {
         };
         let qpn = ended[0].qpn;
 
-        for Registered { watch, .. } in &ended {
+        for Registration { watch, .. } in &ended {
             watch.discard();
             watch.ends();
         }
@@ -742,7 +822,7 @@ impl Attached {
         let possible = [Errno::EIO];
         let (done, result) = self
             .orders
-            .call(channel.id, call, &possible, make, orders::done);
+            .call(channel.file.id, call, &possible, make, orders::done);
 
         // Records can be read if the channel has ended before.
         result?;
@@ -767,7 +847,7 @@ impl Attached {
 
         runtime::kill_after(index);
 
-        let call = orders::unreg(file.id, &qpns);
+        let call = orders::unreg(file.channel.id, &qpns);
         let make = || self.methods().unregister(&member, &qpns);
         let possible = [Errno::EINTR];
         let (done, result) = self
@@ -786,7 +866,7 @@ impl Attached {
     /// `XRC_RCV_METHOD_QP_UNREG` of a number that the channel is not registered with.
     pub(crate) fn unregister_unknown(&self, file: &File, qpn: u32) -> (usize, Result) {
         let member = file.channel.get().expect("the file is open");
-        let call = orders::unreg(file.id, &[qpn]);
+        let call = orders::unreg(file.channel.id, &[qpn]);
         let make = || self.methods().unregister(&member, &[qpn]);
 
         self.orders.call(file.id, call, &[], make, orders::done)
@@ -807,7 +887,7 @@ impl Attached {
         }
     }
 
-    fn close_handle(&self, file: &File) {
+    fn close_handle(&self, file: &UverbsFile) {
         let mut exists = file.xrcd.write().unwrap();
 
         if core::mem::replace(&mut *exists, false) {
@@ -820,6 +900,11 @@ impl Attached {
         *self.xrcd_users.lock().unwrap() += 1;
     }
 
+    /// Whether the device has QPs of the domain.
+    pub(crate) fn has_qps(&self) -> bool {
+        self.device.has_qps(self.xrcd.as_ptr().addr())
+    }
+
     /// Closes the domain once.
     pub(crate) fn put_xrcd(&self) {
         let mut users = self.xrcd_users.lock().unwrap();
@@ -827,13 +912,18 @@ impl Attached {
         *users -= 1;
         if *users == 0 {
             runtime::for_others(|| self.data.domains().close(&self.xrcd));
-            assert!(
-                !self.device.has_qps(self.xrcd.id),
-                "a closed domain has a QP"
-            );
-            self.device.oracle.closed(self.xrcd.id);
+            assert!(!self.has_qps(), "a closed domain has a QP");
+            self.device.oracle.closed(self.xrcd.as_ptr().addr());
             self.device.check_ended();
         }
+    }
+
+    /// Returns the event channels of a file, the newest first.
+    fn channels_of(&self, uverbs: &StdArc<UverbsFile>) -> impl Iterator<Item = StdArc<Channel>> {
+        let mut files = self.files();
+
+        files.retain(|file| StdArc::ptr_eq(&file.uverbs, uverbs));
+        files.into_iter().map(|file| file.channel.clone()).rev()
     }
 
     /// uverbs destroys the objects of a file, the newest first.
@@ -844,14 +934,25 @@ impl Attached {
             return;
         }
 
+        for channel in self.channels_of(&file.uverbs) {
+            let id = channel.id;
+
+            self.orders.effect(
+                || {
+                    channel.destroy(why);
+                    self.device.check_ended();
+                },
+                move |objects| match why {
+                    RemoveReason::DeviceRemoved => objects.release_channel(id),
+                    _ => objects.end_channel(id),
+                },
+            );
+        }
+
         let id = file.id;
 
         self.orders.effect(
-            || {
-                file.channel.destroy(why);
-                self.device.check_ended();
-                self.close_handle(file);
-            },
+            || self.close_handle(file),
             move |objects| match why {
                 RemoveReason::DeviceRemoved => objects.remove_device_of(id),
                 _ => objects.close_file(id),
@@ -859,7 +960,7 @@ impl Attached {
         );
     }
 
-    /// A process closes the file for the last time. Its event channel stays open.
+    /// A process closes the file for the last time. Its event channels stay open.
     pub(crate) fn close(&self, file: &File) {
         self.destroy_objects(file, RemoveReason::FileClosed);
     }

@@ -22,8 +22,15 @@ use std::{
 pub const CHECKER: &str = "proof/checker";
 const GUARD: &str = include_str!("../guard/checker.rs");
 
-/// The file of the module that the checker's build script copies.
-const COPIED: &str = "src/kernel_api.rs";
+/// The files of the module that the checker's build script copies. A file whose parts are beside it
+/// is `mod.rs` there.
+const COPIED: [&str; 5] = [
+    "src/kernel_api.rs",
+    "src/rdma/qp.rs",
+    "src/rdma/qp_attr.rs",
+    "src/rdma/qp_attr/mask.rs",
+    "src/rdma/qp_attr/state.rs",
+];
 
 /// The end of the ABI there.
 const UNWIND: &str = "-unwind";
@@ -237,12 +244,19 @@ fn plain(path: &Path) -> PathBuf {
 /// Returns a place in the tree for a place that the compiler names, which may be in the copy of the
 /// build script.
 pub fn in_tree(path: &Path, place: Range<usize>) -> (PathBuf, Range<usize>) {
-    let is_copy = path.is_absolute() && path.file_name() == Path::new(COPIED).file_name();
-
-    match fs::read(path) {
-        Ok(text) if is_copy => (COPIED.into(), before_copying(&text, place)),
+    match (copied(path), fs::read(path)) {
+        (Some(file), Ok(text)) => (file.into(), before_copying(&text, place)),
         _ => (plain(path), place),
     }
+}
+
+/// Returns the file that a path is a copy of, if it is in the directory of the build script.
+fn copied(path: &Path) -> Option<&'static str> {
+    let (_, copy) = path.to_str()?.rsplit_once("/out/")?;
+    let name = copy.strip_suffix("/mod.rs").or(copy.strip_suffix(".rs"))?;
+    let mut files = COPIED.into_iter();
+
+    files.find(|file| *file == format!("src/{name}.rs"))
 }
 
 /// Returns the place in the original of a place in the copy, whose ABI is longer.
@@ -286,13 +300,29 @@ fn files(root: &Path) -> Result<Vec<String>> {
     if files.is_empty() {
         bail!("{CHECKER} compiles no file of src/");
     }
-    files.insert(COPIED.into());
+    files.extend(COPIED.map(String::from));
     Ok(files.into_iter().collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_that_are_copied() {
+        let copied = |name: &str| copied(Path::new(name));
+
+        assert_eq!(
+            copied("/target/build/checker-1/out/rdma/qp_attr/mod.rs"),
+            Some("src/rdma/qp_attr.rs")
+        );
+        assert_eq!(
+            copied("/target/build/checker-1/out/rdma/qp_attr/mask.rs"),
+            Some("src/rdma/qp_attr/mask.rs")
+        );
+        assert_eq!(copied("/target/build/checker-1/out/module.rs"), None);
+        assert_eq!(copied("proof/checker/src/kernel_api.rs"), None);
+    }
 
     #[test]
     fn places_in_the_copy() {

@@ -44,7 +44,7 @@ impl Stage {
     fn of(test: &str) -> Self {
         match test {
             "scenarios::one_thread" => Self::One,
-            "scenarios::pairs_of_threads" => Self::Two,
+            _ if test.starts_with("scenarios::pairs_of_threads") => Self::Two,
             _ if test.starts_with("scenarios::triples_of_threads") => Self::Three,
             _ if test.starts_with("cases::") => Self::Cases,
             _ => Self::Unit,

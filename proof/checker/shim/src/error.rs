@@ -57,7 +57,23 @@ impl Error {
 
     /// Returns the `ERR_PTR()`.
     pub fn to_ptr<T>(self) -> *mut T {
-        core::ptr::without_provenance_mut(self.0 as usize)
+        core::ptr::without_provenance_mut(self.0 as isize as usize)
+    }
+}
+
+/// Returns the status of a function of C.
+pub fn to_result(status: i32) -> Result {
+    match status {
+        ..0 => Err(Error(status)),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the pointer, or the error of an `ERR_PTR()`.
+pub fn from_err_ptr<T>(pointer: *mut T) -> Result<*mut T> {
+    match pointer.addr() as isize {
+        errno @ -4095..0 => Err(Error(errno as i32)),
+        _ => Ok(pointer),
     }
 }
 

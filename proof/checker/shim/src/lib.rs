@@ -16,6 +16,7 @@ pub mod list;
 pub mod prelude;
 pub mod rbtree;
 pub mod runtime;
+pub mod str;
 pub mod sync;
 pub mod transmute;
 pub mod types;

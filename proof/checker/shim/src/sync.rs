@@ -5,6 +5,7 @@
 pub mod aref;
 pub mod atomic;
 pub mod lock;
+pub mod order;
 
 mod arc;
 

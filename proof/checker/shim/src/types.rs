@@ -24,6 +24,10 @@ impl<T> Opaque<T> {
         }
     }
 
+    pub fn get(&self) -> *mut T {
+        self.value.get().cast()
+    }
+
     pub fn cast_into(this: *const Self) -> *mut T {
         this.cast_mut().cast()
     }

@@ -12,13 +12,13 @@ use crate::{
     kernel_ext::process::Process,
     member::{Member, Terms},
     methods::LABEL,
+    opened::{with_right, OpenXrcd},
     qp_status::Lifetime,
     rdma::{
         device::{Device, Verb, REPORTED},
-        qp_attr::{QpAttr, QpAttrMask, QpState, UserQpAttr},
-        udata::UData,
-        uverbs::{event_file::EventFile, RemoveReason},
-        xrcd::{with_right, Xrcd},
+        passed,
+        qp_attr::{QpAttr, QpAttrMask, QpState},
+        uverbs::{call::udata_on, event_file::EventFile, RemoveReason},
     },
     registrations::Registrations,
     right::Right,
@@ -78,10 +78,7 @@ fn domains_are_listed_by_id() {
     runtime::check(2, 0x18, || {
         let device = Device::new();
         let domains = Domains::new().unwrap();
-        let xrcds = [5, 3, 9].map(|id| Xrcd {
-            device: (&*device).into(),
-            id,
-        });
+        let xrcds = [(); 3].map(|()| OpenXrcd::new(&device));
         let ids = || {
             let list = domains.list().unwrap();
 
@@ -383,10 +380,7 @@ fn rights_of_callers() {
     runtime::check(1, 0x18, || {
         let device = Device::new();
         let rights = [Right::Own, Right::Write, Right::Use];
-        let xrcd = Xrcd {
-            device: (&*device).into(),
-            id: 1,
-        };
+        let xrcd = OpenXrcd::new(&device);
 
         run_as(5, 5);
 
@@ -465,10 +459,10 @@ fn states_and_peers() {
             (known.state().map(|state| state as u32), known.destination())
         };
         let modify = |mask: QpAttrMask, state, destination| {
-            let mut user = UserQpAttr::new(mask | QpAttrMask::STATE, state);
+            let mut user = passed::attributes(mask | QpAttrMask::STATE, state);
 
-            user.destination = destination;
-            qp.modify(&user, &UData::none())
+            user.dest_qp_num = destination;
+            qp.modify(&passed::passed(user), &udata_on(qp.status().device()))
         };
 
         assert!(QpState::try_from(7) == Err(EINVAL));
@@ -532,7 +526,7 @@ fn initial_states() {
 
         let mut attributes = QpAttr::new();
 
-        attributes.attr.path_port = 2;
+        attributes.set_port(2);
         assert!(create(&attached, states[2].0, &mut attributes).err() == Some(EINVAL));
         assert!(create(&attached, states[1].0, &mut attributes).is_ok());
 
@@ -549,10 +543,10 @@ fn ports_of_paths() {
         let file = attached.open();
         let qp = attached.find(alloc(&attached, &file)).unwrap();
         let modify = |mask: QpAttrMask, state, (port, path_port)| {
-            let mut user = UserQpAttr::new(mask, state);
+            let mut user = passed::attributes(mask, state);
 
-            (user.port, user.path_port) = (port, path_port);
-            qp.modify(&user, &UData::none())
+            (user.port_num, user.ah_attr.port_num) = (port, path_port);
+            qp.modify(&passed::passed(user), &udata_on(qp.status().device()))
         };
         let (state, av, port) = (QpAttrMask::STATE, QpAttrMask::AV, QpAttrMask::PORT);
 
@@ -728,10 +722,7 @@ fn errors_of_arrays() {
 
         let domain = attached.domain_or_new();
         let other = Domains::new().unwrap();
-        let xrcd = Xrcd {
-            device: (&*attached.device).into(),
-            id: 2,
-        };
+        let xrcd = OpenXrcd::new(&attached.device);
         let foreign = other.get_or_new(&xrcd).unwrap();
 
         assert!(member.check_domain(&domain) == Ok(()));

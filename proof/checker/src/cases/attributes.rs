@@ -10,7 +10,8 @@ use crate::{
     methods::Methods,
     qp_status::Lifetime,
     rdma::{
-        qp_attr::{QpAttrMask, QpState, UserQpAttr},
+        passed,
+        qp_attr::{QpAttrMask, QpState},
         uverbs::call::{Contents, Passed},
     },
     scenarios::Rest,
@@ -175,7 +176,7 @@ fn one_attribute_is_wrong() {
         let qpn = alloc(&attached, &creator);
         let qp = attached.find(qpn).unwrap();
         let member = file.channel().member();
-        let modified = UserQpAttr::new(QpAttrMask::STATE, QpState::Err);
+        let modified = passed::to(QpAttrMask::STATE, QpState::Err);
         let calls: [Call<'_>; 9] = [
             &|methods| {
                 methods
@@ -235,7 +236,7 @@ fn attributes_may_be_longer() {
         let attached = Attached::new();
         let file = attached.open();
         let member = file.channel().member();
-        let modified = UserQpAttr::new(QpAttrMask::STATE, QpState::Err);
+        let modified = passed::to(QpAttrMask::STATE, QpState::Err);
         let longer = |passed: &mut Vec<Passed<'_>>| lengthen(&mut passed[2].1, &[0; 4]);
         let methods = attached.methods();
         let spoiled = Methods {

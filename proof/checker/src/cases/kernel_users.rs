@@ -104,14 +104,17 @@ fn attributes_of_kernel_users() {
     runtime::check(2, 0x18, || {
         let attached = Attached::new();
         let user = KernelUser::open(&attached, Membership::Named);
-        let attr = ib_qp_attr {
+        let mut attr = ib_qp_attr {
             qp_state: QpState::Rtr as u32,
             port_num: 1,
-            path_port: 1,
             dest_qp_num: 0xab_cdef,
             max_dest_rd_atomic: 5,
             min_rnr_timer: 7,
+            ..Default::default()
         };
+
+        attr.ah_attr.port_num = 1;
+
         let try_alloc = |attr_mask: u32, attr: *const ib_qp_attr| {
             let attr_mask = attr_mask as c_int;
 
@@ -337,9 +340,9 @@ fn a_kernel_user_unregisters_beside_others() {
         stays.unregister(&attached);
         attached.unregister(&creator).unwrap();
         attached.unregister(&file).unwrap();
-        assert!(attached.device.has_qps(1), "the member of all keeps it");
+        assert!(attached.has_qps(), "the member of all keeps it");
         all.leave(&attached);
-        assert!(!attached.device.has_qps(1), "nothing keeps it");
+        assert!(!attached.has_qps(), "nothing keeps it");
         for user in [&leaver, &stays, &all] {
             user.close_domain(&attached);
         }
@@ -370,7 +373,7 @@ fn a_kernel_user_of_all_joins_beside_alloc() {
         attached.report(qpn);
         user.wait(false);
         attached.unregister(&creator).unwrap();
-        assert!(attached.device.has_qps(1), "the kernel user keeps it");
+        assert!(attached.has_qps(), "the kernel user keeps it");
         user.destroy(&attached, qpn, true).unwrap();
         user.wait(true);
         user.leave(&attached);

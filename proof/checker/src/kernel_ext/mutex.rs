@@ -19,6 +19,7 @@ pub(crate) fn lock_killable<T>(mutex: &Mutex<T>) -> Result<Guard<'_, T, MutexBac
         !rwsem::is_reader(),
         "the writer of a semaphore would wait for those that wait for a lock"
     );
+    mutex.waits();
     if let Some(guard) = mutex.try_lock() {
         return Ok(guard);
     }

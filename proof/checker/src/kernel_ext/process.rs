@@ -2,7 +2,10 @@
 
 //! `src/kernel_ext/process.rs`: a process by its number and its user alone.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::{
+    cell::Cell,
+    sync::atomic::{AtomicU32, Ordering},
+};
 use kernel::runtime;
 
 pub(crate) use kernel::runtime::{current_thread, is_killed};
@@ -18,6 +21,20 @@ pub(crate) fn effective_uid() -> u32 {
     }
 }
 
+runtime::thread_local! {
+    /// The process that the thread is of.
+    static PID: Cell<i32> = const { Cell::new(0) };
+}
+
+/// Calls a function as a thread of the process that has a file, by the number of this.
+pub(crate) fn as_process<R>(file: u64, call: impl FnOnce() -> R) -> R {
+    let before = PID.with(|pid| pid.replace(file as i32));
+    let result = call();
+
+    PID.with(|pid| pid.set(before));
+    result
+}
+
 #[derive(Clone, Copy)]
 pub(crate) struct Process {
     pid: i32,
@@ -27,7 +44,7 @@ pub(crate) struct Process {
 impl Process {
     pub(crate) fn current() -> Self {
         Self {
-            pid: 1,
+            pid: PID.with(Cell::get),
             uid: effective_uid(),
         }
     }

@@ -9,7 +9,7 @@ use core::{
 use kernel::{
     prelude::*,
     runtime,
-    sync::{CondVar, Mutex},
+    sync::{order, CondVar, Mutex},
 };
 
 runtime::thread_local! {
@@ -51,7 +51,7 @@ impl<T> RwSemaphore<T> {
     pub(crate) fn new(data: T, name: &'static str) -> Self {
         Self {
             name,
-            holders: Mutex::new(Holders::default(), name),
+            holders: Mutex::new(Holders::default(), "RwSemaphore::holders"),
             changed: CondVar::new(),
             data: UnsafeCell::new(data),
         }
@@ -59,6 +59,7 @@ impl<T> RwSemaphore<T> {
 
     pub(crate) fn read_killable(&self) -> Result<ReadGuard<'_, T>> {
         runtime::might_sleep(self.name);
+        order::waits_for(self.name);
 
         let mut holders = self.holders.lock();
 
@@ -70,11 +71,13 @@ impl<T> RwSemaphore<T> {
         }
         holders.readers += 1;
         READ.with(|read| read.set(read.get() + 1));
+        order::holds(self.name);
         Ok(ReadGuard(self))
     }
 
     pub(crate) fn write(&self) -> WriteGuard<'_, T> {
         runtime::might_sleep(self.name);
+        order::waits_for(self.name);
 
         let mut holders = self.holders.lock();
 
@@ -84,6 +87,7 @@ impl<T> RwSemaphore<T> {
         }
         holders.waiting_writers -= 1;
         holders.has_writer = true;
+        order::holds(self.name);
         WriteGuard(self)
     }
 }
@@ -102,6 +106,7 @@ impl<T> Deref for ReadGuard<'_, T> {
 impl<T> Drop for ReadGuard<'_, T> {
     fn drop(&mut self) {
         READ.with(|read| read.set(read.get() - 1));
+        order::releases(self.0.name);
         self.0.holders.lock().readers -= 1;
         self.0.changed.notify_all();
     }
@@ -127,6 +132,7 @@ impl<T> DerefMut for WriteGuard<'_, T> {
 
 impl<T> Drop for WriteGuard<'_, T> {
     fn drop(&mut self) {
+        order::releases(self.0.name);
         self.0.holders.lock().has_writer = false;
         self.0.changed.notify_all();
     }

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `src/kernel_ext/wait_queue.rs`: a count of wakeups, which a waiter compares.
+//! `src/kernel_ext/wait_queue.rs`: a count of wakeups, which a waiter compares, and one of entries.
 
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use kernel::{prelude::*, runtime};
 
 #[derive(Default)]
 pub(crate) struct WaitQueue {
     wakeups: runtime::Mutex<u64>,
     woken: runtime::Condvar,
+    entries: AtomicUsize,
     /// A call that wakes the waiters takes as long as a test holds it.
     pub(crate) wakes: runtime::Mutex<()>,
 }
@@ -28,26 +30,45 @@ impl WaitQueue {
         self.woken.notify_all();
     }
 
+    /// Adds an entry that stays, as that of a watch of epoll does.
+    pub(crate) fn watch(&self) {
+        self.entries.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.entries.load(Relaxed) != 0
+    }
+
+    /// Waits for a wakeup after those that a waiter has seen.
+    pub(crate) fn wait_for_edge(&self, seen: &mut u64) {
+        let mut wakeups = self.wakeups.lock().unwrap();
+
+        while *wakeups == *seen {
+            wakeups = self.woken.wait(wakeups).unwrap();
+        }
+        *seen = *wakeups;
+    }
+
     pub(crate) fn wait_interruptible<T>(
         &self,
         mut condition: impl FnMut() -> Option<T>,
     ) -> Result<T> {
-        loop {
-            let before = *self.wakeups.lock().unwrap();
+        self.watch();
+
+        let result = loop {
+            let mut before = *self.wakeups.lock().unwrap();
 
             if let Some(result) = condition() {
-                return Ok(result);
+                break Ok(result);
             }
             if runtime::is_killed() {
-                return Err(ERESTARTSYS);
+                break Err(ERESTARTSYS);
             }
             runtime::might_sleep("waiting for a wakeup");
+            self.wait_for_edge(&mut before);
+        };
 
-            let mut wakeups = self.wakeups.lock().unwrap();
-
-            while *wakeups == before {
-                wakeups = self.woken.wait(wakeups).unwrap();
-            }
-        }
+        self.entries.fetch_sub(1, Relaxed);
+        result
     }
 }

@@ -3,17 +3,26 @@
 //! The modelled RDMA device: its QPs, their events, and verbs that fail when a scenario says so.
 
 use super::attachment::Data;
-use crate::{bindings::Reports, device::AttachedDevice, ib_verbs, oracle::Oracle};
+use crate::{
+    device::AttachedDevice,
+    ib_verbs::{self, atomic_t, ib_device, net, refcount_t, Provider},
+    oracle::Oracle,
+};
 use core::{
-    cell::RefCell,
+    cell::{RefCell, UnsafeCell},
+    ffi::c_int,
+    ops::Deref,
     ptr::NonNull,
-    sync::atomic::{AtomicIsize, AtomicU32, AtomicU64, Ordering},
+    sync::atomic::{AtomicI32, AtomicIsize, AtomicU32, AtomicU64, Ordering},
 };
 use kernel::{
     new_condvar, new_mutex,
     prelude::*,
     runtime,
-    sync::{aref::AlwaysRefCounted, CondVar, Mutex},
+    sync::{
+        aref::{ARef, AlwaysRefCounted},
+        CondVar, Mutex,
+    },
 };
 use std::{
     collections::BTreeMap,
@@ -21,18 +30,18 @@ use std::{
 };
 use xrc_rcv_spec::{Record, What};
 
-/// A call of the device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Verb {
-    Create,
-    Modify,
-    Query,
-    /// The RDMA cgroup's, before the QP is created.
-    Charge,
-}
+pub(crate) use crate::ib_verbs::Verb;
 
 /// A device that has QPs with numbers, which it gives away again at once, and reports their events.
+#[repr(C)]
 pub(crate) struct Device {
+    /// What C sees of it, which is first.
+    ib: UnsafeCell<ib_device>,
+    /// The number of protection domains, and of references to entries of GID tables.
+    lent: AtomicIsize,
+    driver: AtomicU32,
+    /// An entry of the P_Key table of a port that one user may not use.
+    denied: Mutex<Option<(u32, u32, u16)>>,
     qps: Mutex<BTreeMap<u32, HwQp>>,
     /// No event of a QP that is being destroyed is being reported.
     is_quiet: CondVar,
@@ -40,7 +49,7 @@ pub(crate) struct Device {
     pub(crate) charges: AtomicIsize,
     pub(crate) oracle: Oracle,
     /// A verb that fails the next time.
-    fails: std::sync::Mutex<Option<Verb>>,
+    fails: std::sync::Mutex<Option<(Verb, Error)>>,
     /// The events that were written to the kernel's log.
     logged: std::sync::Mutex<Vec<LoggedEvent>>,
     /// The number of the QP whose destruction takes until there is no other; 0: none.
@@ -56,11 +65,9 @@ pub(crate) struct Device {
 /// The user for whom the QP counts, the number of the QP, and the type of the event.
 pub(crate) type LoggedEvent = (u32, u32, u32);
 
-type EventHandler = StdArc<dyn Fn(u32, u32) + Send + Sync>;
-
 struct HwQp {
     xrcd: usize,
-    handler: EventHandler,
+    handler: StdArc<dyn Fn(u32, u32) + Send + Sync>,
     /// The number of events that are being reported.
     events: usize,
     /// The number of verbs that are being called.
@@ -102,6 +109,12 @@ runtime::thread_local! {
     static ENDED: RefCell<Vec<(u32, StdArc<History>)>> = const { RefCell::new(Vec::new()) };
 }
 
+// SAFETY: The members of the cell are constant, but for a count that is changed atomically.
+unsafe impl Sync for Device {}
+
+// SAFETY: Any thread may change that count, and drop the device.
+unsafe impl Send for Device {}
+
 // SAFETY: It is in an `Arc` of std.
 unsafe impl AlwaysRefCounted for Device {
     fn inc_ref(&self) {
@@ -119,7 +132,7 @@ unsafe impl AlwaysRefCounted for Device {
     }
 }
 
-impl Reports for Device {
+impl Provider for Device {
     fn reported(&self, record: &Record) {
         self.oracle.reported(record);
         if let Record::Qp {
@@ -140,11 +153,129 @@ impl Reports for Device {
             ENDED.with(|ended| ended.borrow_mut().push((qpn, history)));
         }
     }
+
+    fn users(&self, number: c_int) -> c_int {
+        // SAFETY: The count is changed atomically, but for tests without other threads.
+        let count = unsafe { AtomicI32::from_ptr(&raw mut (*self.ib.get()).refcount.refs.counter) };
+
+        count.fetch_add(number, Ordering::SeqCst) - 1
+    }
+
+    fn lends(&self, number: isize) {
+        self.lent.fetch_add(number, Ordering::SeqCst);
+    }
+
+    fn may_use(&self, uid: u32, port: u32, index: u16) -> Result {
+        if *self.denied.lock() == Some((uid, port, index)) {
+            return Err(EACCES);
+        }
+        Ok(())
+    }
+
+    fn check(&self, verb: Verb) -> Result {
+        let mut fails = self.fails.lock().unwrap();
+
+        match fails.take_if(|(fails, _)| *fails == verb) {
+            Some((_, error)) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    fn create_qp(&self, xrcd: usize, handler: Box<dyn Fn(u32, u32) + Send + Sync>) -> Result<u32> {
+        self.check(Verb::Create)?;
+        self.oracle.uses_xrcd(xrcd);
+
+        let mut qps = self.qps.lock();
+        let qpn = (1..)
+            .find(|qpn| !qps.contains_key(qpn))
+            .expect("a number is free");
+
+        qps.insert(
+            qpn,
+            HwQp {
+                xrcd,
+                handler: handler.into(),
+                events: 0,
+                calls: 0,
+                is_modified: false,
+                history: StdArc::default(),
+            },
+        );
+        Ok(qpn)
+    }
+
+    fn call(&self, verb: Verb, qpn: u32) -> Result {
+        let begin_or_end = |begins: bool| {
+            let mut qps = self.qps.lock();
+            let qp = qps.get_mut(&qpn).expect("the QP exists");
+
+            if verb == Verb::Modify {
+                assert_ne!(qp.is_modified, begins, "{verb:?} during another");
+                qp.is_modified = begins;
+            }
+            if begins {
+                qp.calls += 1;
+            } else {
+                qp.calls -= 1;
+            }
+        };
+
+        begin_or_end(true);
+        runtime::interleave();
+        begin_or_end(false);
+        self.check(verb)
+    }
+
+    fn destroy_qp(&self, qpn: u32) {
+        self.oracle.destroys(qpn);
+
+        let mut qps = self.qps.lock();
+
+        loop {
+            let qp = &qps[&qpn];
+
+            assert_eq!(qp.calls, 0, "destroyed during another verb");
+            self.oracle.uses_xrcd(qp.xrcd);
+            if qp.events == 0 && (qpn != self.slow.load(Ordering::SeqCst) || qps.len() == 1) {
+                break;
+            }
+            self.is_quiet.wait(&mut qps);
+        }
+
+        let qp = qps.remove(&qpn);
+
+        drop(qps);
+        drop(qp);
+        self.is_quiet.notify_all();
+    }
+
+    fn is_of_processes(&self) -> bool {
+        self.modifies_for_processes_only()
+    }
+
+    fn charges(&self, number: isize) {
+        self.charges.fetch_add(number, Ordering::SeqCst);
+    }
 }
 
 impl Device {
     pub(crate) fn new() -> StdArc<Self> {
-        StdArc::new_cyclic(|this| Self {
+        Self::with_roce(0)
+    }
+
+    /// Returns a device with some ports of RoCE, as bits.
+    pub(crate) fn with_roce(ports_of_roce: u32) -> StdArc<Self> {
+        StdArc::new_cyclic(|this: &Weak<Self>| Self {
+            ib: UnsafeCell::new(ib_device {
+                refcount: refcount_t {
+                    refs: atomic_t { counter: 1 },
+                },
+                ports_of_roce,
+                provider: this.as_ptr(),
+            }),
+            lent: AtomicIsize::new(0),
+            driver: AtomicU32::new(ib_verbs::rdma_driver_id_RDMA_DRIVER_UNKNOWN),
+            denied: new_mutex!(None, "Device::denied"),
             qps: new_mutex!(BTreeMap::new(), "Device::qps"),
             is_quiet: new_condvar!("Device::is_quiet"),
             charges: AtomicIsize::new(0),
@@ -162,8 +293,42 @@ impl Device {
         self.this.upgrade().expect("it is borrowed")
     }
 
-    pub(crate) fn as_ptr(&self) -> *const dyn Reports {
-        self
+    /// # Safety
+    ///
+    /// As in the module.
+    pub(crate) unsafe fn from_ptr<'a>(device: *mut ib_device) -> &'a Self {
+        // SAFETY: By the requirements of this function. The structure of C is the first member.
+        unsafe { &*device.cast() }
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut ib_device {
+        core::ptr::from_ref(self).cast_mut().cast()
+    }
+
+    /// The device is one of a driver.
+    pub(crate) fn is_of(&self, driver: ib_verbs::rdma_driver_id) {
+        self.driver.store(driver, Ordering::SeqCst);
+    }
+
+    fn is_driven_by(&self, driver: ib_verbs::rdma_driver_id) -> bool {
+        self.driver.load(Ordering::SeqCst) == driver
+    }
+
+    pub(crate) fn modifies_for_processes_only(&self) -> bool {
+        self.is_driven_by(ib_verbs::rdma_driver_id_RDMA_DRIVER_QEDR)
+    }
+
+    pub(crate) fn gives_kernel_reserved_key(&self) -> bool {
+        self.is_driven_by(ib_verbs::rdma_driver_id_RDMA_DRIVER_MLX4)
+    }
+
+    pub(crate) fn has_port(&self, port: u32) -> bool {
+        (1..=ib_verbs::PORTS).contains(&port)
+    }
+
+    /// A user may not use an entry of the P_Key table of a port.
+    pub(crate) fn deny(&self, uid: u32, port: u32, index: u16) {
+        *self.denied.lock() = Some((uid, port, index));
     }
 
     pub(crate) fn name(&self) -> &'static str {
@@ -200,98 +365,17 @@ impl Device {
 
     /// Lets a verb fail the next time that it is called.
     pub(crate) fn fail(&self, verb: Verb) {
-        *self.fails.lock().unwrap() = Some(verb);
+        self.fail_with(verb, EIO);
+    }
+
+    /// Lets it fail with an error.
+    pub(crate) fn fail_with(&self, verb: Verb, error: Error) {
+        *self.fails.lock().unwrap() = Some((verb, error));
     }
 
     /// Lets the destruction of a QP take until there is no other.
     pub(crate) fn is_slow_with(&self, qpn: u32) {
         self.slow.store(qpn, Ordering::SeqCst);
-    }
-
-    /// Fails if the verb was chosen to fail.
-    pub(crate) fn check(&self, verb: Verb) -> Result {
-        let mut fails = self.fails.lock().unwrap();
-
-        if *fails == Some(verb) {
-            *fails = None;
-            return Err(EIO);
-        }
-        Ok(())
-    }
-
-    /// Creates a QP with the lowest number that is free.
-    pub(crate) fn create_qp(
-        &self,
-        xrcd: usize,
-        handler: impl Fn(u32, u32) + Send + Sync + 'static,
-    ) -> Result<u32> {
-        self.check(Verb::Create)?;
-        self.oracle.uses_xrcd(xrcd);
-
-        let mut qps = self.qps.lock();
-        let qpn = (1..)
-            .find(|qpn| !qps.contains_key(qpn))
-            .expect("a number is free");
-
-        qps.insert(
-            qpn,
-            HwQp {
-                xrcd,
-                handler: StdArc::new(handler),
-                events: 0,
-                calls: 0,
-                is_modified: false,
-                history: StdArc::default(),
-            },
-        );
-        Ok(qpn)
-    }
-
-    /// Calls a verb on a QP, which is modified by one call at a time.
-    pub(crate) fn call(&self, verb: Verb, qpn: u32) -> Result {
-        let begin_or_end = |begins: bool| {
-            let mut qps = self.qps.lock();
-            let qp = qps.get_mut(&qpn).expect("the QP exists");
-
-            if verb == Verb::Modify {
-                assert_ne!(qp.is_modified, begins, "{verb:?} during another");
-                qp.is_modified = begins;
-            }
-            if begins {
-                qp.calls += 1;
-            } else {
-                qp.calls -= 1;
-            }
-        };
-
-        begin_or_end(true);
-        runtime::interleave();
-        begin_or_end(false);
-        self.check(verb)
-    }
-
-    /// Destroys a QP. No event is reported after this.
-    pub(crate) fn destroy_qp(&self, qpn: u32) {
-        self.oracle.destroys(qpn);
-
-        let mut qps = self.qps.lock();
-
-        loop {
-            let qp = &qps[&qpn];
-
-            assert_eq!(qp.calls, 0, "destroyed during another verb");
-            self.oracle.uses_xrcd(qp.xrcd);
-            if qp.events == 0 && (qpn != self.slow.load(Ordering::SeqCst) || qps.len() == 1) {
-                break;
-            }
-            self.is_quiet.wait(&mut qps);
-        }
-
-        let qp = qps.remove(&qpn);
-
-        drop(qps);
-        drop(qp);
-        self.is_quiet.notify_all();
     }
 
     /// Reports an event of a QP, if it exists. The history has those of scenarios alone.
@@ -370,7 +454,55 @@ impl Device {
     /// Panics unless all was returned.
     pub(crate) fn check_is_idle(&self) {
         assert!(self.qps.lock().is_empty(), "a QP is left");
+        assert_eq!(self.users(0), 0, "a reference to the registration is left");
+        assert_eq!(self.lent.load(Ordering::SeqCst), 0, "something is lent");
         assert_eq!(self.charges.load(Ordering::SeqCst), 0, "a charge is left");
         self.oracle.check_is_idle();
     }
+}
+
+/// A reference that keeps a device registered.
+pub(crate) struct Registered(ARef<Device>);
+
+impl Registered {
+    pub(crate) fn new(device: &Device) -> Result<Self> {
+        device.users(1);
+        Ok(Self(device.into()))
+    }
+}
+
+impl Deref for Registered {
+    type Target = Device;
+
+    fn deref(&self) -> &Device {
+        &self.0
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.0.users(-1);
+    }
+}
+
+/// Devices are in no namespace.
+#[allow(non_upper_case_globals)]
+pub(crate) static mut init_net: net = net;
+
+/// # Safety
+///
+/// None.
+pub(crate) unsafe fn _ib_alloc_device(_size: usize, _net: *mut net) -> *mut ib_device {
+    let device = Device::new();
+
+    device.inc_ref();
+    device.as_ptr()
+}
+
+/// # Safety
+///
+/// The caller gives the device up.
+pub(crate) unsafe fn ib_dealloc_device(device: *mut ib_device) {
+    // SAFETY: By the requirements of this function, whose reference that of the device was.
+    unsafe { Device::dec_ref(Device::from_ptr(device).into()) }
 }

@@ -2,12 +2,15 @@
 
 //! `kernel::sync::lock`
 
+use super::order;
 use crate::runtime;
 use core::{
     cell::UnsafeCell,
+    convert::Infallible,
     marker::PhantomData,
     ops::{Deref, DerefMut},
 };
+use pinned_init::PinInit;
 
 /// A kind of lock.
 pub trait Backend: 'static {
@@ -55,9 +58,15 @@ impl<T, B: Backend> Lock<T, B> {
         }
     }
 
+    /// The thread takes the lock, and waits for it if need be.
+    pub fn waits(&self) {
+        order::waits_for(self.name);
+    }
+
     pub fn try_lock(&self) -> Option<Guard<'_, T, B>> {
         let raw = self.raw.try_lock().ok()?;
 
+        order::holds(self.name);
         if !B::SLEEPS {
             runtime::enter_atomic();
         }
@@ -72,8 +81,11 @@ impl<T, B: Backend> Lock<T, B> {
             runtime::might_sleep(self.name);
         }
 
+        order::waits_for(self.name);
+
         let raw = self.raw.lock().unwrap_or_else(|poison| poison.into_inner());
 
+        order::holds(self.name);
         if B::SLEEPS {
             runtime::has_mutex();
         } else {
@@ -113,6 +125,7 @@ impl<T, B: Backend> Drop for Guard<'_, T, B> {
         if !B::SLEEPS {
             runtime::leave_atomic();
         }
+        order::releases(self.lock.name);
         drop(self.raw.take());
     }
 }
@@ -220,6 +233,18 @@ macro_rules! __global_lock {
     };
 }
 
+/// Returns an initializer that does not fail.
+#[doc(hidden)]
+pub fn initializer<T>(value: T) -> impl PinInit<T, Infallible> {
+    // SAFETY: The value is written once, and pinned as little as it is without this.
+    unsafe {
+        pinned_init::pin_init_from_closure(move |slot: *mut T| {
+            slot.write(value);
+            Ok(())
+        })
+    }
+}
+
 #[macro_export]
 macro_rules! new_mutex {
     ($data:expr, $name:literal $(,)?) => {
@@ -230,7 +255,7 @@ macro_rules! new_mutex {
 #[macro_export]
 macro_rules! new_spinlock {
     ($data:expr, $name:literal $(,)?) => {
-        $crate::sync::SpinLock::new($data, $name)
+        $crate::sync::lock::initializer($crate::sync::SpinLock::new($data, $name))
     };
 }
 

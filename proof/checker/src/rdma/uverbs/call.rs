@@ -140,6 +140,12 @@ fn number_of_flags(bytes: &[u8]) -> Result<u32> {
     }
 }
 
+/// Returns the data of a driver in a call on a device.
+pub(crate) fn udata_on(device: &Device) -> UData<'_> {
+    // SAFETY: ib_core compares the pointer with null, and reads nothing through it.
+    unsafe { UData::from_ptr(core::ptr::dangling_mut(), device) }
+}
+
 /// Runs the method `H`.
 pub(super) fn run<H: Handler>(data: Pin<&H::Data>, passed: &[Passed<'_>]) -> Result {
     let call = Call {
@@ -162,15 +168,15 @@ impl<'a, H: Handler<Data = AttachedDevice>> Call<'a, H> {
     pub(crate) fn device(&self) -> &'a Device {
         self.data.get_ref().device()
     }
+
+    pub(crate) fn udata(&self) -> UData<'_> {
+        udata_on(self.device())
+    }
 }
 
 impl<'a, H: Handler> Call<'a, H> {
     pub(crate) fn data(&self) -> Pin<&'a H::Data> {
         self.data
-    }
-
-    pub(crate) fn udata(&self) -> UData<'_> {
-        UData::none()
     }
 
     fn get<K: AttributeKind, const ID: u32>(&self) -> Option<&'a Contents<'a>> {
