@@ -19,7 +19,7 @@ mod director;
 mod world;
 
 mod oracle;
-mod totals;
+mod records;
 mod worker;
 
 mod channel_ioctl;

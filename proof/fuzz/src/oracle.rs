@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::errno::result_name;
 use crate::program::*;
+use crate::records::{Read, Records};
 use crate::shared::{Fact, NONE};
-use crate::totals::Totals;
 use crate::uapi::{
     XRC_RCV_ALLOC_LIFETIME_DOMAIN, XRC_RCV_DESTROY_FORCE, XRC_RCV_EVENT_CHANNEL_ALL,
-    XRC_RCV_EVENT_CHANNEL_OBSERVE,
+    XRC_RCV_EVENT_CHANNEL_OBSERVE, xrc_rcv_record,
 };
 use xrc_rcv_spec::{
     Alloc, Attributes, Call as Contracted, Caller, Contract, Destroy, Errno, Errnos, Id, Lifetime,
@@ -33,7 +33,7 @@ struct Oracle {
     domains: u64,
     /// The files that channels were created through.
     files: BTreeMap<u64, u64>,
-    totals: Totals,
+    records: Records,
 }
 
 /// Compares results with the contract, up to a step of which the oracle does not know the effect.
@@ -138,14 +138,20 @@ fn attributes(step: &Step, attr: Arg) -> Attributes {
         Some(_) if is_spoiled => Attributes::Any,
         None => Attributes::Absent,
         Some(Transition::ToReset) => Attributes::To(State::Reset),
-        // The oracle does not follow the state of a QP.
-        Some(Transition::ToInit | Transition::ToRtr | Transition::ToError) if !is_alloc => {
-            Attributes::Any
-        }
         Some(Transition::ToInit) => Attributes::To(State::Init),
+        Some(Transition::ToRtr) if !is_alloc => Attributes::To(State::Rtr),
+        Some(Transition::ToError) if !is_alloc => Attributes::To(State::Err),
         Some(Transition::ToInitAndRtr) if is_alloc => Attributes::To(State::Rtr),
         // RTS needs more, and is needed for SQD.
         Some(_) => Attributes::Invalid,
+    }
+}
+
+/// Returns the label that ALLOC gives a QP. `None` if it is not known.
+fn label(step: &Step) -> Option<u64> {
+    match step.call {
+        Call::Alloc { label, .. } if step.spoils.is_empty() => Some(label.unwrap_or(0)),
+        _ => None,
     }
 }
 
@@ -393,7 +399,8 @@ impl Oracle {
         for closed in before.difference(&held) {
             self.contract.objects.close_channel(*closed);
         }
-        self.totals.retain(|channel| held.contains(&channel));
+        self.records.step_ends(&self.contract.objects);
+        self.records.retain(|channel| held.contains(&channel));
     }
 
     fn channels(&self) -> BTreeSet<u64> {
@@ -412,7 +419,7 @@ impl Oracle {
         };
         match step.call {
             Call::CloseDomain { .. } => return self.close_domain(file, result, fact),
-            Call::Read { .. } => return self.read(fact),
+            Call::Read { .. } => return self.read(&step.call, result, fact),
             _ => (),
         }
         let needs_channel = matches!(step.call, Call::Reg { .. } | Call::Unreg { .. });
@@ -427,58 +434,39 @@ impl Oracle {
             return Ok(());
         }
         self.take(file, &call, result, fact, possible)?;
-        if result >= 0 {
-            self.note(file, &call, fact);
+        if let (Contracted::Alloc(alloc), true) = (&call, result >= 0) {
+            if let Some(domain) = self.contract.objects.domain(file, alloc.handle) {
+                self.records.create((domain, fact.new_serial), label(step));
+            }
         }
         Ok(())
     }
 
-    /// Notes the QP that a call has created, and the registrations that it has made or ended, for
-    /// the records that are read.
-    fn note(&mut self, file: u64, call: &Contracted, fact: &Fact) {
-        match call {
-            Contracted::Alloc(alloc) => {
-                if let Some(domain) = self.contract.objects.domain(file, alloc.handle) {
-                    self.totals
-                        .create((domain, fact.new_serial), fact.new_qp as u32);
-                }
-            }
-            Contracted::EventChannelAlloc { handle, of, .. } => {
-                let domain = self.contract.objects.domain(file, *handle);
-                let is_of_all = *of != Some(Membership::Named);
-                if let (Some(new), Some(domain), true) = (fact.new_channel, domain, is_of_all) {
-                    self.totals.follow(new.number, domain);
-                }
-                return;
-            }
-            _ => (),
-        }
-        let Some(channel) = fact.channel else {
-            return;
-        };
-        let number = match call {
-            Contracted::Alloc(alloc) if alloc.channel.is_some() => fact.new_qp as u32,
-            Contracted::Reg { .. } => fact.qp as u32,
-            Contracted::Unreg { .. } => {
-                self.totals.unregister(channel, fact.qp as u32);
-                return;
-            }
-            _ => return,
-        };
-        if let Some((domain, serial)) = self.contract.objects.qp_of(channel, number) {
-            self.totals.register(channel, number, (domain, serial));
-        }
-    }
-
-    fn read(&mut self, fact: &Fact) -> Result<(), String> {
+    fn read(&mut self, call: &Call, result: i32, fact: &Fact) -> Result<(), String> {
         let Some(channel) = fact.channel else {
             return Ok(());
         };
-        let records = fact.records.iter();
-        for record in records.take_while(|record| record.type_ != 0) {
-            self.totals.read(channel, record)?;
-        }
-        Ok(())
+        let Call::Read { room, pointer, .. } = *call else {
+            return Ok(());
+        };
+        let Some(size) = fact.record_size else {
+            if result > 0 {
+                self.records.lose_track(channel);
+            }
+            return Ok(());
+        };
+        let places = (room.unwrap_or(256) % 0x1_0000) / size;
+        let read = Read {
+            places: places as usize,
+            may_fault: pointer.is_some(),
+            has_labels: size >= size_of::<xrc_rcv_record>() as u64,
+            result: match result {
+                0.. => Ok(result as usize / size as usize),
+                _ => Err(-result),
+            },
+        };
+        let objects = &mut self.contract.objects;
+        self.records.read(objects, channel, read, &fact.records)
     }
 
     fn close_domain(&mut self, file: u64, result: i32, fact: &Fact) -> Result<(), String> {
@@ -548,6 +536,7 @@ mod tests {
             "0 reg qp=0 channel=0 -> 0",
             "0 modify qp=0 domain=0 attr=1 -> 0",
             "0 modify qp=0 domain=0 attr=2 -> EINVAL",
+            "0 modify qp=0 domain=0 attr=3 -> EINVAL",
             "0 destroy qp=0 domain=0 -> EINVAL",
             "0 destroy qp=0 domain=0 flags=1 -> 0",
             "0 alloc qp=0 domain=0 flags=2 channel=0 -> EINVAL",
@@ -582,6 +571,9 @@ mod tests {
             "0 reg qp=0 channel=0 -> EINVAL",
             "0 reg qp=0 channel=0 -> EBADF",
             "0 modify qp=0 domain=0 attr=0 -> EINVAL",
+            "0 modify qp=0 domain=0 attr=1 -> EINVAL",
+            "0 modify qp=0 domain=0 attr=2 -> 0",
+            "0 modify qp=0 domain=0 attr=3 -> 0",
             "0 destroy qp=0 domain=0 -> 0",
             "0 destroy qp=0 domain=0 -> EBUSY",
             "0 query qp=0 domain=0 -> EIO",
@@ -592,7 +584,7 @@ mod tests {
     }
 
     /// Right results, and numbers of QPs after them, which a mutant of the contract refuses.
-    /// Programs have no process of another user, and their records are compared with [`Totals`].
+    /// Programs have no process of another user; those of records are in `records.rs`.
     const MUTANTS: [(Mutant, &str, u64); 4] = [
         (
             Mutant::UnregNotCounted,
@@ -627,6 +619,191 @@ mod tests {
             assert!(result.is_ok(), "{text}: {result:?}");
             let result = Mutant::during(Some(mutant), || check_with(text, fact));
             assert!(result.is_err(), "{mutant:?}");
+        }
+    }
+
+    const ADDED: u32 = xrc_rcv_spec::QP_ADDED;
+    const GONE: u32 = xrc_rcv_spec::QP_GONE;
+
+    /// Records, each of a type, of the QP with this number less 16 as its serial number.
+    fn records(of: &[(u32, u32)]) -> Fact {
+        let mut fact = fact();
+        fact.record_size = Some(32);
+        for (at, (type_, number)) in of.iter().enumerate() {
+            fact.records[at] = xrc_rcv_record {
+                last_ns: 5,
+                serial: u64::from(number - 16),
+                count: 1,
+                qp_num: *number,
+                type_: *type_,
+                label: 0,
+            };
+        }
+        fact
+    }
+
+    fn created(number: u64) -> Fact {
+        Fact {
+            new_qp: number,
+            new_serial: number - 16,
+            ..fact()
+        }
+    }
+
+    /// Steps with their results and facts, and mutants of the contract that refuse these.
+    type Reads = (Vec<(&'static str, Fact)>, &'static [Mutant]);
+
+    /// The process has one channel, which reads what happens to its QPs, or to all; of some it gets
+    /// the ends alone.
+    fn reads() -> [Reads; 4] {
+        let end = ("0 destroy qp=0 domain=0 flags=1 -> 0", fact());
+        let empty = ("0 read channel=0 -> EAGAIN", records(&[]));
+        let create = |of: &'static str| (of, first());
+        let two = [
+            ("0 alloc qp=0 domain=0 flags=1 -> 0", created(17)),
+            ("0 alloc qp=1 domain=0 flags=1 -> 0", created(18)),
+            end,
+        ];
+        let [one, other, end_of_one] = two;
+        let gone = ("0 read channel=0 room=64 -> 32", records(&[(GONE, 17)]));
+        let rest = (
+            "0 read channel=0 room=96 -> 64",
+            records(&[(ADDED, 18), (GONE, 17)]),
+        );
+        let first_added = ("0 read channel=0 room=40 -> 32", records(&[(ADDED, 17)]));
+        let of_all = create("0 channel channel=0 flags=1 -> 0");
+        let of_ends = create("0 channel channel=0 events=9223372036854775808 flags=1 -> 0");
+        [
+            (
+                vec![(ALLOC.trim(), first()), end, gone, empty],
+                &[
+                    Mutant::GoneMissing,
+                    Mutant::ReadAgain,
+                    Mutant::AddedToCreator,
+                ],
+            ),
+            (
+                vec![
+                    (ALLOC.trim(), first()),
+                    end,
+                    ("0 unreg qp=0 channel=0 -> 0", fact()),
+                    empty,
+                ],
+                &[Mutant::UnregLeavesRecords],
+            ),
+            (
+                vec![of_all, one, other, end_of_one, first_added, rest, empty],
+                &[Mutant::Unordered, Mutant::ReadSkips, Mutant::AllMissNew],
+            ),
+            (
+                vec![of_ends, one, other, end_of_one, gone, empty],
+                &[Mutant::MaskIgnored],
+            ),
+        ]
+    }
+
+    fn check_steps(steps: &[(&str, Fact)]) -> Result<u64, String> {
+        let text: Vec<_> = steps.iter().map(|(line, _)| *line).collect();
+        let mut programs = Program::parse_all(&text.join("\n")).expect("a program");
+        let (program, results) = programs.pop().expect("a program");
+        let results: Vec<_> = results.into_iter().flatten().collect();
+        check(&program, &results, |index| steps[index].1, 0)
+    }
+
+    #[test]
+    fn records_of_the_contract() {
+        for (steps, mutants) in reads() {
+            assert_eq!(check_steps(&steps), Ok(steps.len() as u64));
+            for mutant in mutants {
+                let result = Mutant::during(Some(*mutant), || check_steps(&steps));
+                assert!(result.is_err(), "{mutant:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn other_records() {
+        type Change = fn(&mut Fact);
+        const CHANGES: [Change; 9] = [
+            |fact| fact.records[0].count = 2,
+            |fact| fact.records[0].serial = 2,
+            |fact| fact.records[0].qp_num = 18,
+            |fact| fact.records[1].type_ = 3,
+            |fact| fact.records[1].type_ = 16,
+            |fact| fact.records[0].last_ns = 0,
+            |fact| fact.records[1].last_ns = 4,
+            |fact| fact.records.swap(0, 1),
+            |fact| fact.records[1] = fact.records[0],
+        ];
+        let added = "0 channel channel=0 flags=1 -> 0";
+        let alloc = "0 alloc qp=0 domain=0 flags=1 -> 0";
+        let read = "0 read channel=0 room=96 -> 64";
+        let end = ("0 destroy qp=0 domain=0 flags=1 -> 0", fact());
+        for change in CHANGES {
+            let mut both = records(&[(ADDED, 17), (GONE, 17)]);
+            let steps = |both| [(added, first()), (alloc, created(17)), end, (read, both)];
+            assert!(check_steps(&steps(both)).is_ok());
+            change(&mut both);
+            assert!(check_steps(&steps(both)).is_err());
+        }
+        // A label, where records are long enough for it, and fewer records than there are.
+        let labelled = "0 alloc qp=0 domain=0 flags=1 label=7 -> 0";
+        let longer = "0 read channel=0 room=96 -> 40";
+        let fewer = "0 read channel=0 room=96 -> 32";
+        let ended = vec![(added, first()), (labelled, created(17))];
+        for (line, size, label, is_right) in [
+            (longer, 40, 7, true),
+            (longer, 40, 8, false),
+            (fewer, 32, 8, true),
+        ] {
+            let mut fact = records(&[(ADDED, 17)]);
+            fact.record_size = Some(size);
+            fact.records[0].label = label;
+            let mut steps = ended.clone();
+            steps.push((line, fact));
+            assert_eq!(check_steps(&steps).is_ok(), is_right, "{line}: {label}");
+        }
+        let mut steps = vec![(added, first()), (alloc, created(17)), end];
+        steps.push((fewer, records(&[(ADDED, 17)])));
+        assert!(check_steps(&steps).is_err());
+    }
+
+    /// The QPs that end with a channel are destroyed in any order.
+    #[test]
+    fn ends_of_one_step() {
+        let all = Fact {
+            new_channel: Some(crate::shared::NewChannel {
+                number: 3,
+                domain: 5,
+            }),
+            ..fact()
+        };
+        let with_all = |mut fact: Fact| {
+            fact.channels[1] = Some(3);
+            fact
+        };
+        let read = |of: &[(u32, u32)]| {
+            let mut fact = with_all(records(of));
+            fact.channels[0] = None;
+            fact.channel = Some(3);
+            fact
+        };
+        let mut closed = with_all(fact());
+        closed.channels[0] = None;
+        for (of, is_right) in [
+            ([(GONE, 17), (GONE, 18)], true),
+            ([(GONE, 18), (GONE, 17)], true),
+            ([(GONE, 18), (GONE, 18)], false),
+        ] {
+            let steps = [
+                ("0 alloc qp=0 domain=0 channel=0 -> 0", first()),
+                ("0 alloc qp=1 domain=0 channel=0 -> 0", created(18)),
+                ("0 channel channel=1 flags=3 -> 0", with_all(all)),
+                ("0 close-channel channel=0 -> 0", closed),
+                ("0 read channel=1 room=96 -> 64", read(&of)),
+            ];
+            let result = check_steps(&steps);
+            assert_eq!(result.is_ok(), is_right, "{of:?}: {result:?}");
         }
     }
 }

@@ -66,6 +66,8 @@ pub struct Fact {
     pub new_serial: u64,
     /// The records that it read: one without a serial number is none.
     pub records: [xrc_rcv_record; RECORDS],
+    /// The size of the records of the channel that it read, if it is known.
+    pub record_size: Option<u64>,
     /// The number of QPs that a list says.
     pub total: Option<u64>,
     /// The number of QP numbers that an ioctl of a channel says it has processed.

@@ -367,15 +367,19 @@ impl Worker {
         // process.
         let size = unsafe { libc::syscall(libc::SYS_read, fd, address, length) };
         let result = self.tally(Name::Read, if size < 0 { -errno() } else { size as i32 });
-        if let (None, Some(slot)) = (pointer, slot_of(channel)) {
-            self.note_records(slot, result, fact);
+        if let Some(slot) = slot_of(channel) {
+            let size = self.state().record_sizes[slot].get();
+            fact.record_size = size.filter(|size| *size != 0).map(u64::from);
+            if pointer.is_none() {
+                self.note_records(result, fact);
+            }
         }
         result
     }
 
     /// Keeps the records of so many bytes.
-    fn note_records(&self, slot: usize, bytes: i32, fact: &mut Fact) {
-        let size = self.state().record_sizes[slot].get().unwrap_or(0) as usize;
+    fn note_records(&self, bytes: i32, fact: &mut Fact) {
+        let size = fact.record_size.unwrap_or(0) as usize;
         let bytes = usize::try_from(bytes).unwrap_or(0);
         let count = bytes.checked_div(size).unwrap_or(0);
         let records = self.room.values(size, count.min(RECORDS));
