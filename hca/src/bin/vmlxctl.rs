@@ -102,6 +102,16 @@ enum Command {
         #[arg(value_parser = ["up", "down"])]
         state: String,
     },
+    /// Give a port whose cable is out other LIDs, as a subnet manager does before it is active
+    Lids {
+        /// From 1
+        port: u8,
+        /// The first LID
+        lid: u16,
+        /// The number of low bits in which they differ
+        #[arg(default_value_t = 0)]
+        lmc: u8,
+    },
     /// Lose, repeat or delay messages that leave the adapter: each the Nth; 0 is none
     Wire {
         /// Lose every Nth request
@@ -184,6 +194,7 @@ impl Command {
                 port,
                 up: state == "up",
             },
+            Self::Lids { port, lid, lmc } => Operation::Lids { port, lid, lmc },
             Self::Wire {
                 lose,
                 lose_answers,

@@ -70,6 +70,8 @@ pub trait Adapter: Send {
     ) -> Result<(), String>;
     fn inject_event(&mut self, kind: EventType, number: u32) -> Result<(), String>;
     fn set_cable(&mut self, port: u8, cable: bool) -> bool;
+    /// Its ports.
+    fn ports(&mut self) -> &mut [Port];
 }
 
 impl<C: Card> Adapter for Hca<C> {
@@ -239,5 +241,9 @@ impl<C: Card> Adapter for Hca<C> {
 
     fn set_cable(&mut self, port: u8, cable: bool) -> bool {
         self.set_cable(port, cable)
+    }
+
+    fn ports(&mut self) -> &mut [Port] {
+        &mut self.ports
     }
 }

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::bytes::Fields;
-use crate::engine::packet::{Body, DatagramHeader, Packet, LID_MULTICAST, LID_PERMISSIVE};
+use crate::engine::packet::{Body, DatagramHeader, Extra, Packet, LID_MULTICAST, LID_PERMISSIVE};
 use crate::engine::port::Port;
 use crate::engine::transport::Service;
 
@@ -247,7 +247,7 @@ impl Administration {
             solicited: false,
             body: Body::Send {
                 payload: mad.to_vec(),
-                immediate: None,
+                extra: Extra::Nothing,
             },
             datagram: Some(DatagramHeader {
                 sqpn: QP1,

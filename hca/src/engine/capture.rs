@@ -17,8 +17,8 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::engine::bytes::Fields;
-use crate::engine::headers::{Frame, Grh, VL_MANAGEMENT};
-use crate::engine::packet::{Atomic, Body, Nak, Packet, Reply, Response, PSN_MASK};
+use crate::engine::headers::{Frame, VL_MANAGEMENT};
+use crate::engine::packet::{Atomic, Body, Extra, Nak, Packet, Reply, Response, PSN_MASK};
 use crate::engine::transport::{rnr_timer_code, Service};
 
 /// Magic number of a file whose times are in microseconds.
@@ -44,6 +44,8 @@ mod operation {
     pub const ATOMIC_ACKNOWLEDGE: u8 = 0x12;
     pub const COMPARE_SWAP: u8 = 0x13;
     pub const FETCH_ADD: u8 = 0x14;
+    pub const SEND_LAST_INVALIDATE: u8 = 0x16;
+    pub const SEND_ONLY_INVALIDATE: u8 = 0x17;
 }
 
 /// Syndromes of an acknowledgement.
@@ -186,6 +188,27 @@ fn psn_of(first: u32, index: usize) -> u32 {
     first.wrapping_add(index as u32) & PSN_MASK
 }
 
+/// Adds the field of the last packet of a message, and names it in the opcode.
+fn add_extra(frame: &mut Frame<'_>, base: u8, part: Part, extra: Extra) {
+    match extra {
+        Extra::Nothing => {}
+        Extra::Immediate(immediate) => {
+            // One more than without.
+            const WITH: u8 = operation::SEND_LAST_IMMEDIATE - 2;
+            frame.opcode = frame.opcode.saturating_add(WITH);
+            frame.extended.extend_from_slice(&immediate);
+        }
+        Extra::Invalidate(key) => {
+            let operation = match part {
+                Part::Only => operation::SEND_ONLY_INVALIDATE,
+                _ => operation::SEND_LAST_INVALIDATE,
+            };
+            frame.opcode = base | operation;
+            frame.extended.extend_from_slice(&key.to_be_bytes());
+        }
+    }
+}
+
 /// The packets of a request.
 fn request_frames(packet: &Packet) -> Frames<'_> {
     let management = packet.datagram.is_some() && packet.dqpn == 0;
@@ -214,10 +237,8 @@ fn request_frames(packet: &Packet) -> Frames<'_> {
             .extend_from_slice(&header.sqpn.to_be_bytes());
     }
     let base = service_base(packet.service);
-    let (first, payload, immediate, extended): (u8, &[u8], _, _) = match &packet.body {
-        Body::Send { payload, immediate } => {
-            (operation::SEND_FIRST, payload, *immediate, Vec::new())
-        }
+    let (first, payload, extra, extended): (u8, &[u8], _, _) = match &packet.body {
+        Body::Send { payload, extra } => (operation::SEND_FIRST, payload, *extra, Vec::new()),
         Body::Write {
             address,
             rkey,
@@ -225,7 +246,8 @@ fn request_frames(packet: &Packet) -> Frames<'_> {
             immediate,
         } => {
             let reth = reth(*address, *rkey, payload.len() as u64).to_vec();
-            (operation::WRITE_FIRST, payload, *immediate, reth)
+            let extra = immediate.map_or(Extra::Nothing, Extra::Immediate);
+            (operation::WRITE_FIRST, payload, extra, reth)
         }
         Body::Read {
             address,
@@ -279,11 +301,8 @@ fn request_frames(packet: &Packet) -> Frames<'_> {
         if matches!(part, Part::First | Part::Only) {
             frame.extended.extend_from_slice(&extended);
         }
-        if let (true, Some(immediate)) = (ends, immediate) {
-            // One more than without.
-            const WITH: u8 = operation::SEND_LAST_IMMEDIATE - 2;
-            frame.opcode = frame.opcode.saturating_add(WITH);
-            frame.extended.extend_from_slice(&immediate);
+        if ends {
+            add_extra(&mut frame, base, part, extra);
         }
         frame.psn = psn_of(packet.psn, index);
         frame.solicited = ends && packet.solicited;
@@ -297,16 +316,12 @@ fn request_frames(packet: &Packet) -> Frames<'_> {
 fn response_frames<'a>(packet: &'a Packet, response: &'a Response) -> Frames<'a> {
     let base = service_base(packet.service);
     let frame = move |operation, syndrome: u8, psn| Frame {
-        service_level: packet.service_level,
+        service_level: response.service_level,
         slid: response.slid,
         dlid: response.dlid,
-        grh: packet.grh.map(|grh| Grh {
-            sgid: grh.dgid,
-            dgid: grh.sgid,
-            ..grh
-        }),
+        grh: response.grh,
         opcode: base | operation,
-        migration_request: packet.migration_request,
+        migration_request: response.migration_request,
         pkey: response.pkey,
         dqpn: response.dqpn,
         psn,
@@ -360,6 +375,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::engine::headers::Grh;
     use crate::engine::packet::DatagramHeader;
 
     fn packet(service: Service, body: Body) -> Packet {
@@ -393,7 +409,7 @@ mod tests {
     fn a_message_is_cut_into_packets() {
         let message = |length| Body::Send {
             payload: vec![7; length],
-            immediate: Some([1, 2, 3, 4]),
+            extra: Extra::Immediate([1, 2, 3, 4]),
         };
         let long = packet(Service::Xrc, message(3000));
         let frames = requests(&long);
@@ -418,6 +434,21 @@ mod tests {
             opcodes(&requests(&packet(Service::Uc, message(1025)))),
             [0x20, 0x23]
         );
+    }
+
+    #[test]
+    fn a_message_names_the_key_that_it_invalidates() {
+        let message = |length| Body::Send {
+            payload: vec![7; length],
+            extra: Extra::Invalidate(0x1234_5678),
+        };
+        let long = packet(Service::Xrc, message(2000));
+        let frames = requests(&long);
+        assert_eq!(opcodes(&frames), [0xa0, 0xb6]);
+        assert_eq!(frames[0].extended, [0, 0, 0, 0x45]);
+        let extended = [0, 0, 0, 0x45, 0x12, 0x34, 0x56, 0x78];
+        assert_eq!(frames[1].extended, extended);
+        assert_eq!(opcodes(&requests(&packet(Service::Rc, message(8)))), [0x17]);
     }
 
     #[test]
@@ -469,7 +500,7 @@ mod tests {
                 Service::Ud,
                 Body::Send {
                     payload: vec![0; 256],
-                    immediate: None,
+                    extra: Extra::Nothing,
                 },
             )
         };
@@ -491,8 +522,11 @@ mod tests {
         let response = |reply| Response {
             slid: 2,
             dlid: 1,
+            service_level: 0,
             pkey: 0xffff,
+            grh: None,
             dqpn: 0x209,
+            migration_request: true,
             psn: 3,
             mtu: 2048,
             reply,
@@ -510,7 +544,7 @@ mod tests {
             Service::Rc,
             Body::Send {
                 payload: Vec::new(),
-                immediate: None,
+                extra: Extra::Nothing,
             },
         );
         for (reply, syndrome) in [
@@ -525,6 +559,47 @@ mod tests {
         }
         let silence = response(Reply::Silence);
         assert_eq!(response_frames(&send, &silence).count(), 0);
+    }
+
+    #[test]
+    fn a_response_has_the_headers_of_the_responders_path() {
+        let grh = |hop_limit| Grh {
+            hop_limit,
+            ..Grh::default()
+        };
+        let request = Packet {
+            service_level: 1,
+            grh: Some(grh(1)),
+            ..packet(
+                Service::Xrc,
+                Body::Send {
+                    payload: Vec::new(),
+                    extra: Extra::Nothing,
+                },
+            )
+        };
+        let response = |grh| Response {
+            slid: 0x13,
+            dlid: 1,
+            service_level: 3,
+            pkey: 0x8001,
+            grh,
+            dqpn: 0x209,
+            migration_request: false,
+            psn: 3,
+            mtu: 2048,
+            reply: Reply::Ack {
+                data: Vec::new(),
+                rearmed: true,
+            },
+        };
+        for grh in [Some(grh(3)), None] {
+            let response = response(grh);
+            let frame = response_frames(&request, &response).next().unwrap();
+            assert_eq!((frame.slid, frame.dlid), (0x13, 1));
+            assert_eq!((frame.service_level, frame.grh), (3, grh));
+            assert_eq!((frame.pkey, frame.migration_request), (0x8001, false));
+        }
     }
 
     /// Counts the bytes, and the most that came at once.
@@ -556,7 +631,7 @@ mod tests {
             Service::Rc,
             Body::Send {
                 payload: vec![0; LENGTH],
-                immediate: None,
+                extra: Extra::Nothing,
             },
         );
         let mut disk = Disk::default();

@@ -16,6 +16,7 @@ pub enum Syndrome {
     LocalQpOpErr = 0x02,
     LocalProtErr = 0x04,
     WrFlushErr = 0x05,
+    MwBindErr = 0x06,
     BadRespErr = 0x10,
     RemoteInvalReqErr = 0x12,
     RemoteAccessErr = 0x13,
@@ -32,6 +33,7 @@ pub enum RecvOpcode {
     RdmaWriteImm = 0x00,
     Send = 0x01,
     SendImm = 0x02,
+    SendInval = 0x03,
 }
 
 /// The request or receive that ended.
@@ -66,7 +68,7 @@ pub struct Cqe {
     pub wqe_index: u16,
     /// The request or receive that ended.
     pub ended: Ended,
-    /// Immediate data.
+    /// Immediate data, or the key that the message invalidated.
     pub immediate: [u8; 4],
     /// The QP it came from, or for XRC its SRQ.
     pub remote: u32,
@@ -150,6 +152,9 @@ pub enum LocalError {
     /// The path MTU or the longest message does not allow it.
     #[error("message of {0} bytes is too long")]
     Length(u64),
+    /// A key does not change so.
+    #[error("key {0:#x} does not change so")]
+    Bind(u32),
     /// The QP has no such operation.
     #[error("not possible with this QP")]
     Operation,
@@ -161,6 +166,7 @@ impl LocalError {
         match self {
             Self::Key(_) | Self::Dma(_) => Syndrome::LocalProtErr,
             Self::Length(_) => Syndrome::LocalLengthErr,
+            Self::Bind(_) => Syndrome::MwBindErr,
             Self::Operation => Syndrome::LocalQpOpErr,
         }
     }

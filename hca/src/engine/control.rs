@@ -100,6 +100,15 @@ pub enum Operation {
         /// Plugged.
         up: bool,
     },
+    /// A port whose cable is out gets other LIDs.
+    Lids {
+        /// From 1.
+        port: u8,
+        /// The first LID.
+        lid: u16,
+        /// The number of low bits in which they differ.
+        lmc: u8,
+    },
     /// Messages that leave the adapter are lost, repeated or late.
     Wire(Wire),
     /// The device is pulled from its slot: all ones on every read.
@@ -178,6 +187,7 @@ impl Operation {
                     return Err(format!("no port {port}"));
                 }
             }
+            Self::Lids { port, lid, lmc } => fabric.set_lids(index, port, lid, lmc)?,
             Self::Wire(wire) => hca.faults().set_wire(wire),
             Self::Remove => hca.faults().set_removed(true),
             Self::Restore => {
@@ -289,6 +299,31 @@ mod tests {
         ] {
             assert!(answer(&shared, line).error.is_some(), "{line}");
         }
+    }
+
+    #[test]
+    fn a_port_gets_lids_that_no_other_has() {
+        let shared = shared();
+        let refused = |line: &str| answer(&shared, line).error.is_some();
+        let lids = r#"{"op":"lids","port":2,"lid":16,"lmc":1}"#;
+        assert!(refused(lids));
+        assert!(!refused(r#"{"op":"port","port":2,"up":false}"#));
+        for line in [
+            r#"{"op":"lids","port":3,"lid":16,"lmc":1}"#,
+            r#"{"op":"lids","port":2,"lid":17,"lmc":1}"#,
+            r#"{"op":"lids","port":2,"lid":1,"lmc":0}"#,
+            r#"{"op":"lids","port":2,"lid":49150,"lmc":1}"#,
+        ] {
+            assert!(refused(line), "{line}");
+        }
+        assert!(!refused(lids));
+        let status = answer(&shared, r#"{"op":"status"}"#).result.unwrap();
+        let ports = &status["ports"];
+        assert_eq!(
+            (&ports[1]["lid"], &ports[1]["lmc"]),
+            (&json!(16), &json!(1))
+        );
+        assert_eq!((&ports[0]["lid"], &ports[0]["lmc"]), (&json!(1), &json!(0)));
     }
 
     #[test]

@@ -4,8 +4,7 @@
 
 use crate::engine::completion::LocalError;
 use crate::engine::hca::{Card, Hca, Qp};
-use crate::engine::key::{Access, KeyError, Region};
-use crate::engine::qp::Context;
+use crate::engine::key::{Access, KeyError, Region, User};
 use crate::engine::work::{total, Segment};
 
 impl<C: Card> Hca<C> {
@@ -28,7 +27,7 @@ impl<C: Card> Hca<C> {
                     let region = C::open(
                         self,
                         *lkey,
-                        qp.context.pd(),
+                        qp.user(),
                         *address,
                         u64::from(*length),
                         Access::LocalRead,
@@ -44,9 +43,8 @@ impl<C: Card> Hca<C> {
         Ok(payload)
     }
 
-    /// Writes `data` over a scatter list that belongs to protection domain `pd`. False: it does
-    /// not fit.
-    pub fn scatter(&self, pd: u32, segments: &[Segment], data: &[u8]) -> Result<bool, KeyError> {
+    /// Writes `data` over a scatter list of the queue `user`. False: it does not fit.
+    pub fn scatter(&self, user: User, segments: &[Segment], data: &[u8]) -> Result<bool, KeyError> {
         let mut rest = data;
         for segment in segments {
             if rest.is_empty() {
@@ -64,7 +62,7 @@ impl<C: Card> Hca<C> {
             let region = C::open(
                 self,
                 *lkey,
-                pd,
+                user,
                 *address,
                 now.len() as u64,
                 Access::LocalWrite,

@@ -18,6 +18,7 @@ use crate::engine::administration::{Administration, Endport, SM_LID};
 use crate::engine::capture::Capture;
 use crate::engine::fault::Fate;
 use crate::engine::packet::{DropReason, Packet, Reply, Response, LID_MULTICAST, LID_PERMISSIVE};
+use crate::engine::port::Port;
 
 /// Requests of one QP before another gets its turn, and the lock can change hands.
 const BURST: usize = 16;
@@ -68,6 +69,35 @@ impl<A: Adapter + ?Sized> Fabric<A> {
         let created = std::fs::create_dir_all(&directory).and_then(|()| Capture::create(&path));
         self.capture = Some(created.map_err(|error| format!("{}: {error}", path.display()))?);
         Ok(())
+    }
+
+    /// Gives `port` of adapter `index` the LIDs from `lid` on, which differ in `lmc` low bits.
+    pub fn set_lids(&mut self, index: usize, port: u8, lid: u16, lmc: u8) -> Result<(), String> {
+        let place = self.port_mut(index, port);
+        let mut given = *place.ok_or_else(|| format!("no port {port}"))?;
+        given.set_lids(lid, lmc)?;
+        if given.lid_with(u8::MAX) >= SM_LID {
+            return Err(format!(
+                "LID {SM_LID} is the subnet administration's, those above are no port's"
+            ));
+        }
+        for (adapter, hca) in self.hcas.iter_mut().enumerate() {
+            for (number, other) in (1..).zip(hca.ports()) {
+                let is_other = (adapter, number) != (index, port);
+                if is_other && (given.has_lid(other.lid) || other.has_lid(lid)) {
+                    return Err(format!("LID {} is another port's", other.lid));
+                }
+            }
+        }
+        if let Some(place) = self.port_mut(index, port) {
+            *place = given;
+        }
+        Ok(())
+    }
+
+    fn port_mut(&mut self, index: usize, port: u8) -> Option<&mut Port> {
+        let number = usize::from(port.checked_sub(1)?);
+        self.hca(index)?.ports().get_mut(number)
     }
 
     /// Writes to the capture, and ends it if that fails.
@@ -323,5 +353,175 @@ mod tests {
             send(3, repeat),
             [0, 1, 2, 3, 4, 5, 5, 6, 7, 8, 9, 10, 11, 11]
         );
+    }
+}
+
+/// Adapters of both kinds on one subnet.
+#[cfg(test)]
+#[cfg(mlx5)]
+mod mixed {
+    use serde_json::json;
+
+    use super::*;
+    use crate::mlx4::card::Hca as ConnectX3;
+    use crate::mlx4::testing::{Bench as First, QpSetup};
+    use crate::mlx5::testing::{self, Bench as Second};
+
+    const LENGTH: u32 = 0x300;
+    /// Virtual addresses at the ConnectX-3.
+    const BUFFERS: u64 = 0x1_0000;
+    const XRCD: u32 = 7;
+    const SRQN: u32 = 0x45;
+    /// The number of an XRC target of a ConnectX-3 has bit 23.
+    const TARGET: u32 = 0x80_0208;
+    const INITIATOR: u32 = 0x209;
+    const CONNECTED: u32 = 0x40;
+    const CONNECTX3_XRC: u32 = 6;
+
+    /// LIDs of the first port of the first adapter, and of the only one of the second.
+    const LIDS: (u16, u16) = (1, 3);
+
+    /// Bytes of a buffer that differ in each, and from its neighbours.
+    fn data(number: u8) -> Vec<u8> {
+        let byte = |index: u32| (index as u8).wrapping_mul(7).wrapping_add(number);
+        (0..LENGTH).map(byte).collect()
+    }
+
+    /// A ConnectX-3 and a ConnectX-6, and where in the memory of each are four buffers, of which
+    /// two have what it sends.
+    struct Pair {
+        first: First,
+        key: u32,
+        second: Second,
+        pages: (u64, u64),
+    }
+
+    fn pair() -> Pair {
+        let mut first = First::connected();
+        let (key, page) = first.region(0x10, BUFFERS, 0x1000, 0x1f << 10);
+        let mut second = Second::new(1);
+        let pages = (page, second.page());
+        for number in 0..2 {
+            let at = |page: u64| page + u64::from(number) * u64::from(LENGTH);
+            first
+                .hca
+                .dma
+                .memory
+                .write(at(pages.0), &data(number))
+                .unwrap();
+            second.write(at(pages.1), &data(number + 2));
+        }
+        Pair {
+            first,
+            key,
+            second,
+            pages,
+        }
+    }
+
+    impl Pair {
+        /// The address of buffer `number` for requests of the ConnectX-3.
+        fn at_first(number: u64) -> u64 {
+            BUFFERS + number * u64::from(LENGTH)
+        }
+
+        /// The same for requests of the ConnectX-6.
+        fn at_second(&self, number: u64) -> u64 {
+            self.pages.1 + number * u64::from(LENGTH)
+        }
+
+        fn setup(service: u32, remote: u32) -> QpSetup {
+            QpSetup {
+                path: (1, LIDS.1),
+                ..QpSetup::new(service, remote)
+            }
+        }
+
+        /// The two adapters do all that was posted, and violate nothing. Returns the third and
+        /// the fourth buffer of each.
+        fn run(mut self) -> [[Vec<u8>; 2]; 2] {
+            let now = self.first.now;
+            let first = std::mem::replace(&mut self.first.hca, ConnectX3::new(7));
+            let second = std::mem::replace(&mut self.second.hca, crate::mlx5::card::Hca::new(8));
+            let hcas: Vec<Box<dyn Adapter>> = vec![Box::new(first), Box::new(second)];
+            let mut fabric = Fabric::new(hcas);
+            while fabric.run(now).is_some_and(|deadline| deadline <= now) {}
+            let pages = [self.pages.0, self.pages.1];
+            let mut received = Vec::new();
+            for (hca, page) in fabric.hcas.iter_mut().zip(pages) {
+                assert_eq!(hca.status()["violations"], json!({}));
+                assert_eq!(hca.status()["messages"], json!(1));
+                received.push([2, 3].map(|number: u64| {
+                    let mut bytes = vec![0; LENGTH as usize];
+                    let at = page + number * u64::from(LENGTH);
+                    hca.memory().read(at, &mut bytes).unwrap();
+                    bytes
+                }));
+            }
+            received.try_into().unwrap()
+        }
+    }
+
+    #[test]
+    fn a_reliable_connection_joins_cards_of_two_kinds() {
+        let mut pair = pair();
+        let qpn = pair.second.create_qp(testing::RC, &[]).unwrap();
+        pair.second.connect(qpn, LIDS.0, CONNECTED);
+        pair.first.qp_rts(CONNECTED, &Pair::setup(0, qpn));
+        // A message each way, then a WRITE.
+        pair.first
+            .post_receive(CONNECTED, LENGTH, pair.key, Pair::at_first(2));
+        let at = pair.at_second(2);
+        pair.second.post_receive(qpn, false, LENGTH, at);
+        let from = |number| (LENGTH, pair.key, Pair::at_first(number));
+        let send = First::wqe(0x0a, 0, None, from(0));
+        let write = First::wqe(0x08, 0, Some((pair.at_second(3), pair.second.key)), from(1));
+        pair.first.post_send(CONNECTED, send);
+        pair.first.post_send(CONNECTED, write);
+        let from = [pair.at_second(0), pair.at_second(1)];
+        let to = (Pair::at_first(3), pair.key);
+        pair.second.post_send(qpn, None, None, (LENGTH, from[0]));
+        pair.second
+            .post_send(qpn, None, Some(to), (LENGTH, from[1]));
+        assert_eq!(pair.run(), [[data(2), data(3)], [data(0), data(1)]]);
+    }
+
+    #[test]
+    fn xrc_joins_cards_of_two_kinds() {
+        let mut pair = pair();
+        let (target, initiator) = (pair.second.target(), pair.second.initiator());
+        let srqn = pair.second.srq();
+        pair.second.connect(target, LIDS.0, INITIATOR);
+        pair.second.connect(initiator, LIDS.0, TARGET);
+        pair.first.srq(SRQN, 2, XRCD as u16, First::RECV_CQN);
+        let setup = QpSetup {
+            xrcd: XRCD,
+            ..Pair::setup(CONNECTX3_XRC, initiator)
+        };
+        pair.first.qp_rtr(TARGET, &setup);
+        pair.first
+            .qp_rts(INITIATOR, &Pair::setup(CONNECTX3_XRC, target));
+        pair.first
+            .fill_srq(SRQN, 0, LENGTH, pair.key, Pair::at_first(2));
+        pair.first.post_srq(SRQN, 1);
+        let at = pair.at_second(2);
+        pair.second.post_receive(srqn, true, LENGTH, at);
+        let from = |number| (LENGTH, pair.key, Pair::at_first(number));
+        let send = First::wqe(0x0a, srqn, None, from(0));
+        let write = First::wqe(
+            0x08,
+            srqn,
+            Some((pair.at_second(3), pair.second.key)),
+            from(1),
+        );
+        pair.first.post_send(INITIATOR, send);
+        pair.first.post_send(INITIATOR, write);
+        let from = [pair.at_second(0), pair.at_second(1)];
+        let to = (Pair::at_first(3), pair.key);
+        pair.second
+            .post_send(initiator, Some(SRQN), None, (LENGTH, from[0]));
+        pair.second
+            .post_send(initiator, Some(SRQN), Some(to), (LENGTH, from[1]));
+        assert_eq!(pair.run(), [[data(2), data(3)], [data(0), data(1)]]);
     }
 }

@@ -15,7 +15,8 @@ use crate::engine::bytes::Fields;
 use crate::engine::completion::{Cqe, LocalError};
 use crate::engine::event::EventType;
 use crate::engine::fault::Faults;
-use crate::engine::key::{Access, KeyError, Region};
+use crate::engine::headers::Grh;
+use crate::engine::key::{Access, KeyError, Region, User};
 use crate::engine::memory::{Dma, DmaError};
 use crate::engine::packet::{DropReason, Packet};
 use crate::engine::pci::{Config, Identity, Msix};
@@ -89,15 +90,21 @@ pub trait Card: Default + Send + 'static {
     /// Takes a WQE from SRQ `srqn`, and reports an event if that passes its limit. None: there is
     /// no such SRQ.
     fn take_shared(hca: &mut Hca<Self>, srqn: u32) -> Option<Result<Option<RecvWqe>, DmaError>>;
-    /// Opens `length` bytes at virtual `address` with `key` for a queue of protection domain `pd`.
+    /// Opens `length` bytes at virtual `address` with `key` for the queue `user`.
     fn open(
         hca: &Hca<Self>,
         key: u32,
-        pd: u32,
+        user: User,
         address: u64,
         length: u64,
         access: Access,
     ) -> Result<Self::Region, KeyError>;
+    /// Whether a message to the queue `user` may invalidate `key`.
+    fn may_invalidate(_hca: &Hca<Self>, key: u32, _user: User) -> Result<(), KeyError> {
+        Err(KeyError::Lasting(key))
+    }
+    /// Such a message has arrived.
+    fn invalidate(_hca: &mut Hca<Self>, _key: u32) {}
     /// The QPs that joined multicast group `gid`.
     fn members(&self, gid: &[u8; 16]) -> Vec<u32>;
     /// The QP that packets for QP `dqpn` of `port` are for: QP0 and QP1 have other numbers inside.
@@ -251,9 +258,23 @@ impl<C: Card> Hca<C> {
         pkeys_match(ours, pkey)
     }
 
+    /// Our LID on `path`.
+    pub fn lid(&self, path: &Path) -> Option<u16> {
+        Some(self.port(path.port)?.lid_with(path.path_bits))
+    }
+
+    /// The GRH of packets over `path`, if they have one.
+    pub fn grh(&self, path: &Path) -> Option<Grh> {
+        let (index, grh) = path.grh?;
+        Some(Grh {
+            sgid: self.gid(path.port, index).unwrap_or_default(),
+            ..grh
+        })
+    }
+
     /// Whether a packet from `slid` to `dlid` came over `path`.
     pub fn on_path(&self, path: &Path, slid: u16, dlid: u16) -> bool {
-        path.remote_lid == slid && self.port(path.port).is_some_and(|port| port.lid == dlid)
+        path.remote_lid == slid && self.lid(path) == Some(dlid)
     }
 
     /// Port number `port`.
@@ -263,7 +284,7 @@ impl<C: Card> Hca<C> {
 
     /// The number of the port with this LID.
     pub fn port_of_lid(&self, lid: u16) -> Option<u8> {
-        (1..=C::PORTS).find(|&number| self.port(number).is_some_and(|port| port.lid == lid))
+        (1..=C::PORTS).find(|&number| self.port(number).is_some_and(|port| port.has_lid(lid)))
     }
 
     /// Port number `port`, to change.
@@ -290,14 +311,16 @@ impl<C: Card> Hca<C> {
         self.change_port(port, |port| port.cable = cable)
     }
 
-    /// A write to configuration space.
+    /// A write to configuration space, which may reset the function.
     pub fn write_config(&mut self, offset: u64, data: &[u8]) {
-        self.config.write(offset, data);
+        if self.config.write(offset, data) {
+            return self.reset();
+        }
         self.dma.memory.bus_master = self.config.bus_master();
     }
 
-    /// Device reset: drops the guest's objects and its writes to configuration space; memory map,
-    /// vectors, cables and the test's wishes stay.
+    /// Reset of the device, or of its function: drops the guest's objects and its writes to
+    /// configuration space; memory map, vectors, cables and the test's wishes stay.
     pub fn reset(&mut self) {
         self.config = Config::new(&C::IDENTITY);
         self.dma.memory.bus_master = self.config.bus_master();

@@ -21,6 +21,15 @@ pub enum Access {
     Atomic,
 }
 
+/// The queue that uses a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct User {
+    /// Its protection domain.
+    pub pd: u32,
+    /// The QP, which some keys are bound to.
+    pub qpn: u32,
+}
+
 /// The reason why a key does not permit an access.
 #[derive(Debug, Error)]
 pub enum KeyError {
@@ -37,6 +46,19 @@ pub enum KeyError {
         /// The PD of the queue.
         ours: u32,
     },
+    /// The key belongs to another QP.
+    #[error("key {key:#x} belongs to QP {theirs:#x}, not {ours:#x}")]
+    Qp {
+        /// The key.
+        key: u32,
+        /// The QP of the key.
+        theirs: u32,
+        /// The QP that uses it.
+        ours: u32,
+    },
+    /// Peers may not invalidate the key.
+    #[error("key {0:#x} cannot be invalidated by a peer")]
+    Lasting(u32),
     /// The region does not allow this access.
     #[error("key {0:#x} does not allow {1:?}")]
     Permission(u32, Access),

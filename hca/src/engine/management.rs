@@ -155,6 +155,7 @@ impl<C: Card> Hca<C> {
             // Speed supported SDR, DDR and QDR; state.
             (32, 7 << 4 | logical),
             (33, physical << 4 | 2),
+            (34, state.lmc),
             // Speed active QDR, enabled all.
             (35, 4 << 4 | 7),
             // MTU 4096 to the neighbour, 8 VLs, MTU 4096 at most.

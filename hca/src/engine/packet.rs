@@ -88,6 +88,17 @@ pub struct DatagramHeader {
     pub qkey: u32,
 }
 
+/// A field of the last packet of a message into a receive queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extra {
+    /// There is none.
+    Nothing,
+    /// Immediate data.
+    Immediate([u8; 4]),
+    /// The key that the message invalidates.
+    Invalidate(u32),
+}
+
 /// The request and its payload.
 #[derive(Clone)]
 pub enum Body {
@@ -96,7 +107,7 @@ pub enum Body {
         /// The message.
         payload: Vec<u8>,
         /// With it.
-        immediate: Option<[u8; 4]>,
+        extra: Extra,
     },
     /// Into memory.
     Write {
@@ -160,10 +171,16 @@ pub struct Response {
     pub slid: u16,
     /// The destination's LID.
     pub dlid: u16,
+    /// Service level.
+    pub service_level: u8,
     /// The partition it belongs to.
     pub pkey: u16,
+    /// Its GRH, if it has one.
+    pub grh: Option<Grh>,
     /// The QP it is for.
     pub dqpn: u32,
+    /// The responder does not wait for a path migration.
+    pub migration_request: bool,
     /// The last sequence number it is about.
     pub psn: u32,
     /// Most bytes of data in one packet.

@@ -53,7 +53,12 @@ const EXP_CAP: usize = 0x60;
 const PCI_CAP_ID_EXP: u8 = 0x10;
 const PCI_EXP_FLAGS: usize = EXP_CAP + 0x02;
 const PCI_EXP_DEVCAP: usize = EXP_CAP + 0x04;
+/// Payloads of 512 bytes, and error reports by role.
+const DEVCAP: u32 = 0x8002;
+const PCI_EXP_DEVCAP_FLR: u32 = 1 << 28;
 const PCI_EXP_DEVCTL: usize = EXP_CAP + 0x08;
+/// Resets the function when it is written; it reads as 0.
+const PCI_EXP_DEVCTL_BCR_FLR: u16 = 1 << 15;
 const PCI_EXP_LNKCAP: usize = EXP_CAP + 0x0c;
 const PCI_EXP_LNKCTL: usize = EXP_CAP + 0x10;
 const PCI_EXP_LNKSTA: usize = EXP_CAP + 0x12;
@@ -112,7 +117,7 @@ impl Config {
 
         config.set8(EXP_CAP, PCI_CAP_ID_EXP);
         config.set16(PCI_EXP_FLAGS, 2);
-        config.set32(PCI_EXP_DEVCAP, 0x8002);
+        config.set32(PCI_EXP_DEVCAP, DEVCAP | PCI_EXP_DEVCAP_FLR);
         config.set32(PCI_EXP_LNKCAP, u32::from(LINK_8GT_X8));
         config.set16(PCI_EXP_LNKSTA, LINK_8GT_X8);
         config.set32(PCI_EXP_LNKCAP2, LINK_SPEEDS);
@@ -155,10 +160,16 @@ impl Config {
         }
     }
 
-    /// Writes the writable bits.
-    pub fn write(&mut self, offset: u64, data: &[u8]) {
+    fn get16(&self, at: usize) -> u16 {
+        let mut data = [0; 2];
+        self.read(at as u64, &mut data);
+        u16::from_le_bytes(data)
+    }
+
+    /// Writes the writable bits. Returns whether that asks for a reset of the function.
+    pub fn write(&mut self, offset: u64, data: &[u8]) -> bool {
         let Ok(offset) = usize::try_from(offset) else {
-            return;
+            return false;
         };
         for (index, byte) in data.iter().enumerate() {
             let at = offset.saturating_add(index);
@@ -166,6 +177,9 @@ impl Config {
                 self.set8(at, *byte);
             }
         }
+        let control = self.get16(PCI_EXP_DEVCTL);
+        self.set16(PCI_EXP_DEVCTL, control & !PCI_EXP_DEVCTL_BCR_FLR);
+        control & PCI_EXP_DEVCTL_BCR_FLR != 0
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::engine::key::User;
 use crate::engine::memory::{Dma, DmaError};
 use crate::engine::transport::{Migration, Path, Service, State};
 use crate::engine::work::{Control, RecvWqe, SendWqe};
@@ -36,8 +37,6 @@ pub trait Context: Clone {
     fn path(&self) -> Path;
     /// The alternate path.
     fn alternate_path(&self) -> Path;
-    /// Service level of the primary path.
-    fn service_level(&self) -> u8;
     /// The time to wait for an answer; none is forever.
     fn ack_timeout(&self) -> Option<Duration>;
     /// The number of times that a request without an answer is repeated.
@@ -153,6 +152,14 @@ impl<X: Context, Q> Qp<X, Q> {
     /// The receiving end of an XRC connection.
     pub fn is_xrc_target(&self) -> bool {
         self.service == Service::Xrc && self.context.xrcd() != 0
+    }
+
+    /// It, as a user of keys.
+    pub fn user(&self) -> User {
+        User {
+            pd: self.context.pd(),
+            qpn: self.qpn,
+        }
     }
 
     /// Changes the state.

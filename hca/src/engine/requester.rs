@@ -10,12 +10,12 @@ use crate::engine::event::EventType;
 use crate::engine::hca::{Card, Hca, Qp};
 use crate::engine::headers::Grh;
 use crate::engine::packet::{
-    previous_psn, Atomic, Body, DatagramHeader, DropReason, Nak, Packet, Reply, Response,
+    previous_psn, Atomic, Body, DatagramHeader, DropReason, Extra, Nak, Packet, Reply, Response,
 };
 use crate::engine::qp::{Context, Queues};
 use crate::engine::transport::{Migration, Service, State};
 use crate::engine::violation::Violation;
-use crate::engine::work::{Request, SendWqe};
+use crate::engine::work::{Beside, Request, SendWqe};
 
 /// Bytes of an atomic's operand and answer.
 const ATOMIC_SIZE: u64 = 8;
@@ -43,6 +43,15 @@ impl Transfer {
             error: Some(error),
             bytes: 0,
         }
+    }
+}
+
+/// The field of a SEND, by that of its WQE.
+fn extra(beside: Beside, field: [u8; 4]) -> Extra {
+    match beside {
+        Beside::Nothing => Extra::Nothing,
+        Beside::Immediate => Extra::Immediate(field),
+        Beside::Invalidate => Extra::Invalidate(u32::from_be_bytes(field)),
     }
 }
 
@@ -142,9 +151,9 @@ impl<C: Card> Hca<C> {
             Request::Send { .. } if qp.service == Service::Mlx && wqe.datagram.is_none() => {
                 return C::management_packet(self, qp.qpn, wqe).map(Some);
             }
-            Request::Send { immediate: wanted } => Body::Send {
+            Request::Send { beside } => Body::Send {
                 payload: self.gather(qp, &wqe.segments)?,
-                immediate: immediate(wanted),
+                extra: extra(beside, wqe.control.immediate),
             },
             Request::Write {
                 remote,
@@ -177,11 +186,11 @@ impl<C: Card> Hca<C> {
             },
         };
         let path = qp.context.path();
-        let port = match &wqe.datagram {
-            Some(datagram) => datagram.port,
-            None => path.port,
+        let (port, slid) = match &wqe.datagram {
+            Some(datagram) => (datagram.port, self.port(datagram.port).map(|port| port.lid)),
+            None => (path.port, self.lid(&path)),
         };
-        let slid = self.port(port).ok_or(LocalError::Operation)?.lid;
+        let slid = slid.ok_or(LocalError::Operation)?;
         let pkey = self.pkey(port, path.pkey_index).unwrap_or(0);
         let psn = qp.context.send_psn();
         let mtu = qp.context.path_mtu().ok_or(LocalError::Operation)?;
@@ -218,13 +227,10 @@ impl<C: Card> Hca<C> {
             None => Packet {
                 slid,
                 dlid: path.remote_lid,
-                service_level: qp.context.service_level(),
+                service_level: path.service_level,
                 service: qp.service,
                 pkey,
-                grh: path.grh.map(|(index, grh)| Grh {
-                    sgid: self.gid(port, index).unwrap_or_default(),
-                    ..grh
-                }),
+                grh: self.grh(&path),
                 dqpn: qp.context.remote_qpn(),
                 psn,
                 mtu,
@@ -274,7 +280,7 @@ impl<C: Card> Hca<C> {
             return false;
         };
         let reliable = qp.service.reliable();
-        let pd = qp.context.pd();
+        let user = qp.user();
         if let Some(syndrome) = transfer.error {
             self.fail(qpn, syndrome, now);
             return false;
@@ -289,7 +295,7 @@ impl<C: Card> Hca<C> {
                     self.peer_rearmed(qpn);
                 }
                 let segments = transfer.wqe.as_ref().map_or(&[][..], |wqe| &wqe.segments);
-                match self.scatter(pd, segments, &data) {
+                match self.scatter(user, segments, &data) {
                     Ok(true) => {
                         self.succeed(qpn, &transfer);
                         true

@@ -14,11 +14,11 @@ use crate::engine::completion::{Cqe, RecvOpcode, Syndrome};
 use crate::engine::event::EventType;
 use crate::engine::hca::{Card, Hca};
 use crate::engine::headers::GRH_SIZE;
-use crate::engine::key::{Access, KeyError, Region};
+use crate::engine::key::{Access, KeyError, Region, User};
 use crate::engine::memory::DmaError;
 use crate::engine::packet::{
-    previous_psn, psn_is_before, Body, DatagramHeader, DropReason, Nak, Packet, Reply, Response,
-    LID_MULTICAST,
+    previous_psn, psn_is_before, Body, DatagramHeader, DropReason, Extra, Nak, Packet, Reply,
+    Response, LID_MULTICAST,
 };
 use crate::engine::qp::{Context, Queues};
 use crate::engine::transport::{Migration, Path, Service, State};
@@ -52,8 +52,8 @@ struct Target<X> {
     context: X,
     /// The SRQ it receives from.
     srqn: Option<u32>,
-    /// The protection domain that remote keys and receive buffers must belong to.
-    pd: u32,
+    /// The user of remote keys and receive buffers: an SRQ's protection domain.
+    user: User,
     /// The CQ of its completions.
     cqn: u32,
     /// The number that the completion shows as its other end.
@@ -142,8 +142,9 @@ impl<C: Card> Hca<C> {
             }
             Some(_) => {
                 let path = qp.context.path();
-                let lid = self.port(path.port).map(|port| port.lid);
-                let here = lid == Some(packet.dlid) || packet.dlid >= LID_MULTICAST;
+                let port = self.port(path.port);
+                let here = port.is_some_and(|port| port.has_lid(packet.dlid))
+                    || packet.dlid >= LID_MULTICAST;
                 here.then_some(path).ok_or(DropReason::Path)?
             }
             None => self.check_path(packet)?,
@@ -207,15 +208,19 @@ impl<C: Card> Hca<C> {
         }
     }
 
-    /// Sends a reply of QP `qpn` to the other end of its connection.
+    /// Sends a reply of QP `qpn` to the other end of its connection, over the QP's own path: its
+    /// attributes need not be those of the request.
     fn address(&self, qpn: u32, psn: u32, reply: Reply) -> Option<Response> {
         let context = &self.qps.get(qpn)?.context;
         let path = context.path();
         Some(Response {
-            slid: self.port(path.port)?.lid,
+            slid: self.lid(&path)?,
             dlid: path.remote_lid,
+            service_level: path.service_level,
             pkey: self.pkey(path.port, path.pkey_index).unwrap_or(0),
+            grh: self.grh(&path),
             dqpn: context.remote_qpn(),
+            migration_request: context.migration() == Migration::Migrated,
             psn,
             mtu: context.path_mtu()?,
             reply,
@@ -294,7 +299,7 @@ impl<C: Card> Hca<C> {
             return Ok(Target {
                 qpn,
                 srqn: context.srqn(),
-                pd: context.pd(),
+                user: qp.user(),
                 cqn: context.cqn_recv(),
                 remote: context.remote_qpn(),
                 context,
@@ -307,7 +312,7 @@ impl<C: Card> Hca<C> {
         Ok(Target {
             qpn,
             srqn: Some(packet.srqn),
-            pd: srq.pd,
+            user: User { pd: srq.pd, qpn },
             cqn: srq.cqn,
             remote: packet.srqn,
             context,
@@ -329,13 +334,13 @@ impl<C: Card> Hca<C> {
             return Err(Refusal::Invalid);
         }
         match &packet.body {
-            Body::Send { payload, immediate } => {
+            Body::Send { payload, extra } => {
+                // With a key that it may not end, a message is refused before it takes a receive.
+                if let Extra::Invalidate(key) = *extra {
+                    C::may_invalidate(self, key, target.user)?;
+                }
                 let wqe = self.take_receive(target)?;
-                let opcode = match immediate {
-                    Some(_) => RecvOpcode::SendImm,
-                    None => RecvOpcode::Send,
-                };
-                self.receive(target, packet, wqe, payload, opcode, *immediate)?;
+                self.receive(target, packet, wqe, payload, *extra)?;
                 Ok(Vec::new())
             }
             Body::Write {
@@ -424,7 +429,7 @@ impl<C: Card> Hca<C> {
         length: u64,
         access: Access,
     ) -> Result<C::Region, KeyError> {
-        C::open(self, rkey, target.pd, address, length, access)
+        C::open(self, rkey, target.user, address, length, access)
     }
 
     /// Takes a receive WQE from the SRQ or the QP's own queue.
@@ -451,10 +456,9 @@ impl<C: Card> Hca<C> {
         packet: &Packet,
         wqe: RecvWqe,
         payload: &[u8],
-        opcode: RecvOpcode,
-        immediate: Option<[u8; 4]>,
+        extra: Extra,
     ) -> Result<(), Refusal> {
-        let error = match self.scatter(target.pd, &wqe.scatter, payload) {
+        let error = match self.scatter(target.user, &wqe.scatter, payload) {
             Ok(true) => None,
             Ok(false) => Some(Syndrome::LocalLengthErr),
             Err(error) => {
@@ -462,10 +466,17 @@ impl<C: Card> Hca<C> {
                 Some(Syndrome::LocalProtErr)
             }
         };
-        let cqe = match error {
-            None => Cqe::receive(target.qpn, wqe.index, opcode, payload.len() as u32)
-                .immediate(immediate.unwrap_or_default()),
-            Some(syndrome) => Cqe::receive_error(target.qpn, wqe.index, syndrome),
+        let bytes = payload.len() as u32;
+        let received = |opcode| Cqe::receive(target.qpn, wqe.index, opcode, bytes);
+        let cqe = match (error, extra) {
+            (Some(syndrome), _) => Cqe::receive_error(target.qpn, wqe.index, syndrome),
+            (None, Extra::Nothing) => received(RecvOpcode::Send),
+            (None, Extra::Immediate(data)) => received(RecvOpcode::SendImm).immediate(data),
+            (None, Extra::Invalidate(key)) => {
+                // Its consumer may use the memory again as soon as it reads the completion.
+                C::invalidate(self, key);
+                received(RecvOpcode::SendInval).immediate(key.to_be_bytes())
+            }
         };
         self.complete_receive(target, packet, cqe);
         match error {
@@ -521,7 +532,7 @@ impl<C: Card> Hca<C> {
     }
 
     fn receive_datagram(&mut self, qpn: u32, packet: &Packet, header: &DatagramHeader) {
-        let Body::Send { payload, immediate } = &packet.body else {
+        let Body::Send { payload, extra } = &packet.body else {
             return;
         };
         let Some(qp) = self.qps.get(qpn) else {
@@ -530,7 +541,7 @@ impl<C: Card> Hca<C> {
         let target = Target {
             qpn,
             srqn: qp.context.srqn(),
-            pd: qp.context.pd(),
+            user: qp.user(),
             cqn: qp.context.cqn_recv(),
             remote: header.sqpn,
             context: qp.context.clone(),
@@ -545,18 +556,16 @@ impl<C: Card> Hca<C> {
         }
         .to_vec();
         message.extend_from_slice(payload);
-        let cqe = match self.scatter(target.pd, &wqe.scatter, &message) {
+        let cqe = match self.scatter(target.user, &wqe.scatter, &message) {
             Ok(true) => {
-                let opcode = match immediate {
-                    Some(_) => RecvOpcode::SendImm,
-                    None => RecvOpcode::Send,
-                };
                 // In place of immediate data, a completion has the index of the P_Key that admitted
                 // the datagram.
                 let pkey_index = self.pkey_index(target.context.path().port, packet.pkey);
-                let pkey_index = [0, 0, 0, pkey_index.unwrap_or(0)];
-                Cqe::receive(qpn, wqe.index, opcode, message.len() as u32)
-                    .immediate(immediate.unwrap_or(pkey_index))
+                let (opcode, immediate) = match *extra {
+                    Extra::Immediate(data) => (RecvOpcode::SendImm, data),
+                    _ => (RecvOpcode::Send, [0, 0, 0, pkey_index.unwrap_or(0)]),
+                };
+                Cqe::receive(qpn, wqe.index, opcode, message.len() as u32).immediate(immediate)
             }
             Ok(false) => Cqe::receive_error(qpn, wqe.index, Syndrome::LocalLengthErr),
             Err(_) => Cqe::receive_error(qpn, wqe.index, Syndrome::LocalProtErr),
@@ -574,6 +583,7 @@ mod tests {
 
     use super::*;
     use crate::engine::bytes::Fields;
+    use crate::engine::headers::Grh;
     use crate::mlx4::command::Status;
     use crate::mlx4::testing::{Bench, QpSetup};
 
@@ -1059,6 +1069,62 @@ mod tests {
             assert_eq!(send_from_first(&mut bench, key, 8), Some(0));
             assert_eq!(bench.violations(), [Violation::GrhMismatch]);
         }
+    }
+
+    #[test]
+    fn an_answer_has_the_attributes_of_the_responders_own_path() {
+        let mut bench = Bench::connected();
+        (bench.hca.ports[1].lid, bench.hca.ports[1].lmc) = (0x10, 1);
+        let gids = [1, 2].map(|port| bench.hca.port_gid(port));
+        let setup = QpSetup {
+            path: (2, 1),
+            path_bits: 0x7f,
+            service_level: 3,
+            remote_gid: Some(gids[0]),
+            migration: Migration::Rearm as u32,
+            ..QpSetup::new(RC, 0x40)
+        };
+        bench.qp_rts(0x41, &setup);
+        let request = |dlid| Packet {
+            slid: 1,
+            dlid,
+            service_level: 1,
+            service: Service::Rc,
+            pkey: 0xffff,
+            grh: Some(Grh {
+                traffic_class: 1,
+                flow_label: 1,
+                hop_limit: 1,
+                sgid: gids[0],
+                dgid: gids[1],
+            }),
+            dqpn: 0x41,
+            psn: 0,
+            mtu: 4096,
+            srqn: 0,
+            migration_request: true,
+            solicited: false,
+            body: Body::Write {
+                address: 0,
+                rkey: 0,
+                payload: Vec::new(),
+                immediate: None,
+            },
+            datagram: None,
+        };
+        // The port has this LID as well, but the path does not.
+        assert!(bench.hca.respond(&request(0x10), bench.now).is_none());
+        assert_eq!(drops(&bench, DropReason::Path), 1);
+        let response = bench.hca.respond(&request(0x11), bench.now).unwrap();
+        assert_eq!((response.slid, response.dlid), (0x11, 1));
+        assert_eq!(response.service_level, 3);
+        let grh = Grh {
+            sgid: gids[1],
+            dgid: gids[0],
+            ..Grh::default()
+        };
+        assert_eq!(response.grh, Some(grh));
+        assert!(!response.migration_request);
     }
 
     #[test]

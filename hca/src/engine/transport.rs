@@ -48,6 +48,10 @@ pub struct Path {
     pub port: u8,
     /// The other end's LID.
     pub remote_lid: u16,
+    /// The low bits of our LID, as far as our port has LIDs that differ in them.
+    pub path_bits: u8,
+    /// Service level.
+    pub service_level: u8,
     /// The index of the packets' P_Key in our port's table.
     pub pkey_index: u8,
     /// With a GRH: where in our port's table our GID is, and the header without that.

@@ -26,12 +26,34 @@ pub enum Violation {
     ObjectInUse,
     /// No ICM is mapped where the device keeps an object's context. Refused.
     ContextWithoutIcm,
-    /// UNMAP_ICM takes the context of an object that exists.
+    /// UNMAP_ICM takes the context of an object that exists, the entry of a memory key, or entries
+    /// that translate a queue or a region; or MANAGE_PAGES asks for pages that firmware needs, and
+    /// gets none of them.
     IcmInUse,
+    /// A page is lent to the device that it has already, or ICM is mapped where some is. Refused.
+    PageLentTwice,
+    /// Tables that INIT_HCA places overlap. Refused.
+    TableOverlap,
     /// The device has to reach memory, but bus mastering is off. It does not.
     NoBusMaster,
     /// An ordinary QP has a number that is reserved for firmware or for special QPs. Refused.
     ReservedQpn,
+    /// A CQ has a number that is reserved for firmware. Refused.
+    ReservedCqn,
+    /// An SRQ has a number that is reserved for firmware. Refused.
+    ReservedSrqn,
+    /// A region has a memory key that is reserved for firmware. Refused.
+    ReservedKey,
+    /// A queue of a QP has more WQEs than the device's capabilities allow. Refused.
+    QueueSize,
+    /// A context names a doorbell page that does not exist, or one of those for EQs. Refused.
+    UarPage,
+    /// A QP names an SRQ that its service does not receive from: an XRC QP any at all, another one
+    /// an XRC SRQ. Refused.
+    SrqService,
+    /// A QP is to have more RDMA READs and atomics outstanding than the device has places for.
+    /// Refused.
+    ReadLimit,
     /// A QP other than QP0 and QP1 has the service of management QPs, or they have another.
     /// Refused.
     SpecialService,
@@ -48,6 +70,8 @@ pub enum Violation {
     Mtu,
     /// INIT_PORT of a port that has been initialised. Refused.
     PortOrder,
+    /// CLOSE_PORT of a port over which QPs may still receive. It is closed.
+    PortInUse,
     /// A doorbell from a page other than its object's. Ignored.
     ForeignPage,
     /// A doorbell of an object that does not exist, nor did before a reset. Ignored.
@@ -78,6 +102,13 @@ pub enum Violation {
     KeyRights,
     /// An SRQ is armed with a limit that it does not have places for. Refused.
     SrqLimit,
+    /// INIT_HCA before the driver has chosen an interface step (SET_ISSI) and capabilities
+    /// (SET_HCA_CAP).
+    InitOrder,
+    /// DISABLE_HCA while firmware has pages of the driver. It forgets them.
+    PagesLeft,
+    /// DESTROY_QP of a member of a multicast group. The QP leaves it.
+    MemberDestroyed,
 }
 
 /// Those of one kind.

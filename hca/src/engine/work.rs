@@ -61,6 +61,17 @@ impl Segment {
     }
 }
 
+/// The field of a SEND beside its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beside {
+    /// Nothing.
+    Nothing,
+    /// Immediate data.
+    Immediate,
+    /// A key of the receiver, which ends with the message.
+    Invalidate,
+}
+
 /// The operation of a send WQE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
@@ -70,8 +81,8 @@ pub enum Request {
     Local(Vec<u8>),
     /// A message into the peer's receive queue.
     Send {
-        /// With immediate data.
-        immediate: bool,
+        /// With it, in the place of immediate data.
+        beside: Beside,
     },
     /// Into the peer's memory.
     Write {
@@ -116,7 +127,7 @@ pub struct Control {
     pub signaled: bool,
     /// The receiver is to be woken.
     pub solicited: bool,
-    /// Immediate data.
+    /// Immediate data, or the key that a SEND invalidates.
     pub immediate: [u8; 4],
 }
 
@@ -163,8 +174,11 @@ impl Request {
         match self {
             Self::Nop => "nop",
             Self::Local(_) => "local",
-            Self::Send { immediate: false } => "send",
-            Self::Send { immediate: true } => "send_imm",
+            Self::Send { beside } => match beside {
+                Beside::Nothing => "send",
+                Beside::Immediate => "send_imm",
+                Beside::Invalidate => "send_inval",
+            },
             Self::Write {
                 immediate: false, ..
             } => "rdma_write",
