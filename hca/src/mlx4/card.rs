@@ -7,13 +7,14 @@ use crate::mlx4::cq::Cqs;
 use crate::mlx4::eq::Events;
 use crate::mlx4::firmware::Firmware;
 use crate::mlx4::hcr::Hcr;
-use crate::mlx4::icm::Object;
+use crate::mlx4::icm::{Buffer, Layout, Object};
 use crate::mlx4::mcg::Mcgs;
 use crate::mlx4::mpt::Keys;
 use crate::mlx4::qp::{Specials, XRC_QPN_BIT};
 use crate::mlx4::srq::Srqs;
 use crate::mlx4::uar::Uar;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// A ConnectX-3.
 pub type Hca = crate::engine::hca::Hca<ConnectX3>;
@@ -55,5 +56,22 @@ impl Hca {
             .chain(self.card.srqs.numbers().map(of(Object::Srq)))
             .chain(self.card.cqs.numbers().map(of(Object::Cq)))
             .chain(self.card.events.numbers().map(of(Object::Eq)))
+    }
+
+    /// The ICM addresses of the MTTs of every queue.
+    pub fn queue_mtts<'a>(
+        &'a self,
+        layout: &'a Layout,
+    ) -> impl Iterator<Item = (Object, u32, Range<u64>)> + 'a {
+        let of = move |object| {
+            move |(number, (buffer, bytes)): (u32, (Buffer, u64))| {
+                (object, number, buffer.mtts(layout, bytes))
+            }
+        };
+        let qps = self.qps.iter().map(|qp| (qp.qpn, qp.queues.extent()));
+        (qps.map(of(Object::Qp)))
+            .chain(self.card.srqs.extents().map(of(Object::Srq)))
+            .chain(self.card.cqs.extents().map(of(Object::Cq)))
+            .chain(self.card.events.extents().map(of(Object::Eq)))
     }
 }

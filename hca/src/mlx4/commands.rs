@@ -14,6 +14,8 @@ use crate::mlx4::card::Hca;
 use crate::mlx4::command::{
     opcode_name, Command, Opcode, Outcome, Output, Status, LOG_MAX_COMMANDS,
 };
+use crate::mlx4::icm::Object;
+use crate::mlx4::uar::page_is_for_queues;
 
 mod cq;
 mod eq;
@@ -113,6 +115,18 @@ impl Hca {
     ) -> Result<T, Status> {
         self.dma.violations.note(violation, details);
         Err(status)
+    }
+
+    /// The device is given an object that is rung from this doorbell page.
+    pub fn check_uar_page(&self, object: Object, number: u32, page: u32) -> Result<(), Status> {
+        if page_is_for_queues(page) {
+            return Ok(());
+        }
+        self.refuse_command(
+            Violation::UarPage,
+            Status::BadResource,
+            format_args!("{object:?} {number:#x} of UAR page {page}"),
+        )
     }
 
     fn execute_command(&mut self, command: &Command, now: Instant) -> Outcome {

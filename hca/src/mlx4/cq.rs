@@ -53,6 +53,8 @@ const CQC_DB_REC_ADDR: usize = 0x38;
 
 /// log2 of the CQs, as QUERY_DEV_CAP reports it.
 pub const LOG_MAX_CQS: u8 = 16;
+/// log2 of the reserved ones.
+pub const LOG_RESERVED_CQS: u8 = 7;
 /// log2 of the CQEs of one.
 pub const LOG_MAX_CQES: u8 = 22;
 
@@ -243,6 +245,14 @@ impl Cqs {
     pub fn of_eq(&self, eqn: u32) -> impl Iterator<Item = u32> + '_ {
         let queues = self.queues.iter().filter(move |(_, cq)| cq.eqn == eqn);
         queues.map(|(cqn, _)| *cqn)
+    }
+
+    /// Where their entries are, and the bytes of those.
+    pub fn extents(&self) -> impl Iterator<Item = (u32, (Buffer, u64))> + '_ {
+        self.queues.iter().map(|(cqn, cq)| {
+            let bytes = u64::from(cq.entries).saturating_mul(CQE_SIZE as u64);
+            (*cqn, (cq.buffer, bytes))
+        })
     }
 
     /// There is a queue of this number.
@@ -464,9 +474,31 @@ mod tests {
         let mut bench = bench();
         assert_eq!(bench.create_cq(CQN, 2), Err(Status::BadResState));
         assert_eq!(bench.create_cq(1 << 16, 2), Err(Status::BadIndex));
-        assert_eq!(bench.create_cq(5, 30), Err(Status::BadParam));
-        assert_eq!(bench.create_cq(5, 22), Err(Status::IcmError));
+        assert_eq!(bench.create_cq(0x85, 30), Err(Status::BadParam));
+        assert_eq!(bench.create_cq(0x85, 22), Err(Status::IcmError));
         assert_eq!(bench.hca.card.cqs.len(), 1);
+    }
+
+    #[test]
+    fn the_first_numbers_are_the_firmwares() {
+        let mut bench = bench();
+        for cqn in [0, 0x7f] {
+            assert_eq!(bench.create_cq(cqn, 2), Err(Status::BadResource));
+            assert_eq!(bench.violations(), [Violation::ReservedCqn]);
+        }
+        bench.cq(0x80, 2);
+    }
+
+    #[test]
+    fn a_queue_is_rung_from_a_page_for_queues() {
+        let mut bench = bench();
+        for page in [0, 127, 512] {
+            let refused = bench.create_cq_of_page(0x90, page);
+            assert_eq!(refused, Err(Status::BadResource));
+            assert_eq!(bench.violations(), [Violation::UarPage]);
+        }
+        assert_eq!(bench.create_cq_of_page(0x90, 128), Ok(None));
+        assert_eq!(bench.create_cq_of_page(0x91, 511), Ok(None));
     }
 
     #[test]

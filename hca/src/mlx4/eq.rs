@@ -124,6 +124,14 @@ impl Events {
         self.queues.keys().copied()
     }
 
+    /// Where their entries are, and the bytes of those.
+    pub fn extents(&self) -> impl Iterator<Item = (u32, (Buffer, u64))> + '_ {
+        self.queues.iter().map(|(eqn, eq)| {
+            let bytes = u64::from(eq.entries).saturating_mul(EQE_SIZE as u64);
+            (*eqn, (eq.buffer, bytes))
+        })
+    }
+
     /// There is a queue of this number.
     pub fn contains(&self, eqn: u32) -> bool {
         self.queues.contains_key(&eqn)

@@ -6,6 +6,9 @@
 //! The capabilities are the least a ConnectX-3 driver runs XRC with: 32-byte CQEs and EQEs, A0
 //! steering, no BlueFlame, no memory windows, no fast registration, two InfiniBand ports.
 
+use crate::mlx4::command::MAILBOX_SIZE;
+use crate::mlx4::icm::Loan;
+
 /// Offset in BAR 0 of the catastrophic error buffer, which QUERY_FW announces.
 pub const CATAS_BASE: u64 = 0x1f000;
 /// Its size in dwords.
@@ -117,6 +120,9 @@ pub(super) mod init_hca {
     pub const AUXC_BASE: usize = 0x70;
     pub const EQC_BASE: usize = 0x80;
     pub const RDMARC_BASE: usize = 0x90;
+    pub const MC_BASE: usize = 0xc0;
+    pub const LOG_MC_ENTRY_SZ: usize = 0xd3;
+    pub const LOG_MC_TABLE_SZ: usize = 0xdb;
     pub const DMPT_BASE: usize = 0xf0;
     pub const LOG_MPT_SZ: usize = 0xfb;
     pub const MTT_BASE: usize = 0x100;
@@ -164,20 +170,19 @@ pub(super) const DIAG_RPRT_SIZE: usize = 0x400;
 pub(super) const ICM_AUX_PAGES: u64 = 32;
 /// Entries of one MAP_ICM mailbox.
 pub(super) const MAP_ICM_ENTRY_SIZE: usize = 16;
-pub(super) const MAX_MAP_ICM_ENTRIES: u32 =
-    (crate::mlx4::command::MAILBOX_SIZE / MAP_ICM_ENTRY_SIZE) as u32;
+pub(super) const MAX_MAP_ICM_ENTRIES: u32 = (MAILBOX_SIZE / MAP_ICM_ENTRY_SIZE) as u32;
 
 /// The state of firmware until the next reset.
 #[derive(Default)]
 pub struct Firmware {
-    /// Pages of RAM lent to firmware itself (MAP_FA).
-    pub(super) pages: u64,
+    /// RAM lent to firmware itself (MAP_FA).
+    pub(super) area: Loan,
     /// RUN_FW was executed.
     pub(super) running: bool,
     /// SET_ICM_SIZE was executed.
     pub(super) icm_sized: bool,
-    /// Pages lent to firmware to keep track of ICM (MAP_ICM_AUX).
-    pub(super) aux_pages: u64,
+    /// RAM lent to firmware to keep track of ICM (MAP_ICM_AUX).
+    pub(super) aux: Loan,
     /// The INIT_HCA mailbox, which QUERY_HCA returns.
     pub(super) init_hca: Option<Box<[u8; init_hca::SIZE]>>,
     /// The node description that SET_NODE set.
@@ -191,7 +196,7 @@ mod tests {
     use crate::mlx4::command::Outcome;
     use crate::mlx4::command::Output;
     use crate::mlx4::command::Status;
-    use crate::mlx4::testing::{Bench, QpSetup, HEAP};
+    use crate::mlx4::testing::{Bench, QpSetup, ICM_GUEST, LENT};
 
     fn mailbox(outcome: Outcome) -> Vec<u8> {
         match outcome {
@@ -239,19 +244,81 @@ mod tests {
     }
 
     #[test]
+    fn a_page_is_lent_once() {
+        const FREE: u64 = 4 << 32;
+        let mut bench = Bench::new();
+        let pages = bench.hca.dma.icm.pages();
+        // Pages of the firmware, of auxiliary ICM and of contexts; one page twice at once; ICM that
+        // is mapped, and twice at once.
+        for chunks in [
+            &[(FREE, LENT[0] + 0xf000, 0)][..],
+            &[(FREE, LENT[1], 0)],
+            &[(FREE, LENT[2] + 0x5000, 0)],
+            &[(FREE, 0x4000, 1), (FREE + 0x2000, 0x5000, 0)],
+            &[(1 << 32, 0x4000, 0)],
+            &[(FREE, 0x4000, 1), (FREE + 0x1000, 0x9000, 0)],
+        ] {
+            assert_eq!(bench.lend(0xffa, chunks), Err(Status::IcmError));
+            assert_eq!(bench.violations(), [Violation::PageLentTwice]);
+            assert_eq!(bench.hca.dma.icm.pages(), pages);
+        }
+        // A page that was taken back may be lent again.
+        bench.run_immediate(0xff9, 1, 0, &[], 1 << 32).unwrap();
+        assert_eq!(bench.lend(0xffa, &[(1 << 32, LENT[2], 0)]), Ok(()));
+        // MAP_FA and MAP_ICM_AUX.
+        let mut bench = Bench::reset();
+        let area = [(0, LENT[0], 4)];
+        bench.lend(0xfff, &area).unwrap();
+        assert_eq!(bench.lend(0xfff, &area), Err(Status::IcmError));
+        bench.run(0xff6, 0, 0, &[]).unwrap();
+        bench.run(0xffd, 0, 0, &[]).unwrap();
+        assert_eq!(bench.lend(0xffc, &area), Err(Status::IcmError));
+        assert_eq!(bench.violations(), [Violation::PageLentTwice]);
+    }
+
+    #[test]
+    fn tables_have_places_of_their_own() {
+        // Bases of tables: QPC, SRQC, CQC, ALTC, AUXC, EQC, RDMARC, MCG, dMPT, MTT and cMPT.
+        const BASES: [usize; 11] = [
+            0x30, 0x48, 0x50, 0x60, 0x70, 0x80, 0x90, 0xc0, 0xf0, 0x100, 0x108,
+        ];
+        let mut bench = Bench::new();
+        bench.run(0x008, 0, 0, &[]).unwrap();
+        let good = Bench::init_hca();
+        for one in BASES {
+            for other in BASES.into_iter().filter(|other| *other != one) {
+                let mut parameters = good;
+                let low = good.get_be64(one) & 0x1f;
+                parameters.set_be64(one, good.get_be64(other) & !0x1f | low);
+                let refused = bench.run(0x007, 0, 0, &parameters);
+                assert_eq!(refused, Err(Status::BadParam), "{one:#x} at {other:#x}");
+                assert_eq!(bench.violations(), [Violation::TableOverlap]);
+            }
+        }
+        // The last CQ's context reaches into the next table.
+        let mut parameters = good;
+        parameters.set_be64(0x60, good.get_be64(0x50) + (64 << 16) - 32 & !0x1f);
+        assert_eq!(bench.run(0x007, 0, 0, &parameters), Err(Status::BadParam));
+        // The end of the address space.
+        parameters = good;
+        parameters.set_be64(0x108, u64::MAX << 20);
+        assert_eq!(bench.run(0x007, 0, 0, &parameters), Err(Status::BadParam));
+        assert_eq!(bench.violations(), [Violation::TableOverlap]);
+        assert_eq!(bench.run(0x007, 0, 0, &good), Ok(None));
+    }
+
+    #[test]
     fn commands_have_their_order() {
         // MAP_FA, RUN_FW, SET_ICM_SIZE, MAP_ICM_AUX, MAP_ICM, INIT_HCA, and an object.
         type Step = fn(&mut Bench) -> Result<(), Status>;
         let steps: [Step; 7] = [
-            |bench| bench.lend(0xfff, &[(0, HEAP, 4)]),
+            |bench| bench.lend(0xfff, &[(0, LENT[0], 4)]),
             |bench| bench.run(0xff6, 0, 0, &[]).map(|_| ()),
             |bench| bench.run(0xffd, 0, 0, &[]).map(|_| ()),
-            |bench| bench.lend(0xffc, &[(0, HEAP, 5)]),
+            |bench| bench.lend(0xffc, &[(0, LENT[1], 5)]),
             |bench| {
-                bench.lend(
-                    0xffa,
-                    &[(0, HEAP, 20), (1 << 32, HEAP, 20), (2 << 32, HEAP, 20)],
-                )
+                let contexts = [(1 << 32, LENT[2], 20), (2 << 32, LENT[3], 20)];
+                bench.lend(0xffa, &[&[(0, ICM_GUEST, 8)], &contexts[..]].concat())
             },
             |bench| bench.run(0x007, 0, 0, &Bench::init_hca()).map(|_| ()),
             |bench| bench.run(0x009, 1, 0, &[]).map(|_| ()),
@@ -338,11 +405,12 @@ mod tests {
             CMPT + (3 << 30),
         ] {
             let mut bench = Bench::new();
-            bench.run_immediate(0xff9, 1, 0, &[], at).unwrap();
+            // The pages of the first numbers that are not reserved, too.
+            bench.run_immediate(0xff9, 4, 0, &[], at).unwrap();
             let outcomes = [
                 bench.create_eq(1, 2),
-                bench.create_cq(1, 2),
-                bench.create_srq(1, 2, 0, 0).map(|()| None),
+                bench.create_cq(0x80, 2),
+                bench.create_srq(0x40, 2, 0, 0).map(|()| None),
             ];
             assert!(outcomes.contains(&Err(Status::IcmError)));
             assert!(bench.violations().contains(&Violation::ContextWithoutIcm));
@@ -362,6 +430,46 @@ mod tests {
     }
 
     #[test]
+    fn icm_that_translates_is_missed() {
+        const DMPTS: u64 = 0x8_0000;
+        let unmap = |bench: &mut Bench, at| {
+            bench.run_immediate(0xff9, 1, 0, &[], at).unwrap();
+            bench.violations()
+        };
+        // The entry of a region, and the entries of the next page.
+        let mut bench = Bench::new();
+        bench.region(0x10, 0x1_0000, 0x1000, 0x1f << 10);
+        assert_eq!(unmap(&mut bench, DMPTS + 0x1000), []);
+        assert_eq!(unmap(&mut bench, DMPTS), [Violation::IcmInUse]);
+        // The MTTs of each kind of objects, all in one page.
+        type Create = fn(&mut Bench);
+        let creates: [Create; 4] = [
+            |bench| _ = bench.region(0x10, 0x1_0000, 0x1000, 0x1f << 10),
+            |bench| bench.eq(1, 4),
+            |bench| _ = bench.create_srq(0x45, 2, 0, 0),
+            |_| {},
+        ];
+        for (index, create) in creates.iter().enumerate() {
+            let mut bench = Bench::new();
+            create(&mut bench);
+            assert_eq!(unmap(&mut bench, 0x1000), []);
+            let missed: &[_] = match index {
+                3 => &[],
+                _ => &[Violation::IcmInUse],
+            };
+            assert_eq!(unmap(&mut bench, 0), missed);
+        }
+        // A QP whose MTTs are not in the page of its CQs', and those CQs.
+        let mut bench = Bench::connected();
+        bench.buffer(0x200);
+        bench.qp_init(0x40, &QpSetup::new(0, 0x41));
+        assert_eq!(unmap(&mut bench, 0x1000), [Violation::IcmInUse]);
+        bench.modify(0x21, 0x40, &[]).unwrap();
+        assert_eq!(unmap(&mut bench, 0x1000), []);
+        assert_eq!(unmap(&mut bench, 0), [Violation::IcmInUse]);
+    }
+
+    #[test]
     fn a_port_is_up_from_init_to_close() {
         let mut bench = Bench::new();
         bench.eq(1, 4);
@@ -376,6 +484,29 @@ mod tests {
         assert!(up(&bench));
         assert_eq!(bench.event_types(), [0x09, 0x09]);
         assert_eq!(bench.run(0x009, 3, 0, &[]), Err(Status::BadIndex));
+    }
+
+    #[test]
+    fn a_port_that_closes_under_a_connection_is_noticed() {
+        let mut bench = Bench::connected();
+        let close = |bench: &mut Bench, port| {
+            bench.run(0x00a, port, 0, &[]).unwrap();
+            bench.violations()
+        };
+        let open = |bench: &mut Bench, port| bench.run(0x009, port, 0, &[]).unwrap();
+        let setup = QpSetup::new(0, 0x41);
+        bench.qp_init(0x42, &setup);
+        bench.qp_rts(0x43, &QpSetup::new(3, 0));
+        assert_eq!(close(&mut bench, 1), []);
+        open(&mut bench, 1);
+        bench.qp_rtr(0x40, &setup);
+        assert_eq!(close(&mut bench, 2), []);
+        assert_eq!(close(&mut bench, 1), [Violation::PortInUse]);
+        assert_eq!(close(&mut bench, 1), []);
+        open(&mut bench, 1);
+        // 2ERR
+        bench.modify(0x1e, 0x40, &[]).unwrap();
+        assert_eq!(close(&mut bench, 1), []);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! ICM where a real device would keep them. The map lives from MAP_ICM to UNMAP_ICM or reset.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::engine::bytes::Fields;
 use crate::engine::memory::DmaError;
@@ -23,6 +24,8 @@ const MTT_ENTRY_SIZE: u64 = 8;
 const MTT_FLAG_PRESENT: u64 = 1;
 /// MLX4_CMPT_SHIFT: numbers of one kind of objects in the cMPT table.
 const CMPT_SHIFT: u32 = 24;
+/// log2 of all control MPTs, for four kinds of objects.
+pub const LOG_CMPTS: u32 = CMPT_SHIFT + 2;
 
 /// Objects with a context in ICM; the value is the MLX4_CMPT_TYPE_* of their protection entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,6 +69,8 @@ pub struct Layout {
     /// Tables of a QP's state: its context, the auxiliary and the alternate one,
     /// and the resources of its RDMA READs.
     pub qp: [Table; 4],
+    /// log2 of the RDMA READs for which a QP has resources.
+    pub log_reads: u32,
     /// The table of SRQ contexts.
     pub srq: Table,
     /// The table of CQ contexts.
@@ -115,6 +120,39 @@ impl Dma {
     }
 }
 
+/// Whether the two have an address in common.
+pub fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+/// Pages that the host has lent to the device for another purpose than ICM.
+#[derive(Default)]
+pub struct Loan(Vec<Range<u64>>);
+
+impl Loan {
+    /// Adds these guest addresses.
+    pub fn add(&mut self, guest: Range<u64>) -> Result<(), DmaError> {
+        if self.0.len() >= MAX_RANGES {
+            return Err(DmaError::Overflow);
+        }
+        self.0.push(guest);
+        Ok(())
+    }
+
+    /// Some of these guest addresses are lent.
+    pub fn includes(&self, guest: &Range<u64>) -> bool {
+        self.0.iter().any(|lent| overlap(lent, guest))
+    }
+
+    /// Pages in all.
+    pub fn pages(&self) -> u64 {
+        self.0
+            .iter()
+            .map(|lent| lent.end.saturating_sub(lent.start) >> ICM_PAGE_SHIFT)
+            .fold(0, u64::saturating_add)
+    }
+}
+
 /// The map from ICM to guest-physical addresses.
 #[derive(Default)]
 pub struct Icm {
@@ -125,14 +163,26 @@ pub struct Icm {
 }
 
 impl Icm {
-    /// MAP_ICM of one chunk.
+    /// Some of these guest addresses are lent as ICM.
+    pub fn includes(&self, guest: &Range<u64>) -> bool {
+        let mut ranges = self.ranges.values();
+        ranges.any(|&(start, size)| overlap(&(start..start.saturating_add(size)), guest))
+    }
+
+    /// Some of these ICM addresses are mapped.
+    pub fn maps(&self, icm: &Range<u64>) -> bool {
+        let before = self.ranges.range(..icm.end).next_back();
+        before
+            .is_some_and(|(&start, &(_, size))| overlap(&(start..start.saturating_add(size)), icm))
+    }
+
+    /// MAP_ICM of one chunk, where none is mapped.
     pub fn map(&mut self, icm: u64, guest: u64, size: u64) -> Result<(), DmaError> {
-        let end = icm.checked_add(size).ok_or(DmaError::Overflow)?;
+        icm.checked_add(size).ok_or(DmaError::Overflow)?;
         guest.checked_add(size).ok_or(DmaError::Overflow)?;
         if self.ranges.len() >= MAX_RANGES {
             return Err(DmaError::Icm(icm));
         }
-        self.unmap(icm, end.saturating_sub(icm));
         self.ranges.insert(icm, (guest, size));
         Ok(())
     }
@@ -227,6 +277,13 @@ impl Buffer {
             mtt: mtt & !(MTT_ENTRY_SIZE - 1),
             page_shift,
         })
+    }
+
+    /// ICM addresses of the MTTs behind its first `bytes` bytes.
+    pub fn mtts(&self, layout: &Layout, bytes: u64) -> Range<u64> {
+        let pages = bytes.div_ceil(1u64 << self.page_shift);
+        let first = layout.mtt_base.saturating_add(self.mtt);
+        first..first.saturating_add(pages.saturating_mul(MTT_ENTRY_SIZE))
     }
 
     /// Byte offset of its first entry in the MTT table, for tests.
@@ -337,6 +394,23 @@ mod tests {
         icm.unmap(0x10_000, 0x5000);
         assert_eq!(icm.pages(), 1);
         assert_eq!(icm.translate(0x15_010), Ok(0x91_010));
+    }
+
+    #[test]
+    fn what_is_mapped_or_lent_is_known_to_its_ends() {
+        let icm = map();
+        for (range, known) in [
+            (0xf_000..0x10_000, false),
+            (0xf_000..0x10_001, true),
+            (0x11_000..0x12_000, true),
+            (0x0..u64::MAX, true),
+            (0x13_fff..0x20_000, true),
+            (0x14_000..0x20_000, false),
+        ] {
+            assert_eq!(icm.maps(&range), known, "{range:x?}");
+            let guest = range.start.saturating_add(0x40_000)..range.end.saturating_add(0x40_000);
+            assert_eq!(icm.includes(&guest), known, "{guest:x?}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use crate::engine::completion::{Cqe, LocalError};
 use crate::engine::event::EventType;
 use crate::engine::hca::{Card, Shared};
-use crate::engine::key::{Access, KeyError};
+use crate::engine::key::{Access, KeyError, User};
 use crate::engine::memory::DmaError;
 use crate::engine::packet::Packet;
 use crate::engine::pci::{Identity, Msix};
@@ -123,13 +123,13 @@ impl Card for ConnectX3 {
     fn open(
         hca: &Hca,
         key: u32,
-        pd: u32,
+        user: User,
         address: u64,
         length: u64,
         access: Access,
     ) -> Result<Region, KeyError> {
         let keys = &hca.card.keys;
-        keys.open(&hca.dma, key, pd, address, length, access)
+        keys.open(&hca.dma, key, user.pd, address, length, access)
     }
 
     fn members(&self, gid: &[u8; 16]) -> Vec<u32> {

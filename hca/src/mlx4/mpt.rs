@@ -6,13 +6,16 @@
 use crate::engine::bytes::Fields;
 use crate::engine::key::{self, Access, KeyError};
 use crate::engine::memory::DmaError;
-use crate::mlx4::icm::{Buffer, Dma, Icm};
+use crate::mlx4::icm::{Buffer, Dma, Icm, Layout};
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// Size of a dMPT entry, as QUERY_DEV_CAP reports it.
 pub const MPT_SIZE: usize = 0x40;
 /// log2 of the dMPTs.
 pub const LOG_MAX_MPTS: u8 = 19;
+/// log2 of the reserved ones.
+pub const LOG_RESERVED_MPTS: u8 = 4;
 
 // struct mlx4_mpt_entry.
 pub(super) const MPT_FLAGS: usize = 0x00;
@@ -105,6 +108,29 @@ impl Keys {
         self.hardware.is_empty()
     }
 
+    /// The regions that the device owns: index, and the ICM addresses of the entry and of the MTTs,
+    /// if it has some.
+    pub fn in_icm<'a>(
+        &'a self,
+        dma: &'a Dma,
+        layout: &'a Layout,
+    ) -> impl Iterator<Item = (u32, Range<u64>, Option<Range<u64>>)> + 'a {
+        self.hardware.iter().map(move |&index| {
+            let offset = u64::from(index).saturating_mul(MPT_SIZE as u64);
+            let at = layout.dmpt_base.saturating_add(offset);
+            let entry = dma.icm.translate(at).ok();
+            let entry = entry.and_then(|at| dma.memory.block::<MPT_SIZE>(at).ok());
+            let mtts = entry.and_then(|entry| {
+                let buffer = buffer(&entry)?;
+                let bytes = buffer
+                    .page_offset(entry.get_be64(MPT_START))
+                    .saturating_add(entry.get_be64(MPT_LENGTH));
+                Some(buffer.mtts(layout, bytes))
+            });
+            (index, at..at.saturating_add(MPT_SIZE as u64), mtts)
+        })
+    }
+
     /// Opens `length` bytes at virtual `address` with `key` for a queue of protection domain `pd`.
     pub fn open(
         &self,
@@ -153,9 +179,7 @@ impl Keys {
             Some(end) if end <= entry.get_be64(MPT_LENGTH) => {}
             _ => return Err(bounds),
         }
-        let page_shift = entry.get_be32(MPT_ENTITY_SIZE) & 0x3f;
-        let buffer =
-            Buffer::new(entry.get_be64(MPT_MTT_ADDR), page_shift).ok_or(KeyError::Invalid(key))?;
+        let buffer = buffer(&entry).ok_or(KeyError::Invalid(key))?;
         // The first page begins before the region does.
         let address = within
             .checked_add(buffer.page_offset(start))
@@ -165,6 +189,15 @@ impl Keys {
             address,
         })
     }
+}
+
+/// The memory of a region; none if it has all there is.
+fn buffer(entry: &[u8; MPT_SIZE]) -> Option<Buffer> {
+    if entry.get_be32(MPT_FLAGS) & MPT_FLAG_PHYSICAL != 0 {
+        return None;
+    }
+    let page_shift = entry.get_be32(MPT_ENTITY_SIZE) & 0x3f;
+    Buffer::new(entry.get_be64(MPT_MTT_ADDR), page_shift)
 }
 
 pub(super) fn entry_address(dma: &Dma, index: u32) -> Result<u64, DmaError> {
@@ -178,6 +211,7 @@ pub(super) fn entry_address(dma: &Dma, index: u32) -> Result<u64, DmaError> {
 mod tests {
     use super::*;
     use crate::engine::key::Region as _;
+    use crate::engine::violation::Violation;
     use crate::mlx4::command::Status;
     use crate::mlx4::testing::Bench;
 
@@ -259,6 +293,17 @@ mod tests {
         bench.sync_tpt();
         assert!(open(&bench, key, Bench::PD, ADDRESS, 8, Access::LocalWrite).is_ok());
         assert_eq!(bench.hca.card.keys.len(), 1);
+    }
+
+    #[test]
+    fn the_first_keys_are_the_firmwares() {
+        let mut bench = Bench::new();
+        for index in [0, 0xf] {
+            let refused = bench.try_region(index, ADDRESS, 0x1000, ALL);
+            assert_eq!(refused, Err(Status::BadResource));
+            assert_eq!(bench.violations(), [Violation::ReservedKey]);
+        }
+        bench.region(0x10, ADDRESS, 0x1000, ALL);
     }
 
     #[test]

@@ -18,6 +18,10 @@ use crate::mlx4::wqe::{owner, parse, parse_control, parse_scatter, CONTROL_SIZE}
 pub const LOG_MAX_QPS: u8 = 18;
 /// log2 of the reserved ones.
 pub const LOG_RESERVED_QPS: u8 = 6;
+/// log2 of the WQEs of each queue.
+pub const LOG_MAX_QP_WQES: u8 = 14;
+/// log2 of the RDMA READs and atomics that a QP may have under way, to the other end and from it.
+pub const LOG_MAX_READS: u8 = 4;
 /// MLX4_XRC_QPN_BIT: set in the number of an XRC target everywhere.
 pub const XRC_QPN_BIT: u32 = 1 << 23;
 
@@ -100,6 +104,18 @@ impl Queues {
             rq,
             rung: false,
         })
+    }
+
+    /// Where they are, and their bytes.
+    pub(super) fn extent(&self) -> (Buffer, u64) {
+        let receives = self.rq.map_or(0, |rq| rq.bytes());
+        (self.buffer, self.sq.bytes().saturating_add(receives))
+    }
+
+    /// WQEs of the longer queue.
+    pub(super) fn most_entries(&self) -> u32 {
+        let receives = self.rq.map_or(0, |rq| rq.entries);
+        self.sq.entries.max(receives)
     }
 
     /// The doorbell was rung.
@@ -536,6 +552,113 @@ mod tests {
             assert_eq!(bench.create_qp(QPN, &setup), Err(Status::BadResState));
             assert_eq!(bench.violations(), [Violation::UnknownObject]);
             assert_eq!(bench.create_qp(QPN, &good), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_qp_has_no_more_than_the_device_allows() {
+        let good = QpSetup::new(RC, PEER);
+        let (short, longest, too_long) = (2 << 3 | 3, 14 << 3 | 2, 15 << 3 | 2);
+        let queues = |queues| QpSetup { queues, ..good };
+        let uar = |uar| QpSetup { uar, ..good };
+        for (setup, refused) in [
+            (queues((short, too_long)), Some(Violation::QueueSize)),
+            (queues((too_long, short)), Some(Violation::QueueSize)),
+            (queues((longest, longest)), None),
+            (uar(0), Some(Violation::UarPage)),
+            (uar(127), Some(Violation::UarPage)),
+            (uar(512), Some(Violation::UarPage)),
+            (uar(128), None),
+            (uar(511), None),
+        ] {
+            let mut bench = Bench::connected();
+            let created = bench.create_qp(QPN, &setup);
+            assert_eq!(created.is_err(), refused.is_some(), "{:?}", setup.queues);
+            assert_eq!(bench.violations(), Vec::from_iter(refused));
+        }
+        // With an SRQ, the size of the receive queue means nothing.
+        let mut bench = Bench::connected();
+        bench.srq(0x45, 2, 0, 0);
+        let setup = QpSetup {
+            srqn: Some(0x45),
+            queues: (0xfc, short),
+            ..good
+        };
+        assert_eq!(bench.create_qp(QPN, &setup), Ok(()));
+    }
+
+    #[test]
+    fn a_qp_has_places_for_its_reads() {
+        let setup = |log_reads| QpSetup {
+            log_reads,
+            ..QpSetup::new(RC, PEER)
+        };
+        // INIT2RTR has the limit of the other end's, RTR2RTS that of ours.
+        let mut bench = Bench::connected();
+        bench.qp_init(QPN, &setup((4, 4)));
+        let refused = bench.modify(0x1a, QPN, &setup((5, 4)).mailbox(None));
+        assert_eq!(refused, Err(Status::ExceedLim));
+        assert_eq!(bench.violations(), [Violation::ReadLimit]);
+        bench
+            .modify(0x1a, QPN, &setup((4, 7)).mailbox(None))
+            .unwrap();
+        let refused = bench.modify(0x1b, QPN, &setup((7, 5)).mailbox(None));
+        assert_eq!(refused, Err(Status::ExceedLim));
+        assert_eq!(bench.violations(), [Violation::ReadLimit]);
+        bench
+            .modify(0x1b, QPN, &setup((7, 4)).mailbox(None))
+            .unwrap();
+        // INIT_HCA gives each QP resources for two.
+        let mut bench = Bench::new();
+        bench.run(0x008, 0, 0, &[]).unwrap();
+        let mut parameters = Bench::init_hca();
+        let rdmarc = parameters.get_be64(0x90) & !0x1f;
+        parameters.set_be64(0x90, rdmarc | 1);
+        bench.run(0x007, 0, 0, &parameters).unwrap();
+        bench.eq(1, 4);
+        bench.cq(Bench::SEND_CQN, 4);
+        bench.cq(Bench::RECV_CQN, 4);
+        bench.qp_init(QPN, &setup((1, 4)));
+        let refused = bench.modify(0x1a, QPN, &setup((2, 4)).mailbox(None));
+        assert_eq!(refused, Err(Status::ExceedLim));
+        assert_eq!(bench.violations(), [Violation::ReadLimit]);
+        bench
+            .modify(0x1a, QPN, &setup((1, 4)).mailbox(None))
+            .unwrap();
+    }
+
+    #[test]
+    fn a_qp_receives_from_an_srq_of_its_service() {
+        const UD: u32 = 3;
+        const XRC: u32 = 6;
+        const ORDINARY: u32 = 0x45;
+        const OF_DOMAIN: u32 = 0x46;
+        let target = 1 << 23 | QPN;
+        for (service, qpn, xrcd, srqn, allowed) in [
+            (RC, QPN, 0, ORDINARY, true),
+            (UD, QPN, 0, ORDINARY, true),
+            (RC, QPN, 0, OF_DOMAIN, false),
+            (UD, QPN, 0, OF_DOMAIN, false),
+            (XRC, QPN, 0, ORDINARY, false),
+            (XRC, QPN, 0, OF_DOMAIN, false),
+            (XRC, target, 7, ORDINARY, false),
+            (XRC, target, 7, OF_DOMAIN, false),
+        ] {
+            let mut bench = Bench::connected();
+            bench.srq(ORDINARY, 2, 0, 0);
+            bench.srq(OF_DOMAIN, 2, 7, Bench::RECV_CQN);
+            let setup = QpSetup {
+                xrcd,
+                srqn: Some(srqn),
+                ..QpSetup::new(service, PEER)
+            };
+            let created = bench.create_qp(qpn, &setup);
+            if allowed {
+                assert_eq!((created, bench.violations()), (Ok(()), vec![]));
+            } else {
+                assert_eq!(created, Err(Status::BadParam));
+                assert_eq!(bench.violations(), [Violation::SrqService]);
+            }
         }
     }
 

@@ -56,7 +56,9 @@ const PATH_RGID: usize = 0x10;
 const PATH_SCHED_QUEUE: usize = 0x20;
 /// In PATH_SCHED_QUEUE: port 2.
 const SCHED_QUEUE_PORT_2: u8 = 1 << 6;
-/// In PATH_GRH_MYLMC: packets have a GRH.
+/// In PATH_SCHED_QUEUE: the service level.
+const SCHED_QUEUE_SL_SHIFT: u32 = 2;
+/// In PATH_GRH_MYLMC: packets have a GRH; below it, path bits.
 const GRH_PRESENT: u8 = 1 << 7;
 /// In PATH_PKEY_INDEX.
 const PKEY_INDEX_MASK: u8 = 0x7f;
@@ -68,16 +70,18 @@ const SRQN_VALID: u32 = 1 << 24;
 /// In QPC_FLAGS: path migration state.
 const PM_SHIFT: u32 = 11;
 const PM_MASK: u32 = 3 << PM_SHIFT;
+/// In QPC_PARAMS1 and QPC_PARAMS2: log2 of outstanding RDMA READs and atomics.
+const RD_ATOMIC_SHIFT: u32 = 21;
 /// In QPC_PARAMS1.
 const PARAMS1_RNR_RETRY: u32 = 7 << 13;
 const PARAMS1_RETRY_CNT: u32 = 7 << 16;
-const PARAMS1_SRA_MAX: u32 = 7 << 21;
+const PARAMS1_SRA_MAX: u32 = 7 << RD_ATOMIC_SHIFT;
 /// In QPC_PARAMS2, the remote operations that the QP executes: READ, WRITE and atomics
 /// (`MLX4_QP_BIT_*` of `include/linux/mlx4/qp.h`).
 const QP_BIT_RRE: u32 = 1 << 15;
 const QP_BIT_RWE: u32 = 1 << 14;
 const QP_BIT_RAE: u32 = 1 << 13;
-const PARAMS2_RRA_MAX: u32 = 7 << 21;
+const PARAMS2_RRA_MAX: u32 = 7 << RD_ATOMIC_SHIFT;
 /// In QPC_RNR_NEXTRECVPSN.
 const RNR_TIMER: u32 = 0x1f << 24;
 const PSN: u32 = 0xff_ffff;
@@ -106,12 +110,16 @@ pub mod optpar {
 }
 
 fn parse_path(path: &[u8; PATH_SIZE]) -> Path {
-    let second = path.get_u8(PATH_SCHED_QUEUE) & SCHED_QUEUE_PORT_2 != 0;
-    let grh = path.get_u8(PATH_GRH_MYLMC) & GRH_PRESENT != 0;
+    let queue = path.get_u8(PATH_SCHED_QUEUE);
+    let second = queue & SCHED_QUEUE_PORT_2 != 0;
+    let grh_mylmc = path.get_u8(PATH_GRH_MYLMC);
+    let grh = grh_mylmc & GRH_PRESENT != 0;
     let tclass_flowlabel = path.get_be32(PATH_TCLASS_FLOWLABEL);
     Path {
         port: if second { 2 } else { 1 },
         remote_lid: path.get_be16(PATH_RLID),
+        path_bits: grh_mylmc & !GRH_PRESENT,
+        service_level: queue >> SCHED_QUEUE_SL_SHIFT & 0xf,
         pkey_index: path.get_u8(PATH_PKEY_INDEX) & PKEY_INDEX_MASK,
         grh: grh.then(|| {
             let grh = Grh {
@@ -205,6 +213,16 @@ impl Context {
     /// The device supports the message size.
     pub fn max_message_exists(&self) -> bool {
         self.0.get_u8(QPC_MTU_MSGMAX) & 0x1f <= LOG_MAX_MESSAGE
+    }
+
+    /// log2 of the RDMA READs and atomics that it may have under way to the other end.
+    pub fn log_reads_out(&self) -> u32 {
+        self.0.get_be32(QPC_PARAMS1) >> RD_ATOMIC_SHIFT & 7
+    }
+
+    /// log2 of those that the other end may have under way to it.
+    pub fn log_reads_in(&self) -> u32 {
+        self.0.get_be32(QPC_PARAMS2) >> RD_ATOMIC_SHIFT & 7
     }
 
     fn params2(&self, bit: u32) -> bool {
@@ -316,10 +334,6 @@ impl qp::Context for Context {
 
     fn alternate_path(&self) -> Path {
         parse_path(&self.0.field(QPC_ALT_PATH))
-    }
-
-    fn service_level(&self) -> u8 {
-        self.0.get_u8(QPC_PRI_PATH + PATH_SCHED_QUEUE) >> 2 & 0xf
     }
 
     fn ack_timeout(&self) -> Option<Duration> {

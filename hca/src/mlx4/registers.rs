@@ -15,9 +15,8 @@ use crate::mlx4::hcr::{HCR_BASE, HCR_SIZE};
 use crate::mlx4::icm::Object;
 use crate::mlx4::identity::IDENTITY;
 use crate::mlx4::qp::XRC_QPN_BIT;
+use crate::mlx4::uar::UAR_PAGE_SHIFT;
 
-/// log2 of the size of a doorbell page.
-const UAR_PAGE_SHIFT: u32 = 12;
 /// MLX4_SEND_DOORBELL: QPN << 8.
 const SEND_DOORBELL: u64 = 0x14;
 /// MLX4_CQ_DOORBELL: eight bytes, which a 32-bit driver writes in two halves.

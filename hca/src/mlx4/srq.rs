@@ -26,6 +26,8 @@ const SRQC_DB_REC_ADDR: usize = 0x28;
 
 /// log2 of the SRQs, as QUERY_DEV_CAP reports it.
 pub const LOG_MAX_SRQS: u8 = 16;
+/// log2 of the reserved ones.
+pub const LOG_RESERVED_SRQS: u8 = 6;
 /// log2 of the WQEs of one.
 pub const LOG_MAX_SRQ_WQES: u8 = 14;
 
@@ -33,6 +35,8 @@ pub const LOG_MAX_SRQ_WQES: u8 = 14;
 pub struct Srq {
     pub(super) context: [u8; SRQC_SIZE],
     buffer: Buffer,
+    /// Bytes of the buffer.
+    bytes: u64,
     /// Its WQEs.
     pub wqes: SharedQueue,
 }
@@ -47,6 +51,7 @@ impl Srq {
         let doorbell = context.get_be64(SRQC_DB_REC_ADDR);
         Some(Self {
             buffer: Buffer::of_context(&context, SRQC_LOG_PAGE_SIZE)?,
+            bytes: (stride as u64) << log_wqes,
             wqes: SharedQueue::new(log_wqes, stride, doorbell),
             context,
         })
@@ -116,6 +121,12 @@ impl Srqs {
         self.queues.keys().copied()
     }
 
+    /// Where their WQEs are, and the bytes of those.
+    pub fn extents(&self) -> impl Iterator<Item = (u32, (Buffer, u64))> + '_ {
+        self.iter()
+            .map(|(srqn, srq)| (srqn, (srq.buffer, srq.bytes)))
+    }
+
     /// SRQ `srqn`, to take from.
     pub fn get_mut(&mut self, srqn: u32) -> Option<&mut Srq> {
         self.queues.get_mut(&srqn)
@@ -182,6 +193,18 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_is_one_that_the_srq_can_pass() {
+        let mut bench = Bench::connected();
+        bench.srq(SRQN, 2, 7, 0x81);
+        bench.post_srq(SRQN, 3);
+        let arm = |bench: &mut Bench, limit| bench.run_immediate(0x40, SRQN, 0, &[], limit);
+        assert_eq!(arm(&mut bench, 4), Err(Status::BadParam));
+        assert_eq!(bench.violations(), [Violation::SrqLimit]);
+        assert_eq!(arm(&mut bench, 3), Ok(None));
+        assert_eq!(arm(&mut bench, 0), Ok(None));
+    }
+
+    #[test]
     fn an_xrc_queue_names_a_cq_that_exists() {
         let mut bench = Bench::connected();
         let refused = bench.create_srq(SRQN, 2, 7, 0x90);
@@ -189,6 +212,17 @@ mod tests {
         assert_eq!(bench.violations(), [Violation::UnknownObject]);
         // Another one has none.
         assert_eq!(bench.create_srq(SRQN, 2, 0, 0), Ok(()));
+    }
+
+    #[test]
+    fn the_first_numbers_are_the_firmwares() {
+        let mut bench = Bench::connected();
+        for srqn in [0, 0x3f] {
+            let refused = bench.create_srq(srqn, 2, 0, 0);
+            assert_eq!(refused, Err(Status::BadResource));
+            assert_eq!(bench.violations(), [Violation::ReservedSrqn]);
+        }
+        assert_eq!(bench.create_srq(0x40, 2, 0, 0), Ok(()));
     }
 
     #[test]

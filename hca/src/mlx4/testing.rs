@@ -35,17 +35,22 @@ const DMPT_BASE: u64 = 0x8_0000;
 /// model never looks inside.
 const CONTEXTS: u64 = 1 << 32;
 const CMPT_BASE: u64 = 2 << 32;
-/// Its parts, by the offset of their base in the INIT_HCA mailbox.
-const CONTEXT_TABLES: [(usize, u64); 7] = [
-    (0x30, CONTEXTS),
-    (0x48, CONTEXTS + 0x1000_0000),
-    (0x50, CONTEXTS + 0x2000_0000),
+/// Its parts, by the offset of their base in the INIT_HCA mailbox, with log2 of their entries.
+const CONTEXT_TABLES: [(usize, u64); 8] = [
+    (0x30, CONTEXTS + 18),
+    (0x48, CONTEXTS + 0x1000_0000 + 16),
+    (0x50, CONTEXTS + 0x2000_0000 + 16),
     (0x60, CONTEXTS + 0x3000_0000),
     (0x70, CONTEXTS + 0x4000_0000),
-    (0x80, CONTEXTS + 0x5000_0000),
+    (0x80, CONTEXTS + 0x5000_0000 + 7),
     // Sixteen entries for each QP.
     (0x90, CONTEXTS + 0x6000_0000 + 4),
+    // Of multicast groups, whose number has a place of its own.
+    (0xc0, CONTEXTS + 0x7000_0000),
 ];
+/// Pages of the host's that the model only counts: those for firmware, those for auxiliary ICM,
+/// and those for contexts.
+pub const LENT: [u64; 4] = [1 << 40, 2 << 40, 3 << 40, 4 << 40];
 /// Everything else.
 pub const HEAP: u64 = RAM + 0x30_0000;
 
@@ -80,10 +85,17 @@ pub struct QpSetup {
     pub mtu: u8,
     pub qkey: u32,
     pub pkey_index: u8,
+    pub uar: u32,
+    /// Sizes and strides of the receive queue and the send queue.
+    pub queues: (u8, u8),
+    /// log2 of the RDMA READs under way: from the other end, and to it.
+    pub log_reads: (u32, u32),
     pub send_psn: u32,
     pub receive_psn: u32,
     /// The other's GID, when there is a GRH.
     pub remote_gid: Option<[u8; 16]>,
+    pub path_bits: u8,
+    pub service_level: u8,
 }
 
 impl QpSetup {
@@ -109,9 +121,14 @@ impl QpSetup {
             mtu: 5,
             qkey: Bench::QKEY,
             pkey_index: 0,
+            uar: Bench::UAR,
+            queues: (2 << 3 | 3, 2 << 3 | 3),
+            log_reads: (4, 4),
             send_psn: 0,
             receive_psn: 0,
             remote_gid: None,
+            path_bits: 0,
+            service_level: 0,
         }
     }
 
@@ -123,23 +140,28 @@ impl QpSetup {
         context.set_be32(0x00, self.service << 16 | self.migration << 11);
         context.set_be32(0x04, self.pd);
         context.set_u8(0x08, self.mtu << 5 | 20);
-        context.set_u8(0x09, 2 << 3 | 3);
-        context.set_u8(0x0a, 2 << 3 | 3);
-        context.set_be32(0x0c, Bench::UAR);
+        context.set_u8(0x09, self.queues.0);
+        context.set_u8(0x0a, self.queues.1);
+        context.set_be32(0x0c, self.uar);
         context.set_be32(0x14, self.remote_qpn);
         for (at, (ours, theirs)) in [(0x18, self.path), (0x44, self.alternate)] {
             context.set_be16(at + 0x06, theirs);
             context.set_u8(at + 0x08, self.timeout << 3);
-            context.set_u8(at + 0x20, port(ours));
+            context.set_u8(at + 0x05, self.path_bits);
+            context.set_u8(at + 0x20, port(ours) | self.service_level << 2);
             context.set_u8(at + 0x03, self.pkey_index);
             if let Some(gid) = self.remote_gid {
-                context.set_u8(at + 0x05, 0x80);
+                context.set_u8(at + 0x05, 0x80 | self.path_bits);
                 context.set_field(at + 0x10, &gid);
             }
         }
-        context.set_be32(0x70, self.retries << 16 | self.rnr_retries << 13);
+        let (reads_in, reads_out) = self.log_reads;
+        context.set_be32(
+            0x70,
+            reads_out << 21 | self.retries << 16 | self.rnr_retries << 13,
+        );
         context.set_be32(0x7c, self.send_cqn);
-        context.set_be32(0x90, self.access);
+        context.set_be32(0x90, reads_in << 21 | self.access);
         context.set_be32(0x94, self.rnr_timer << 24 | self.receive_psn);
         context.set_be32(0x78, self.send_psn);
         context.set_be32(0x98, self.xrcd);
@@ -200,14 +222,14 @@ impl Bench {
     pub fn new() -> Self {
         let mut bench = Self::reset();
         bench.run(0x004, 0, 0, &[]).unwrap();
-        bench.lend(0xfff, &[(0, HEAP, 4)]).unwrap();
+        bench.lend(0xfff, &[(0, LENT[0], 4)]).unwrap();
         bench.run(0xff6, 0, 0, &[]).unwrap();
         bench.run(0xffd, 0, 0, &[]).unwrap();
-        bench.lend(0xffc, &[(0, HEAP, 5)]).unwrap();
+        bench.lend(0xffc, &[(0, LENT[1], 5)]).unwrap();
         let icm = [
             (0, ICM_GUEST, 8),
-            (CONTEXTS, HEAP, 20),
-            (CMPT_BASE, HEAP, 20),
+            (CONTEXTS, LENT[2], 20),
+            (CMPT_BASE, LENT[3], 20),
         ];
         bench.lend(0xffa, &icm).unwrap();
         bench.run(0x007, 0, 0, &Self::init_hca()).unwrap();
@@ -225,6 +247,8 @@ impl Bench {
         for (at, base) in CONTEXT_TABLES {
             mailbox.set_be64(at, base);
         }
+        mailbox.set_u8(0xd3, 10);
+        mailbox.set_u8(0xdb, 13);
         mailbox.set_be64(0xf0, DMPT_BASE);
         mailbox.set_u8(0xfb, 19);
         mailbox.set_be64(0x108, CMPT_BASE);
@@ -379,6 +403,13 @@ impl Bench {
             .collect()
     }
 
+    /// A CQ that is rung from this page.
+    pub fn create_cq_of_page(&mut self, cqn: u32, page: u32) -> Result<Option<u64>, Status> {
+        let (mut context, _, _) = self.cq_context(2);
+        context.set_be32(0x0c, 2 << 24 | page);
+        self.run(0x16, cqn, 0, &context)
+    }
+
     fn cq_context(&mut self, log_entries: u8) -> ([u8; 0x40], Buffer, u64) {
         let (mtt, _) = self.buffer(1);
         let doorbell = self.pages(1);
@@ -525,6 +556,27 @@ impl Bench {
         length: u64,
         flags: u32,
     ) -> (u32, u64) {
+        self.create_region(pd, index, start, length, flags).unwrap()
+    }
+
+    pub fn try_region(
+        &mut self,
+        index: u32,
+        start: u64,
+        length: u64,
+        flags: u32,
+    ) -> Result<(u32, u64), Status> {
+        self.create_region(Self::PD, index, start, length, flags)
+    }
+
+    fn create_region(
+        &mut self,
+        pd: u32,
+        index: u32,
+        start: u64,
+        length: u64,
+        flags: u32,
+    ) -> Result<(u32, u64), Status> {
         let (mtt, page) = self.buffer((length >> 12) + 2);
         let mut entry = [0; 0x40];
         entry.set_be32(0x00, 0xf << 28 | 1 << 8 | flags);
@@ -534,8 +586,8 @@ impl Bench {
         entry.set_be64(0x18, length);
         entry.set_be64(0x2c, mtt);
         entry.set_be32(0x38, 12);
-        self.run(0x0d, index, 0, &entry).unwrap();
-        (index << 8 | 0xab, page)
+        self.run(0x0d, index, 0, &entry)?;
+        Ok((index << 8 | 0xab, page))
     }
 
     pub fn close_region(&mut self, index: u32) -> Result<Option<u64>, Status> {

@@ -5,6 +5,18 @@
 use std::collections::BTreeSet;
 
 use crate::mlx4::icm::Object;
+use crate::mlx4::identity::IDENTITY;
+
+/// log2 of the size of a doorbell page.
+pub const UAR_PAGE_SHIFT: u32 = 12;
+/// The first pages have the doorbells of EQs, and no others (`mlx4_get_num_reserved_uar()` of
+/// `drivers/net/ethernet/mellanox/mlx4/mlx4.h`).
+const EQ_PAGES: u32 = 128;
+
+/// Whether QPs and CQs may be rung from a page: there is one, and it is not one of the EQs'.
+pub fn page_is_for_queues(page: u32) -> bool {
+    page >= EQ_PAGES && u64::from(page) < IDENTITY.bars[1] >> UAR_PAGE_SHIFT
+}
 
 /// State of the doorbells.
 #[derive(Default)]

@@ -7,7 +7,7 @@
 use crate::engine::bytes::Fields;
 use crate::engine::headers::Grh;
 use crate::engine::transport::Service;
-use crate::engine::work::{Control, Datagram, RemoteAddress, Request, Segment, SendWqe};
+use crate::engine::work::{Beside, Control, Datagram, RemoteAddress, Request, Segment, SendWqe};
 
 /// Size of a control segment (struct mlx4_wqe_ctrl_seg), and the unit WQEs are counted in.
 pub const CONTROL_SIZE: usize = 0x10;
@@ -82,8 +82,12 @@ pub fn parse(control: Control, wqe: &[u8], service: Service) -> Option<SendWqe> 
     };
     let request = match control.opcode {
         opcode::NOP => Request::Nop,
-        opcode::SEND => Request::Send { immediate: false },
-        opcode::SEND_IMM => Request::Send { immediate: true },
+        opcode::SEND => Request::Send {
+            beside: Beside::Nothing,
+        },
+        opcode::SEND_IMM => Request::Send {
+            beside: Beside::Immediate,
+        },
         _ if !service.connected() => return None,
         opcode::RDMA_WRITE => Request::Write {
             remote: remote(take(RADDR_SIZE)?),

@@ -9,7 +9,7 @@ use crate::mlx4::card::Hca;
 use crate::mlx4::command::{Command, Outcome, Output, Status};
 use crate::mlx4::cq::{
     entry, Cq, CQC_CONSUMER_INDEX, CQC_PRODUCER_INDEX, CQC_SIZE, CQE_OPCODE_RESIZE, LOG_MAX_CQS,
-    MODIFY_CQ_MODERATION, MODIFY_CQ_RESIZE,
+    LOG_RESERVED_CQS, MODIFY_CQ_MODERATION, MODIFY_CQ_RESIZE,
 };
 use crate::mlx4::icm::Object;
 
@@ -23,6 +23,13 @@ impl Hca {
         if self.card.cqs.queues.contains_key(&cqn) {
             return Err(Status::BadResState);
         }
+        if cqn >> LOG_RESERVED_CQS == 0 {
+            return self.refuse_command(
+                Violation::ReservedCqn,
+                Status::BadResource,
+                format_args!("CQ {cqn:#x}"),
+            );
+        }
         let cq = Cq::new(self.mailbox(command)?).ok_or(Status::BadParam)?;
         if !self.card.events.contains(cq.eqn) {
             return self.refuse_command(
@@ -31,6 +38,7 @@ impl Hca {
                 format_args!("EQ {} of CQ {cqn:#x}", cq.eqn),
             );
         }
+        self.check_uar_page(Object::Cq, cqn, cq.uar_page())?;
         self.dma.check_context(Object::Cq, cqn)?;
         if command.opmod == 0 {
             cq.stamp(&self.dma)?;

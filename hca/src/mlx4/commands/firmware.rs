@@ -3,10 +3,11 @@
 //! Commands about firmware, its memory and the ports.
 
 use crate::engine::bytes::Fields;
+use crate::engine::qp::Context;
 use crate::engine::violation::Violation;
 use crate::mlx4::card::Hca;
 use crate::mlx4::command::{Command, Outcome, Output, Phase, Status, LOG_MAX_COMMANDS};
-use crate::mlx4::cq::{LOG_MAX_CQES, LOG_MAX_CQS};
+use crate::mlx4::cq::{LOG_MAX_CQES, LOG_MAX_CQS, LOG_RESERVED_CQS};
 use crate::mlx4::eq::LOG_MAX_EQS;
 use crate::mlx4::firmware::{
     dev_cap, entry_size, init_hca, query_fw, query_port, BOARD_ID, CATAS_BASE, CATAS_DWORDS,
@@ -14,13 +15,15 @@ use crate::mlx4::firmware::{
     MAX_MAP_ICM_ENTRIES, MOD_STAT_CFG_GUID_H, MOD_STAT_CFG_GUID_L, MOD_STAT_CFG_QUERY, OUT_SIZE,
     QUERY_ADAPTER_BOARD_ID, QUERY_HCA_CORE_CLOCK, SET_PORT_CAPABILITY_MASK, SET_PORT_IB,
 };
-use crate::mlx4::icm::{pages_to_bytes, Layout, Table, ICM_PAGE_SHIFT};
+use crate::mlx4::icm::{overlap, pages_to_bytes, Layout, Loan, Table, ICM_PAGE_SHIFT, LOG_CMPTS};
 use crate::mlx4::identity::{IDENTITY, PORTS};
 use crate::mlx4::mcg::{LOG_MAX_MCGS, LOG_QPS_PER_MCG};
-use crate::mlx4::mpt::{LOG_MAX_MPTS, MPT_SIZE};
-use crate::mlx4::qp::{LOG_MAX_QPS, LOG_RESERVED_QPS};
+use crate::mlx4::mpt::{LOG_MAX_MPTS, LOG_RESERVED_MPTS, MPT_SIZE};
+use crate::mlx4::qp::{LOG_MAX_QPS, LOG_MAX_QP_WQES, LOG_MAX_READS, LOG_RESERVED_QPS};
 use crate::mlx4::qpc::LOG_MAX_MESSAGE;
-use crate::mlx4::srq::{LOG_MAX_SRQS, LOG_MAX_SRQ_WQES};
+use crate::mlx4::srq::{LOG_MAX_SRQS, LOG_MAX_SRQ_WQES, LOG_RESERVED_SRQS};
+use std::fmt::Arguments;
+use std::ops::Range;
 
 fn port_number(command: &Command) -> Result<u8, Status> {
     u8::try_from(command.in_modifier).map_err(|_| Status::BadIndex)
@@ -51,6 +54,7 @@ fn layout(parameters: &[u8; init_hca::SIZE]) -> Result<Layout, Status> {
                 ..rdmarc
             },
         ],
+        log_reads: log_rdmarc,
         srq: table(SRQC_BASE, entry_size::SRQC),
         cq: table(CQC_BASE, entry_size::CQC),
         eq: table(EQC_BASE, entry_size::EQC),
@@ -58,11 +62,75 @@ fn layout(parameters: &[u8; init_hca::SIZE]) -> Result<Layout, Status> {
     })
 }
 
+/// Two tables of `layout` that have an address in common; a table that ends beyond all addresses
+/// has some in common with itself. INIT_HCA does not say how many MTTs there are.
+fn overlapping(
+    parameters: &[u8; init_hca::SIZE],
+    layout: &Layout,
+) -> Option<(&'static str, &'static str)> {
+    use init_hca::*;
+    let log = |at| (parameters.get_be64(at) & LOG_MASK) as u32;
+    let mcgs = Table {
+        base: parameters.get_be64(MC_BASE) & !LOG_MASK,
+        log_share: u32::from(parameters.get_u8(LOG_MC_ENTRY_SZ) & 0x1f),
+    };
+    let log_mcgs = u32::from(parameters.get_u8(LOG_MC_TABLE_SZ) & 0x1f);
+    let dmpt = Table {
+        base: layout.dmpt_base,
+        log_share: (MPT_SIZE as u64).ilog2(),
+    };
+    let mtt = Table {
+        base: layout.mtt_base,
+        log_share: entry_size::MTT.ilog2(),
+    };
+    let [qpc, auxc, altc, rdmarc] = layout.qp;
+    let tables = [
+        ("QPC", qpc, log(QPC_BASE)),
+        ("AUXC", auxc, log(QPC_BASE)),
+        ("ALTC", altc, log(QPC_BASE)),
+        ("RDMARC", rdmarc, log(QPC_BASE)),
+        ("SRQC", layout.srq, log(SRQC_BASE)),
+        ("CQC", layout.cq, log(CQC_BASE)),
+        ("EQC", layout.eq, log(EQC_BASE)),
+        ("cMPT", layout.cmpt, LOG_CMPTS),
+        ("dMPT", dmpt, layout.log_mpts),
+        ("MTT", mtt, 0),
+        ("MCG", mcgs, log_mcgs),
+    ];
+    let mut placed: Vec<(&str, Range<u64>)> = Vec::new();
+    for (name, table, log_entries) in tables {
+        let end = 1u64
+            .checked_shl(table.log_share.saturating_add(log_entries))
+            .and_then(|size| table.base.checked_add(size));
+        let Some(end) = end else {
+            return Some((name, name));
+        };
+        let range = table.base..end;
+        let other = placed.iter().find(|(_, other)| overlap(other, &range));
+        if let Some((other, _)) = other {
+            return Some((other, name));
+        }
+        placed.push((name, range));
+    }
+    None
+}
+
 /// Pages that the driver lends to the device.
 struct Chunk {
     icm: u64,
-    guest: u64,
-    pages: u64,
+    guest: Range<u64>,
+}
+
+impl Chunk {
+    /// The number of bytes.
+    fn size(&self) -> u64 {
+        self.guest.end.saturating_sub(self.guest.start)
+    }
+
+    /// The addresses that it is to have in ICM.
+    fn icm(&self) -> Range<u64> {
+        self.icm..self.icm.saturating_add(self.size())
+    }
 }
 
 impl Hca {
@@ -88,20 +156,20 @@ impl Hca {
         let mut out = vec![0; OUT_SIZE];
         for (at, value) in [
             (MAX_SRQ_SZ, LOG_MAX_SRQ_WQES),
-            (MAX_QP_SZ, 14),
+            (MAX_QP_SZ, LOG_MAX_QP_WQES),
             (RSVD_QP, LOG_RESERVED_QPS),
             (MAX_QP, LOG_MAX_QPS),
-            (RSVD_SRQ, 6 << 4),
+            (RSVD_SRQ, LOG_RESERVED_SRQS << 4),
             (MAX_SRQ, LOG_MAX_SRQS),
             (MAX_CQ_SZ, LOG_MAX_CQES),
-            (RSVD_CQ, 7),
+            (RSVD_CQ, LOG_RESERVED_CQS),
             (MAX_CQ, LOG_MAX_CQS),
             (MAX_MPT, LOG_MAX_MPTS),
             (MAX_EQ, LOG_MAX_EQS),
             (RSVD_MTT, 4 << 4),
-            (RSVD_MRW, 4),
-            (MAX_REQ_QP, 4),
-            (MAX_RES_QP, 4),
+            (RSVD_MRW, LOG_RESERVED_MPTS),
+            (MAX_REQ_QP, LOG_MAX_READS),
+            (MAX_RES_QP, LOG_MAX_READS),
             (ACK_DELAY, 15),
             // MTU 4096, width 1x and 4x; 8 VLs.
             (MTU_WIDTH, 0x53),
@@ -228,39 +296,63 @@ impl Hca {
                 if log_pages > 20 {
                     return Err(Status::BadParam);
                 }
+                let start = guest & !0xfff;
+                let size = pages_to_bytes(1 << log_pages)?;
+                let end = start.checked_add(size).ok_or(Status::BadParam)?;
                 Ok(Chunk {
                     icm: entry.get_be64(0),
-                    guest: guest & !0xfff,
-                    pages: 1 << log_pages,
+                    guest: start..end,
                 })
             })
             .collect()
     }
 
-    fn lent(&self, command: &Command) -> Result<u64, Status> {
-        Ok(self.chunks(command)?.iter().map(|chunk| chunk.pages).sum())
+    /// The same, none of which the device has already. `icm` says that they are mapped.
+    fn fresh_chunks(&self, command: &Command, icm: bool) -> Result<Vec<Chunk>, Status> {
+        let chunks = self.chunks(command)?;
+        let firmware = &self.card.firmware;
+        for (index, chunk) in chunks.iter().enumerate() {
+            let before = chunks.get(..index).unwrap_or_default();
+            let lent = [&firmware.area, &firmware.aux]
+                .iter()
+                .any(|loan| loan.includes(&chunk.guest))
+                || self.dma.icm.includes(&chunk.guest)
+                || (before.iter()).any(|other| overlap(&other.guest, &chunk.guest));
+            let mapped = icm
+                && (self.dma.icm.maps(&chunk.icm())
+                    || (before.iter()).any(|other| overlap(&other.icm(), &chunk.icm())));
+            if lent || mapped {
+                return self.refuse_command(
+                    Violation::PageLentTwice,
+                    Status::IcmError,
+                    format_args!("{:x?} at {:#x} of ICM", chunk.guest, chunk.icm),
+                );
+            }
+        }
+        Ok(chunks)
     }
 
     /// MAP_FA: pages for firmware itself, in as many commands as the driver likes.
     pub fn map_fa(&mut self, command: &Command) -> Outcome {
-        let pages = self.lent(command)?;
-        self.card.firmware.pages = self.card.firmware.pages.saturating_add(pages);
+        for chunk in self.fresh_chunks(command, false)? {
+            self.card.firmware.area.add(chunk.guest)?;
+        }
         Ok(Output::None)
     }
 
     /// UNMAP_FA: firmware stops, and gives its pages back.
     pub fn unmap_fa(&mut self) -> Outcome {
-        if self.card.firmware.aux_pages != 0 {
+        if self.card.firmware.aux.pages() != 0 {
             return self.too_early("UNMAP_FA before UNMAP_ICM_AUX");
         }
-        self.card.firmware.pages = 0;
+        self.card.firmware.area = Loan::default();
         self.card.firmware.running = false;
         Ok(Output::None)
     }
 
     /// RUN_FW.
     pub fn run_fw(&mut self) -> Outcome {
-        if self.card.firmware.pages < u64::from(query_fw::FW_PAGES) {
+        if self.card.firmware.area.pages() < u64::from(query_fw::FW_PAGES) {
             return self.too_early("RUN_FW before MAP_FA of all that QUERY_FW asks for");
         }
         self.card.firmware.running = true;
@@ -279,8 +371,9 @@ impl Hca {
         if !self.card.firmware.icm_sized {
             return self.too_early("MAP_ICM_AUX before SET_ICM_SIZE");
         }
-        let pages = self.lent(command)?;
-        self.card.firmware.aux_pages = self.card.firmware.aux_pages.saturating_add(pages);
+        for chunk in self.fresh_chunks(command, false)? {
+            self.card.firmware.aux.add(chunk.guest)?;
+        }
         Ok(Output::None)
     }
 
@@ -289,18 +382,18 @@ impl Hca {
         if self.dma.icm.pages() != 0 {
             return self.too_early("UNMAP_ICM_AUX before UNMAP_ICM");
         }
-        self.card.firmware.aux_pages = 0;
+        self.card.firmware.aux = Loan::default();
         Ok(Output::None)
     }
 
     /// MAP_ICM.
     pub fn map_icm(&mut self, command: &Command) -> Outcome {
-        if self.card.firmware.aux_pages < ICM_AUX_PAGES {
+        if self.card.firmware.aux.pages() < ICM_AUX_PAGES {
             return self.too_early("MAP_ICM before MAP_ICM_AUX");
         }
-        for chunk in self.chunks(command)? {
-            let size = pages_to_bytes(chunk.pages)?;
-            self.dma.icm.map(chunk.icm, chunk.guest, size)?;
+        for chunk in self.fresh_chunks(command, true)? {
+            let size = chunk.size();
+            self.dma.icm.map(chunk.icm, chunk.guest.start, size)?;
         }
         Ok(Output::None)
     }
@@ -310,13 +403,26 @@ impl Hca {
         let size = pages_to_bytes(u64::from(command.in_modifier))?;
         let taken = command.in_param..command.in_param.saturating_add(size);
         if let Some(layout) = &self.dma.icm.layout {
+            let note = |what: Arguments<'_>| {
+                self.dma
+                    .violations
+                    .note(Violation::IcmInUse, format_args!("{what} in {taken:#x?}"));
+            };
             for (object, number) in self.objects() {
                 let mut contexts = layout.contexts(object, number).flatten();
                 if contexts.any(|address| taken.contains(&address)) {
-                    self.dma.violations.note(
-                        Violation::IcmInUse,
-                        format_args!("{object:?} {number:#x} in {taken:#x?}"),
-                    );
+                    note(format_args!("{object:?} {number:#x}"));
+                }
+            }
+            for (object, number, mtts) in self.queue_mtts(layout) {
+                if overlap(&mtts, &taken) {
+                    note(format_args!("MTTs of {object:?} {number:#x}"));
+                }
+            }
+            for (index, entry, mtts) in self.card.keys.in_icm(&self.dma, layout) {
+                let translated = mtts.is_some_and(|mtts| overlap(&mtts, &taken));
+                if translated || overlap(&entry, &taken) {
+                    note(format_args!("key {index:#x}"));
                 }
             }
         }
@@ -326,11 +432,19 @@ impl Hca {
 
     /// INIT_HCA: where the tables are.
     pub fn init_hca(&mut self, command: &Command) -> Outcome {
-        if self.card.firmware.aux_pages < ICM_AUX_PAGES {
+        if self.card.firmware.aux.pages() < ICM_AUX_PAGES {
             return self.too_early("INIT_HCA before MAP_ICM_AUX");
         }
         let parameters: [u8; init_hca::SIZE] = self.mailbox(command)?;
-        self.dma.icm.layout = Some(layout(&parameters)?);
+        let layout = layout(&parameters)?;
+        if let Some((one, other)) = overlapping(&parameters, &layout) {
+            return self.refuse_command(
+                Violation::TableOverlap,
+                Status::BadParam,
+                format_args!("{one} and {other}"),
+            );
+        }
+        self.dma.icm.layout = Some(layout);
         self.card.firmware.init_hca = Some(Box::new(parameters));
         Ok(Output::None)
     }
@@ -364,10 +478,20 @@ impl Hca {
     }
 
     /// CLOSE_PORT. A driver that is unloaded closes all ports, whether it has initialised them or
-    /// not.
+    /// not. The device does not mind connections (`mlx4_en` closes an Ethernet port first and ends
+    /// its QPs then), but they lose all that they have under way.
     pub fn close_port(&mut self, command: &Command) -> Outcome {
         let number = port_number(command)?;
-        self.port(number).ok_or(Status::BadIndex)?;
+        let initialised = self.port(number).ok_or(Status::BadIndex)?.initialised;
+        let user = self.qps.iter().find(|qp| {
+            qp.service.connected() && qp.can_receive() && qp.context.path().port == number
+        });
+        if let Some(qp) = user.filter(|_| initialised) {
+            self.dma.violations.note(
+                Violation::PortInUse,
+                format_args!("port {number} of QP {:#x}", qp.qpn),
+            );
+        }
         self.change_port(number, |port| port.initialised = false);
         Ok(Output::None)
     }

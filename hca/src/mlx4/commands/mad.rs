@@ -6,7 +6,7 @@ use crate::engine::bytes::Fields;
 use crate::engine::completion::LocalError;
 use crate::engine::headers::{RawDatagram, VL_MANAGEMENT};
 use crate::engine::management::MAD_SIZE;
-use crate::engine::packet::{Body, DatagramHeader, Packet};
+use crate::engine::packet::{Body, DatagramHeader, Extra, Packet};
 use crate::engine::qp::{Context, Queues};
 use crate::engine::transport::Service;
 use crate::engine::violation::Violation;
@@ -59,7 +59,7 @@ impl Hca {
             solicited: raw.solicited,
             body: Body::Send {
                 payload: raw.payload,
-                immediate: None,
+                extra: Extra::Nothing,
             },
             datagram: Some(DatagramHeader {
                 sqpn: raw.sqpn,

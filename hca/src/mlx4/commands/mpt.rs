@@ -3,9 +3,10 @@
 //! Commands about memory keys.
 
 use crate::engine::bytes::Fields;
+use crate::engine::violation::Violation;
 use crate::mlx4::card::Hca;
 use crate::mlx4::command::{Command, Outcome, Output, Status};
-use crate::mlx4::mpt::{entry_address, MPT_FLAGS, MPT_FLAG_SW_OWNS, MPT_SIZE};
+use crate::mlx4::mpt::{entry_address, LOG_RESERVED_MPTS, MPT_FLAGS, MPT_FLAG_SW_OWNS, MPT_SIZE};
 
 impl Hca {
     fn mpt_index(&self, command: &Command) -> Result<u32, Status> {
@@ -29,6 +30,13 @@ impl Hca {
         let index = self.mpt_index(command)?;
         if self.card.keys.hardware.contains(&index) {
             return Err(Status::BadResState);
+        }
+        if index >> LOG_RESERVED_MPTS == 0 {
+            return self.refuse_command(
+                Violation::ReservedKey,
+                Status::BadResource,
+                format_args!("key {index:#x}"),
+            );
         }
         let mut entry: [u8; MPT_SIZE] = self.mailbox(command)?;
         let flags = entry.get_be32(MPT_FLAGS) & !MPT_FLAG_SW_OWNS;

@@ -10,7 +10,8 @@ use crate::mlx4::card::{Hca, Qp};
 use crate::mlx4::command::{Command, Opcode, Outcome, Output, Status};
 use crate::mlx4::icm::Object;
 use crate::mlx4::qp::{
-    Queues, CONTEXT, LOG_MAX_QPS, LOG_RESERVED_QPS, MAILBOX_SIZE, OPTPAR, SQD_EVENT, XRC_QPN_BIT,
+    Queues, CONTEXT, LOG_MAX_QPS, LOG_MAX_QP_WQES, LOG_MAX_READS, LOG_RESERVED_QPS, MAILBOX_SIZE,
+    OPTPAR, SQD_EVENT, XRC_QPN_BIT,
 };
 use crate::mlx4::qpc::{optpar, Context};
 use std::time::Instant;
@@ -125,7 +126,7 @@ impl Hca {
         let mailbox: [u8; MAILBOX_SIZE] = self.mailbox(command)?;
         let new = Context::new(mailbox.field(CONTEXT));
         let transition = transition(opcode).ok_or(Status::BadOp)?;
-        let qp = self.qps.get_mut(qpn).ok_or(Status::BadQpState)?;
+        let qp = self.qps.get(qpn).ok_or(Status::BadQpState)?;
         if !transition.from.contains(&qp.state) {
             return Err(Status::BadQpState);
         }
@@ -137,8 +138,11 @@ impl Hca {
                 format_args!("QP {qpn:#x}: {:#x}", new.mtu_msgmax()),
             );
         }
-        let before = qp.context.migration();
         let asked = mailbox.get_be32(OPTPAR);
+        let parameters = transition.required | asked & transition.optional;
+        self.check_reads(qpn, &new, parameters)?;
+        let qp = self.qps.get_mut(qpn).ok_or(Status::BadQpState)?;
+        let before = qp.context.migration();
         let foreign = asked & !(transition.required | transition.optional);
         if foreign != 0 {
             self.dma.violations.note(
@@ -147,7 +151,7 @@ impl Hca {
             );
         }
         let context = &mut qp.context;
-        context.apply(&new, transition.required | asked & transition.optional);
+        context.apply(&new, parameters);
         match opcode {
             Opcode::INIT2RTR_QP => context.connect(&new),
             Opcode::RTR2RTS_QP => context.start_sending(&new),
@@ -172,6 +176,29 @@ impl Hca {
         }
         self.schedule.queue(qpn);
         Ok(Output::None)
+    }
+
+    /// The device has places for the RDMA READs that a QP may have under way: those from the other
+    /// end lie in ICM, where those of the next QP follow.
+    fn check_reads(&self, qpn: u32, new: &Context, parameters: u32) -> Result<(), Status> {
+        let most = u32::from(LOG_MAX_READS);
+        for (parameter, log, most) in [
+            (optpar::SRA_MAX, new.log_reads_out(), most),
+            (
+                optpar::RRA_MAX,
+                new.log_reads_in(),
+                most.min(self.dma.icm.layout()?.log_reads),
+            ),
+        ] {
+            if parameters & parameter != 0 && log > most {
+                return self.refuse_command(
+                    Violation::ReadLimit,
+                    Status::ExceedLim,
+                    format_args!("QP {qpn:#x}: {} of {}", 1 << log, 1 << most),
+                );
+            }
+        }
+        Ok(())
     }
 
     /// RST2INIT: the QP becomes the device's.
@@ -209,6 +236,23 @@ impl Hca {
                 format_args!("QP {qpn:#x} of XRC domain {}", qp.context.xrcd()),
             );
         }
+        if qp.queues.most_entries() > 1 << LOG_MAX_QP_WQES {
+            return self.refuse_command(
+                Violation::QueueSize,
+                Status::ExceedLim,
+                format_args!("QP {qpn:#x}: {} WQEs", qp.queues.most_entries()),
+            );
+        }
+        self.check_named(&qp)?;
+        self.dma.check_context(Object::Qp, qpn & !XRC_QPN_BIT)?;
+        self.qps.insert(qp);
+        Ok(Output::None)
+    }
+
+    /// The objects that a QP names exist, and are of its kind.
+    fn check_named(&self, qp: &Qp) -> Result<(), Status> {
+        let qpn = qp.qpn;
+        self.check_uar_page(Object::Qp, qpn, qp.context.uar_page())?;
         let cqs = [qp.context.cqn_send(), qp.context.cqn_recv()];
         let unknown_cq = cqs.into_iter().find(|cqn| !self.card.cqs.contains(*cqn));
         let srqn = qp.context.srqn();
@@ -220,8 +264,14 @@ impl Hca {
                 format_args!("QP {qpn:#x}: CQ {unknown_cq:x?}, SRQ {unknown_srq:x?}"),
             );
         }
-        self.dma.check_context(Object::Qp, qpn & !XRC_QPN_BIT)?;
-        self.qps.insert(qp);
-        Ok(Output::None)
+        let srq = srqn.and_then(|srqn| self.card.srqs.get(srqn));
+        if srq.is_some_and(|srq| qp.service == Service::Xrc || srq.xrcd() != 0) {
+            return self.refuse_command(
+                Violation::SrqService,
+                Status::BadParam,
+                format_args!("QP {qpn:#x} of service {:?}: SRQ {srqn:x?}", qp.service),
+            );
+        }
+        Ok(())
     }
 }

@@ -9,7 +9,9 @@ use crate::engine::violation::Violation;
 use crate::mlx4::card::Hca;
 use crate::mlx4::command::{Command, Outcome, Output, Status};
 use crate::mlx4::icm::Object;
-use crate::mlx4::srq::{Srq, LOG_MAX_SRQS, SRQC_LIMIT_WATERMARK, SRQC_WQE_CNT, SRQC_WQE_COUNTER};
+use crate::mlx4::srq::{
+    Srq, LOG_MAX_SRQS, LOG_RESERVED_SRQS, SRQC_LIMIT_WATERMARK, SRQC_WQE_CNT, SRQC_WQE_COUNTER,
+};
 
 impl Hca {
     /// SW2HW_SRQ.
@@ -20,6 +22,13 @@ impl Hca {
         }
         if self.card.srqs.queues.contains_key(&srqn) {
             return Err(Status::BadResState);
+        }
+        if srqn >> LOG_RESERVED_SRQS == 0 {
+            return self.refuse_command(
+                Violation::ReservedSrqn,
+                Status::BadResource,
+                format_args!("SRQ {srqn:#x}"),
+            );
         }
         let srq = Srq::new(self.mailbox(command)?).ok_or(Status::BadParam)?;
         if let Some(cqn) = srq.xrc_cqn().filter(|cqn| !self.card.cqs.contains(*cqn)) {
@@ -81,7 +90,15 @@ impl Hca {
             .queues
             .get_mut(&srqn)
             .ok_or(Status::BadIndex)?;
-        srq.wqes.limit = command.in_param as u16;
+        let limit = command.in_param as u16;
+        if limit > srq.wqes.places() {
+            return self.refuse_command(
+                Violation::SrqLimit,
+                Status::BadParam,
+                format_args!("{limit} of SRQ {srqn:#x}"),
+            );
+        }
+        srq.wqes.limit = limit;
         self.check_srq_limit(srqn);
         Ok(Output::None)
     }
