@@ -66,6 +66,7 @@ const STRUCTURES: &[&str] = &[
     "manage_pages_out",
     "mkc",
     "modify_cq_in",
+    "modify_hca_vport_context_in",
     "modify_rmp_in",
     "pmtu_reg",
     "ptys_reg",

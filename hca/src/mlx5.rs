@@ -28,3 +28,6 @@ pub mod wqe;
 
 pub mod identity;
 pub mod ifc;
+
+#[cfg(test)]
+pub(crate) mod testing;

@@ -26,8 +26,11 @@ pub struct ConnectX6 {
     pub interface: u32,
     /// The phase to which the driver has brought the card up.
     pub phase: Phase,
-    /// The interface step that the driver has chosen (SET_ISSI).
-    pub issi: u16,
+    /// The interface step that the driver has chosen since ENABLE_HCA (SET_ISSI); without one it is
+    /// 0.
+    pub issi: Option<u16>,
+    /// The driver has set general capabilities since then (SET_HCA_CAP).
+    pub configured: bool,
     /// When the card was first looked at: its timers count from there.
     pub start: Option<Instant>,
     /// The first half of a CQ doorbell, and its page.

@@ -222,7 +222,7 @@ impl Hca {
         }
         match opcode {
             op::ENABLE_HCA => self.enter(Phase::Reset, Phase::Enabled),
-            op::DISABLE_HCA => self.enter(Phase::Enabled, Phase::Reset),
+            op::DISABLE_HCA => self.disable_hca(),
             op::INIT_HCA => self.init_hca(),
             op::TEARDOWN_HCA => self.teardown_hca(),
             op::QUERY_ISSI => self.query_issi(),
@@ -237,6 +237,7 @@ impl Hca {
             op::ACCESS_REG => self.access_reg(input),
             op::MAD_IFC => self.mad_ifc(input),
             op::QUERY_HCA_VPORT_CONTEXT => self.query_hca_vport_context(),
+            op::MODIFY_HCA_VPORT_CONTEXT => self.modify_hca_vport_context(input),
             op::QUERY_HCA_VPORT_GID => self.query_hca_vport_gid(input),
             op::QUERY_HCA_VPORT_PKEY => self.query_hca_vport_pkey(input),
             // Counters, which the model does not keep.

@@ -36,6 +36,8 @@ const RESP_WR_IMM: u8 = 1;
 const RESP_SEND: u8 = 2;
 /// MLX5_CQE_RESP_SEND_IMM.
 const RESP_SEND_IMM: u8 = 3;
+/// MLX5_CQE_RESP_SEND_INV.
+const RESP_SEND_INVAL: u8 = 4;
 /// MLX5_CQE_RESIZE_CQ.
 const RESIZE_CQ: u8 = 5;
 /// MLX5_CQE_REQ_ERR.
@@ -189,6 +191,7 @@ pub fn encode(cqe: &Cqe, srqn_uidx: u32, solicited: bool) -> [u8; CQE_SIZE] {
                 RecvOpcode::RdmaWriteImm => RESP_WR_IMM,
                 RecvOpcode::Send => RESP_SEND,
                 RecvOpcode::SendImm => RESP_SEND_IMM,
+                RecvOpcode::SendInval => RESP_SEND_INVAL,
             };
             (kind, 0, bytes, 0)
         }

@@ -9,7 +9,7 @@ use serde_json::{json, Value};
 use crate::engine::completion::{Cqe, Ended, LocalError, RecvOpcode};
 use crate::engine::event::EventType;
 use crate::engine::hca::{Card, Shared};
-use crate::engine::key::{Access, KeyError};
+use crate::engine::key::{Access, KeyError, User};
 use crate::engine::memory::DmaError;
 use crate::engine::packet::Packet;
 use crate::engine::pci::{Identity, Msix};
@@ -164,12 +164,20 @@ impl Card for ConnectX6 {
     fn open(
         hca: &Hca,
         key: u32,
-        pd: u32,
+        user: User,
         address: u64,
         length: u64,
         access: Access,
     ) -> Result<Region, KeyError> {
-        hca.card.mkeys.open(key, pd, address, length, access)
+        hca.card.mkeys.open(key, user, address, length, access)
+    }
+
+    fn may_invalidate(hca: &Hca, key: u32, user: User) -> Result<(), KeyError> {
+        hca.card.mkeys.may_invalidate(key, user)
+    }
+
+    fn invalidate(hca: &mut Hca, key: u32) {
+        hca.card.mkeys.invalidate(key);
     }
 
     fn members(&self, gid: &[u8; 16]) -> Vec<u32> {
@@ -226,9 +234,15 @@ impl Card for ConnectX6 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::bytes::Fields;
+    use crate::engine::packet::{Body, Extra, Nak, Reply};
     use crate::engine::shared_queue::SharedQueue;
+    use crate::engine::transport::State;
     use crate::mlx5::card::Qp;
+    use crate::mlx5::cq::{Arm, Cq, Entries};
+    use crate::mlx5::ifc::{ads, cqc, mkc};
     use crate::mlx5::memory::Buffer;
+    use crate::mlx5::mkey::Mkey;
     use crate::mlx5::srq::{Kind, Srq};
 
     const QPN: u32 = 0x41;
@@ -292,5 +306,132 @@ mod tests {
         let entry = encode(&Cqe::send(QPN, 0, 0, 8), 0x12_3456, false);
         assert_eq!(entry[0x20..0x24], [0, 0x12, 0x34, 0x56]);
         assert_eq!(entry[0x38..0x3c], [0, 0, 0, QPN as u8]);
+    }
+
+    const RAM: u64 = 0x10_0000;
+    /// The record of the doorbells of the QP, its receive queue, its CQ, and where it receives.
+    const RECORD: u64 = RAM;
+    const RECEIVES: u64 = RAM + 0x1000;
+    const COMPLETIONS: u64 = RAM + 0x2000;
+    const RECEIVED: u64 = RAM + 0x3000;
+    const CQN: u32 = 1;
+    const PD: u32 = 1;
+    /// All memory, and a key that peers may invalidate.
+    const ALL: u32 = 0x1000;
+    const LENT: u32 = 0x1100;
+    const PEER: u32 = 0x77;
+    const PEER_LID: u16 = 3;
+
+    /// A card with a QP that is connected, and has two receives.
+    fn receiver() -> Hca {
+        let mut hca = Hca::new(0);
+        hca.dma.memory.add_ram(RAM, 0x4000, true);
+        hca.write_config(4, &[0x06, 0x04]);
+        let mut context = vec![0; cqc::SIZE];
+        context.set_bits(cqc::LOG_CQ_SIZE, 3);
+        let cq = Cq {
+            ring: Entries::new(&context, &COMPLETIONS.to_be_bytes()).unwrap(),
+            context,
+            eqn: 1,
+            uar: 4,
+            doorbell: RECORD + 8,
+            ignores_overrun: false,
+            producer: 0,
+            consumer: 0,
+            arm: Arm::Nothing,
+            broken: false,
+        };
+        hca.card.cqs.queues.insert(CQN, cq);
+        for (key, fields) in [
+            (ALL, [(mkc::LENGTH64, 1), (mkc::LW, 1)]),
+            (LENT, [(mkc::EN_RINVAL, 1), (mkc::RR, 1)]),
+        ] {
+            let mut context = vec![0; mkc::SIZE];
+            let common = [(mkc::PD, u64::from(PD)), (mkc::QPN, 0xff_ffff)];
+            for (field, value) in common.into_iter().chain(fields) {
+                context.set_bits(field, value);
+            }
+            let translations = Vec::new();
+            let mkey = Mkey {
+                context,
+                translations,
+            };
+            hca.card.mkeys.0.insert(key >> 8, mkey);
+        }
+        let mut context = vec![0; qpc::SIZE];
+        let path = qpc::PRIMARY_ADDRESS_PATH;
+        for (field, value) in [
+            (qpc::NO_SQ, 1),
+            (qpc::LOG_RQ_SIZE, 1),
+            (qpc::DBR_ADDR, RECORD),
+            (qpc::PD, u64::from(PD)),
+            (qpc::CQN_RCV, u64::from(CQN)),
+            (qpc::MTU, 5),
+            (qpc::LOG_MSG_MAX, 30),
+            (qpc::PM_STATE, 3),
+            (qpc::REMOTE_QPN, u64::from(PEER)),
+            (path.part(ads::RLID), u64::from(PEER_LID)),
+            (path.part(ads::VHCA_PORT_NUM), 1),
+        ] {
+            context.set_bits(field, value);
+        }
+        let context = Context::new(&context);
+        let queues = Queues::new(&context, &RECEIVES.to_be_bytes()).unwrap();
+        let mut qp = Qp::new(QPN, Service::Rc, context, queues);
+        qp.set_state(State::Rtr);
+        hca.qps.insert(qp);
+        let mut receive = [0; 16];
+        receive.set_be32(0, 64);
+        receive.set_be32(4, ALL);
+        receive.set_be64(8, RECEIVED);
+        let memory = &hca.dma.memory;
+        memory.write(RECEIVES, &[receive; 2].concat()).unwrap();
+        memory.write(RECORD, &2u32.to_be_bytes()).unwrap();
+        hca
+    }
+
+    fn reply(hca: &mut Hca, psn: u32, key: u32) -> Reply {
+        let packet = Packet {
+            slid: PEER_LID,
+            dlid: hca.port(1).unwrap().lid,
+            service_level: 0,
+            service: Service::Rc,
+            pkey: hca.pkey(1, 0).unwrap(),
+            grh: None,
+            dqpn: QPN,
+            psn,
+            mtu: 4096,
+            srqn: 0,
+            migration_request: true,
+            solicited: false,
+            body: Body::Send {
+                payload: b"done".to_vec(),
+                extra: Extra::Invalidate(key),
+            },
+            datagram: None,
+        };
+        hca.respond(&packet, Instant::now()).unwrap().reply
+    }
+
+    #[test]
+    fn a_message_ends_a_key_of_its_receiver() {
+        let mut hca = receiver();
+        assert!(matches!(reply(&mut hca, 0, LENT), Reply::Ack { .. }));
+        let memory = &hca.dma.memory;
+        assert_eq!(&memory.block::<4>(RECEIVED).unwrap(), b"done");
+        let entry: [u8; 64] = memory.block(COMPLETIONS).unwrap();
+        // MLX5_CQE_RESP_SEND_INV, and the key in the place of immediate data.
+        assert_eq!((entry.get_u8(0x3f) >> 4, entry.get_be32(0x24)), (4, LENT));
+        assert!(hca.card.mkeys.0[&(LENT >> 8)].context.flag(mkc::FREE));
+    }
+
+    #[test]
+    fn a_message_cannot_end_any_other_key() {
+        for key in [ALL, LENT + 1, 0x1200] {
+            let mut hca = receiver();
+            assert_eq!(reply(&mut hca, 0, key), Reply::Nak(Nak::RemoteAccess));
+            assert_eq!(hca.qps.get(QPN).unwrap().state, State::Err);
+            assert!(!hca.card.mkeys.0[&(ALL >> 8)].context.flag(mkc::FREE));
+        }
     }
 }

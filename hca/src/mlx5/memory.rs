@@ -2,6 +2,8 @@
 
 //! Memory that the driver gives to the card: pages for firmware, and buffers as lists of pages.
 
+use std::collections::BTreeSet;
+
 use crate::engine::memory::DmaError;
 
 /// The size of the pages that firmware is lent (MLX5_ADAPTER_PAGE_SHIFT).
@@ -9,23 +11,28 @@ pub const PAGE_SHIFT: u32 = 12;
 /// Size of an entry of a list of pages.
 const ENTRY_SIZE: usize = 8;
 /// Bits of an entry that are no address.
-const ENTRY_FLAGS: u64 = 0xfff;
+pub const ENTRY_FLAGS: u64 = 0xfff;
 /// An offset into the first page counts in so many parts of it.
 const LOG_OFFSETS: u32 = 6;
 
 /// The pages that firmware was lent.
 #[derive(Default)]
-pub struct Pages(pub Vec<u64>);
+pub struct Pages(pub BTreeSet<u64>);
 
 /// Guest RAM, and the pages lent.
 pub type Dma = crate::engine::memory::Dma<Pages>;
 
-/// The addresses in a list of pages.
-pub fn addresses(list: &[u8]) -> Vec<u64> {
+/// The words of a list.
+pub fn words(list: &[u8]) -> Vec<u64> {
     list.chunks_exact(ENTRY_SIZE)
         .filter_map(|entry| Some(u64::from_be_bytes(entry.try_into().ok()?)))
-        .map(|entry| entry & !ENTRY_FLAGS)
         .collect()
+}
+
+/// The addresses in a list of pages.
+pub fn addresses(list: &[u8]) -> Vec<u64> {
+    let words = words(list).into_iter();
+    words.map(|entry| entry & !ENTRY_FLAGS).collect()
 }
 
 /// A buffer of the driver's in pages of `1 << shift` bytes.

@@ -11,6 +11,8 @@ use crate::mlx5::ifc::{ads, op, qpc, Bits, Field};
 
 /// log2 of the longest message.
 pub const LOG_MAX_MESSAGE: u8 = 30;
+/// log2 of the RDMA READs and atomics that a QP may have under way in each direction.
+pub const LOG_MAX_READS: u32 = 4;
 /// MLX5_SRQ_RQ: an SRQ takes the place of the receive queue.
 const RQ_SRQ: u64 = 1;
 
@@ -172,6 +174,29 @@ impl Context {
         self.0.bits(qpc::RQ_TYPE) == 0
     }
 
+    /// log2 of the size of the longer queue.
+    pub fn log_most_wqes(&self) -> u32 {
+        let receives = match self.has_rq() {
+            true => self.0.bits32(qpc::LOG_RQ_SIZE),
+            false => 0,
+        };
+        let sends = match self.has_no_sq() {
+            true => 0,
+            false => self.0.bits32(qpc::LOG_SQ_SIZE),
+        };
+        receives.max(sends)
+    }
+
+    /// log2 of the RDMA READs and atomics that the QP may have under way to the other end.
+    pub fn log_reads_out(&self) -> u32 {
+        self.0.bits32(qpc::LOG_SRA_MAX)
+    }
+
+    /// log2 of those that the other end may have under way to the QP.
+    pub fn log_reads_in(&self) -> u32 {
+        self.0.bits32(qpc::LOG_RRA_MAX)
+    }
+
     /// The UAR page its doorbell must come from.
     pub fn uar_page(&self) -> u32 {
         self.0.bits32(qpc::UAR_PAGE)
@@ -325,6 +350,8 @@ impl Context {
         Path {
             port: get(ads::VHCA_PORT_NUM) as u8,
             remote_lid: get(ads::RLID) as u16,
+            path_bits: get(ads::MLID) as u8,
+            service_level: get(ads::SL) as u8,
             pkey_index: get(ads::PKEY_INDEX) as u8,
             grh,
         }
@@ -380,10 +407,6 @@ impl qp::Context for Context {
 
     fn alternate_path(&self) -> Path {
         self.parse_path(qpc::SECONDARY_ADDRESS_PATH)
-    }
-
-    fn service_level(&self) -> u8 {
-        self.0.bits(primary(ads::SL)) as u8
     }
 
     fn ack_timeout(&self) -> Option<Duration> {
@@ -468,5 +491,26 @@ impl qp::Context for Context {
             qpc::PRIMARY_ADDRESS_PATH,
         );
         qp::Context::set_migration(self, Migration::Migrated);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::qp::Context as _;
+
+    #[test]
+    fn a_qp_may_send_as_qp1() {
+        let source = |st: u64, sqpn: u64| {
+            let mut context = vec![0; qpc::SIZE];
+            context.set_bits(qpc::ST, st);
+            context.set_bits(qpc::DETH_SQPN, sqpn);
+            Context::new(&context).source_qpn()
+        };
+        const UD: u64 = 2;
+        const QP1: u64 = 8;
+        assert_eq!(source(UD, 0), None);
+        assert_eq!(source(UD, 1), Some(1));
+        assert_eq!(source(QP1, 0), Some(1));
     }
 }

@@ -11,10 +11,10 @@ use crate::engine::work::{Control, RecvWqe, SendWqe};
 use crate::mlx5::ifc::qpc;
 use crate::mlx5::memory::{Buffer, Dma, Pages};
 use crate::mlx5::qpc::Context;
-use crate::mlx5::wqe::{
-    is_missing, parse, parse_control, parse_scatter, BASIC_BLOCK, CONTROL_SIZE,
-};
+use crate::mlx5::wqe::{parse, parse_control, parse_scatter, BASIC_BLOCK, CONTROL_SIZE};
 
+/// log2 of the most receives of a queue, and of the basic blocks of a send queue.
+pub const LOG_MAX_WQES: u32 = 14;
 /// In a doorbell record: where requests are counted (MLX5_SND_DBR).
 const SEND_RECORD: u64 = 4;
 
@@ -154,7 +154,7 @@ impl qp::Queues<Pages, Context> for Queues {
             self.read_head(dma, &mut wqe).ok()?;
             parsed = parse(*control, &wqe, service);
         }
-        if parsed.is_none() && !is_missing(control, service) {
+        if parsed.is_none() {
             dma.violations.note(
                 Violation::UnknownRequest,
                 format_args!(
@@ -303,9 +303,9 @@ mod tests {
         assert_eq!(request(read, Service::Uc), refused);
         assert_eq!(request(read, Service::Rc), (true, vec![]));
         assert_eq!(request(unknown, Service::Rc), refused);
-        // The model has no invalidation.
         let invalidate = 0x01;
-        assert_eq!(request(invalidate, Service::Rc), (false, vec![]));
+        assert_eq!(request(invalidate, Service::Rc), (true, vec![]));
+        assert_eq!(request(invalidate, Service::Uc), refused);
         assert_eq!(request(invalidate, Service::Ud), refused);
     }
 }

@@ -270,6 +270,32 @@ mod tests {
     }
 
     #[test]
+    fn a_reset_of_the_function_empties_the_card() {
+        const DEVCAP: u64 = 0x64;
+        const DEVCTL: u64 = 0x68;
+        let mut hca = Hca::new(0);
+        let config = |hca: &Hca, at| {
+            let mut data = [0; 4];
+            hca.config.read(at, &mut data);
+            u32::from_le_bytes(data)
+        };
+        // PCI_EXP_DEVCAP_FLR.
+        assert_eq!(config(&hca, DEVCAP) >> 28 & 1, 1);
+        hca.write_config(4, &[0x06, 0x04]);
+        hca.card.pds.insert(1);
+        hca.faults.set_catastrophe(7);
+        // Other bits reset nothing, in whichever width they are written.
+        hca.write_config(DEVCTL, &[0x10, 0x50]);
+        hca.write_config(DEVCTL + 1, &[0x20]);
+        assert_eq!(config(&hca, DEVCTL), 0x2010);
+        assert_eq!((hca.counters.resets, hca.card.pds.len()), (0, 1));
+        hca.write_config(DEVCTL, &[0x10, 0xa0]);
+        assert_eq!((hca.counters.resets, hca.card.pds.len()), (1, 0));
+        assert!(!hca.faults.is_dead() && !hca.dma.memory.bus_master);
+        assert_eq!(config(&hca, DEVCTL), 0);
+    }
+
+    #[test]
     fn the_health_counter_stops_where_a_test_stops_it() {
         let mut hca = Hca::new(0);
         let start = Instant::now();

@@ -7,7 +7,7 @@
 use crate::engine::bytes::Fields;
 use crate::engine::headers::Grh;
 use crate::engine::transport::Service;
-use crate::engine::work::{Control, Datagram, RemoteAddress, Request, Segment, SendWqe};
+use crate::engine::work::{Beside, Control, Datagram, RemoteAddress, Request, Segment, SendWqe};
 
 /// Size of a control segment (struct mlx5_wqe_ctrl_seg), and the unit WQEs are counted in
 /// (MLX5_SEND_WQE_DS).
@@ -77,11 +77,6 @@ fn parse_datagram(segment: &[u8]) -> Datagram {
     }
 }
 
-/// Whether a request is one of silicon that the model does not execute.
-pub fn is_missing(control: &Control, service: Service) -> bool {
-    control.opcode == opcode::SEND_INVAL && service.reliable()
-}
-
 /// Parses the bytes of a WQE of a QP of this service. None: no such request.
 pub fn parse(mut control: Control, wqe: &[u8], service: Service) -> Option<SendWqe> {
     let mut at = CONTROL_SIZE;
@@ -104,8 +99,12 @@ pub fn parse(mut control: Control, wqe: &[u8], service: Service) -> Option<SendW
     let request = match control.opcode {
         opcode::NOP => Request::Nop,
         opcode::UMR => Request::Local(wqe.to_vec()),
-        opcode::SEND => Request::Send { immediate: false },
-        opcode::SEND_IMM => Request::Send { immediate: true },
+        opcode::SEND => Request::Send {
+            beside: Beside::Nothing,
+        },
+        opcode::SEND_IMM => Request::Send {
+            beside: Beside::Immediate,
+        },
         _ if !service.connected() => return None,
         opcode::RDMA_WRITE => Request::Write {
             remote: remote(take(SEGMENT_SIZE)?),
@@ -116,6 +115,9 @@ pub fn parse(mut control: Control, wqe: &[u8], service: Service) -> Option<SendW
             immediate: true,
         },
         _ if !service.reliable() => return None,
+        opcode::SEND_INVAL => Request::Send {
+            beside: Beside::Invalidate,
+        },
         opcode::RDMA_READ => Request::Read {
             remote: remote(take(SEGMENT_SIZE)?),
         },

@@ -14,7 +14,8 @@ use crate::mlx5::ifc::{
     query_pages_out, query_special_contexts_out, set_hca_cap_in, set_issi_in, Bits, Field,
 };
 use crate::mlx5::memory::addresses;
-use crate::mlx5::qpc::LOG_MAX_MESSAGE;
+use crate::mlx5::qpc::{LOG_MAX_MESSAGE, LOG_MAX_READS};
+use crate::mlx5::queues::LOG_MAX_WQES;
 use crate::mlx5::wqe::TERMINATOR_LKEY;
 
 /// Interface steps that the card has, as a mask.
@@ -46,7 +47,7 @@ const CAP_ATOMIC: u64 = 3;
 /// Capabilities; all others are 0.
 const GENERAL: &[(Field, u64)] = &[
     (cmd_hca_cap::LOG_MAX_SRQ_SZ, 15),
-    (cmd_hca_cap::LOG_MAX_QP_SZ, 14),
+    (cmd_hca_cap::LOG_MAX_QP_SZ, LOG_MAX_WQES as u64),
     (cmd_hca_cap::LOG_MAX_QP, 17),
     (cmd_hca_cap::LOG_MAX_SRQ, 16),
     (cmd_hca_cap::LOG_MAX_CQ_SZ, LOG_MAX_ENTRIES as u64),
@@ -55,8 +56,8 @@ const GENERAL: &[(Field, u64)] = &[
     (cmd_hca_cap::LOG_MAX_MKEY, 20),
     (cmd_hca_cap::LOG_MAX_EQ, 6),
     (cmd_hca_cap::LOG_MAX_KLM_LIST_SIZE, 16),
-    (cmd_hca_cap::LOG_MAX_RA_RES_QP, 4),
-    (cmd_hca_cap::LOG_MAX_RA_REQ_QP, 4),
+    (cmd_hca_cap::LOG_MAX_RA_RES_QP, LOG_MAX_READS as u64),
+    (cmd_hca_cap::LOG_MAX_RA_REQ_QP, LOG_MAX_READS as u64),
     (cmd_hca_cap::LOCAL_CA_ACK_DELAY, 15),
     // InfiniBand.
     (cmd_hca_cap::PORT_TYPE, 0),
@@ -71,6 +72,11 @@ const GENERAL: &[(Field, u64)] = &[
     (cmd_hca_cap::MAX_QP_MCG, 240),
     (cmd_hca_cap::XRC, 1),
     (cmd_hca_cap::APM, 1),
+    // QPs that send as QP1, of a P_Key each: mlx5_ib sends datagrams of all P_Keys over QP1's own
+    // otherwise, with the first one.
+    (cmd_hca_cap::SET_DETH_SQPN, 1),
+    // Memory windows, and keys that peers invalidate.
+    (cmd_hca_cap::IMAICL, 1),
     (cmd_hca_cap::ATOMIC, 1),
     (cmd_hca_cap::UAR_SZ, 5),
     (cmd_hca_cap::LOG_BF_REG_SIZE, 9),
@@ -95,7 +101,7 @@ const ATOMIC: &[(Field, u64)] = &[
 ];
 
 impl Hca {
-    /// ENABLE_HCA and DISABLE_HCA.
+    /// ENABLE_HCA, and other changes of the phase.
     pub fn enter(&mut self, from: Phase, to: Phase) -> Outcome {
         if self.card.phase != from {
             return self.refuse_command(
@@ -105,6 +111,23 @@ impl Hca {
             );
         }
         self.card.phase = to;
+        Ok(Vec::new())
+    }
+
+    /// DISABLE_HCA. The driver uses its memory for other things afterwards, so firmware that still
+    /// has pages would write to those.
+    pub fn disable_hca(&mut self) -> Outcome {
+        self.enter(Phase::Enabled, Phase::Reset)?;
+        let pages = std::mem::take(&mut self.dma.icm.0).len();
+        if pages != 0 {
+            self.dma.violations.note(
+                Violation::PagesLeft,
+                format_args!("DISABLE_HCA with {pages} pages"),
+            );
+        }
+        self.card.issi = None;
+        self.card.configured = false;
+        self.card.log_uar_page = 0;
         Ok(Vec::new())
     }
 
@@ -118,6 +141,15 @@ impl Hca {
             );
         }
         self.enter(Phase::Enabled, Phase::Initialised)?;
+        if self.card.issi.is_none() || !self.card.configured {
+            self.dma.violations.note(
+                Violation::InitOrder,
+                format_args!(
+                    "INIT_HCA with ISSI {:?}, capabilities set: {}",
+                    self.card.issi, self.card.configured
+                ),
+            );
+        }
         self.change_port(1, |port| port.initialised = true);
         Ok(Vec::new())
     }
@@ -151,7 +183,10 @@ impl Hca {
     pub fn query_issi(&self) -> Outcome {
         let mut out = vec![0; query_issi_out::SIZE];
         out.set_bits(query_issi_out::SUPPORTED_ISSI_DW0, ISSIS);
-        out.set_bits(query_issi_out::CURRENT_ISSI, u64::from(self.card.issi));
+        out.set_bits(
+            query_issi_out::CURRENT_ISSI,
+            u64::from(self.card.issi.unwrap_or(0)),
+        );
         Ok(out)
     }
 
@@ -161,7 +196,7 @@ impl Hca {
         if issi > 63 || ISSIS >> issi & 1 == 0 {
             return Err(Status::BadParam);
         }
-        self.card.issi = issi as u16;
+        self.card.issi = Some(issi as u16);
         Ok(Vec::new())
     }
 
@@ -181,19 +216,41 @@ impl Hca {
     /// MANAGE_PAGES.
     pub fn manage_pages(&mut self, input: &[u8]) -> Outcome {
         let count = input.bits(manage_pages_in::INPUT_NUM_ENTRIES) as usize;
-        let pages = &mut self.dma.icm.0;
         match input.bits(manage_pages_in::OP_MOD) {
             PAGES_CANNOT => Ok(Vec::new()),
             PAGES_GIVE => {
                 let given = addresses(input.get(manage_pages_in::SIZE..).unwrap_or_default());
-                if given.len() < count || pages.len().saturating_add(count) > MAX_PAGES {
+                let known = self.dma.icm.0.len();
+                if given.len() < count || known.saturating_add(count) > MAX_PAGES {
                     return Err(Status::BadParam);
                 }
-                pages.extend(given.iter().take(count));
+                let given = given.iter().take(count).copied();
+                let mut all = self.dma.icm.0.clone();
+                if let Some(page) = given.into_iter().find(|page| !all.insert(*page)) {
+                    return self.refuse_command(
+                        Violation::PageLentTwice,
+                        Status::BadParam,
+                        format_args!("page {page:#x}"),
+                    );
+                }
+                self.dma.icm.0 = all;
                 Ok(Vec::new())
             }
             PAGES_TAKE => {
-                let taken: Vec<u64> = pages.drain(..count.min(pages.len())).collect();
+                let needed = match self.card.phase {
+                    Phase::Initialised => BOOT_PAGES.saturating_add(INIT_PAGES),
+                    _ => 0,
+                };
+                let pages = &mut self.dma.icm.0;
+                let spare = pages.len().saturating_sub(needed as usize);
+                if count > spare && needed != 0 {
+                    self.dma.violations.note(
+                        Violation::IcmInUse,
+                        format_args!("{count} pages are taken before TEARDOWN_HCA"),
+                    );
+                }
+                let taken = (0..count.min(spare)).map_while(|_| pages.pop_first());
+                let taken: Vec<u64> = taken.collect();
                 let mut out = vec![0; manage_pages_out::SIZE];
                 let field = manage_pages_out::OUTPUT_NUM_ENTRIES;
                 out.set_bits(field, taken.len() as u64);
@@ -237,6 +294,7 @@ impl Hca {
                 return Err(Status::BadParam);
             }
             self.card.log_uar_page = log;
+            self.card.configured = true;
         }
         Ok(Vec::new())
     }
@@ -295,7 +353,111 @@ mod tests {
         hca.card.phase = Phase::Enabled;
         assert_eq!(hca.init_hca(), Err(Status::BadSysState));
         assert_eq!(hca.dma.violations.take(), [Violation::CommandOrder]);
-        hca.dma.icm.0 = vec![0; (BOOT_PAGES + INIT_PAGES) as usize];
+        hca.dma.icm.0 = (0..BOOT_PAGES + INIT_PAGES).collect();
+        hca.card.issi = Some(1);
+        hca.card.configured = true;
         assert!(hca.init_hca().is_ok());
+        assert_eq!(hca.dma.violations.take(), []);
+    }
+
+    #[test]
+    fn the_card_is_initialised_after_its_interface_and_its_capabilities_are_chosen() {
+        let set_issi = |hca: &mut Hca| {
+            let mut input = vec![0; set_issi_in::SIZE];
+            input.set_bits(set_issi_in::CURRENT_ISSI, 1);
+            hca.set_issi(&input).unwrap();
+        };
+        let set_caps = |hca: &mut Hca| {
+            hca.set_hca_cap(&[0; set_hca_cap_in::SIZE]).unwrap();
+        };
+        let init = |issi: bool, caps: bool| {
+            let mut hca = Hca::new(0);
+            hca.card.phase = Phase::Enabled;
+            hca.dma.icm.0 = (0..BOOT_PAGES + INIT_PAGES).collect();
+            if issi {
+                set_issi(&mut hca);
+            }
+            if caps {
+                set_caps(&mut hca);
+            }
+            hca.init_hca().unwrap();
+            hca
+        };
+        let mut hca = init(true, true);
+        assert_eq!(hca.dma.violations.take(), []);
+        for (issi, caps) in [(false, false), (true, false), (false, true)] {
+            let violations = init(issi, caps).dma.violations.take();
+            assert_eq!(violations, [Violation::InitOrder]);
+        }
+        // After DISABLE_HCA the driver chooses anew.
+        hca.teardown_hca().unwrap();
+        hca.dma.icm.0.clear();
+        hca.disable_hca().unwrap();
+        hca.enter(Phase::Reset, Phase::Enabled).unwrap();
+        hca.dma.icm.0 = (0..BOOT_PAGES + INIT_PAGES).collect();
+        hca.init_hca().unwrap();
+        assert_eq!(hca.dma.violations.take(), [Violation::InitOrder]);
+    }
+
+    #[test]
+    fn the_card_is_disabled_without_pages() {
+        let disable = |pages: u64| {
+            let mut hca = Hca::new(0);
+            hca.card.phase = Phase::Enabled;
+            hca.dma.icm.0 = (0..pages).collect();
+            hca.disable_hca().unwrap();
+            // They are the driver's again.
+            assert!(hca.dma.icm.0.is_empty());
+            hca.dma.violations.take()
+        };
+        assert_eq!(disable(0), []);
+        assert_eq!(disable(1), [Violation::PagesLeft]);
+    }
+
+    /// MANAGE_PAGES.
+    fn manage(hca: &mut Hca, op_mod: u64, count: u64, pages: &[u64]) -> Result<u64, Status> {
+        let mut input = vec![0; manage_pages_in::SIZE];
+        input.set_bits(manage_pages_in::OP_MOD, op_mod);
+        input.set_bits(manage_pages_in::INPUT_NUM_ENTRIES, count);
+        for page in pages {
+            input.extend_from_slice(&page.to_be_bytes());
+        }
+        let out = hca.manage_pages(&input)?;
+        Ok(match op_mod {
+            PAGES_TAKE => out.bits(manage_pages_out::OUTPUT_NUM_ENTRIES),
+            _ => 0,
+        })
+    }
+
+    #[test]
+    fn a_page_is_lent_once() {
+        let mut hca = Hca::new(0);
+        let give =
+            |hca: &mut Hca, pages: &[u64]| manage(hca, PAGES_GIVE, pages.len() as u64, pages);
+        assert_eq!(give(&mut hca, &[0x1000, 0x2000]), Ok(0));
+        for pages in [&[0x3000, 0x1000][..], &[0x3000, 0x3000]] {
+            assert_eq!(give(&mut hca, pages), Err(Status::BadParam));
+            assert_eq!(hca.dma.violations.take(), [Violation::PageLentTwice]);
+            assert_eq!(hca.dma.icm.0.len(), 2);
+        }
+        assert_eq!(manage(&mut hca, PAGES_TAKE, 1, &[]), Ok(1));
+        assert_eq!(give(&mut hca, &[0x1000]), Ok(0));
+    }
+
+    #[test]
+    fn firmware_keeps_the_pages_that_it_needs() {
+        const NEEDED: u64 = BOOT_PAGES + INIT_PAGES;
+        let mut hca = Hca::new(0);
+        hca.dma.icm.0 = (0..NEEDED + 2).collect();
+        hca.card.phase = Phase::Initialised;
+        let take = |hca: &mut Hca, count| {
+            let taken = manage(hca, PAGES_TAKE, count, &[]);
+            (taken, hca.dma.violations.take())
+        };
+        assert_eq!(take(&mut hca, 1), (Ok(1), vec![]));
+        assert_eq!(take(&mut hca, 2), (Ok(1), vec![Violation::IcmInUse]));
+        assert_eq!(take(&mut hca, 1), (Ok(0), vec![Violation::IcmInUse]));
+        hca.card.phase = Phase::Enabled;
+        assert_eq!(take(&mut hca, NEEDED), (Ok(NEEDED), vec![]));
     }
 }

@@ -8,9 +8,9 @@ use crate::engine::management::MAD_SIZE;
 use crate::mlx5::card::Hca;
 use crate::mlx5::command::{Outcome, Status};
 use crate::mlx5::ifc::{
-    access_register_in, hca_vport_context, mad_ifc_in, pmtu_reg, ptys_reg, pvlc_reg,
-    query_hca_vport_context_out, query_hca_vport_gid_in, query_hca_vport_gid_out,
-    query_hca_vport_pkey_in, query_hca_vport_pkey_out, Bits, Field,
+    access_register_in, hca_vport_context, mad_ifc_in, modify_hca_vport_context_in, pmtu_reg,
+    ptys_reg, pvlc_reg, query_hca_vport_context_out, query_hca_vport_gid_in,
+    query_hca_vport_gid_out, query_hca_vport_pkey_in, query_hca_vport_pkey_out, Bits, Field,
 };
 
 /// MLX5_REG_PMTU, MLX5_REG_PTYS, MLX5_REG_NODE_DESC, MLX5_REG_PVLC.
@@ -25,6 +25,10 @@ const ALL: u64 = 0xffff;
 /// Entries of the tables of GIDs and P_Keys.
 pub const GIDS: u64 = 8;
 pub const PKEYS: u64 = 128;
+/// Capabilities that a driver announces while a port has such agents (enum
+/// ib_port_capability_mask_bits): subnet manager, connection management, SNMP tunnelling, device
+/// management, a vendor's class.
+const ANNOUNCED: u32 = 1 << 1 | 1 << 16 | 1 << 17 | 1 << 19 | 1 << 21;
 /// Where the datagram is in MAD_IFC, in both directions.
 const MAD: usize = mad_ifc_in::MAD.byte();
 
@@ -111,7 +115,12 @@ impl Hca {
                 hca_vport_context::CAP_MASK1,
                 u64::from(port.capability_mask),
             ),
+            (
+                hca_vport_context::CAP_MASK1_FIELD_SELECT,
+                u64::from(ANNOUNCED),
+            ),
             (hca_vport_context::LID, u64::from(port.lid)),
+            (hca_vport_context::LMC, u64::from(port.lmc)),
             (hca_vport_context::SM_LID, u64::from(SM_LID)),
             (hca_vport_context::SUBNET_TIMEOUT, 18),
         ] {
@@ -119,6 +128,19 @@ impl Hca {
             out.set_bits(context.part(field), value);
         }
         Ok(out)
+    }
+
+    /// MODIFY_HCA_VPORT_CONTEXT: capabilities of the port.
+    pub fn modify_hca_vport_context(&mut self, input: &[u8]) -> Outcome {
+        let context = modify_hca_vport_context_in::HCA_VPORT_CONTEXT;
+        let mask = input.bits32(context.part(hca_vport_context::CAP_MASK1_FIELD_SELECT));
+        let new = input.bits32(context.part(hca_vport_context::CAP_MASK1));
+        if mask & !ANNOUNCED != 0 {
+            return Err(Status::BadParam);
+        }
+        let port = self.port_mut(1).ok_or(Status::BadSysState)?;
+        port.capability_mask = port.capability_mask & !mask | new & mask;
+        Ok(Vec::new())
     }
 
     /// QUERY_HCA_VPORT_GID.
@@ -143,5 +165,37 @@ impl Hca {
             out.extend_from_slice(&entry);
         }
         Ok(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_announces_its_agents() {
+        const CM: u32 = 1 << 16;
+        let mut hca = Hca::new(0);
+        let capabilities = |hca: &Hca| {
+            let out = hca.query_hca_vport_context().unwrap();
+            let context = query_hca_vport_context_out::HCA_VPORT_CONTEXT;
+            out.bits32(context.part(hca_vport_context::CAP_MASK1))
+        };
+        let modify = |hca: &mut Hca, mask: u32, value: u32| {
+            let mut input = vec![0; modify_hca_vport_context_in::SIZE];
+            let context = modify_hca_vport_context_in::HCA_VPORT_CONTEXT;
+            let select = context.part(hca_vport_context::CAP_MASK1_FIELD_SELECT);
+            input.set_bits(select, u64::from(mask));
+            let field = context.part(hca_vport_context::CAP_MASK1);
+            input.set_bits(field, u64::from(value));
+            hca.modify_hca_vport_context(&input)
+        };
+        let before = capabilities(&hca);
+        modify(&mut hca, CM, u32::MAX).unwrap();
+        assert_eq!(capabilities(&hca), before | CM);
+        modify(&mut hca, CM, 0).unwrap();
+        assert_eq!(capabilities(&hca), before & !CM);
+        // The link is the hardware's.
+        assert_eq!(modify(&mut hca, 1 << 25, 0), Err(Status::BadParam));
     }
 }

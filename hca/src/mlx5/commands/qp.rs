@@ -14,8 +14,9 @@ use crate::mlx5::ifc::{
     attach_to_mcg_in, create_qp_in, create_qp_out, destroy_qp_in, init2rtr_qp_in, op, qpc,
     query_qp_in, query_qp_out, Bits,
 };
-use crate::mlx5::qpc::{Context, Step};
-use crate::mlx5::queues::Queues;
+use crate::mlx5::qpc::{Context, Step, LOG_MAX_READS};
+use crate::mlx5::queues::{Queues, LOG_MAX_WQES};
+use crate::mlx5::srq::Kind;
 
 const FIRST: u32 = 0x41;
 const LIMIT: u32 = 1 << 17;
@@ -30,6 +31,13 @@ impl Hca {
     pub fn create_qp(&mut self, input: &[u8]) -> Outcome {
         let context = context(input, create_qp_in::QPC.byte())?;
         let service = context.service().ok_or(Status::BadParam)?;
+        if context.log_most_wqes() > LOG_MAX_WQES {
+            return self.refuse_command(
+                Violation::QueueSize,
+                Status::Lim,
+                format_args!("a QP of 2^{} WQEs", context.log_most_wqes()),
+            );
+        }
         let list = input.get(create_qp_in::SIZE..).unwrap_or_default();
         let queues = Queues::new(&context, list).ok_or(Status::BadParam)?;
         // That for registrations has none.
@@ -38,18 +46,7 @@ impl Hca {
         }
         self.check_domain(service, &context)?;
         self.check_special(&context)?;
-        let cqs = [context.cqn_send(), context.cqn_recv()];
-        let unknown_cq =
-            (cqs.into_iter()).find(|cqn| *cqn != 0 && !self.card.cqs.queues.contains_key(cqn));
-        let srqn = context.srqn();
-        let unknown_srq = srqn.filter(|srqn| !self.card.srqs.queues.contains_key(srqn));
-        if unknown_cq.is_some() || unknown_srq.is_some() {
-            return self.refuse_command(
-                Violation::UnknownObject,
-                Status::BadRes,
-                format_args!("a QP of CQ {unknown_cq:x?}, SRQ {unknown_srq:x?}"),
-            );
-        }
+        self.check_queues(service, &context)?;
         let qps = std::mem::take(&mut self.qps);
         let qpn = self.card.number(FIRST, LIMIT, |qpn| qps.get(qpn).is_some());
         self.qps = qps;
@@ -65,6 +62,32 @@ impl Hca {
         let mut out = vec![0; create_qp_out::SIZE];
         out.set_bits(create_qp_out::QPN, u64::from(qpn));
         Ok(out)
+    }
+
+    /// A QP names CQs that are there, and an SRQ of its service.
+    fn check_queues(&self, service: Service, context: &Context) -> Result<(), Status> {
+        let cqs = [context.cqn_send(), context.cqn_recv()];
+        let unknown_cq =
+            (cqs.into_iter()).find(|cqn| *cqn != 0 && !self.card.cqs.queues.contains_key(cqn));
+        let srqn = context.srqn();
+        let unknown_srq = srqn.filter(|srqn| !self.card.srqs.queues.contains_key(srqn));
+        if unknown_cq.is_some() || unknown_srq.is_some() {
+            return self.refuse_command(
+                Violation::UnknownObject,
+                Status::BadRes,
+                format_args!("a QP of CQ {unknown_cq:x?}, SRQ {unknown_srq:x?}"),
+            );
+        }
+        // The context of an XRC QP has an SRQ too (mlx5_ib sets one), but of no meaning.
+        let srq = srqn.and_then(|srqn| self.card.srqs.queues.get(&srqn));
+        if srq.is_some_and(|srq| srq.kind == Kind::Xrc) {
+            return self.refuse_command(
+                Violation::SrqService,
+                Status::BadParam,
+                format_args!("a QP of service {service:?}: SRQ {srqn:x?}"),
+            );
+        }
+        Ok(())
     }
 
     /// A target names an XRC domain that is there; any other QP, the UAR page of its doorbell.
@@ -108,6 +131,14 @@ impl Hca {
     pub fn destroy_qp(&mut self, input: &[u8]) -> Outcome {
         let qpn = input.bits32(destroy_qp_in::QPN);
         self.qps.remove(qpn).ok_or(Status::Ix)?;
+        let members = self.card.groups.len();
+        self.card.groups.retain(|(_, member)| *member != qpn);
+        if self.card.groups.len() != members {
+            self.dma.violations.note(
+                Violation::MemberDestroyed,
+                format_args!("DESTROY_QP of {qpn:#x}, which is in a multicast group"),
+            );
+        }
         for special in &mut self.card.specials {
             *special = special.filter(|special| *special != qpn);
         }
@@ -158,6 +189,7 @@ impl Hca {
         }
         let new = context(input, init2rtr_qp_in::QPC.byte())?;
         let asked = input.bits32(init2rtr_qp_in::OPT_PARAM_MASK);
+        self.check_reads(opcode, qpn, &new)?;
         self.check_paths(opcode, qpn, &new, asked)?;
         let foreign = asked & !step.optional;
         if foreign != 0 {
@@ -184,6 +216,23 @@ impl Hca {
         }
         self.schedule.queue(qpn);
         Ok(Vec::new())
+    }
+
+    /// The card has places for the RDMA READs that a QP may have under way.
+    fn check_reads(&self, opcode: u16, qpn: u32, new: &Context) -> Result<(), Status> {
+        let log = match opcode {
+            op::INIT2RTR_QP => new.log_reads_in(),
+            op::RTR2RTS_QP => new.log_reads_out(),
+            _ => 0,
+        };
+        match log > LOG_MAX_READS {
+            false => Ok(()),
+            true => self.refuse_command(
+                Violation::ReadLimit,
+                Status::Lim,
+                format_args!("2^{log} of QP {qpn:#x}"),
+            ),
+        }
     }
 
     /// The path MTU of a connection exists, and what its paths have of the port's tables.
@@ -223,6 +272,13 @@ impl Hca {
         let gid = input.get(attach_to_mcg_in::MULTICAST_GID.byte()..);
         let gid = gid.and_then(|gid| gid.first_chunk());
         let member = (*gid.ok_or(Status::BadInpLen)?, qpn);
+        if self.qps.get(qpn).is_none() {
+            return self.refuse_command(
+                Violation::UnknownObject,
+                Status::BadRes,
+                format_args!("QP {qpn:#x} of a multicast group"),
+            );
+        }
         let changed = match attach {
             true => self.card.groups.insert(member),
             false => self.card.groups.remove(&member),
@@ -237,7 +293,10 @@ impl Hca {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::shared_queue::SharedQueue;
     use crate::mlx5::ifc::{ads, dealloc_pd_in, Field};
+    use crate::mlx5::memory::Buffer;
+    use crate::mlx5::srq::Srq;
 
     const PD: u32 = 1;
     const XRCD: u32 = 2;
@@ -365,6 +424,64 @@ mod tests {
     }
 
     #[test]
+    fn a_qp_has_places_for_its_reads() {
+        let connect = |log| {
+            let fields = [MTU, (qpc::LOG_RRA_MAX, log), (qpc::LOG_SRA_MAX, 7)];
+            modify(op::INIT2RTR_QP, RC, State::Init, 0, &fields)
+        };
+        let refused = (Err(Status::Lim), vec![Violation::ReadLimit]);
+        assert_eq!(connect(4), (Ok(State::Rtr), vec![]));
+        assert_eq!(connect(5), refused);
+        let start = |log| {
+            let fields = [(qpc::LOG_SRA_MAX, log), (qpc::LOG_RRA_MAX, 7)];
+            modify(op::RTR2RTS_QP, RC, State::Rtr, 0, &fields)
+        };
+        assert_eq!(start(4), (Ok(State::Rts), vec![]));
+        assert_eq!(start(5), refused);
+    }
+
+    #[test]
+    fn a_queue_is_no_longer_than_the_card_allows() {
+        const OWN_RQ: (Field, u32) = (qpc::RQ_TYPE, 0);
+        let page = (qpc::UAR_PAGE, PAGE);
+        let refused = (Err(Status::Lim), vec![Violation::QueueSize]);
+        assert_eq!(create(&[page, (qpc::LOG_SQ_SIZE, 15)]), refused);
+        assert_eq!(create(&[page, OWN_RQ, (qpc::LOG_RQ_SIZE, 15)]), refused);
+        // Its pages are fewer, but that is no rule of the card's capabilities.
+        let no_room = (Err(Status::BadParam), vec![]);
+        assert_eq!(create(&[page, (qpc::LOG_SQ_SIZE, 14)]), no_room);
+        // Sizes of queues that the QP does not have mean nothing.
+        assert_eq!(create(&[page, (qpc::LOG_RQ_SIZE, 15)]), (Ok(()), vec![]));
+    }
+
+    #[test]
+    fn a_qp_receives_from_an_srq_of_its_service() {
+        const SRQN: u32 = 3;
+        let create = |kind, fields: &[_]| {
+            let mut hca = card();
+            let srq = Srq {
+                kind,
+                context: Vec::new(),
+                buffer: Buffer::default(),
+                wqes: SharedQueue::new(4, 32, 0),
+                xrcd: XRCD,
+                pd: PD,
+                cqn: 0,
+            };
+            hca.card.srqs.queues.insert(SRQN, srq);
+            let of_srq = [(qpc::RQ_TYPE, 1), (qpc::SRQN_RMPN_XRQN, SRQN)];
+            let created = create_in(&mut hca, &[&of_srq, fields].concat());
+            (created.map(|_| ()), hca.dma.violations.take())
+        };
+        let rc = [(qpc::UAR_PAGE, PAGE)];
+        let target = [(qpc::ST, 3), (qpc::NO_SQ, 1), (qpc::XRCD, XRCD)];
+        let refused = (Err(Status::BadParam), vec![Violation::SrqService]);
+        assert_eq!(create(Kind::Xrc, &rc), refused);
+        assert_eq!(create(Kind::Rmp, &rc), (Ok(()), vec![]));
+        assert_eq!(create(Kind::Xrc, &target), (Ok(()), vec![]));
+    }
+
+    #[test]
     fn a_path_mtu_exists() {
         let connect = |mtu| modify(op::INIT2RTR_QP, RC, State::Init, 0, &[(qpc::MTU, mtu)]);
         assert_eq!(connect(1), (Ok(State::Rtr), vec![]));
@@ -382,6 +499,51 @@ mod tests {
         input.set_bits(destroy_qp_in::QPN, u64::from(first));
         hca.destroy_qp(&input).unwrap();
         create_in(&mut hca, &[(qpc::ST, QP1), (qpc::UAR_PAGE, PAGE)]).unwrap();
+    }
+
+    #[test]
+    fn every_state_goes_to_reset_and_to_error() {
+        let states = [
+            State::Rst,
+            State::Init,
+            State::Rtr,
+            State::Rts,
+            State::Sqer,
+            State::Sqd,
+            State::Err,
+        ];
+        for state in states {
+            let to = |opcode| modify(opcode, RC, state, 0, &[]);
+            assert_eq!(to(op::_2RST_QP), (Ok(State::Rst), vec![]));
+            assert_eq!(to(op::_2ERR_QP), (Ok(State::Err), vec![]));
+        }
+    }
+
+    #[test]
+    fn a_qp_leaves_its_groups_before_it_goes() {
+        let mut hca = card();
+        let fields = [(qpc::ST, UD), (qpc::UAR_PAGE, PAGE)];
+        let group = |qpn: u32| {
+            let mut input = vec![0; attach_to_mcg_in::SIZE];
+            input.set_bits(attach_to_mcg_in::QPN, u64::from(qpn));
+            input
+        };
+        let destroy = |hca: &mut Hca, qpn: u32| {
+            let mut input = vec![0; destroy_qp_in::SIZE];
+            input.set_bits(destroy_qp_in::QPN, u64::from(qpn));
+            hca.destroy_qp(&input).unwrap();
+            hca.dma.violations.take()
+        };
+        let first = create_in(&mut hca, &fields).unwrap();
+        hca.attach_to_mcg(&group(first), true).unwrap();
+        hca.attach_to_mcg(&group(first), false).unwrap();
+        assert_eq!(destroy(&mut hca, first), []);
+        let second = create_in(&mut hca, &fields).unwrap();
+        hca.attach_to_mcg(&group(second), true).unwrap();
+        assert_eq!(destroy(&mut hca, second), [Violation::MemberDestroyed]);
+        assert!(hca.card.groups.is_empty());
+        assert_eq!(hca.attach_to_mcg(&group(second), true), Err(Status::BadRes));
+        assert_eq!(hca.dma.violations.take(), [Violation::UnknownObject]);
     }
 
     #[test]
