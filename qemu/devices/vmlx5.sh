@@ -9,6 +9,9 @@
 . "${BASH_SOURCE[0]%/*}/lib/hooks.sh"
 # shellcheck source=qemu/guest/wait.sh
 . "${BASH_SOURCE[0]%/*}/../guest/wait.sh"
+# shellcheck source=hca/qemu-args
+. "${BASH_SOURCE[0]%/*}/../../hca/qemu-args"
+vmlx_cards=(mlx5 mlx5)
 
 # Layouts of commands come from the source of the kernel that the guest runs.
 device_build() {
@@ -24,42 +27,18 @@ vmlx5_build() { # HEADER
 }
 
 vmlx5_make() { # HEADER
-	borrow_crates "$build_root/vmlx5"
+	borrow_crates "$build_root/vmlx5" "$build_root/vmlx4"
 	quiet vmlx5 env CARGO_TARGET_DIR="$build_root/vmlx5" CARGO_HOME="$cache/cargo" MLX5_IFC="$1" \
 		cargo build --locked --release --manifest-path "$tree/hca/Cargo.toml"
 	link_programs "$build_root/vmlx5"
 }
 
 device_qemu_args() {
-	local number
-	for number in 0 1; do
-		# The timeout is that of hca/qemu-args, with its reason.
-		qemu+=(
-			-device "pcie-root-port,id=vmlx5-port$number,chassis=$((number + 1)),slot=$((number + 1))"
-			-device "{\"driver\":\"vfio-user-pci\",\"id\":\"vmlx5-$number\",\"x-msg-timeout\":240000,\"bus\":\"vmlx5-port$number\",\"socket\":{\"type\":\"unix\",\"path\":\"$1/vmlx5-$number.sock\"}}"
-		)
-	done
-	# Where the modelled adapter's control looks, whichever card it is.
-	qemu+=(
-		-chardev "socket,id=vmlxctl,path=$1/vmlx5ctl.sock"
-		-device virtio-serial-pci,id=vmlx-serial
-		-device virtserialport,bus=vmlx-serial.0,name=org.ib_xrc_rcv.vmlx,chardev=vmlxctl
-	)
+	vmlx_qemu_args "$1"
+	qemu+=("${vmlx_args[@]}")
 }
 
-device_start() {
-	local pid
-	"$2/vmlx5/release/vmlx" --once --mlx5-socket "$1/vmlx5-0.sock" --mlx5-socket "$1/vmlx5-1.sock" \
-		--control "$1/vmlx5ctl.sock" --captures "$LAB_BUILD_ROOT/captures" 2>"$1/vmlx5.log" &
-	pid=$!
-	# QEMU connects once and gives up; the control socket is there before these.
-	while kill -0 $pid 2>/dev/null; do
-		[ ! -S "$1/vmlx5-1.sock" ] || return 0
-		sleep 0.05
-	done
-	cat "$1/vmlx5.log" >&2
-	return 1
-}
+device_start() { vmlx_start "$1" "$2/vmlx5/release/vmlx" --captures "$LAB_BUILD_ROOT/captures"; }
 
 device_environment() {
 	export LAB_LEFT=mlx5_1/1 LAB_RIGHT=mlx5_0/1 LAB_NETNS=''
@@ -93,11 +72,27 @@ vmlx5_fail() { # NAME
 }
 vmlx5_recovered() { dmesg | sed "1,/$1/d" | grep -q 'health recovery succeeded'; }
 
+# Pulls the device NAME out, and removes it when its driver has found that: the driver would wait a
+# minute for it to come back. It may have taken away the RDMA device until then.
+vmlx5_pull() { # NAME
+	local mark=unplug-$RANDOM$RANDOM slot
+	slot=$(realpath "/sys/class/infiniband/$1/device")
+	echo $mark >/dev/kmsg
+	"$LAB_BUILD_ROOT/vmlx5/release/vmlxctl" --hca "${1#mlx5_}" remove >/dev/null &&
+		wait_for vmlx5_noticed $mark && echo 1 >"$slot/remove" && wait_for vmlx5_absent "$1"
+}
+vmlx5_noticed() { dmesg | sed "1,/$1/d" | grep -q 'mlx5_core .*Fatal error'; }
+vmlx5_put_back() { # NAME
+	"$LAB_BUILD_ROOT/vmlx5/release/vmlxctl" --hca "${1#mlx5_}" restore >/dev/null &&
+		echo 1 >/sys/bus/pci/rescan && wait_for vmlx5_present "$1"
+}
+
 device_unplug() {
 	local name=mlx5_0
 	[ "${2-right}" = right ] || name=mlx5_1
 	case $1 in
 	catastrophe) vmlx5_fail $name ;;
+	surprise) vmlx5_pull $name ;;
 	unplug) vmlx5_pci_remove $name ;;
 	driver)
 		# It drives both adapters. The left one is there no more when it is loaded again.
@@ -118,6 +113,8 @@ device_replug() {
 	unplug-right) echo 1 >/sys/bus/pci/rescan && wait_for vmlx5_present mlx5_0 ;;
 	# The driver has brought it back.
 	catastrophe-right) wait_for vmlx5_present mlx5_0 ;;
+	surprise-right) vmlx5_put_back mlx5_0 ;;
+	surprise-left) vmlx5_put_back mlx5_1 ;;
 	driver-right) modprobe mlx5_ib && wait_for vmlx5_present mlx5_0 ;;
 	driver-left | unplug-left) echo 1 >/sys/bus/pci/rescan && wait_for vmlx5_present mlx5_1 ;;
 	move-right) ip netns exec elsewhere rdma dev set mlx5_0 netns /proc/1/ns/net && wait_for vmlx5_present mlx5_0 ;;
