@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Agents that send and receive management datagrams of the card, for the Python tests beside this
-file."""
+"""Agents that send and receive management datagrams of a port, for the Python tests of cards."""
 
 import fcntl
+import glob
 import os
 import select
 import struct
 import sys
 
-from card import HCA, PATIENCE
-
-SYSFS = f"/sys/class/infiniband/{HCA}/ports"
+from card import PATIENCE
 
 # rdma/ib_user_mad.h
 REGISTER_AGENT = 0xc01c1b01
@@ -26,25 +24,23 @@ GET = 0x01
 OUI = b"\x00\x14\x05"
 
 
-def value(port, name):
-    with open(f"{SYSFS}/{port}/{name}", encoding="ascii") as file:
-        return file.read().strip()
-
-
-def lid(port):
-    return int(value(port, "lid"), 16)
-
-
-def gid(port):
-    return bytes.fromhex(value(port, "gids/0").replace(":", ""))
+def file_of(node):
+    """The file of datagrams of a port."""
+    for directory in glob.glob("/sys/class/infiniband_mad/umad*"):
+        def said(name):
+            with open(f"{directory}/{name}", encoding="ascii") as file:
+                return file.read().strip()
+        if (said("ibdev"), said("port")) == (node.device, str(node.port)):
+            return f"/dev/infiniband/{os.path.basename(directory)}"
+    raise LookupError(f"no file of datagrams of {node}")
 
 
 class Agent:
-    """An agent of a class at a port; with methods, it receives requests."""
+    """An agent of a class at a node; with methods, it receives requests."""
 
-    def __init__(self, port, qp, mgmt_class, methods=0, oui=bytes(3)):
+    def __init__(self, node, qp, mgmt_class, methods=0, oui=bytes(3)):
         self.qp, self.mgmt_class = qp, mgmt_class
-        self.file = os.open(f"/dev/infiniband/umad{port - 1}", os.O_RDWR)
+        self.file = os.open(file_of(node), os.O_RDWR)
         fcntl.ioctl(self.file, ENABLE_PKEY)
         request = bytearray(AGENT.pack(0, methods, 0, qp, mgmt_class, 1, oui, 0))
         fcntl.ioctl(self.file, REGISTER_AGENT, request)

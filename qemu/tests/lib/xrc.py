@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: GPL-2.0
-"""XRC and RC connections of one process from port to port of the card, over the distribution's
-pyverbs: for the Python tests beside this file."""
+"""XRC and RC connections of one process from left to right, over the distribution's pyverbs: for
+the Python tests of cards."""
 
 import os
+import select
 import sys
 import tempfile
+import time
 
 import pyverbs.enums as e
-from pyverbs.addr import AHAttr
+from pyverbs.addr import AHAttr, GlobalRoute
 from pyverbs.cq import CQ
 from pyverbs.device import Context
 from pyverbs.mr import MR
 from pyverbs.pd import PD
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr, QPInitAttrEx
 from pyverbs.srq import SRQ, SrqInitAttrEx
+from pyverbs.wr import SGE
 from pyverbs.xrcd import XRCD, XRCDInitAttr
 
-from card import HCA, PATIENCE, PORTS, peer_of
+from card import LEFT, PATIENCE, RIGHT
 
 EVERY_ACCESS = (e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ
                 | e.IBV_ACCESS_REMOTE_ATOMIC)
@@ -47,29 +50,24 @@ class Ktap:
         os._exit(1 if self.failed or self.number != self.planned else 0)
 
 
-def port_lid(context, port):
-    return context.query_port(port).lid
+class End:
+    """The objects of a process at a node: a context, a PD, a CQ and a region."""
 
-
-class Connection:
-    """The part that both kinds of connection share: a context, a PD, a CQ, a region, and how a QP
-    gets from RESET to RTS."""
-
-    def __init__(self):
-        self.context = Context(name=HCA)
+    def __init__(self, node):
+        self.node = node
+        self.context = Context(name=node.device)
         self.pd = PD(self.context)
         self.cq = CQ(self.context, 32)
         self.region = MR(self.pd, 4096, EVERY_ACCESS)
 
-    def attributes(self, port, remote_qpn=0, **more):
-        """Attributes of a QP at `port` whose peer is at the other port."""
-        address = AHAttr(dlid=port_lid(self.context, peer_of(port)), port_num=port)
-        attributes = QPAttr(port_num=port)
+    def attributes(self, remote_qpn=0, **more):
+        """Attributes of a QP here whose peer is at the other node."""
+        attributes = QPAttr(port_num=self.node.port)
         attributes.pkey_index = 0
         attributes.qp_access_flags = EVERY_ACCESS
         attributes.path_mtu = e.IBV_MTU_1024
         attributes.dest_qp_num = remote_qpn
-        attributes.ah_attr = address
+        attributes.ah_attr = AHAttr(dlid=self.node.peer.lid, port_num=self.node.port)
         attributes.max_dest_rd_atomic = attributes.max_rd_atomic = 1
         attributes.min_rnr_timer = 12
         attributes.timeout = 12
@@ -78,13 +76,25 @@ class Connection:
             setattr(attributes, name, value)
         return attributes
 
+    def piece(self, length=64, offset=0):
+        """A piece of its region, as requests name it."""
+        return SGE(self.region.buf + offset, length, self.region.lkey)
+
+
+class Connection:
+    """The ends of a connection, of which the right one receives."""
+
+    def __init__(self):
+        self.left, self.right = End(LEFT), End(RIGHT)
+
     def event(self):
-        """The next asynchronous event's type."""
+        """The type of the next asynchronous event at either end."""
         # The library continues to wait after a signal, so the wait is for its file.
-        import select
-        if not select.select([async_fd(self.context)], [], [], PATIENCE)[0]:
+        files = {async_fd(end.context): end.context for end in (self.left, self.right)}
+        ready = select.select(list(files), [], [], PATIENCE)[0]
+        if not ready:
             raise TimeoutError("no event")
-        event = self.context.get_async_event()
+        event = files[ready[0]].get_async_event()
         event.ack()
         return event.event_type
 
@@ -95,13 +105,17 @@ class Connection:
         if sorted(got) != sorted(kinds):
             raise AssertionError(f"events {got} came, not {list(kinds)}")
 
+    def poll(self, count):
+        """So many completions of both ends, or those that are there."""
+        found = self.left.cq.poll(count)[1]
+        return found + (self.right.cq.poll(count - len(found))[1] if len(found) < count else [])
+
     def completions(self, count):
         """Polls until `count` completions are there."""
-        import time
         end = time.monotonic() + PATIENCE
         found = []
         while len(found) < count:
-            found += self.cq.poll(count - len(found))[1]
+            found += self.poll(count - len(found))
             if time.monotonic() > end:
                 raise TimeoutError(f"{len(found)} of {count} completions")
         return found
@@ -120,45 +134,54 @@ def async_fd(context):
 
 
 class Xrc(Connection):
-    """An initiator at the first port, a target at the second, and an SRQ of the target's domain."""
+    """An initiator left, a target right, and an SRQ of the target's domain."""
 
     def __init__(self):
         super().__init__()
         self.file = tempfile.NamedTemporaryFile()
-        self.domain = XRCD(self.context, XRCDInitAttr(
+        right = self.right
+        self.domain = XRCD(right.context, XRCDInitAttr(
             e.IBV_XRCD_INIT_ATTR_FD | e.IBV_XRCD_INIT_ATTR_OFLAGS, os.O_CREAT, self.file.fileno()))
         attributes = SrqInitAttrEx(max_wr=16)
         attributes.srq_type = e.IBV_SRQT_XRC
-        attributes.pd = self.pd
+        attributes.pd = right.pd
         attributes.xrcd = self.domain
-        attributes.cq = self.cq
+        attributes.cq = right.cq
         attributes.comp_mask = (e.IBV_SRQ_INIT_ATTR_TYPE | e.IBV_SRQ_INIT_ATTR_PD
                                 | e.IBV_SRQ_INIT_ATTR_CQ | e.IBV_SRQ_INIT_ATTR_XRCD)
-        self.srq = SRQ(self.context, attributes)
-        self.target = QP(self.context, QPInitAttrEx(
+        self.srq = SRQ(right.context, attributes)
+        self.target = QP(right.context, QPInitAttrEx(
             qp_type=e.IBV_QPT_XRC_RECV, comp_mask=e.IBV_QP_INIT_ATTR_XRCD, xrcd=self.domain))
-        self.initiator = QP(self.context, QPInitAttrEx(
-            qp_type=e.IBV_QPT_XRC_SEND, comp_mask=e.IBV_QP_INIT_ATTR_PD, pd=self.pd, scq=self.cq,
+        self.initiator = QP(self.left.context, QPInitAttrEx(
+            qp_type=e.IBV_QPT_XRC_SEND, comp_mask=e.IBV_QP_INIT_ATTR_PD, pd=self.left.pd, scq=self.left.cq,
             cap=QPCap(max_send_wr=16, max_recv_wr=0, max_recv_sge=0)))
 
     def connect(self):
-        self.target.to_rtr(self.attributes(PORTS[1], self.initiator.qp_num))
-        self.initiator.to_rts(self.attributes(PORTS[0], self.target.qp_num))
+        self.target.to_rtr(self.right.attributes(self.initiator.qp_num))
+        self.initiator.to_rts(self.left.attributes(self.target.qp_num))
 
 
 class Rc(Connection):
-    """A QP at the first port and one at the second that talk to each other."""
+    """A QP left and one right that talk to each other."""
 
     def __init__(self):
         super().__init__()
-        def make():
-            return QP(self.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=self.cq, rcq=self.cq,
-                                          cap=QPCap(max_send_wr=16, max_recv_wr=16)))
-        self.first, self.second = make(), make()
+        self.first, self.second = rc_qp(self.left), rc_qp(self.right)
 
     def connect(self, **more):
-        self.first.to_rts(self.attributes(PORTS[0], self.second.qp_num, **more))
-        self.second.to_rts(self.attributes(PORTS[1], self.first.qp_num, **more))
+        self.first.to_rts(self.left.attributes(self.second.qp_num, **more))
+        self.second.to_rts(self.right.attributes(self.first.qp_num, **more))
+
+
+def with_grh(end, of):
+    """An address like that of the peer of `end`, with a GRH to the GID of the end `of`."""
+    route = GlobalRoute(dgid=of.context.query_gid(of.node.port, 0), sgid_index=0)
+    return AHAttr(dlid=end.node.peer.lid, port_num=end.node.port, is_global=1, gr=route)
+
+
+def rc_qp(end):
+    return QP(end.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=end.cq, rcq=end.cq,
+                                 cap=QPCap(max_send_wr=16, max_recv_wr=16)))
 
 
 if __name__ == "__main__":
