@@ -187,17 +187,38 @@ static unsigned int ports(void)
 	return ibv_query_device(member.node.context, &attr) ? 0 : attr.phys_port_cnt;
 }
 
-static bool not_modified(const char *what, const struct ib_uverbs_qp_attr *attr)
+/* Returns ATTR with an alternate path: the same one. */
+static struct ib_uverbs_qp_attr with_alternate_path(const struct ib_uverbs_qp_attr *attr)
 {
-	struct registration registration;
-	int result = rcv_alloc(member.domain, 0, NULL, NO_CHANNEL, &registration);
+	struct ib_uverbs_qp_attr both = *attr;
 
-	if (result)
+	both.qp_attr_mask |= IBV_QP_ALT_PATH;
+	both.alt_port_num = attr->port_num;
+	both.alt_pkey_index = attr->pkey_index;
+	both.alt_timeout = 17;
+	both.alt_ah_attr = attr->ah_attr;
+	return both;
+}
+
+/* A QP in INIT is not modified to RTR with WRONG, and then is with RIGHT: that is what is wrong. */
+static bool not_connected(const char *what, const struct ib_uverbs_qp_attr *wrong,
+			  const struct ib_uverbs_qp_attr *right)
+{
+	struct ib_uverbs_qp_attr init = attr_to_init(&member.node), attr = *wrong;
+	struct registration registration;
+	int refused, connected;
+
+	if (rcv_alloc(member.domain, 0, &init, NO_CHANNEL, &registration))
 		return false;
-	result = rcv_modify(member.domain, registration.qp_num, attr);
-	if (result != -EINVAL)
-		warnx("MODIFY %s: %s", what, strerror(-result));
-	return !rcv_unreg(&registration) && result == -EINVAL;
+	attr.qp_attr_mask &= ~INIT_BITS;
+	refused = rcv_modify(member.domain, registration.qp_num, &attr);
+	attr = *right;
+	attr.qp_attr_mask &= ~INIT_BITS;
+	connected = rcv_modify(member.domain, registration.qp_num, &attr);
+	if (refused != -EINVAL || connected)
+		warnx("MODIFY %s: %s, then without: %s", what, strerror(-refused),
+		      strerror(-connected));
+	return !rcv_unreg(&registration) && refused == -EINVAL && !connected;
 }
 
 static int missing_attributes(void *argument)
@@ -253,9 +274,14 @@ static int missing_attributes(void *argument)
 		attr = all;
 		attr.ah_attr.port_num = attr.port_num == 1 ? 2 : 1;
 		right &= refused("with a path of another port", 0, &attr, -EINVAL);
-		attr.qp_attr_mask = IBV_QP_AV | IBV_QP_PORT;
-		right &= not_modified("to a path of another port", &attr);
+		right &= not_connected("to a path of another port", &attr, &all);
 	}
+	attr = all;
+	attr.min_rnr_timer = 32;
+	right &= refused("with an RNR timer of more than 31", 0, &attr, -EINVAL);
+	attr = with_alternate_path(&all);
+	attr.alt_timeout = 32;
+	right &= refused("with an alternate path's timeout of more than 31", 0, &attr, -EINVAL);
 	attr = all;
 	attr.path_mtu = 77;
 	right &= refused("with an MTU that is none", 0, &attr, -EINVAL);
@@ -279,6 +305,28 @@ static int missing_attributes(void *argument)
 	return right ? 0 : -EBADMSG;
 }
 
+static bool on_infiniband(const struct ib_uverbs_qp_attr *attr)
+{
+	return attr->ah_attr.dlid;
+}
+
+#define SAME(field) \
+	(got.field == set.field || \
+	 (warnx(#field ": %#x, set to %#x", (unsigned int)got.field, \
+		(unsigned int)set.field), false))
+#define ZERO(field) \
+	(!got.field || (warnx(#field ": %#x, not 0", (unsigned int)got.field), false))
+
+/* But for the hop limit, which depends on the route to a RoCE address. */
+static bool same_route(struct ib_uverbs_ah_attr got, struct ib_uverbs_ah_attr set)
+{
+	if (memcmp(got.grh.dgid, set.grh.dgid, sizeof(got.grh.dgid))) {
+		warnx("another GID");
+		return false;
+	}
+	return SAME(grh.flow_label) & SAME(grh.traffic_class) & SAME(grh.sgid_index);
+}
+
 static int queried_as_set(struct ib_uverbs_qp_attr set)
 {
 	struct ib_uverbs_qp_attr got;
@@ -286,6 +334,7 @@ static int queried_as_set(struct ib_uverbs_qp_attr set)
 	int result;
 
 	set.rq_psn = 0xabcdef;
+	set.min_rnr_timer = 13;
 	result = rcv_alloc(member.domain, 0, &set, NO_CHANNEL, &registration);
 	if (result)
 		return result;
@@ -295,20 +344,22 @@ static int queried_as_set(struct ib_uverbs_qp_attr set)
 	if (result)
 		return result;
 
-#define SAME(field) \
-	(got.field == set.field || \
-	 (warnx(#field ": %#x, set to %#x", (unsigned int)got.field, \
-		(unsigned int)set.field), false))
-#define ZERO(field) \
-	(!got.field || (warnx(#field ": %#x, not 0", (unsigned int)got.field), false))
 	result = SAME(qp_state) & SAME(path_mtu) & SAME(rq_psn) & SAME(dest_qp_num) &
 		 SAME(port_num) & SAME(pkey_index) & SAME(max_dest_rd_atomic) &
 		 SAME(min_rnr_timer) & SAME(ah_attr.is_global) & SAME(ah_attr.dlid) &
-		 SAME(ah_attr.port_num) &
+		 SAME(ah_attr.port_num) & same_route(got.ah_attr, set.ah_attr) &
 		 ZERO(max_send_wr) & ZERO(max_recv_wr) & ZERO(max_send_sge) &
-		 ZERO(max_recv_sge) & ZERO(max_inline_data) &
-		 !memcmp(got.ah_attr.grh.dgid, set.ah_attr.grh.dgid,
-			 sizeof(got.ah_attr.grh.dgid));
+		 ZERO(max_recv_sge) & ZERO(max_inline_data);
+	if (on_infiniband(&set))
+		result &= SAME(ah_attr.sl) & SAME(ah_attr.static_rate) &
+			  SAME(ah_attr.src_path_bits) & SAME(ah_attr.grh.hop_limit);
+	if (set.qp_attr_mask & IBV_QP_ALT_PATH)
+		result &= SAME(alt_port_num) & SAME(alt_pkey_index) & SAME(alt_timeout) &
+			  SAME(alt_ah_attr.is_global) & SAME(alt_ah_attr.dlid) &
+			  SAME(alt_ah_attr.port_num) & SAME(alt_ah_attr.sl) &
+			  SAME(alt_ah_attr.static_rate) & SAME(alt_ah_attr.src_path_bits) &
+			  SAME(alt_ah_attr.grh.hop_limit) &
+			  same_route(got.alt_ah_attr, set.alt_ah_attr);
 	if ((got.qp_access_flags & set.qp_access_flags & ~IBV_ACCESS_LOCAL_WRITE) !=
 	    (set.qp_access_flags & ~IBV_ACCESS_LOCAL_WRITE)) {
 		warnx("access flags %#x, set to %#x", got.qp_access_flags, set.qp_access_flags);
@@ -321,7 +372,39 @@ static int everything_is_queried(void *argument)
 {
 	struct member_info *member_info = argument;
 
-	return queried_as_set(attr_connected(&member.node, member_info->sender));
+	struct ib_uverbs_qp_attr attr = attr_connected(&member.node, member_info->sender);
+	struct ib_uverbs_ah_attr *path = &attr.ah_attr;
+
+	if (!on_infiniband(&attr)) {
+		path->grh.flow_label = 0x12345;
+		path->grh.traffic_class = 0x68;
+		return queried_as_set(attr);
+	}
+
+	/*
+	 * 2.5 Gb/s, the least rate. The modelled ConnectX-6 offers none, and mlx5_ib takes that of
+	 * the port then.
+	 */
+	path->static_rate = driver_id() == RDMA_DRIVER_MLX5 ? 0 : 2;
+	path->sl = 3;
+	path->src_path_bits = 1;
+	attr = with_alternate_path(&attr);
+	attr.alt_ah_attr.sl = 5;
+	attr.alt_ah_attr.src_path_bits = 0;
+	CHECK(!queried_as_set(attr));
+
+	/* The same with a GRH, of each path. */
+	path->is_global = 1;
+	memcpy(path->grh.dgid, &member_info->sender->gid, sizeof(path->grh.dgid));
+	path->grh.flow_label = 0x12345;
+	path->grh.traffic_class = 0x68;
+	path->grh.hop_limit = 63;
+	attr.alt_ah_attr.is_global = 1;
+	attr.alt_ah_attr.grh = path->grh;
+	attr.alt_ah_attr.grh.flow_label = 0x54321;
+	attr.alt_ah_attr.grh.traffic_class = 0x24;
+	attr.alt_ah_attr.grh.hop_limit = 9;
+	return queried_as_set(attr);
 }
 
 /* With RoCE, ib_core maps the address of a multicast group to a MAC address, of an RC QP as well.

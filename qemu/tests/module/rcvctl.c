@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * rcvctl caps DEVICE
- * rcvctl driver DEVICE
- * rcvctl channel DEVICE
- * rcvctl queue DEVICE
- * rcvctl others DEVICE
+ * rcvctl caps|driver|channel|queue|others|stalls DEVICE
  * rcvctl hold [-d] [-n] [-e] [-i] [-p PKEY] [-a PKEY] [-u UID] [-m EVENTS] [-l LABEL]
  *	DOMAIN-FILE COUNT
  * rcvctl alloc DOMAIN-FILE
@@ -23,6 +19,8 @@
  * queue: the same, but the channel is in the queue of a socket only.
  * others: says "ready"; until its input ends, threads open and close the device, and create and
  *	destroy objects that are not ib_xrc_rcv's. Then it says "done", or an error ends it.
+ * stalls: says "ready" when a call of the device waits for a page of its attributes, which comes
+ *	when its input ends.
  * hold: creates COUNT QPs (-d: for the domain's lifetime, -n: so, and without a
  *	registration, -e: with an event channel that is its own; -i: in INIT; -a: in
  *	RTR, with an alternate path in that partition; -p: in that partition; -u: as
@@ -46,12 +44,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/userfaultfd.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <rdma/ib_user_verbs.h>
@@ -291,6 +293,61 @@ static int others(const char *device_name)
 	return 0;
 }
 
+enum { PAGE = 1 << 16 };	/* whole pages, whatever their size */
+
+struct stalled {
+	int file;
+	struct ib_uverbs_ioctl_hdr *call;
+};
+
+static void *make_call(void *argument)
+{
+	const struct stalled *stalled = argument;
+
+	/* An attribute of zeros: no method has it. */
+	if (!ioctl(stalled->file, RDMA_VERBS_IOCTL, stalled->call))
+		errx(1, "the call succeeded");
+	return NULL;
+}
+
+static int stalls(const char *device_name)
+{
+	const uint16_t length = sizeof(struct ib_uverbs_ioctl_hdr) + sizeof(struct ib_uverbs_attr);
+	uint8_t *pages = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct uffdio_register area = {
+		.range = { .start = (uintptr_t)pages + PAGE, .len = PAGE },
+		.mode = UFFDIO_REGISTER_MODE_MISSING,
+	};
+	struct uffdio_zeropage zeros = { .range = area.range };
+	int faults = syscall(SYS_userfaultfd, O_CLOEXEC);
+	struct uffdio_api api = { .api = UFFD_API };
+	struct stalled stalled;
+	struct uffd_msg fault;
+	pthread_t thread;
+
+	if (pages == MAP_FAILED || ioctl(faults, UFFDIO_API, &api) || ioctl(faults, UFFDIO_REGISTER, &area))
+		err(1, "pages");
+	stalled.file = open_device(device_name)->cmd_fd;
+	/* The header is before the page, and its attribute in it. */
+	stalled.call = (void *)(pages + PAGE - sizeof(*stalled.call));
+	*stalled.call = (struct ib_uverbs_ioctl_hdr){
+		.length = length,
+		.object_id = UVERBS_OBJECT_DEVICE,
+		.method_id = UVERBS_METHOD_INFO_HANDLES,
+		.num_attrs = 1,
+		.driver_id = driver_id(),
+	};
+	if (pthread_create(&thread, NULL, make_call, &stalled))
+		errx(1, "no thread");
+	if (read(faults, &fault, sizeof(fault)) != sizeof(fault))
+		err(1, "page fault");
+	stay();
+	if (ioctl(faults, UFFDIO_ZEROPAGE, &zeros))
+		err(1, "page");
+	pthread_join(thread, NULL);
+	return 0;
+}
+
 static bool in_init;
 static int alternate = -1;	/* P_Key index */
 
@@ -513,6 +570,8 @@ int main(int argc, char **argv)
 		return queue(argv[2]);
 	if (!strcmp(what, "others") && argc == 3)
 		return others(argv[2]);
+	if (!strcmp(what, "stalls") && argc == 3)
+		return stalls(argv[2]);
 	argc--;
 	argv++;
 	while ((option = getopt(argc, argv, "a:deinp:tu:m:l:")) != -1)
