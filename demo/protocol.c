@@ -41,8 +41,8 @@ struct path parse_path(const char *words)
 	char gid[33];
 	unsigned int i;
 
-	if (sscanf(words, "%32[0-9a-f] %u %u", gid, &path.qp_num, &path.recv_psn) != 3 ||
-	    strlen(gid) != 32)
+	if (sscanf(words, "%32[0-9a-f] %hu %u %u", gid, &path.lid, &path.qp_num,
+		   &path.recv_psn) != 4 || strlen(gid) != 32)
 		errx(1, "not a path: %s", words);
 	for (i = 0; i < sizeof(path.gid.raw); i++)
 		if (sscanf(gid + 2 * i, "%2hhx", &path.gid.raw[i]) != 1)
@@ -57,8 +57,8 @@ void report_ready(const struct node *node, uint32_t qp_num, uint32_t psn, uint32
 
 	for (i = 0; i < sizeof(node->gid.raw); i++)
 		snprintf(gid + 2 * i, 3, "%02x", node->gid.raw[i]);
-	report("ready", ", \"gid\": \"%s\", \"qpn\": %u, \"psn\": %u, \"srq\": %u",
-	     gid, qp_num, psn, srq_num);
+	report("ready", ", \"gid\": \"%s\", \"lid\": %u, \"qpn\": %u, \"psn\": %u, \"srq\": %u",
+	     gid, node->lid, qp_num, psn, srq_num);
 }
 
 void make_plain(char *text, size_t size)

@@ -19,10 +19,10 @@ void report(const char *what, const char *format, ...);
 /* The next order, without its end of line; false when there will be none. */
 bool next_order(char *order, size_t size);
 
-/* Parses "GID QPN PSN" of the peer. */
+/* Parses "GID LID QPN PSN" of the peer. */
 struct path parse_path(const char *words);
 
-/* Reports the members gid, qpn, psn and srq. */
+/* Reports the members gid, lid, qpn, psn and srq. */
 void report_ready(const struct node *node, uint32_t qp_num, uint32_t psn, uint32_t srq_num);
 
 /* The text of a message as JSON may have it. */

@@ -7,7 +7,7 @@
  *
  * The last word says whose receive QP it is: the kernel's, through libxrc_rcv,
  * or the creator's, through ibv_create_qp() and ibv_open_qp().
- * Orders: create GID QPN PSN (of the sender); keep, the same for a QP that is to
+ * Orders: create GID LID QPN PSN (of the sender); keep, the same for a QP that is to
  * live as long as the domain, where there is such a thing; join QPN; state; leave.
  */
 
@@ -58,6 +58,7 @@ static uint32_t kernel_create(const struct path *sender, bool keep)
 		.channel = channel,
 	};
 	struct ibv_qp_attr attr = {
+		.pkey_index = node.pkey_index,
 		.port_num = node.port,
 		.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
 		.ah_attr = node_address(&node, sender),

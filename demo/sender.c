@@ -3,7 +3,7 @@
  * The process in node left: one connection to the one receive QP of the other
  * node. Each message names the shared receive queue it is for.
  *
- * Orders: connect GID QPN PSN, send SRQ TEXT, write SRQ.
+ * Orders: connect GID LID QPN PSN, send SRQ TEXT, write SRQ.
  */
 
 #define _GNU_SOURCE
