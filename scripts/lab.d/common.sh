@@ -145,6 +145,7 @@ cache_clean() {
 lab_env() {
 	cat <<EOF
 LAB_ARCH=$arch
+LAB_CACHE=$cache
 LAB_ROOT=$root
 LAB_HOST_BUILD_ROOT=$host_build_root
 LAB_BUILD=$(build_dir)
