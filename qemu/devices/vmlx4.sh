@@ -19,7 +19,7 @@ vmlx4_build() {
 }
 
 vmlx4_make() {
-	borrow_crates "$build_root/vmlx4"
+	borrow_crates "$build_root/vmlx4" "$build_root/vmlx5"
 	quiet vmlx4 env CARGO_TARGET_DIR="$build_root/vmlx4" CARGO_HOME="$cache/cargo" \
 		cargo build --locked --release --manifest-path "$tree/hca/Cargo.toml"
 	link_programs "$build_root/vmlx4"

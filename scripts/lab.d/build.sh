@@ -108,13 +108,13 @@ copy_from() {
 		[ "$(stat -c '%i %y' "$1/.made-from" 2>/dev/null)" = "$made" ]
 }
 
-# Compiled libraries of others, most of a first build, are found by cargo when they are in their
-# place: their names do not depend on the checkout.
+# borrow_crates DIRECTORY [DIRECTORY…] - compiled libraries of others, most of a first build, are
+# found by cargo when they are in their place: their names do not depend on the checkout. They are
+# those of another checkout, or of another directory that has programs with the same.
 borrow_crates() {
 	local directory=$1 other part
 	[ ! -e "$directory/release" ] || return 0
-	for other in "$cache/build/"????????????"$arch_suffix"; do
-		other+=/${directory##*/}
+	for other in "$cache/build/"????????????"$arch_suffix/${directory##*/}" "${@:2}"; do
 		[ -e "$other/.made-from" ] || continue
 		for part in release ${arch_rust:+"$arch_rust/release"}; do
 			mkdir -p "$directory/$part"
