@@ -44,7 +44,7 @@ natively() { (architecture "${architectures[0]}" && with_build_lock "$@"); }
 
 architecture_amd64() {
 	arch_kernel=x86 arch_image=arch/x86/boot/bzImage
-	arch_kernels=(debug modversions hooked)
+	arch_kernels=(debug modversions hooked hooked-debug)
 	arch_qemu=(qemu-system-x86_64 -machine q35,memory-backend=mem)
 	# Four-level page tables: the kernel forgets for a moment at boot that it has five, and
 	# KASAN reports any access of an interrupt then. No fast string instructions: emulated, they

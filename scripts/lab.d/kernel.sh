@@ -3,9 +3,9 @@
 #
 # The kernels a guest can boot: Debian's own ("stock" and its successors), the newest source with
 # KASAN, lockdep and the like ("debug") or with versions of symbols ("modversions"), Debian's newest
-# with another ib_core and ib_uverbs ("hooked"), or a custom build tree. Each has a build tree
-# (kdir), a source (ksrc), a boot image, modules and an initramfs of its own; all paths are as seen
-# in the root.
+# or "debug" with another ib_core and ib_uverbs ("hooked", "hooked-debug"), or a custom build tree.
+# Each has a build tree (kdir), a source (ksrc), a boot image, modules and an initramfs of its own;
+# all paths are as seen in the root.
 
 kernel=${KDIR:-stock}
 kernel_rest=()
@@ -37,7 +37,7 @@ kernel_option() {
 		esac
 	done
 	case $kernel in
-	debug | modversions | hooked)
+	debug | modversions | hooked | hooked-debug)
 		[[ " ${arch_kernels[*]} " == *" $kernel "* ]] || die "the lab builds no kernel '$kernel' for $arch"
 		;;
 	esac
@@ -54,13 +54,14 @@ kernel_of_architecture() {
 }
 
 kernel_unknown() {
-	die "--kernel wants stock, stock:VERSION-FLAVOUR, debug, modversions, hooked or an absolute directory, not '$kernel'"
+	die "--kernel wants stock, stock:VERSION-FLAVOUR, debug, modversions, hooked, hooked-debug or an absolute directory, not '$kernel'"
 }
 
 kernel_setup() {
 	case $kernel in
 	stock | stock:?*) kernel_stock ;;
-	debug | modversions | hooked) "kernel_$kernel" ;;
+	debug | modversions) "kernel_$kernel" ;;
+	hooked | hooked-debug) kernel_hooked ;;
 	/*) kernel_own ;;
 	*) kernel_unknown ;;
 	esac
@@ -347,31 +348,31 @@ kernel_build() {
 	touch "$kdir/.complete"
 }
 
-# The stock kernel with hooks
+# Kernels with hooks
 # ---------------------------------------------------------------------------
 
 kernel_hooked() {
-	local stock directory
-	kernel=stock
-	kernel_stock
-	kernel=hooked
-	stock=$kmodules
-	kernel_key=hooked-$kver-$(key_of <(sed -s '1,/^---$/d' "$tree"/upstream/core/{,hooks/}*.patch) "$tree/scripts/build-hooked" <(echo "$kernel_key"))
-	directory=$cache/debian/$kernel_key
-	kdir=$directory/usr/src/linux-headers-$kver
-	kmodules=$directory
-	kimage=$directory/usr/lib/modules/$kver/vmlinuz
-	[ -e "$directory/.complete" ] || with_cache_lock "debian-hooked" kernel_hooked_make "$stock" "$directory"
+	local name=$kernel kind=stock directory=$cache/debian plain
+	[ "$kernel" = hooked ] || kind=debug directory=$cache/kernel
+	kernel=$kind
+	"kernel_$kind"
+	kernel=$name
+	plain=$kmodules
+	[ "$kind" = stock ] || plain=$kdir
+	kernel_key=hooked-$kernel_key-$(key_of <(sed -s '1,/^---$/d' "$tree"/upstream/core/{,hooks/}*.patch) "$tree/scripts/build-hooked")
+	directory+=/$kernel_key
+	[ -e "$directory/.complete" ] || with_cache_lock hooked kernel_hooked_make "$kind" "$plain" "$directory"
+	kdir=${kdir/#"$plain"/"$directory"} kmodules=${kmodules/#"$plain"/"$directory"} kimage=${kimage/#"$plain"/"$directory"}
 }
 
 kernel_hooked_make() {
-	local stock=$1 directory=$2
+	local kind=$1 plain=$2 directory=$3
 	[ -e "$directory/.complete" ] && return
 	kernel_source_make
 	rm -rf "$directory"
 	mkdir -p "$directory"
 	in_kernel_root step hooked "building ib_core and ib_uverbs with hooks (about a minute)" \
-		root_exec "$tree/scripts/build-hooked" "$kver" "$ksrc" "$stock" "$directory"
+		root_exec "$tree/scripts/build-hooked" "$kind" "$ksrc" "$plain" "$directory"
 	touch "$directory/.complete"
 }
 
