@@ -18,23 +18,32 @@ core_once() {
 	shift 2
 	key=$(find "$0" "${BASH_SOURCE[0]}" "$@" -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum)
 	[ "$(cat "$directory/.made-from" 2>/dev/null)" != "$key" ] || return 0
-	rm -rf "$directory"
-	mkdir -p "$directory/$core" "$directory/include"
-	cp "$KSRC/$core"/*.[ch] "$directory/$core/"
-	cp -r "$KSRC/include/rdma" "$directory/include/"
+	core_source "$directory"
 	"$function" "$directory"
 	echo "$key" >"$directory/.made-from"
 }
 
-# core_modules DIRECTORY MODULE… - as the kernel's Makefile composes them
+core_source() {
+	local directory=$1
+	rm -rf "$directory"
+	mkdir -p "$directory/$core" "$directory/include"
+	cp "$KSRC/$core"/*.[ch] "$KSRC/$core/Makefile" "$directory/$core/"
+	cp -r "$KSRC/include/rdma" "$directory/include/"
+}
+
+# core_modules DIRECTORY [VARIABLE=VALUE…] MODULE… - as the kernel's Makefile composes them
 core_modules() {
-	local directory=$1 module
+	local directory=$1 module variables=()
 	shift
+	while [[ $1 == *=* ]]; do
+		variables+=("$1")
+		shift
+	done
 	{
 		echo "obj-m := ${*/%/.o}"
-		for module; do awk -v of="$module-" 'index($0, of) == 1 { on = 1 } on; !/\\$/ { on = 0 }' "$KSRC/$core/Makefile"; done
+		for module; do awk -v of="$module-" 'index($0, of) == 1 { on = 1 } on; !/\\$/ { on = 0 }' "$directory/$core/Makefile"; done
 	} >"$directory/$core/Kbuild"
-	core_make "$directory" -C "$KDIR" "M=$directory/$core"
+	core_make "$directory" -C "$KDIR" "M=$directory/$core" "${variables[@]}"
 }
 
 # core_make DIRECTORY ARGUMENT… - make(1) with the compilers of the kernel and the headers of
