@@ -6,7 +6,7 @@
  * waits in the channel's read. Both kinds end by an event, a cancellation, the end
  * of the channel or the device, or a kill.
  *
- * tags: races failslab
+ * tags: races
  */
 
 #define _GNU_SOURCE
