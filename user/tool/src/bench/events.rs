@@ -18,7 +18,7 @@ use xrc_rcv::verbs::TargetQp;
 use xrc_rcv::{AllocOptions, Device, Event, EventType, QpAttr, QpState, RegisterOptions};
 
 use super::mainline;
-use super::{Mainline, Measurement, Party, Runner, Side, median, to_init, us};
+use super::{Measurement, Party, Runner, Side, to_init, us};
 
 const ROUNDS: usize = 7;
 /// The objects of one reader; libibverbs needs some of them.
@@ -145,8 +145,9 @@ pub(super) fn measure(runner: &Runner<'_>, most: usize) -> Result<Vec<Measuremen
     let mainline = Party::new(&devices[1], runner.file)?;
     // Without a channel: it is not one of the readers.
     let ours_qp = ours.domain.alloc(&AllocOptions::new().attr(runner.attr))?;
-    let mainline_qp = Mainline(runner.attr).create(&mainline)?;
-    let (ours_num, mainline_num) = (ours_qp.qp_num(), mainline_qp.qp_num());
+    let ours_num = ours_qp.qp_num();
+    let mainline_qp = runner.mainline().map(|side| side.create(&mainline));
+    let mainline_qp = mainline_qp.transpose()?;
     let in_error = QpAttr::new().with_state(QpState::Err);
     let again = [
         QpAttr::new().with_state(QpState::Reset),
@@ -164,9 +165,9 @@ pub(super) fn measure(runner: &Runner<'_>, most: usize) -> Result<Vec<Measuremen
         while n <= most {
             while registered.count < n {
                 registered.add(move |listener| read_ours(runner, ours_num, listener))?;
-                let device = (opened.count == 0).then_some(&devices[1]);
-                opened
-                    .add(move |listener| read_mainline(runner, mainline_num, device, listener))?;
+                let Some(qp) = &mainline_qp else { continue };
+                let (number, device) = (qp.qp_num(), (opened.count == 0).then_some(&devices[1]));
+                opened.add(move |listener| read_mainline(runner, number, device, listener))?;
             }
             let mut rounds = Vec::new();
             let mut silent = None;
@@ -181,35 +182,26 @@ pub(super) fn measure(runner: &Runner<'_>, most: usize) -> Result<Vec<Measuremen
                     .iter()
                     .try_for_each(|attr| domain.modify(ours_num, attr))?;
                 let own = us(took, 1);
+                let mut theirs = None;
                 // A reader that was silent once is not waited for again.
-                if silent.is_none() {
-                    let (delivered, took) =
-                        opened.time(SILENCE, || Ok(mainline_qp.modify(&in_error)?))?;
-                    again.iter().try_for_each(|attr| mainline_qp.modify(attr))?;
-                    if delivered == n {
-                        rounds.push((own, us(took, 1)));
-                        continue;
+                if let (Some(qp), None) = (&mainline_qp, silent) {
+                    let (delivered, took) = opened.time(SILENCE, || Ok(qp.modify(&in_error)?))?;
+                    again.iter().try_for_each(|attr| qp.modify(attr))?;
+                    match delivered == n {
+                        true => theirs = Some(us(took, 1)),
+                        false => silent = Some(delivered),
                     }
-                    silent = Some(delivered);
                 }
-                rounds.push((own, f64::NAN));
+                rounds.push((own, theirs));
             }
-            results.push(result(n, &rounds, silent));
+            let name = "event, from the error to the last reader";
+            let mut result = Measurement::new(name, n, "us", &rounds);
+            result.delivered = silent;
+            results.push(result);
             n *= 4;
         }
         Ok(results)
     })
-}
-
-fn result(n: usize, rounds: &[(f64, f64)], silent: Option<usize>) -> Measurement {
-    let mut result = Measurement::new("event, from the error to the last reader", n, "us", rounds);
-    if silent.is_some() {
-        result.ib_xrc_rcv = median(rounds.iter().map(|round| round.0));
-        (result.mainline, result.ratio) = (None, None);
-        result.ratios.clear();
-        result.delivered = silent;
-    }
-    result
 }
 
 /// A process that registers.

@@ -16,12 +16,15 @@ pub(super) fn text(results: &Results, width: Option<usize>) -> String {
         "ib_xrc_rcv beside mainline on {}, Linux {}, {} CPU(s)",
         results.ifname, results.kernel, results.cpus
     );
-    let notes = [
+    let mut notes = vec![
         "RATIO is the median of all rounds' ratios, below 1 where ib_xrc_rcv takes less;".into(),
         format!(
             "! marks rounds that differ by more than {WIDE}, as on a busy machine or with --divisor"
         ),
     ];
+    if let Some(reason) = &results.mainline_skipped {
+        notes = vec![format!("{reason}.")];
+    }
     let table = format!("{title}\n{}\n\n{}\n", notes.join("\n"), table(results));
     if fits(&table, width) {
         return table;
@@ -107,20 +110,20 @@ mod tests {
     use crate::snapshot::JSON_VERSION;
 
     fn results() -> Results {
-        let mut silent = Measurement::new("event", 64, "us", &[(5.0, 1.0)]);
-        (silent.mainline, silent.ratio, silent.delivered) = (None, None, Some(1));
-        silent.ratios.clear();
+        let mut silent = Measurement::new("event", 64, "us", &[(5.0, None)]);
+        silent.delivered = Some(1);
         Results {
             version: JSON_VERSION,
             kernel: "7.2".into(),
             ifname: "rxe0".into(),
             cpus: 2,
+            mainline_skipped: None,
             measurements: vec![
                 Measurement::new(
                     "join (REG; ibv_open_qp)",
                     1,
                     "us",
-                    &[(1.0, 2.0), (3.0, 2.0)],
+                    &[(1.0, Some(2.0)), (3.0, Some(2.0))],
                 ),
                 Measurement::alone("a call without work", 1, "us", &[2.04]),
                 silent,
@@ -162,6 +165,21 @@ mod tests {
             ]
         );
         assert_eq!(table, text(&results(), None));
+    }
+
+    #[test]
+    fn a_sentence_says_why_mainline_was_skipped() {
+        let mut results = results();
+        results.mainline_skipped = Some("mainline's half is skipped".into());
+        results.measurements = vec![Measurement::new("join", 1, "us", &[(1.0, None)])];
+        let table = text(&results, None);
+        assert!(table.contains("\nmainline's half is skipped.\n"), "{table}");
+        assert!(!table.contains("RATIO is"), "{table}");
+        let row = table.lines().last().unwrap().split_whitespace();
+        assert_eq!(
+            row.collect::<Vec<_>>(),
+            ["join", "1", "us", "1.0", "-", "-", "-"]
+        );
     }
 
     #[test]
