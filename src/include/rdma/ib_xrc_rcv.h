@@ -203,7 +203,8 @@ struct ib_xrc_rcv_notifier_info {
  *	the order of the changes of each QP. It may sleep, but must not call a function
  *	above.
  *
- * For providers that keep their own records of receive QPs.
+ * For providers that keep their own records of receive QPs. The ends of QPs and of
+ * registrations that were there before are reported, too.
  *
  * Return: 0, or -EEXIST.
  */
