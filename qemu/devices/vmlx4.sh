@@ -5,6 +5,7 @@
 
 . "${BASH_SOURCE[0]%/*}/lib/hooks.sh"
 . "${BASH_SOURCE[0]%/*}/lib/mlx4.sh"
+. "${BASH_SOURCE[0]%/*}/lib/vmlx.sh"
 # shellcheck source=hca/qemu-args
 . "${BASH_SOURCE[0]%/*}/../../hca/qemu-args"
 
@@ -32,25 +33,14 @@ device_qemu_args() {
 
 device_start() { vmlx_start "$1" "$2/vmlx4/release/vmlx" --captures "$LAB_BUILD_ROOT/captures"; }
 
-# The adapter of this guest in a vmlx for several.
 device_environment() {
 	mlx4_environment
-	export VMLX_HCA=${LAB_GUEST:-0}
+	vmlx_node_environment
 }
 
-device_up() { mlx4_up && vmlx4_connects_guests; }
-
-# vmlx has an adapter for each guest, and this one drives its own.
-vmlx4_connects_guests() {
-	local last=$((${LAB_GUESTS:-1} - 1)) lid
-	vmlx4_ctl --hca $last status && lid=$(vmlx4_get /ports/0/lid) &&
-		[ $((lid)) = $(($(cat /sys/class/infiniband/mlx4_0/ports/1/lid))) ] && return
-	echo "lab: mlx4_0 is not adapter $VMLX_HCA of a vmlx with $((last + 1))"
-	return 1
-}
+device_up() { mlx4_up && vmlx_node_has_adapter mlx4_0; }
 
 vmlx4_ctl() { "$LAB_BUILD_ROOT/vmlx4/release/vmlxctl" "$@" >/dev/null; }
-vmlx4_get() { "$LAB_BUILD_ROOT/vmlx4/release/vmlxctl" --get "$1" status; }
 
 # Makes the device fail, and waits until the driver has tried to restart it.
 vmlx4_fail() {

@@ -11,7 +11,10 @@
 . "${BASH_SOURCE[0]%/*}/../guest/wait.sh"
 # shellcheck source=hca/qemu-args
 . "${BASH_SOURCE[0]%/*}/../../hca/qemu-args"
+. "${BASH_SOURCE[0]%/*}/lib/vmlx.sh"
 vmlx_cards=(mlx5 mlx5)
+# One of several nodes has one.
+[ -z "${LAB_NODE-}" ] || vmlx_cards=(mlx5)
 
 # Layouts of commands come from the source of the kernel that the guest runs.
 device_build() {
@@ -42,16 +45,19 @@ device_start() { vmlx_start "$1" "$2/vmlx5/release/vmlx" --captures "$LAB_BUILD_
 
 device_environment() {
 	export LAB_LEFT=mlx5_1/1 LAB_RIGHT=mlx5_0/1 LAB_NETNS=''
+	[ -z "$LAB_NODE" ] || LAB_LEFT=mlx5_0/1
+	vmlx_node_environment
 	export LAB_DRIVER_ID=1 # RDMA_DRIVER_MLX5
 	export LAB_RDMA_CORE=''
 }
 
 device_up() {
 	busybox modprobe mlx5_ib
-	wait_for vmlx5_present mlx5_0 && wait_for vmlx5_present mlx5_1 || {
-		echo "lab: mlx5_0 and mlx5_1 did not appear" >&2
+	wait_for vmlx5_present mlx5_0 && wait_for vmlx5_present "${LAB_LEFT%/*}" || {
+		echo "lab: mlx5_0 and ${LAB_LEFT%/*} did not appear" >&2
 		return 1
 	}
+	[ -z "$LAB_NODE" ] || vmlx_node_has_adapter mlx5_0
 }
 device_down() {
 	[ ! -d /sys/module/mlx5_ib ] || rmmod mlx5_ib || return

@@ -21,11 +21,11 @@ die() {
 
 # The lab's variables, of users and of scripts that call this one. All that begin with LAB_ or
 # VMLX_ are passed into the root (root_exec). Another one is refused: it would have no effect, as
-# one of two guests whose adapter was not passed, and which then had a fabric of its own.
+# a node whose adapter was not passed, and which then had a fabric of its own.
 known_variables=(
 	LAB_ACCEL LAB_APPEND LAB_ARCH LAB_BIND LAB_BOOT_TIMEOUT LAB_BUILT LAB_CPUS LAB_LIVE LAB_MEMORY LAB_MODULE LAB_QEMU_ARGS
 	LAB_BUILD LAB_BUILD_ROOT LAB_CACHE LAB_INSIDE LAB_LONG LAB_ROOT LAB_STOCK LAB_TESTS LAB_TREE LAB_USER
-	LAB_FABRIC LAB_GUEST LAB_GUESTS VMLX_ADAPTER VMLX_CONTROL VMLX_HCA
+	LAB_FABRIC LAB_NODE LAB_NODES VMLX_ADAPTER VMLX_CONTROL VMLX_HCA
 )
 
 check_variables() {

@@ -6,6 +6,8 @@
 
 device=
 device_argument=
+# Of `--device DEVICE*N`, on the host; each of them is booted without.
+nodes=
 with_module=y
 leak_check=y
 keep_log=
@@ -55,11 +57,27 @@ guest_options() {
 	done
 	[[ ${LAB_ACCEL:-tcg} =~ ^(tcg|kvm)$ ]] || die "LAB_ACCEL wants tcg or kvm, not '$LAB_ACCEL'"
 	[ -z "$foreign" ] || [ "${LAB_ACCEL:-tcg}" = tcg ] || die "LAB_ACCEL=kvm is for guests of ${architectures[0]}, not $arch"
+	if [[ $wanted == *\** ]]; then
+		[[ $wanted =~ ^vmlx(4|5|-mixed)\*([1-9][0-9]?)$ ]] ||
+			die "nodes are vmlx4*N, vmlx5*N or vmlx-mixed*N with N from 1 to 99, not '$wanted'"
+		nodes=${wanted#*\*} wanted=${wanted%\**}
+		[ -z "${LAB_NODE-}" ] || node_options
+	fi
 	device=${wanted%%=*}
 	[ "$device" = "$wanted" ] || device_argument=${wanted#*=}
-	[ -z "${VMLX_ADAPTER-}" ] || [ "$device" = vmlx4 ] || die "VMLX_ADAPTER is for --device vmlx4, not $device"
+	[ -z "${VMLX_ADAPTER-}" ] || [ "$device" = vmlx4 ] || [ -n "${LAB_NODE-}" ] ||
+		die "VMLX_ADAPTER is for --device vmlx4, not $device"
 	device_source "$device"
 	device_claim
+}
+
+# One of several nodes: its card, by its adapter's place in scripts/lab.d/fabric.
+node_options() {
+	case $wanted in
+	vmlx-mixed) wanted=vmlx5 && [ "$LAB_NODE" -gt $(((nodes + 1) / 2)) ] || wanted=vmlx4 ;;
+	esac
+	[ "$LAB_NODE" = 1 ] || keep_log=
+	nodes=
 }
 
 # KVM only where it really works: some hosts offer /dev/kvm in a guest without vmx or svm.
@@ -108,7 +126,7 @@ guest_prepare() {
 		printf 'LAB_ARCH=%q\nLAB_KERNEL=%q\nLAB_DEVICE=%q\n' "$arch" "$kernel" "$device"
 		printf 'LAB_MODULE=%q\n' "${with_module:+${LAB_MODULE-$(build_dir)/module/ib_xrc_rcv.ko}}"
 		printf 'LAB_LEAK_CHECK=%q\nLAB_SHELL=%q\nLAB_LIVE=%q\nLAB_ICOUNT=%q\n' "$leak_check" "${shell-}" "${LAB_LIVE-}" "$icount"
-		printf 'LAB_FABRIC=%q\nLAB_GUEST=%q\nLAB_GUESTS=%q\n' "${LAB_FABRIC:+/run/fabric}" "${LAB_GUEST-}" "${LAB_GUESTS-}"
+		printf 'LAB_FABRIC=%q\nLAB_NODE=%q\nLAB_NODES=%q\n' "${LAB_FABRIC:+/run/fabric}" "${LAB_NODE-}" "${LAB_NODES-}"
 		printf 'LAB_LONG=%q\nVERBOSE=%q\n' "${LAB_LONG-}" "${VERBOSE-}"
 		printf 'KSRC=%q\n' "$ksrc"
 		printf 'LAB_ROWS=%q\nLAB_COLUMNS=%q\n' "${rows-}" "${columns-}"
@@ -202,6 +220,7 @@ guest_run() {
 	local status=0
 	guest_options "$@"
 	[ ${#guest_command[@]} -gt 0 ] || die "run needs a command: scripts/lab run -- COMMAND…"
+	[ -z "$nodes" ] || nodes_run "$@"
 	guest_prepare
 	printf '%q ' "${guest_command[@]}" >"$run/command"
 	guest_boot || {
@@ -238,8 +257,20 @@ guest_keep_log() {
 	keep_log=$logs/guest-${run##*.}.log
 }
 
+# They are built for once.
+nodes_run() { # nodes_run ARGUMENT… of run
+	root_setup
+	kernel_setup
+	if [ -z "${LAB_BUILT-}" ]; then
+		guest_build
+		[ "$device" != vmlx-mixed ] || build vmlx4
+	fi
+	exec "$tree/scripts/lab.d/fabric" "$device" "$nodes" "$host_build_root" "$@"
+}
+
 guest_shell() {
 	guest_options "$@"
+	[ -z "$nodes" ] || die "shell boots one guest; \`run\` boots nodes"
 	shell=y
 	read -r rows columns < <(stty size 2>/dev/null || echo 24 80)
 	guest_prepare

@@ -3,8 +3,8 @@
  * usage: guest_to_guest receivers|sender MESSAGES DIRECTORY
  *
  * The reason the module exists, with a network between: the receiving processes
- * are in guest 0, the sender is in guest 1, and they find each other in a
- * directory that both guests see (qemu/guest/fabric.sh). One process creates the
+ * are in one guest, the sender is in another, and they find each other in a
+ * directory that both guests see (qemu/guest/nodes.sh). One process creates the
  * receive QP and is killed; two continue to receive from the one connection,
  * each on its SRQ.
  *
@@ -70,7 +70,7 @@ static int receive(void)
 	bool right = true;
 	unsigned int i;
 
-	await("sender", "ended.1", &remote->path, sizeof(remote->path));
+	await("sender", "ended.sender", &remote->path, sizeof(remote->path));
 	ma->sender = &remote->path;
 	actor_start(&a);
 	if (!(DO(a, member_join, ma) && DO(a, member_alloc_connected, ma)))
@@ -95,7 +95,7 @@ static int receive(void)
 		right &= DO(members[i], member_idle, NULL);
 	}
 	/* The sender has its last answers when it says so. */
-	await("done", "ended.1", &i, sizeof(i));
+	await("done", "ended.sender", &i, sizeof(i));
 	for (i = 0; i < 2; i++)
 		actor_exit(&members[i]);
 	return !right;
@@ -112,7 +112,7 @@ static int send_all(void)
 	if (sender_start(remote))
 		errx(1, "the sender is not ready");
 	publish("sender", &remote->path, sizeof(remote->path));
-	await("receivers", "ended.0", &receivers, sizeof(receivers));
+	await("receivers", "ended.receivers", &receivers, sizeof(receivers));
 	if (receivers.path.lid == remote->path.lid)
 		errx(1, "both guests have LID %u", remote->path.lid);
 	far.path = receivers.path;
