@@ -22,7 +22,7 @@ completions := bash:bash-completion/completions/xrc-rcv-module zsh:zsh/site-func
 # make and Kbuild cannot quote a path: one with white space would become two, and one of them may be
 # a directory that has nothing to do with the project. The scripts of these targets mount the
 # checkout at a plain path.
-anywhere := test test-long release-check demo demo-restart bench lint format help
+anywhere := test test-long release-check demo demo-restart demo-cluster bench lint format help
 # The characters are written here, in user/Makefile and in scripts/plain-path: at a path with one of
 # them, make cannot include a file either. qemu/tests/lab/plain-paths tries each with all three.
 special := ! " \# $$ % & ' ( ) * , : ; < = > ? [ \ ] ^ ` { | }
@@ -42,7 +42,7 @@ lab := scripts/lab
 made = { mkdir -p $(1) 2>/dev/null || { echo "ib_xrc_rcv: $(1) cannot be made; MO= names another directory" >&2; exit 1; }; }
 
 .PHONY: modules clippy doc rust-analyzer install modules_install tool_install dkms_install uninstall
-.PHONY: htmldocs lint format test test-long release-check fuzz test-clients demo demo-restart bench deb rpm clean help
+.PHONY: htmldocs lint format test test-long release-check fuzz test-clients demo demo-restart demo-cluster bench deb rpm clean help
 modules:
 
 ifneq ($(KDIR),)
@@ -152,6 +152,9 @@ demo:
 demo-restart:
 	@scripts/demo-restart
 
+demo-cluster:
+	@scripts/demo-cluster
+
 bench:
 	@scripts/bench
 
@@ -168,6 +171,7 @@ help:
 	@echo 'Run it:'
 	@echo '  make demo            boot a guest and see a receive QP outlive its creator (half a minute; 5 minutes the first time)'
 	@echo '  make demo-restart    restart a server in five ways, and see what its clients notice (4 minutes)'
+	@echo '  make demo-cluster    a job on four nodes, whose processes and one of which are killed (4 minutes)'
 	@echo '  make test            build and test everything in guests; ends with "N passed, N failed"'
 	@echo '  make test ARCH=arm64 the suites on kernels of Debian, in guests of arm64; make demo, make and others take it, too'
 	@echo '  make bench           measure against mainline in the same run'
