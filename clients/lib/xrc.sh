@@ -4,10 +4,13 @@
 # For recipes, in the guest: nodes whose processes connect by IP addresses, and what XRC they use.
 
 # The nodes are 10.0.0.1 and 10.0.0.2, in network namespaces: on a device with two ports those of IP
-# over InfiniBand.
+# over InfiniBand. Where nodes are guests, they have addresses. Sets the array addresses, receivers
+# first.
 ip_nodes() {
 	local node port
-	[ -z "$LAB_NETNS" ] || return 0
+	addresses=(10.0.0.2 10.0.0.1)
+	[ -z "$LAB_FABRIC" ] || mapfile -t addresses < <(seq -f '10.9.0.%.0f' "$LAB_NODES")
+	[ -z "$LAB_NETNS$LAB_FABRIC" ] || return 0
 	busybox modprobe ib_ipoib || return
 	trap ip_nodes_end EXIT
 	for node in left right; do
